@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises
-from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._adapters.views import env_facts
 from arrayferry_gym._options.env_options import autoreset_mode_of, check_actions_of
 from arrayferry_gym._options.libraries import Target
@@ -255,7 +255,10 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         check_numbers(groups, timeout, min_workers)
         check_workers(workers, resources)
-        self._check_actions, self._misfits = check_actions_of(check_actions), Misfits()
+        self._check_actions, self._action_warnings = (
+            check_actions_of(check_actions),
+            ActionWarnings(),
+        )
         backend = af.registry.backend(to)
         check_engine(engine, client, workers, resources)
         self._convert: Any = None
@@ -373,7 +376,7 @@ class DistributedVectorEnv(VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT
         self._require_open()
         self._runner.require_steppable()
         actions_of = split_actions(
-            actions, self.action_space, self.num_envs, self._check_actions, self._misfits
+            actions, self.action_space, self.num_envs, self._check_actions, self._action_warnings
         )
         return self._runner.begin_step(actions_of)
 
