@@ -75,7 +75,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             library.
         check_actions: "fit" refuses actions that would silently be wrong, corrects later axes of length 1, and
             passes on further keys, the last two with a warning; "strict" makes these errors, and also NaN and
-            numbers outside the bounds of a Box; "off" checks and corrects nothing. True is "strict", False "fit".
+            numbers outside the bounds of a Box; "off" checks and corrects nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:

@@ -205,7 +205,7 @@ class Adapter(RecordConstructorArgs):
                 error.reason = f"an action for the space {space}: {error.reason}"
             raise
         self._note = self._action_warnings.warn(space, fitter.corrected, fitter.passed_on)
-        self._quick = find_quick(action, converted, fitted, space, fitter, libraries)
+        self._quick = find_quick(action, converted, fitted, fitter, libraries)
         return fitted
 
     def _expected_space(self) -> Any:

@@ -56,7 +56,6 @@ def find_quick(
     action: Any,
     converted: Any,
     fitted: Any,
-    space: Space[Any],
     fitter: Fitter,
     libraries: Libraries,
 ) -> Quick:
@@ -66,13 +65,12 @@ def find_quick(
         action: the action as the agent passed it.
         converted: the same in the library of the environment.
         fitted: the same, as the environment expects it.
-        space: the action space.
         fitter: what fitted it.
         libraries: converts to the library of the environment.
     """
     if not fitter.regular or fitter.corrected or fitter.passed_on:
         return NOT_QUICK
-    cls = type(action)
+    cls, space = type(action), fitter.space
     item = _has_item(action)
     if isinstance(space, spaces.Discrete) and libraries.env_backend.name == "numpy":
         if fitter.asks(space) or not (item or cls is int):
@@ -88,7 +86,7 @@ def find_quick(
         if fitter.strict or not _is_narrower(converted.dtype, dtype):
             return NOT_QUICK
         dtype, wider = converted.dtype, dtype
-    test = _test(action, dtype, space, fitter, libraries)
+    test = _test(action, dtype, fitter, libraries)
     return Quick(cls, space, dtype=dtype, shape=fitted.shape, test=test, wider=wider)
 
 
@@ -99,7 +97,7 @@ def _is_narrower(dtype: np.dtype[Any], wide: np.dtype[Any]) -> bool:
 
 
 def _test(
-    action: Any, dtype: Any, space: Space[Any], fitter: Fitter, libraries: Libraries
+    action: Any, dtype: Any, fitter: Fitter, libraries: Libraries
 ) -> Callable[[Any, Any], bool] | None:
     """Return a test of an action, as passed and as converted, beyond dtype and shape; None if there is no need."""
 
@@ -108,6 +106,7 @@ def _test(
 
     if fitter.strict:
         return complete
+    space = fitter.space
     several = (spaces.MultiDiscrete, spaces.MultiBinary)
     if not isinstance(space, (spaces.Discrete, *several)):
         return None
