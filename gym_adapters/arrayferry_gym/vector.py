@@ -22,6 +22,7 @@ from arrayferry_gym._adapters.overloads import (
     VectorJaxToTorchInit,
     VectorNumpyToTorchInit,
 )
+from arrayferry_gym._arrays import mapped
 from arrayferry_gym._options.env_options import forwarded_mask, forwarded_seed
 from arrayferry_gym._options.libraries import Target, dtype_name
 from arrayferry_gym._options.refusals import (
@@ -74,7 +75,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             library.
         check_actions: "fit" refuses actions that would silently be wrong, corrects later axes of length 1, and
             passes on further keys, the last two with a warning; "strict" makes these errors, and also NaN and
-            numbers outside the bounds of a Box; "off" checks and corrects nothing. True is "strict", False "fit".
+            numbers outside the bounds of a Box; "off" checks and corrects nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:
@@ -175,10 +176,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         return observations, rewards, ended, cut, self._inform(infos) if infos else infos
 
     def _cast_rewards(self, rewards: Any) -> Any:
-        if isinstance(rewards, dict):
-            return {key: self._cast_rewards(part) for key, part in rewards.items()}
-        if isinstance(rewards, (list, tuple)):
-            return type(rewards)(map(self._cast_rewards, rewards))
+        if isinstance(rewards, (dict, list, tuple)):
+            return mapped(self._cast_rewards, rewards)
         xp = af.namespace_of(rewards)
         dtype = getattr(xp, str(self._reward_dtype), None)
         if dtype is None:

@@ -26,10 +26,9 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry_gym._arrays import cast_numbers, culprit, held_dtype, plain_name
+from arrayferry_gym._spaces.trees import ARRAYS
 
 from .warnings import Place, described, likely_mistake
-
-_SHAPED = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class Fitter:
@@ -94,32 +93,21 @@ class Fitter:
         return self.strict and (isinstance(space, spaces.Text) or not own)
 
     def _fit(self, value: Any, space: Any, where: Place, num_envs: int | None) -> Any:
-        if isinstance(space, (spaces.Discrete, *_SHAPED)):
+        if isinstance(space, ARRAYS):
             fitted = self._array_of(value, space, where, num_envs)
         elif isinstance(space, (spaces.Dict, spaces.Tuple)):
             fitted = self._parts(
                 value, space, where, functools.partial(self._fit, num_envs=num_envs)
             )
         elif isinstance(space, spaces.OneOf):
-            if not _is_as_long(value, 2):
-                raise self._unfit(
-                    space, where, "it takes a pair: an index, and a value for that space"
-                )
-            index = spaces.Discrete(len(space.spaces))
-            chosen = self._host(self._array_of(value[0], index, where[0], None))
-            if chosen is None:
-                raise self._unfit(space, where, "the value of its index is not known")
-            fitted = (
-                np.int64(chosen),
-                self._fit(value[1], space.spaces[int(chosen)], where[1], None),
-            )
+            fitted = self._one_of(value, space, where)
         elif isinstance(space, spaces.Sequence):
             fitted = self._sequence(value, space, where)
         elif isinstance(space, spaces.Graph):
             fitted = self._graph(value, space, where)
+        elif isinstance(space, spaces.Text) and not isinstance(value, str):
+            raise self._unfit(space, where, "it takes a text")
         else:
-            if isinstance(space, spaces.Text) and not isinstance(value, str):
-                raise self._unfit(space, where, "it takes a text")
             fitted = value
         if self.asks(space):
             self._must_contain(fitted, space, where)
@@ -143,18 +131,15 @@ class Fitter:
     def _array(self, value: Any, space: Any, where: Place) -> Any:
         """Return a value as an array of numbers."""
         x = value
-        if isinstance(x, (bool, int, float, list, tuple)):
-            try:
+        try:
+            if isinstance(x, (bool, int, float, list, tuple)):
                 x = np.asarray(x)
-            except (ValueError, OverflowError, RuntimeError):  # parts of different shapes
-                raise self._unfit(space, where, "its parts have different shapes") from None
-        if isinstance(x, np.ndarray) and x.dtype.kind == "O":
-            try:
+            if isinstance(x, np.ndarray) and x.dtype.kind == "O":
                 x = np.asarray(x.tolist())
-            except (ValueError, OverflowError, RuntimeError):
-                raise self._unfit(space, where, "its parts have different shapes") from None
-            if x.dtype.kind == "O":
-                raise self._unfit(space, where, "it takes numbers of at most 64 bits")
+        except (ValueError, OverflowError, RuntimeError):
+            raise self._unfit(space, where, "its parts have different shapes") from None
+        if isinstance(x, np.ndarray) and x.dtype.kind == "O":
+            raise self._unfit(space, where, "it takes numbers of at most 64 bits")
         if not isinstance(x, (np.ndarray, np.generic)):
             raise self._unfit(space, where, "it takes an array")
         if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
@@ -259,18 +244,15 @@ class Fitter:
         """Fit the parts of a Dict or Tuple, each by the given function."""
         if isinstance(space, spaces.Dict):
             inner = space.spaces
+            wanted = f"it takes a dict with the keys {list(inner)}"
             if not isinstance(value, Mapping):
-                raise self._unfit(space, where, f"it takes a dict with the keys {list(inner)}")
+                raise self._unfit(space, where, wanted)
             missing = [key for key in inner if key not in value]
             if missing:
-                reason = (
-                    f"it takes a dict with the keys {list(inner)}, and {missing[0]!r} is missing"
-                )
-                raise self._unfit(space, where, reason)
+                raise self._unfit(space, where, f"{wanted}, and {missing[0]!r} is missing")
             further = [key for key in value if key not in inner]
             if further and self.strict:
-                reason = f"it takes a dict with the keys {list(inner)}, and {further[0]!r} is none of them"
-                raise self._unfit(space, where, reason)
+                raise self._unfit(space, where, f"{wanted}, and {further[0]!r} is none of them")
             parts = {key: fit(value[key], inner[key], where[key]) for key in inner}
             if further and self._passes_on:
                 parts.update((key, value[key]) for key in further)
@@ -285,6 +267,15 @@ class Fitter:
         pairs = enumerate(zip(value, space.spaces, strict=True))
         return tuple(fit(part, inner, where[index]) for index, (part, inner) in pairs)
 
+    def _one_of(self, value: Any, space: Any, where: Place) -> Any:
+        if not _is_as_long(value, 2):
+            raise self._unfit(space, where, "it takes a pair: an index, and a value for that space")
+        index = spaces.Discrete(len(space.spaces))
+        chosen = self._host(self._array_of(value[0], index, where[0], None))
+        if chosen is None:
+            raise self._unfit(space, where, "the value of its index is not known")
+        return np.int64(chosen), self._fit(value[1], space.spaces[int(chosen)], where[1], None)
+
     def _sequence(self, value: Any, space: spaces.Sequence, where: Place) -> Any:
         if space.stack:
             return self._stacked(value, space.feature_space, where)
@@ -295,7 +286,7 @@ class Fitter:
 
     def _stacked(self, value: Any, space: Any, where: Place) -> Any:
         """Fit several values of a space that are stacked, array by array."""
-        if isinstance(space, (spaces.Discrete, *_SHAPED)):
+        if isinstance(space, ARRAYS):
             return self._array_of(value, space, where, None, stacked=True)
         if isinstance(space, (spaces.Dict, spaces.Tuple)):
             return self._parts(value, space, where, self._stacked)

@@ -11,13 +11,13 @@ from gymnasium import spaces
 from arrayferry_gym._options.caller import caller_level
 
 
-class Misfits:
+class ActionWarnings:
     """Warns of actions that were corrected or passed on, once of each kind."""
 
     def __init__(self) -> None:
-        self._told: frozenset[str] = frozenset()
+        self._warned: frozenset[str] = frozenset()
 
-    def tell(self, space: Any, corrected: str | None, passed_on: str | None) -> str | None:
+    def warn(self, space: Any, corrected: str | None, passed_on: str | None) -> str | None:
         """Warn of what was done to an action.
 
         Args:
@@ -32,16 +32,16 @@ class Misfits:
             return None
         action = f"an action for the space {space}"
         if corrected is not None:
-            self._warn("corrected", f"{action} was corrected: {corrected}")
+            self._warn_once("corrected", f"{action} was corrected: {corrected}")
         if passed_on is None:
             return None
         note = f"{action} was passed on though it does not fit: {passed_on}"
-        self._warn("passed on", note)
+        self._warn_once("passed on", note)
         return note
 
-    def _warn(self, kind: str, text: str) -> None:
-        if kind not in self._told:
-            self._told |= {kind}
+    def _warn_once(self, kind: str, text: str) -> None:
+        if kind not in self._warned:
+            self._warned |= {kind}
             text += '. Pass actions as the space samples them; check_actions="strict" makes this an error'
             warnings.warn(text, stacklevel=caller_level())
 

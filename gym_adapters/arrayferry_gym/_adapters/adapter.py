@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises, observed_read, observers
 from arrayferry_gym._actions.fitter import Fitter, LibraryFitter
-from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._options.env_options import check_actions_of, check_flag
 from arrayferry_gym._options.libraries import Libraries, Target, device_text, dtype_name
 from arrayferry_gym._options.refusals import refuse_fixed
@@ -75,7 +75,7 @@ class Adapter(RecordConstructorArgs):
         check_flag("convert_render", convert_render)
         check_flag("stack_final", stack_final)
         self._check = check_actions_of(check_actions)
-        self._misfits = Misfits()
+        self._action_warnings = ActionWarnings()
         self._convert_render = convert_render
         self._libraries = Libraries(
             env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
@@ -204,8 +204,8 @@ class Adapter(RecordConstructorArgs):
             if "is not valid for the space" not in error.reason:
                 error.reason = f"an action for the space {space}: {error.reason}"
             raise
-        self._note = self._misfits.tell(space, fitter.corrected, fitter.passed_on)
-        self._quick = find_quick(action, converted, fitted, space, fitter, libraries)
+        self._note = self._action_warnings.warn(space, fitter.corrected, fitter.passed_on)
+        self._quick = find_quick(action, converted, fitted, fitter, libraries)
         return fitted
 
     def _expected_space(self) -> Any:

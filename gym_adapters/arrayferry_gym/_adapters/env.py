@@ -68,7 +68,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         check_actions: "fit" refuses actions that would silently be wrong, corrects shapes that differ only in axes
             of length 1, and passes on actions that the environment may know how to handle, the last two with a
             warning; "strict" makes these errors, and also NaN and numbers outside the bounds of a Box; "off" checks
-            and corrects nothing. True is "strict", False "fit".
+            and corrects nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:

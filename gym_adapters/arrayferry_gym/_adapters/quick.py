@@ -6,6 +6,7 @@ An action for which the quick way is not known to be right is fitted completely,
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
@@ -21,6 +22,7 @@ item = methodcaller("item")
 """Reads the number of an action."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Quick:
     """What is known of the actions of one type. It never changes, so that threads can share it.
 
@@ -36,30 +38,15 @@ class Quick:
         wider: the dtype that the converted action is cast to, which holds all its numbers; None for none.
     """
 
-    __slots__ = ("cls", "dtype", "given", "number", "shape", "space", "test", "valid", "wider")
-
-    def __init__(
-        self,
-        cls: type | None,
-        space: Space[Any] | None = None,
-        *,
-        valid: range | None = None,
-        number: Any = None,
-        given: Any = None,
-        dtype: Any = None,
-        shape: Any = None,
-        test: Callable[[Any, Any], bool] | None = None,
-        wider: Any = None,
-    ) -> None:
-        self.cls = cls
-        self.space = space
-        self.valid = valid
-        self.number = number
-        self.given = given
-        self.dtype = dtype
-        self.shape = shape
-        self.test = test
-        self.wider = wider
+    cls: type | None
+    space: Space[Any] | None = None
+    valid: range | None = None
+    number: Any = None
+    given: Any = None
+    dtype: Any = None
+    shape: Any = None
+    test: Callable[[Any, Any], bool] | None = None
+    wider: Any = None
 
 
 NOT_QUICK = Quick(None)
@@ -69,7 +56,6 @@ def find_quick(
     action: Any,
     converted: Any,
     fitted: Any,
-    space: Space[Any],
     fitter: Fitter,
     libraries: Libraries,
 ) -> Quick:
@@ -79,13 +65,12 @@ def find_quick(
         action: the action as the agent passed it.
         converted: the same in the library of the environment.
         fitted: the same, as the environment expects it.
-        space: the action space.
         fitter: what fitted it.
         libraries: converts to the library of the environment.
     """
     if not fitter.regular or fitter.corrected or fitter.passed_on:
         return NOT_QUICK
-    cls = type(action)
+    cls, space = type(action), fitter.space
     item = _has_item(action)
     if isinstance(space, spaces.Discrete) and libraries.env_backend.name == "numpy":
         if fitter.asks(space) or not (item or cls is int):
@@ -101,7 +86,7 @@ def find_quick(
         if fitter.strict or not _is_narrower(converted.dtype, dtype):
             return NOT_QUICK
         dtype, wider = converted.dtype, dtype
-    test = _test(action, dtype, space, fitter, libraries)
+    test = _test(action, dtype, fitter, libraries)
     return Quick(cls, space, dtype=dtype, shape=fitted.shape, test=test, wider=wider)
 
 
@@ -112,7 +97,7 @@ def _is_narrower(dtype: np.dtype[Any], wide: np.dtype[Any]) -> bool:
 
 
 def _test(
-    action: Any, dtype: Any, space: Space[Any], fitter: Fitter, libraries: Libraries
+    action: Any, dtype: Any, fitter: Fitter, libraries: Libraries
 ) -> Callable[[Any, Any], bool] | None:
     """Return a test of an action, as passed and as converted, beyond dtype and shape; None if there is no need."""
 
@@ -121,6 +106,7 @@ def _test(
 
     if fitter.strict:
         return complete
+    space = fitter.space
     several = (spaces.MultiDiscrete, spaces.MultiBinary)
     if not isinstance(space, (spaces.Discrete, *several)):
         return None
@@ -172,15 +158,15 @@ def range_test(
         return 0 not in less(x.view(unsigned), count).tobytes()
 
     if np.log2(nvec).sum() <= np.log2(_FEW):
-        seen: set[bytes] = set()
+        known: set[bytes] = set()
 
         def remember(_: Any, x: Any) -> bool:
             content = x.tobytes()
-            if content in seen:
+            if content in known:
                 return True
             valid = compare(x)
             if valid:
-                seen.add(content)
+                known.add(content)
             return valid
 
         return remember

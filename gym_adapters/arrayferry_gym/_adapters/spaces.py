@@ -31,7 +31,7 @@ from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 
-def converted_space(original: Space[Any], libraries: Libraries, *, observed: bool = True) -> Any:
+def converted_space(original: Space[Any], libraries: Libraries, observed: bool = True) -> Any:
     """Return a space that samples and contains arrays of the agent's library.
 
     Args:
@@ -43,7 +43,7 @@ def converted_space(original: Space[Any], libraries: Libraries, *, observed: boo
         original = original.original
 
     def converted(space: Space[Any]) -> Any:
-        return converted_space(space, libraries, observed=observed)
+        return converted_space(space, libraries, observed)
 
     new: Any = object.__new__(_converted_class(type(original)))
     new.__dict__.update(original.__dict__)
@@ -113,24 +113,20 @@ class Converted:
         return self.libraries.to_agent(self.original.from_jsonable(sample_n))
 
     def __copy__(self) -> Any:
-        return converted_space(copy.copy(self.original), self.libraries, observed=self.observed)
+        return converted_space(copy.copy(self.original), self.libraries, self.observed)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         original = copy.deepcopy(self.original, memo)
-        return converted_space(original, self.libraries, observed=self.observed)
+        return converted_space(original, self.libraries, self.observed)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if not _speaks_another_library(self):
             return copy.copy, (self.original,)  # which loads where this package is not installed
-        return _restored, (self.original, self.libraries, self.observed)
+        return converted_space, (self.original, self.libraries, self.observed)
 
 
 def _mismatch(value: Any, path: str, needed: str) -> Exception:
     return TypeError(f"{needed} is needed{path}")
-
-
-def _restored(original: Space[Any], libraries: Libraries, observed: bool) -> Any:
-    return converted_space(original, libraries, observed=observed)
 
 
 # Gymnasium's functions of spaces, for converted ones.
@@ -170,14 +166,14 @@ def _speaks_another_library(space: Any) -> bool:
 
 def _batch(space: Any, n: int = 1) -> Any:
     libraries = space.__dict__.setdefault("batch", _Batch(space.libraries))
-    return converted_space(batch_space(space.original, n), libraries, observed=space.observed)
+    return converted_space(batch_space(space.original, n), libraries, space.observed)
 
 
 def _batch_differing(several: Sequence[Any]) -> Any:
     first = several[0]
     libraries = first.__dict__.setdefault("batch", _Batch(first.libraries))
     originals = [getattr(space, "original", space) for space in several]
-    return converted_space(batch_differing_spaces(originals), libraries, observed=first.observed)
+    return converted_space(batch_differing_spaces(originals), libraries, first.observed)
 
 
 def _empty_array(space: Any, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
@@ -238,7 +234,7 @@ def _unflatten(space: Any, x: Any) -> Any:
 
 
 def _flatten_space(space: Any) -> Any:
-    return converted_space(flatten_space(space.original), space.libraries, observed=space.observed)
+    return converted_space(flatten_space(space.original), space.libraries, space.observed)
 
 
 def _read_from_shared_memory(space: Any, shared_memory: Any, n: int = 1) -> Any:

@@ -135,44 +135,36 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
     """
     if seed is None:
         return None
-    one = _number(seed)
-    if one is not None:
-        if one < 0:
-            raise _no_seed(seed)
-        return one
     try:
-        parts = list(seed)
-    except TypeError:
-        raise _no_seed(seed) from None
-    numbers: list[int | None] = []
-    for part in parts:
-        number = None if part is None else _number(part)
-        if part is not None and (number is None or number < 0):
-            raise _no_seed(seed)
-        numbers.append(number)
-    if len(numbers) != count:
+        if getattr(seed, "ndim", 0) == 0 and hasattr(seed, "__index__"):
+            return _one_seed(seed)
+        seeds = [None if part is None else _one_seed(part) for part in seed]
+    except (TypeError, ValueError):
         raise af.OptionError(
-            f"{len(numbers)} seeds were passed to {count} environments",
+            f"seed={seed!r:.80} is not valid",
+            remedy="Pass an integer of 0 or more, or a list with one or None for each environment.",
+        ) from None
+    if len(seeds) != count:
+        raise af.OptionError(
+            f"{len(seeds)} seeds were passed to {count} environments",
             remedy="Pass one for each, or one number for all.",
         )
-    return numbers
+    return seeds
 
 
-def _number(value: Any) -> int | None:
-    """Return an integer of any library as an `int`, None for anything else."""
+def _one_seed(value: Any) -> int:
+    """Return an integer of any library as an `int`.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it is negative.
+    """
     if getattr(value, "ndim", 0) != 0:  # a tensor of one element would count as a number
-        return None
-    try:
-        return index(value)
-    except TypeError:
-        return None
-
-
-def _no_seed(seed: Any) -> af.OptionError:
-    return af.OptionError(
-        f"seed={seed!r:.80} is not valid",
-        remedy="Pass an integer of 0 or more, or a list with one or None for each environment.",
-    )
+        raise TypeError
+    number = index(value)
+    if number < 0:
+        raise ValueError
+    return number
 
 
 def forwarded_seed(seed: Any, count: int) -> Any:

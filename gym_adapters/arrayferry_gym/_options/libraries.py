@@ -43,6 +43,8 @@ class Libraries:
             `arrayferry.convert`.
 
     Attributes:
+        target_device: the device of arrays for the agent, None to keep their device.
+        observed: the type of the last observation, None before the first of an episode.
         check_flags: called with flags that have dimensions, None for no check.
 
     Raises:
@@ -69,15 +71,15 @@ class Libraries:
         self._options: Any = options
         self._scalars: Scalars = scalars
         self._env_device = env_device
-        self._target_device = target_device
+        self.target_device = target_device
         self._convert_info = convert_info
         self._env_stated = env_xp is not None
-        self._warned = False
-        self._told = False
+        self._warned_of_library = False
+        self._warned_of_info = False
         self._target_stated = target_xp is not None
         self.observed: type | None = None
         self._last_action_type: type | None = None
-        self._device_seen = env_device is not None
+        self._device_known = env_device is not None
         if env_xp is None:
             env_xp = "jax" if metadata.get("jax", False) else "numpy"
         self._set_env(env_xp, env_device)
@@ -92,14 +94,14 @@ class Libraries:
 
     def __str__(self) -> str:
         target = "the library of the actions" if self.target is None else self.target.target.name
-        device = "" if self._target_device is None else f", {device_text(self._target_device)}"
+        device = "" if self.target_device is None else f", {device_text(self.target_device)}"
         return f"{self.env_backend.name} -> {target}{device}"
 
     def _set_env(self, to: Target, device: Any) -> None:
         self.env: Conversion = af.converter(to, device=device, **self._options)
 
     def _set_agent(self, to: Target) -> None:
-        device = self._target_device
+        device = self.target_device
         self.target = af.converter(to, device=device, scalars="convert", **self._options)
         if not self._info_stated:
             self._set_info(to, device)
@@ -111,18 +113,13 @@ class Libraries:
 
     def speak(self, backend: Backend) -> None:
         """Note that the environment was asked for a library and has agreed to it."""
-        self._device_seen = True
-        self._set_env(backend, self._target_device)
+        self._device_known = True
+        self._set_env(backend, self.target_device)
 
     @property
     def env_backend(self) -> Backend:
         """The library of the environment, as far as it is known now."""
         return self.env.target
-
-    @property
-    def target_device(self) -> Any:
-        """The device of arrays for the agent, None to keep their device."""
-        return self._target_device
 
     @property
     def target_backend(self) -> Backend | None:
@@ -158,8 +155,8 @@ class Libraries:
             self._warn_of(backend)
             return
         device = self._env_device
-        if not self._device_seen and not backend.is_traced(array):
-            self._device_seen = True
+        if not self._device_known and not backend.is_traced(array):
+            self._device_known = True
             device = backend.device_of(array)
             device = None if device == "cpu" else device
         if device != self._env_device or backend.name != self.env.target.name:
@@ -168,16 +165,13 @@ class Libraries:
 
     def _warn_of(self, detected: Backend) -> None:
         """Warn once that the environment is not of the library that was stated."""
-        if self._warned:
+        if self._warned_of_library:
             return
-        self._warned = True
+        self._warned_of_library = True
         stated = self.env.target.name
-        remedy = "ArrayConversion(env), which detects it"
-        if self.target is not None:
-            remedy = (
-                f"ArrayConversion(env, target_xp={self.target.target.name!r}), which detects it"
-            )
-        else:
+        target = "" if self.target is None else f", target_xp={self.target.target.name!r}"
+        remedy = f"ArrayConversion(env{target}), which detects it"
+        if self.target is None:
             remedy += (
                 f", or ArrayConversion(env, target_xp={stated!r}) if {stated!r} is the agent's"
             )
@@ -229,8 +223,8 @@ class Libraries:
                     converted[key] = self._convert_each(value, place)
                     continue
                 converted[key] = value
-                if not self._told:
-                    self._told = True
+                if not self._warned_of_info:
+                    self._warned_of_info = True
                     warnings.warn(
                         f"info{place} was left as it is: {error.reason}. Convert it in the environment, "
                         "or pass convert_info=False",
@@ -288,11 +282,11 @@ def dtype_name(dtype: Any, backend: Backend | None = None) -> str | None:
             f"reward_dtype={dtype!r} is no dtype of numbers",
             remedy='Pass a name such as "float32", or a dtype such as numpy.float32 or torch.float32.',
         )
-    held = None if backend is None else backend.dtypes()
-    if backend is not None and held is not None and name not in held:
+    available = None if backend is None else backend.dtypes()
+    if backend is not None and available is not None and name not in available:
         raise af.OptionError(
             f"reward_dtype={dtype!r}: {backend.name} has no {name} here",
-            remedy=f"Pass one of {', '.join(sorted(d for d in held if 'float' in d))}.",
+            remedy=f"Pass one of {', '.join(sorted(d for d in available if 'float' in d))}.",
         )
     return name
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises
-from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._adapters.views import env_facts
 from arrayferry_gym._options.env_options import autoreset_mode_of, check_actions_of, count_of
 from arrayferry_gym._options.libraries import Target
@@ -117,7 +117,8 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
         groups = None if groups is None else count_of("groups", groups)
         min_workers = count_of("min_workers", min_workers)
         check_seconds(timeout)
-        self._check_actions, self._misfits = check_actions_of(check_actions), Misfits()
+        self._check_actions = check_actions_of(check_actions)
+        self._action_warnings = ActionWarnings()
         backend = af.registry.backend(to)
         self._convert: Any = None
         if backend.name != "numpy" or device is not None:
@@ -225,7 +226,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
         self._require_open()
         self._runner.require_steppable()
         actions_of = split_actions(
-            actions, self.action_space, self.num_envs, self._check_actions, self._misfits
+            actions, self.action_space, self.num_envs, self._check_actions, self._action_warnings
         )
         return self._runner.begin_step(actions_of)
 

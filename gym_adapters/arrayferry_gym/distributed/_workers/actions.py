@@ -11,14 +11,14 @@ from gymnasium.vector.utils import iterate
 
 import arrayferry as af
 from arrayferry_gym._actions.fitter import Fitter
-from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._spaces.batches import rows_of
 
 _TO_NUMPY = af.converter("numpy", copy=True, unsupported="keep")
 
 
 def split_actions(
-    actions: Any, space: Space[Any], count: int, check: str, misfits: Misfits
+    actions: Any, space: Space[Any], count: int, check: str, action_warnings: ActionWarnings
 ) -> Callable[[Sequence[int]], Any]:
     """Return a function that takes indices of environments, and returns their actions from a batch in any library.
 
@@ -27,7 +27,7 @@ def split_actions(
         space: its space.
         count: how many environments there are.
         check: "fit", "strict" or "off", as in `check_actions`.
-        misfits: warns of what is corrected.
+        action_warnings: warns of what is corrected.
 
     Raises:
         arrayferry.ConversionError: an action is refused, or there is not one for each environment.
@@ -40,7 +40,7 @@ def split_actions(
     if check != "off":
         fitter = Fitter(space, strict=check == "strict", num_envs=count, passes_on=False)
         actions = fitter.fit(actions, given)
-        misfits.tell(space, fitter.corrected, fitter.passed_on)
+        action_warnings.warn(space, fitter.corrected, fitter.passed_on)
     try:
         if isinstance(actions, np.ndarray) and isinstance(space, _ARRAYS):
             length = len(actions)

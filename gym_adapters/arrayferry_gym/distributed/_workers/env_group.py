@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._adapters.quick import range_test
 from arrayferry_gym._episodes import turn as turn_of
 
@@ -53,7 +53,7 @@ class EnvGroup(HostedGroup):
         count = len(self._envs)
         self._space: Space[Any] = self._envs[0].observation_space
         self._actions = batch_space(self._envs[0].action_space, count)
-        self._misfits = Misfits()
+        self._action_warnings = ActionWarnings()
         self._action_dtype: Any = None  # none is quick
         self._in_range: Any = None
         if isinstance(self._actions, (spaces.MultiDiscrete, spaces.MultiBinary)):
@@ -113,7 +113,9 @@ class EnvGroup(HostedGroup):
     def _fitted(self, action: Any) -> Any:
         """Return an action for each environment."""
         count, check = len(self._envs), self.plan.check_actions
-        return split_actions(action, self._actions, count, check, self._misfits)(range(count))
+        return split_actions(action, self._actions, count, check, self._action_warnings)(
+            range(count)
+        )
 
     def _batch(self) -> Any:
         return stacked(self._space, self._observations, self.indices, self._progress)

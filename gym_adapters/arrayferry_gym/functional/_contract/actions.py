@@ -10,7 +10,7 @@ from gymnasium import Space, spaces
 import arrayferry as af
 from arrayferry.adapting import Cache
 from arrayferry_gym._actions.fitter import Fitter, LibraryFitter
-from arrayferry_gym._actions.warnings import Misfits, Place
+from arrayferry_gym._actions.warnings import ActionWarnings, Place
 from arrayferry_gym._arrays import culprit, held_dtype, namespace, plain_name, portable
 from arrayferry_gym._spaces.trees import build, split
 
@@ -27,7 +27,7 @@ class Actions:
         backend: the library.
         device: the device of the arrays.
         check: "fit", where actions outside the space are clipped later, "strict" or "off".
-        misfits: warns of what is corrected.
+        action_warnings: warns of what is corrected.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class Actions:
         device: Any,
         *,
         check: str = "fit",
-        misfits: Misfits,
+        action_warnings: ActionWarnings,
     ) -> None:
         self._name = name
         self._space = space
         self._n = n
         self._check = check
-        self._misfits = misfits
+        self._action_warnings = action_warnings
         self._xp = namespace(backend)
         self._backend = backend
         self._convert = af.converter(backend, device=device)
@@ -83,7 +83,7 @@ class Actions:
             converted = fitter.fit(action)
             if self._check == "strict":
                 self._check_values(action)
-            self._misfits.tell(self._space, fitter.corrected, fitter.passed_on)
+            self._action_warnings.warn(self._space, fitter.corrected, fitter.passed_on)
             if fitter.corrected is None and self._check == "fit":
                 self._remember(action, converted)
         if self._n is not None:

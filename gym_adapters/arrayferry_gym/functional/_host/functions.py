@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._actions.fitter import LibraryFitter
-from arrayferry_gym._actions.warnings import Misfits
+from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._adapters.env import ArrayConversion
 from arrayferry_gym._episodes import before_resets, final_observations
 from arrayferry_gym._episodes import turn as turn_of
@@ -122,7 +122,7 @@ class HostFunctions:
         self._flag: Shape = batch, np.dtype(bool)
         self._reward_name = f"the reward of {self.name}"
         self._flag_name = f"the end of an episode of {self.name}"
-        self._misfits = Misfits()
+        self._action_warnings = ActionWarnings()
         self._infos = InfoArrays(info_like or {})
         self._likes = reward_like, info_like
         self._lock = threading.Lock()
@@ -183,7 +183,7 @@ class HostFunctions:
             passes_on=False,
         )  # fmt: skip
         given = self._actions.take(fitter.fit(action))
-        self._misfits.tell(fitter.space, fitter.corrected, fitter.passed_on)
+        self._action_warnings.warn(fitter.space, fitter.corrected, fitter.passed_on)
         results = self._call(
             _Callback(self, "_step"),
             [state, *given],
