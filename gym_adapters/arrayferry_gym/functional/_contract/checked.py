@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 from .clipping import clipper
 from .dynamics import Dynamics
 from .errors import EnvResultError
+from .mistakes import line_of
 from .params import completed
 from .step_results import StepResults
 
@@ -397,12 +397,6 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
-
-
-def line_of(method: Any) -> str:
-    """Return the place of a method in the author's code."""
-    code = getattr(inspect.unwrap(method), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else "without source"
 
 
 def _restored(
