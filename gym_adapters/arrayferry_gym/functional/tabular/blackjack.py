@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 from arrayferry_gym.functional._drawing import image_of
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
-from .table import entries
+from .table import flat
 
 __all__ = ["Blackjack", "BlackjackParams"]
 
@@ -155,7 +155,7 @@ class Blackjack(FunctionalEnv):
     ) -> Any:
         """Draw what dealers end with: 0 for more than 21, or 17 to 21."""
         pair = (state.showing - 1) * 10 + state.hidden - 1
-        chances = entries(xp, params.dealer, pair, 2, (5,))
+        chances = xp.take(*flat(xp, params.dealer, pair, 2, (5,)), axis=0)
         above = xp.astype(rng.uniform((pair.shape[0], 1)) >= chances, xp.int32)
         ends = 16 + xp.sum(above, axis=1, dtype=xp.int32)
         return xp.where(ends > 16, ends, xp.zeros_like(ends))

@@ -136,7 +136,7 @@ class TabularEnv(FunctionalEnv):
     def reset(self, xp: Any, rng: Any, n: int, params: Transitions) -> TabularState:
         """Return initial states."""
         chosen = rng.integers((n,), 0, params.starts.shape[-1])
-        number = entries(xp, params.starts, chosen, 1)
+        number = xp.take(*flat(xp, params.starts, chosen, 1), axis=0)
         return TabularState(number, xp.ones((n,), dtype=xp.float32))
 
     def step(
@@ -145,22 +145,25 @@ class TabularEnv(FunctionalEnv):
         """Draw an outcome."""
         *_, actions, outcomes = params.next_state.shape
         cell = (state.number * actions + xp.astype(action, xp.int32)) * outcomes
+        chances, place = flat(xp, params.probability, cell, 3)
         if outcomes > 1:
             drawn = rng.uniform(cell.shape)
-            below, chosen = entries(xp, params.probability, cell, 3), xp.zeros_like(cell)
+            below, chosen = xp.take(chances, place, axis=0), xp.zeros_like(cell)
             for number in range(1, outcomes):
                 chosen = chosen + xp.astype(drawn >= below, xp.int32)
-                below = below + entries(xp, params.probability, cell + number, 3)
-            cell = cell + chosen
-        reward, terminated, number, probability = (
-            entries(xp, column, cell, 3)
-            for column in (params.reward, params.terminated, params.next_state, params.probability)
+                below = below + xp.take(chances, place + number, axis=0)
+            cell, place = cell + chosen, place + chosen
+        reward, terminated, number = (
+            xp.take(*flat(xp, column, cell, 3), axis=0)
+            for column in (params.reward, params.terminated, params.next_state)
         )
+        probability = xp.take(chances, place, axis=0)
         return TabularState(number, probability), reward, terminated
 
     def action_mask(self, xp: Any, state: TabularState, params: Transitions) -> Any:
         """Return which actions make sense, int8 of shape (n, A)."""
-        return entries(xp, params.action_mask, state.number, 1, (params.action_mask.shape[-1],))
+        mask = params.action_mask
+        return xp.take(*flat(xp, mask, state.number, 1, (mask.shape[-1],)), axis=0)
 
     def observe(self, xp: Any, state: TabularState, params: Transitions) -> Any:
         """Return the indices of the states, with masks if requested."""
@@ -174,21 +177,24 @@ class TabularEnv(FunctionalEnv):
         return info if self.masks else {**info, "action_mask": self.action_mask(xp, state, params)}
 
 
-def entries(xp: Any, table: Any, index: Any, axes: int, entry: tuple[int, ...] = ()) -> Any:
-    """Return entries of a table, each of its own environment's if there is a table for each.
+def flat(
+    xp: Any, table: Any, index: Any, axes: int, entry: tuple[int, ...] = ()
+) -> tuple[Any, Any]:
+    """Return the entries of a table, or of the tables of all environments, and the indices of some in it.
 
     Args:
         xp: the namespace.
         table: an array (*shape, *entry), or one (n, *shape, *entry) for each environment.
-        index: the index of each entry in a table whose first axes are flattened, (n,).
+        index: indices in a table whose first axes are flattened, (n,).
         axes: how many axes are in `shape`.
         entry: the shape of an entry.
     """
-    rows = xp.reshape(table, (-1, *entry))
-    if len(table.shape) > axes + len(entry):
+    own = len(table.shape) > axes + len(entry)
+    entries = xp.reshape(table, (-1, *entry)) if own or axes > 1 else table
+    if own:
         n = table.shape[0]
-        index = index + rows.shape[0] // n * xp.arange(n, dtype=xp.int32)
-    return xp.take(rows, index, axis=0)
+        index = index + entries.shape[0] // n * xp.arange(n, dtype=xp.int32)
+    return entries, index
 
 
 def _check(transitions: Any) -> None:
