@@ -172,6 +172,25 @@ def test_tables_can_differ_between_environments(xp):
         dry.make_vec(3, params=wet.default_params)
 
 
+@pytest.mark.parametrize("column", ["reward", "probability", "next_state", "terminated"])
+def test_one_column_of_a_table_can_differ_between_environments(column):
+    env = TabularEnv(
+        Transitions.of({0: {0: [(0.0, 0, 0.0, False), (1.0, 1, 1.0, True)]}, 1: {0: [(1.0, 1, 0.0, True)]}}, [0])
+    )  # fmt: skip
+    own = getattr(env.default_params, column)
+    own = np.stack([own, own[:, :, ::-1], own])
+    envs = env.make_vec(3, params={column: own})
+    envs.reset(seed=1)
+    seen, rewards, terminated, *_ = envs.step(np.zeros(3, int))
+    expected = {
+        "reward": ([1, 1, 1], [1, 0, 1], [True] * 3),
+        "probability": ([1, 0, 1], [1, 0, 1], [True, False, True]),
+        "next_state": ([1, 0, 1], [1, 1, 1], [True] * 3),
+        "terminated": ([1, 1, 1], [1, 1, 1], [True, False, True]),
+    }
+    assert (seen.tolist(), rewards.tolist(), terminated.tolist()) == expected[column]
+
+
 class OtherMaps(TabularEnv):
     """Each episode has one of two tables."""
 

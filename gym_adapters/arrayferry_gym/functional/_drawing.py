@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from arrayferry_gym.functional._served.base import FunctionalEnv
+
 
 def image_of(place: str, *, options: dict[str, Any] | None = None, **attributes: Any) -> Any:
     """Return an image of one of Gymnasium's environments.
@@ -25,6 +27,20 @@ def image_of(place: str, *, options: dict[str, Any] | None = None, **attributes:
     return env.render()  # close() would end pygame for everybody in this process
 
 
-def numbers_of(state: Any, index: int) -> Any:
-    """Return the numbers of one of several states, in order."""
-    return np.array([float(x[index]) for x in state])
+class ClassicEnv(FunctionalEnv):
+    """An environment of classic control. Its states are named tuples of numbers.
+
+    Attributes:
+        drawn_by: the place of the environment of Gymnasium that has the same states.
+    """
+
+    drawn_by: str
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+        """Return the numbers of the state."""
+        return xp.stack(list(state), axis=1)
+
+    def render(self, state: Any, index: int) -> Any:
+        """Draw it as Gymnasium does, without what depends on the last action. This needs pygame."""
+        return image_of(self.drawn_by, state=np.array([float(x[index]) for x in state]))

@@ -13,7 +13,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._options.env_options import check_flag
-from arrayferry_gym.functional._contract.checked import WithParams
+from arrayferry_gym.functional._contract.drawn import WithParams
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.errors import EnvResultError
 

@@ -10,7 +10,8 @@ from arrayferry_gym._arrays import select
 from arrayferry_gym._options.env_options import count_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.step_results import StepResults
-from arrayferry_gym.functional._served.base import FunctionalEnv
+
+from .around import AroundEnv
 
 
 class _State(NamedTuple):
@@ -19,7 +20,7 @@ class _State(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class RepeatedEnv(FunctionalEnv):
+class RepeatedEnv(AroundEnv):
     """A `FunctionalEnv` in which each action is repeated for several steps, as returned by `repeat_action`.
 
     Attributes:
@@ -27,21 +28,12 @@ class RepeatedEnv(FunctionalEnv):
         num_repeats: how many of its steps make one step.
     """
 
-    # the other fields follow from these two, and need not be compared
-    env: Dynamics
     num_repeats: int
-    observation_space: Any = dataclasses.field(init=False, compare=False)
-    action_space: Any = dataclasses.field(init=False, compare=False)
-    default_params: Any = dataclasses.field(init=False, compare=False)
-    metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
-    library: str | None = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.observation_space = self.env.observation_space
         self.action_space = self.env.action_space
-        self.default_params = self.env.default_params
-        self.metadata = self.env.metadata
-        self.library = self.env.library
 
     @property
     def _informs(self) -> bool:

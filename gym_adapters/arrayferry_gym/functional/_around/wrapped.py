@@ -12,11 +12,12 @@ import arrayferry_gym.wrappers as wrappers
 from arrayferry_gym._keys.identity import code_identity
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.errors import EnvResultError
-from arrayferry_gym.functional._served.base import FunctionalEnv
 from arrayferry_gym.wrappers._kernels import moments as moments_of
 from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, Spaces, State, arguments_of
 from arrayferry_gym.wrappers._single import KernelWrapper
 from arrayferry_gym.wrappers._vector import KernelVectorWrapper
+
+from .around import AroundEnv
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class WrappedEnv(FunctionalEnv):
+class WrappedEnv(AroundEnv):
     """A `FunctionalEnv` with wrapper kernels around it, as returned by `wrap`.
 
     Attributes:
@@ -34,25 +35,16 @@ class WrappedEnv(FunctionalEnv):
         kernels: the kernels, innermost first.
     """
 
-    # the other fields follow from these two, and need not be compared
-    env: Dynamics
     kernels: tuple[Kernel, ...] = ()
-    observation_space: Any = dataclasses.field(init=False, compare=False)
-    action_space: Any = dataclasses.field(init=False, compare=False)
     max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
-    default_params: Any = dataclasses.field(init=False, compare=False)
-    metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
-    library: str | None = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.max_episode_steps = self.env.max_episode_steps
         chain, limit_is_known = self._any_chain()
         if limit_is_known:
             self.observation_space = chain.outside.observation
             self.action_space = chain.outside.action
-        self.default_params = self.env.default_params
-        self.metadata = self.env.metadata
-        self.library = self.env.library
 
     @property
     def base(self) -> Dynamics:

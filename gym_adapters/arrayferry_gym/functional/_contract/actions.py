@@ -46,7 +46,6 @@ class Actions:
         self._n = n
         self._check = check
         self._action_warnings = action_warnings
-        self._xp = namespace(backend)
         self._backend = backend
         self._convert = af.converter(backend, device=device)
         # the type, dtype and shape of actions, and whether they are passed as they are: first those of the last action
@@ -141,13 +140,12 @@ class Actions:
                 ) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"_xp": None, "_last_form": _NO_FORM, "_forms": Cache(_FORMS)}
+        own: dict[str, Any] = {"_last_form": _NO_FORM, "_forms": Cache(_FORMS)}
         return {**self.__dict__, **own, "_backend": portable(self._backend)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._backend = af.registry.backend(self._backend)
-        self._xp = namespace(self._backend)
 
 
 _Form = tuple[Any, Any, Any, bool | None]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
 import os
-import sysconfig
 import threading
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +18,11 @@ import arrayferry as af
 from arrayferry.adapting import map_arrays
 from arrayferry_gym._arrays import plain_name
 
-from .checked import CheckedEnv, line_of
+from .checked import CheckedEnv
 from .dynamics import Dynamics, checked_dynamics
-from .params import Params, field_names, prepare
+from .mistakes import SIGNATURES, explanation, first_line, last_line
+from .named_rows import NamedRows
+from .params import Params, prepare
 
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
@@ -136,16 +134,6 @@ def _usable(name: str) -> af.Backend | None:
     return backend if backend.problem() is None else None
 
 
-SIGNATURES = {
-    "reset": ("xp", "rng", "n", "params"),
-    "step": ("xp", "rng", "state", "action", "params"),
-    "observe": ("xp", "state", "params"),
-    "info": ("xp", "state", "params"),
-    "sample_params": ("xp", "rng", "n", "params"),
-    "render": ("state", "index"),
-}
-
-
 def _signatures(dynamics: Dynamics) -> Iterator[Problem]:
     """Find methods that cannot be called with their arguments."""
     for name, wanted in SIGNATURES.items():
@@ -153,15 +141,10 @@ def _signatures(dynamics: Dynamics) -> Iterator[Problem]:
             inspect.signature(getattr(dynamics, name)).bind(*wanted)
         except TypeError:
             text = f"def {name}(self, {', '.join(wanted)})"
-            yield Problem(name, _start(dynamics, name), "its parameters are others than those that it gets",
+            yield Problem(name, first_line(dynamics, name), "its parameters are others than those that it gets",
                           f"Write {text}.", ())  # fmt: skip
         except ValueError:  # it has no signature
             continue
-
-
-def _start(dynamics: Dynamics, method: str) -> str:
-    """Return the line in which a method begins."""
-    return Path(line_of(getattr(type(dynamics), method))).name
 
 
 class _FoundError(Exception):
@@ -245,7 +228,7 @@ class _Trial:
 
     def _found(self, method: str, what: str, remedy: str, place: str | None = None) -> _FoundError:
         """Return the error for a problem, which is in the first line of a method if its place is not known."""
-        place = place or _start(self._dynamics, method)
+        place = place or first_line(self._dynamics, method)
         return _FoundError(Problem(method, place, what, remedy, (self._backend.name,)))
 
     # The methods, as the library runs them.
@@ -263,8 +246,8 @@ class _Trial:
         except passed_on:
             raise
         except Exception as error:
-            what, remedy = _explanation(error, self._params.tree)
-            place = _place(self._dynamics, error, method)
+            what, remedy = explanation(error, self._params.tree)
+            place = last_line(self._dynamics, error, method)
             raise self._found(method, what, remedy, place) from None
 
     def _run(self, method: str, seed: int, state: Any, action: Any, params: Params) -> Any:
@@ -368,15 +351,15 @@ class _Trial:
     def _by_itself(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
         """Check that an environment gives the same whatever the others do, and in any batch, if it draws the same numbers."""
 
-        def run(rng: _NamedRows, index: Any) -> Any:
+        def run(rng: NamedRows, index: Any) -> Any:
             env, params = self._sized(len(index)), self._params.rows(index)
             given = map_arrays(_frozen, _rows((state, action), index))
             return self._explained(method, lambda: _result(env, method, rng, given, params))
 
         everyone = np.arange(N)
-        whole = run(_NamedRows(seed, everyone), everyone)
+        whole = run(NamedRows(seed, everyone), everyone)
         for what, index in _BATCHES:
-            rng = _NamedRows(seed, index)
+            rng = NamedRows(seed, index)
             found, expected = run(rng, index), _rows(whole, index)
             if what is None:  # the row that was replaced may depend on its index
                 others = np.flatnonzero(index == everyone)
@@ -407,52 +390,6 @@ def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], para
         results = env.step(rng, state, env.clip(action), params)
         return tuple(part for part in results if part is not None)
     return (env.observe if method == "observe" else env.inform)(state, params)
-
-
-class _NamedRows(af.Random):
-    """Random numbers in NumPy for rows that have names: a row draws the same in any batch.
-
-    Args:
-        seed: the seed.
-        names: the name of each row, a number.
-
-    Attributes:
-        comparable: whether all numbers were drawn for rows, or for all of them alike.
-    """
-
-    def __init__(self, seed: int, names: Any) -> None:
-        self._seed = seed
-        self._names = names
-        self._count = 0
-        self.comparable = True
-
-    def _draw(self, shape: Any) -> Any:
-        """Return numbers from 0 to 1, which depend on how many were drawn before."""
-        shape = tuple(shape)
-        of_rows = shape[:1] == (len(self._names),)
-        self.comparable = self.comparable and (of_rows or not shape)
-        own = shape[1:] if of_rows else shape
-        drawn = [
-            np.random.default_rng((self._seed, self._count, *name)).random(own)
-            for name in (self._names[:, None] if of_rows else [()])
-        ]
-        self._count += 1 + math.prod(own)
-        return np.stack(drawn) if of_rows else drawn[0]
-
-    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
-        return (low + (high - low) * self._draw(shape)).astype(dtype)
-
-    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
-        away, angle = self._draw(shape), self._draw(shape)
-        drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)  # as by Box and Muller
-        return (mean + std * drawn).astype(dtype)
-
-    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
-        return np.floor(low + (high - low) * self._draw(shape)).astype(dtype)
-
-    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
-        waits = -np.log(1 - self._draw((*shape, logits.shape[-1]))) + 1e-300
-        return (logits - np.log(waits)).argmax(-1).astype(dtype)
 
 
 def _replaced(row: int) -> Any:
@@ -502,7 +439,7 @@ def _different_dtypes(
         names = dict(zip(known, (dtype for _, dtype in parts), strict=True))
         if len(set(names.values())) > 1:
             text = ", ".join(f"{dtype} in {name}" for name, dtype in names.items())
-            yield Problem("reset", _start(dynamics, "reset"), f"state{parts[0][0]} is {text}",
+            yield Problem("reset", first_line(dynamics, "reset"), f"state{parts[0][0]} is {text}",
                           "Say which dtype is meant: xp.zeros((n,), dtype=xp.float32).", tuple(known))  # fmt: skip
 
 
@@ -516,89 +453,3 @@ def _merged(problems: list[Problem]) -> list[Problem]:
             problem = merged[key]._replace(libraries=tuple(libraries))
         merged[key] = problem
     return list(merged.values())
-
-
-# Errors and their places.
-
-_LIBRARY_FOLDERS = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))  # fmt: skip
-
-
-def _place(dynamics: Dynamics, error: BaseException, method: str) -> str:
-    """Return the author's last line in a traceback."""
-    codes = {
-        function.__code__
-        for kind in type(dynamics).__mro__
-        if kind is not Dynamics
-        for name, function in vars(kind).items()
-        if name in SIGNATURES and inspect.isfunction(function)
-    }
-    files = {code.co_filename for code in codes}
-    inside, place = False, None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        name = frame.f_code.co_filename
-        inside = inside or frame.f_code in codes
-        if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, _HERE, "<"))):
-            place = f"{Path(name).name}:{line}"
-    return place or _start(dynamics, method)
-
-
-_HERE = str(Path(af.__file__).parent)
-
-
-def _explanation(error: Exception, params: Any) -> tuple[str, str]:
-    """Return what is wrong, and what to write instead."""
-    if isinstance(error, af.ArrayFerryError):
-        return str(error).rstrip("."), ""
-    text, kind = str(error), type(error).__name__
-    for words, what, remedy in _MISTAKES:
-        if kind in words or any(word in text for word in words):
-            return what.format(text=text.partition("\n")[0]), remedy
-    if isinstance(error, (KeyError, AttributeError)):
-        if isinstance(error, KeyError):  # of the parameters, or of another dict of the author's
-            line = traceback.extract_tb(error.__traceback__)[-1].line or ""
-            name, of = error.args[0], params if "params" in line else None
-        else:
-            name, of = error.name, error.obj
-        if isinstance(name, str) and (of is params or type(of) is type(params)):
-            names = ", ".join(map(str, field_names(params))) or "none"
-            return (
-                f"there is no parameter {name!r}",
-                f"The parameters are {names}: see default_params.",
-            )
-        if inspect.ismodule(of) or "namespace" in type(of).__name__.lower():
-            return f"xp has no {name!r}, which is not in the Array API standard", "Use functions of the standard."  # fmt: skip
-    return f"{kind}: {text.partition(chr(10))[0]}", ""
-
-
-_MISTAKES = [
-    (
-        ("truth value of an array", "Boolean value of Tensor", "TracerBoolConversionError", "bool is only allowed on arrays"),
-        "it asks whether an array is true, by if, while, and, or, not, min or max",
-        "Choose by xp.where(condition, a, b), and combine by &, | and ~.",
-    ),
-    (
-        ("read-only", "arrays are immutable", "does not support item assignment", "in-place"),
-        "it changes an array in place",
-        "Make a new array, by arithmetic or by xp.where: compiled code and other libraries would lose or leak the change.",
-    ),
-    (
-        ("TracerArrayConversionError", "only supports array_api_strict", "from a different namespace", "can't convert", "Can't call numpy()"),
-        "a function of NumPy was called on an array of another library",
-        "Use the functions of xp, which are those of the library in use.",
-    ),
-    (
-        ("TracerIntegerConversionError", "ConcretizationTypeError", "only 0-dimensional arrays", "only length-1 arrays", "can only be converted to"),
-        "it needs the value of an array as a Python number",
-        "Compute with arrays: no int(), float(), range() or shapes that depend on values.",
-    ),
-    (
-        ("NonConcreteBooleanIndexError",),
-        "it selects by a mask, so that the shape depends on values",
-        "Use xp.where(mask, a, b), which keeps the shape.",
-    ),
-    (
-        ("cannot be type promoted", "expected scalar type", "expected m1 and m2", "same dtype"),
-        "it mixes dtypes: {text}",
-        "Cast by xp.astype(x, xp.float32), and give a dtype to xp.zeros and the like.",
-    ),
-]  # fmt: skip

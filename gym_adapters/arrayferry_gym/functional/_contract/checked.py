@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable
+from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, select
 from arrayferry_gym._keys.identity import held_arrays
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from .clipping import clipper
+from .drawn import DrawnParams
 from .dynamics import Dynamics
 from .errors import EnvResultError
-from .params import completed
+from .mistakes import line_of
 from .step_results import StepResults
 
 
@@ -34,6 +33,7 @@ class CheckedEnv:
     Attributes:
         xp: the namespace of the library.
         layout: the layout of the states, None before the first.
+        drawn: the methods with parameters that are drawn, None if none are.
     """
 
     def __init__(
@@ -65,13 +65,16 @@ class CheckedEnv:
         self.layout: af.Layout | None = None
         self.forms: list[tuple[Any, tuple[int, ...]]] = []
         self.has_info = dynamics._informs
-        self.draws_params = dynamics._draws_params
         space = dynamics.observation_space
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
-        self._whole: tuple[Any, Any, Any] = None, object(), None
         self._uneven = False
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(self.name, self.xp, n)
+        keeps = backend.name != "jax"
+        self.drawn = (
+            DrawnParams(dynamics, self._results, keeps=keeps) if dynamics._draws_params else None
+        )
+        self._methods: Any = self.drawn or dynamics
         self._casts = self._observed_dtypes()
         self._places = [path for _, path in leaves(dynamics.observation_space)]
         self.clip = clipper(dynamics.action_space, backend, device)
@@ -97,36 +100,8 @@ class CheckedEnv:
 
     def reset(self, rng: Any, n: int, params: Any, *, known: bool = False) -> Any:
         """Return states of `n` environments at the start of an episode. With `known`, they are not checked again."""
-        if self.draws_params:
-            params, drawn = self._draw_params(rng, n, params)
-            state = WithParams(self.dynamics.reset(self.xp, rng, n, params), drawn)
-        else:
-            state = self.dynamics.reset(self.xp, rng, n, params)
+        state = self._methods.reset(self.xp, rng, n, params)
         return state if known and not self._uneven else self._same(state, "reset", n)
-
-    def _draw_params(self, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
-        """Return the parameters of new episodes, and the same tree with None in place of those that were not drawn."""
-        tree = self.dynamics.sample_params(self.xp, rng, n, params)
-        given, layout = af.flatten(params, everything=True)
-        leaves, own = af.flatten(tree, everything=True)
-        if type(tree) is not type(params) or own.paths != layout.paths:
-            raise EnvResultError(
-                f"{self.name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
-                remedy="Return a tree of the same types and fields.",
-            )
-        drawn: list[Any] = []
-        for path, old, new in zip(layout.paths, given, leaves, strict=True):
-            if new is old:
-                drawn.append(None)
-                continue
-            shape = tuple(getattr(new, "shape", ()))
-            if not hasattr(new, "dtype") or shape[:1] != (n,):
-                raise EnvResultError(
-                    f"{self.name}.sample_params() returned {new!r:.80} for params{path}",
-                    remedy=f"Return an array that begins with the {n} environments, or what was given.",
-                )
-            drawn.append(new)
-        return tree, own.unflatten(drawn)
 
     def adopt(self, state: Any) -> None:
         """Require all later states to have the structure and the dtypes of these."""
@@ -176,13 +151,8 @@ class CheckedEnv:
         self, rng: Any, state: Any, action: Any, params: Any, known: bool
     ) -> tuple[Any, Any, Any, Any]:
         """Return what the author's step returns, with checked states."""
-        drawn = None
-        if self.draws_params:
-            params, drawn, state = self._with_drawn(params, state), state.params, state.state
-        result = self.dynamics.step(self.xp, rng, state, action, params)
+        result = self._methods.step(self.xp, rng, state, action, params)
         state, reward, terminated, truncated = self._results.parts(result)
-        if drawn is not None:
-            state = WithParams(state, drawn)
         if not known or self._uneven:
             state = self._same(state, "step", self.n)
         return state, reward, terminated, truncated
@@ -240,9 +210,7 @@ class CheckedEnv:
 
     def observe(self, state: Any, params: Any) -> Any:
         """Check observations, and return them in the dtypes of their space."""
-        if self.draws_params:
-            params, state = self._with_drawn(params, state), state.state
-        observation = self.dynamics.observe(self.xp, state, params)
+        observation = self._methods.observe(self.xp, state, params)
         space = self.dynamics.observation_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
             dtype, shape = self._casts[0]
@@ -269,76 +237,13 @@ class CheckedEnv:
 
     def shown(self, state: Any) -> Any:
         """Return states as the environment returned them, without the parameters that it drew."""
-        return state.state if self.draws_params else state
-
-    def _with_drawn(self, params: Any, state: WithParams) -> Any:
-        """Return parameters with those that were drawn in their places."""
-        given, kept, whole = self._whole
-        if given is params and kept is state.params:
-            return whole
-        leaves, layout = af.flatten(params, everything=True)
-        drawn = _by_path(state.params)
-        whole = layout.unflatten(
-            [
-                old if drawn[path] is None else drawn[path]
-                for path, old in zip(layout.paths, leaves, strict=True)
-            ]
-        )
-        if self.backend.name != "jax":  # whose traced values must not be kept
-            self._whole = params, state.params, whole
-        return whole
-
-    def whole(self, state: Any, params: Any) -> Any:
-        """Return states with all parameters, not only those that were drawn."""
-        if not self.draws_params:
-            return state
-        return WithParams(state.state, self._with_drawn(params, state))
-
-    def of_whole(self, state: Any, params: Any, like: Any, *, tell: bool) -> Any:
-        """Return states with only those parameters that are drawn.
-
-        Args:
-            state: the states, with a tree like the parameters or a dict of some of them.
-            params: the parameters that were not drawn.
-            like: states of the environment.
-            tell: whether to warn of other values for parameters that are not drawn. They are left out.
-
-        Raises:
-            EnvResultError: there are no parameters, or others than there can be.
-        """
-        if not self.draws_params:
-            return state
-        if not isinstance(state, WithParams):
-            raise EnvResultError(
-                f"the state that was set, {state!r:.80}, has no parameters, but {self.name} draws them",
-                remedy="Pass envs.state, or envs.state._replace(state=..., params=...).",
-            )
-        given = _by_path(completed(state.params, self._with_drawn(params, like)))
-        leaves, layout = af.flatten(params, everything=True)
-        if given.keys() != set(layout.paths):
-            raise EnvResultError(
-                f"the state that was set has the parameters {list(given)}, but {self.name} has {layout.paths}",
-                remedy="Pass a tree like envs.params, or a dict of some of its fields.",
-            )
-        drawn = _by_path(like.params)
-        for path, value in zip(layout.paths, leaves, strict=True):
-            if drawn[path] is not None:
-                drawn[path] = given[path]
-            elif tell and given[path] is not None and not _equal(given[path], value):
-                warnings.warn(
-                    f"the state that was set has {given[path]!r:.60} for params{path}, which {self.name} does not draw. It "
-                    f'stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
-                    stacklevel=4,
-                )
-        return WithParams(state.state, layout.unflatten([drawn[path] for path in layout.paths]))
+        return state if self.drawn is None else state.state
 
     def inform(self, state: Any, params: Any) -> dict[str, Any]:
         """Check the infos of states, and return them."""
         if not self.has_info:
             return {}
-        if self.draws_params:
-            params, state = self._with_drawn(params, state), state.state
-        info = self.dynamics.info(self.xp, state, params)
+        info = self._methods.info(self.xp, state, params)
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
         for key, value in info.items():
@@ -359,6 +264,11 @@ class CheckedEnv:
             self._held = count, held_arrays(self.dynamics)
         return self._held[1]
 
+    def select(self, mask: Any, new: Any, old: Any) -> Any:
+        """Return the states of `new` where the mask is true, and those of `old` elsewhere."""
+        pairs = zip(self.leaves(new), self.leaves(old), strict=True)
+        return self.join(select(self.xp, mask, *pair) for pair in pairs)
+
     def leaves(self, state: Any) -> list[Any]:
         """Return the arrays of states."""
         assert self.layout is not None
@@ -370,39 +280,7 @@ class CheckedEnv:
         return self.layout.unflatten(leaves)
 
 
-class WithParams(NamedTuple):
-    """The states of environments that draw their parameters.
-
-    Attributes:
-        state: the states, as the environment returned them.
-        params: a tree like the parameters, with arrays (n, ...) for those that were drawn and None for the others.
-    """
-
-    state: Any
-    params: Any
-
-
-def _by_path(params: Any) -> dict[str, Any]:
-    """Return the leaves of parameters by their paths: JAX changes the order of dicts."""
-    leaves, layout = af.flatten(params, everything=True)
-    return dict(zip(layout.paths, leaves, strict=True))
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Tell whether parameters are equal, also where one of them is an array of another library."""
-    if hasattr(a, "shape") or hasattr(b, "shape"):
-        a, b = (af.convert(x, "numpy", scalars="convert") for x in (a, b))
-        return bool(np.array_equal(a, b))
-    return bool(a == b)
-
-
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
-
-
-def line_of(method: Any) -> str:
-    """Return the place of a method in the author's code."""
-    code = getattr(inspect.unwrap(method), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else "without source"
 
 
 def _restored(

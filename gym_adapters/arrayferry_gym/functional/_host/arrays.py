@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,8 @@ class SpaceArrays:
                 )
             self.shapes.append((tuple(inner.shape), jax_dtype(inner.dtype)))
 
-    def build(self, arrays: Iterable[Any]) -> Any:
-        """Put a value of the space together from its arrays."""
+    def build(self, arrays: Iterator[Any]) -> Any:
+        """Put a value of the space together from the next arrays."""
         return build(self._space, arrays)
 
     def take(self, value: Any) -> list[Any]:
@@ -99,6 +100,28 @@ _SAFE = 1e4
 """Python numbers below this fit every floating-point dtype."""
 
 
+class OneArray:
+    """An array.
+
+    Args:
+        shape: its shape.
+        dtype: its dtype.
+        what: its name in messages.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, what: str) -> None:
+        self.shapes: list[Shape] = [(shape, dtype)]
+        self._what = what
+
+    def build(self, arrays: Iterator[Any]) -> Any:
+        """Return the next array."""
+        return next(arrays)
+
+    def arrays(self, value: Any) -> list[Any]:
+        """Return a value as an array in NumPy, of this shape and dtype."""
+        return [fitted(value, *self.shapes[0], self._what)]
+
+
 class InfoArrays:
     """The arrays of infos that compiled code returns.
 
@@ -116,23 +139,19 @@ class InfoArrays:
                 )
         self.shapes: list[Shape] = [(x.shape, jax_dtype(x.dtype)) for x in arrays]
 
-    def build(self, arrays: Iterable[Any]) -> Any:
-        """Put an info together from its arrays."""
-        return self._layout.unflatten(list(arrays))
+    def build(self, arrays: Iterator[Any]) -> Any:
+        """Put an info together from the next arrays."""
+        return self._layout.unflatten(list(islice(arrays, len(self.shapes))))
 
     def arrays(self, info: dict[str, Any]) -> list[Any]:
         """Return the arrays of an info. Those that are missing are zeros."""
         if not self.shapes:
             return []
-        values = dict(zip(*_paths(info), strict=True))
+        leaves, layout = af.flatten(info, everything=True)
+        values = dict(zip(layout.paths, leaves, strict=True))
         return [
             np.zeros(shape, dtype)
             if path not in values
             else fitted(values[path], shape, dtype, f"info_like{path}")
             for path, (shape, dtype) in zip(self._layout.paths, self.shapes, strict=True)
         ]
-
-
-def _paths(info: dict[str, Any]) -> tuple[list[str], list[Any]]:
-    leaves, layout = af.flatten(info, everything=True)
-    return layout.paths, leaves

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 import gymnasium as gym
@@ -28,7 +27,7 @@ from arrayferry_gym.functional._simulators.engine import Outcome
 from arrayferry_gym.functional._simulators.random_keys import as_key
 from arrayferry_gym.vector import ArrayConversion as VectorConversion
 
-from .arrays import InfoArrays, Shape, SpaceArrays, fitted, jax_dtype
+from .arrays import InfoArrays, OneArray, SpaceArrays, jax_dtype
 
 
 class HostFunctions:
@@ -118,10 +117,8 @@ class HostFunctions:
             shape = (*batch, *getattr(space, "shape", ()))
         else:
             shape = np.shape(reward_like)
-        self._reward: Shape = shape, jax_dtype(np.float64)
-        self._flag: Shape = batch, np.dtype(bool)
-        self._reward_name = f"the reward of {self.name}"
-        self._flag_name = f"the end of an episode of {self.name}"
+        self._reward = OneArray(shape, jax_dtype(np.float64), f"the reward of {self.name}")
+        self._flag = OneArray(batch, np.dtype(bool), f"the end of an episode of {self.name}")
         self._action_warnings = ActionWarnings()
         self._infos = InfoArrays(info_like or {})
         self._likes = reward_like, info_like
@@ -147,14 +144,10 @@ class HostFunctions:
             The state, the observation, and the infos that `info_like` names.
         """
         given, layout = af.flatten((_seed_of(seed), options))
-        results = self._call(
-            _Callback(self, "_reset", layout),
-            given,
-            [*self._observations.shapes, *self._infos.shapes],
-            "reset",
+        state, observation, info = self._call(
+            _Callback(self, "_reset", layout), given, [self._observations, self._infos], "reset"
         )
-        rest = iter(results[1:])
-        return results[0], self._observations.build(rest), self._infos.build(rest)
+        return state, observation, info
 
     def step(self, state: Any, action: Any) -> tuple[Any, Outcome]:
         """Take a step.
@@ -176,41 +169,25 @@ class HostFunctions:
                 f"{state!r:.60} is no state of {self.name}",
                 remedy="Pass what reset or step returned first.",
             )
-        observations = self._observations
-        final = observations.shapes if self.resets_in_same_step else []
         fitter = LibraryFitter(
             af.registry.backend("jax"), self.env.action_space, num_envs=self.num_envs, reads=False,
             passes_on=False,
         )  # fmt: skip
         given = self._actions.take(fitter.fit(action))
         self._action_warnings.warn(fitter.space, fitter.corrected, fitter.passed_on)
-        results = self._call(
-            _Callback(self, "_step"),
-            [state, *given],
-            [
-                *observations.shapes,
-                self._reward,
-                self._flag,
-                self._flag,
-                *final,
-                *self._infos.shapes,
-                *(self._infos.shapes if self.resets_in_same_step else []),
-            ],
-            "step",
+        parts = [self._observations, self._reward, self._flag, self._flag, self._infos]
+        if self.resets_in_same_step:
+            parts += [self._observations, self._infos]
+        state, observation, reward, terminated, truncated, info, *final = self._call(
+            _Callback(self, "_step"), [state, *given], parts, "step"
         )
-        rest = iter(results[1:])
-        observation = observations.build(rest)
-        reward, terminated, truncated = next(rest), next(rest), next(rest)
-        last = observations.build(rest) if self.resets_in_same_step else observation
-        count = len(self._infos.shapes)
-        info = self._infos.build(islice(rest, count))
-        final_info = self._infos.build(islice(rest, count)) if self.resets_in_same_step else None
-        outcome = Outcome(observation, reward, terminated, truncated, last, info, final_info)
-        return results[0], outcome
+        last, final_info = final or (observation, None)
+        return state, Outcome(observation, reward, terminated, truncated, last, info, final_info)
 
     def _call(
-        self, function: Callable[..., Any], given: Sequence[Any], shapes: list[Shape], what: str
+        self, function: Callable[..., Any], given: Sequence[Any], parts: list[Any], what: str
     ) -> list[Any]:
+        """Call a function on the host. Return the state, and the parts of the result, put together."""
         if self._wide != bool(jax.config.jax_enable_x64):
             raise af.OptionError(
                 f"HostFunctions of {self.name} was made with jax_enable_x64 {'on' if self._wide else 'off'}",
@@ -218,9 +195,11 @@ class HostFunctions:
             )
         backend = af.registry.backend("jax")
         arrays = [jnp.asarray(x) for x in given]
-        return backend.callback(
-            function, arrays, [_STATE, *shapes], name=f"the {what} of {self.name}", ordered=True
-        )
+        parts = [_STATE, *parts]
+        shapes = [shape for part in parts for shape in part.shapes]
+        name = f"the {what} of {self.name}"
+        rest = iter(backend.callback(function, arrays, shapes, name=name, ordered=True))
+        return [part.build(rest) for part in parts]
 
     # On the host.
 
@@ -244,9 +223,9 @@ class HostFunctions:
         self._calls = (self._calls + 1) % 2**31
         arrays = observations.arrays(observation)
         rest = [
-            fitted(reward, *self._reward, self._reward_name),
-            fitted(terminated, *self._flag, self._flag_name),
-            fitted(truncated, *self._flag, self._flag_name),
+            *self._reward.arrays(reward),
+            *self._flag.arrays(terminated),
+            *self._flag.arrays(truncated),
         ]
         infos = self._infos.arrays(info)
         final, final_infos = (arrays, infos) if self.resets_in_same_step else ([], [])
@@ -260,7 +239,7 @@ class HostFunctions:
                 final = before_resets(np, ended, last, arrays)
                 last = self._infos.arrays(info.get("final_info", {}))
                 final_infos = before_resets(np, ended, last, infos)
-        return [*arrays, *rest, *final, *infos, *final_infos]
+        return [*arrays, *rest, *infos, *final, *final_infos]
 
     def _run(self, method: str, values: list[Any], *args: Any) -> list[Any]:
         """Call a method on the host, and keep its error for `errors()`."""
@@ -341,7 +320,7 @@ class HostFunctions:
         return f"<HostFunctions of {self.name}>"
 
 
-_STATE: Shape = (), np.dtype(np.int32)
+_STATE = OneArray((), np.dtype(np.int32), "the state")
 
 
 def _restore(env: Any, reward_like: Any, info_like: Any) -> HostFunctions:

@@ -15,6 +15,8 @@ from arrayferry_gym._keys.contents import key_of_contents
 from arrayferry_gym._keys.identity import Key
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
+from .spaces import plain, space_of
+
 
 class _Structure:
     """How the arrays of a state are arranged, and which of them are typed keys. It can be hashed and compared."""
@@ -75,7 +77,7 @@ class OtherEnv(FunctionalEnv):
     """An environment of another library, written for JAX and for one environment at a time. `from_env` makes it.
 
     It holds a copy of the environment, so that compiled code misses no change. Two are equal if the contents of their
-    environments are.
+    environments are. What is kept of an environment between steps is what `begin` and `advance` return, of any form.
 
     Args:
         env: the environment.
@@ -93,6 +95,10 @@ class OtherEnv(FunctionalEnv):
     def __init__(self, env: Any, params: Any = None) -> None:
         self.env, self.default_params = _copied(env, params)
         self._contents = key_of_contents((self.env, self.default_params))
+        example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
+        self.observation_space = self.observations(plain(self.seen(example, self.default_params)))
+        self.action_space = self.actions(example)
+        self._dtypes = self._lasting_dtypes(example)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_contents"}
@@ -112,20 +118,26 @@ class OtherEnv(FunctionalEnv):
         raise NotImplementedError
 
     def seen(self, kept: Any, params: Any) -> Any:
-        """Return the observation."""
+        """Return the observation, of any containers."""
         raise NotImplementedError
+
+    def actions(self, example: Any) -> Any:
+        """Return the space of actions, given the shapes and dtypes of what is kept."""
+        raise NotImplementedError
+
+    def observations(self, example: Any) -> Any:
+        """Return the space of observations, given the shapes and dtypes of one."""
+        return space_of(example)
 
     def told(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return more about the state."""
         return {}
 
-    def _lasting_dtypes(self) -> tuple[Any, ...]:
+    def _lasting_dtypes(self, first: Any) -> tuple[Any, ...]:
         """Return dtypes that hold what is kept at the start of an episode and after a step: some libraries begin with 0."""
-        params = self.default_params
-        key = jax.random.key(0)
         action = jax.tree.map(jnp.asarray, self.action_space.sample())
-        first = jax.eval_shape(lambda: self.begin(key, params))
-        after = jax.eval_shape(lambda kept: self.advance(key, kept, action, params)[0], first)
+        rest = action, self.default_params
+        after = jax.eval_shape(lambda kept: self.advance(jax.random.key(0), kept, *rest)[0], first)
         dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
         if len(dtypes[0]) != len(dtypes[1]):  # refused later, with the place
             return ()
@@ -144,19 +156,14 @@ class OtherEnv(FunctionalEnv):
 
     # the methods of a `FunctionalEnv`
 
-    def _axes(self, params: Any, n: int) -> Any:
-        """Return which parameters have one value for each environment, as `jax.vmap` takes it."""
+    def _mapped(self, function: Any, n: int, params: Any, *arguments: Any) -> Any:
+        """Call a function of one environment, whose last argument is the parameters, for all."""
         given, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
         batched = [
-            jnp.shape(x) == (n, *jnp.shape(default)) if hasattr(x, "shape") else False
+            hasattr(x, "shape") and jnp.shape(x) == (n, *jnp.shape(default))
             for x, default in zip(given, defaults, strict=True)
         ]
-        return given, layout, batched
-
-    def _mapped(self, function: Any, n: int, params: Any, *arguments: Any) -> Any:
-        """Call a function of one environment, whose last argument is the parameters, for all."""
-        given, layout, batched = self._axes(params, n)
         rows = [x for x, own in zip(given, batched, strict=True) if own]
 
         def one(rows: Any, *arguments: Any) -> Any:
@@ -184,7 +191,11 @@ class OtherEnv(FunctionalEnv):
 
     def observe(self, xp: Any, state: OtherState, params: Any) -> Any:
         """Return the observations."""
-        return self._mapped(self.seen, state.leaves[0].shape[0], params, state.tree)
+
+        def seen(kept: Any, params: Any) -> Any:
+            return plain(self.seen(kept, params))
+
+        return self._mapped(seen, state.leaves[0].shape[0], params, state.tree)
 
     def info(self, xp: Any, state: OtherState, params: Any) -> dict[str, Any]:
         """Return what the library tells besides."""

@@ -13,7 +13,6 @@ from gymnasium import spaces
 import arrayferry as af
 
 from .base import OtherEnv
-from .spaces import plain, space_of
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
 """What is taken off, since we do it."""
@@ -48,17 +47,15 @@ class BraxEnv(OtherEnv):
             env = env.env
         _check_inside(env)
         super().__init__(env)
-        env = self.env
-        config = vars(env).get("_config")
+        config = vars(self.env).get("_config")
         if limit is None and config is not None:  # of MuJoCo Playground
             limit = config.get("episode_length", None)
         self.max_episode_steps = None if limit is None else int(limit)
-        example = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
-        _check_batches(env)
-        self.observation_space = space_of(plain(example.obs))
-        self.action_space = _actions(env, example)
-        self._truncates = "truncation" in example.info
-        self._dtypes = self._lasting_dtypes()
+
+    def actions(self, example: Any) -> Any:
+        """Return the range of the actuators where they get actions as they are, otherwise -1 to 1."""
+        _check_batches(self.env)
+        return _actions(self.env, example)
 
     def begin(self, key: Any, params: Any) -> Any:
         """Return the state."""
@@ -68,12 +65,12 @@ class BraxEnv(OtherEnv):
         """Take a step."""
         state = self.env.step(kept, action)
         done = state.done > 0.5
-        truncated = state.info["truncation"] > 0.5 if self._truncates else jnp.zeros((), bool)
+        truncated = jnp.asarray(state.info.get("truncation", False)) > 0.5
         return state, state.reward, done & ~truncated, truncated
 
     def seen(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
-        return plain(kept.obs)
+        return kept.obs
 
     def told(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the metrics."""

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from .base import OtherEnv
-from .spaces import plain
 
 
 class FuncEnvAdapter(OtherEnv):
@@ -22,25 +21,24 @@ class FuncEnvAdapter(OtherEnv):
 
     def __init__(self, env: Any, params: Any = None) -> None:
         super().__init__(env, env.get_default_params() if params is None else params)
-        env = self.env
-        self.observation_space = env.observation_space
-        self.action_space = env.action_space
-        self.metadata = {
-            "render_modes": ["rgb_array"],
-            "render_fps": 30,
-            **getattr(env, "metadata", {}),
-        }
-        self._dtypes = self._lasting_dtypes()
+        own = getattr(self.env, "metadata", {})
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 30, **own}
+
+    def actions(self, example: Any) -> Any:
+        """Return the space that the environment states."""
+        return self.env.action_space
+
+    def observations(self, example: Any) -> Any:
+        """Return the space that the environment states."""
+        return self.env.observation_space
 
     def begin(self, key: Any, params: Any) -> Any:
         """Return state, observation and infos."""
         first, seeing = jax.random.split(key)
-        state = self.env.initial(first, params)
-        return (
-            state,
-            self.env.observation(state, seeing, params),
-            self.env.state_info(state, params),
-        )
+        return self._shown(self.env.initial(first, params), seeing, params)
+
+    def _shown(self, state: Any, key: Any, params: Any) -> Any:
+        return state, self.env.observation(state, key, params), self.env.state_info(state, params)
 
     def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Take a step."""
@@ -49,12 +47,12 @@ class FuncEnvAdapter(OtherEnv):
         state = env.transition(before, action, moving, params)
         reward = env.reward(before, action, state, rewarding, params)
         terminated = env.terminal(state, ending, params)
-        after = state, env.observation(state, seeing, params), env.state_info(state, params)
+        after = self._shown(state, seeing, params)
         return after, jnp.asarray(reward), jnp.asarray(terminated), jnp.zeros((), bool)
 
     def seen(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
-        return plain(kept[1])
+        return kept[1]
 
     def told(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos of the state."""

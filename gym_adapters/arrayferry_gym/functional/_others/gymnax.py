@@ -14,7 +14,7 @@ import arrayferry as af
 from arrayferry_gym._spaces.jax_spaces import gymnasium_space
 
 from .base import OtherEnv
-from .spaces import plain, space_of
+from .spaces import space_of
 
 LIMITS = ("max_steps_in_episode", "max_timesteps")
 """The parameters with limits of steps."""
@@ -42,16 +42,17 @@ class GymnaxEnv(OtherEnv):
         if self._limit is not None:
             self.max_episode_steps = int(getattr(params, self._limit))
             params = dataclasses.replace(params, **{self._limit: self.max_episode_steps})
+        # Kinetix takes a state to begin with, too
+        self._resets = len(inspect.signature(env.reset_env).parameters)
         super().__init__(env, params)
-        env, params = self.env, self.default_params
-        self._resets = len(
-            inspect.signature(env.reset_env).parameters
-        )  # Kinetix takes a state to begin with, too
-        acted = env.action_space(params)
-        observation = jax.eval_shape(lambda: self.begin(jax.random.key(0), params))[0]
-        self.observation_space = _space(env, params, plain(observation))
-        self.action_space = gymnasium_space(acted)
-        self._dtypes = self._lasting_dtypes()
+
+    def actions(self, example: Any) -> Any:
+        """Return the space that the environment states."""
+        return gymnasium_space(self.env.action_space(self.default_params))
+
+    def observations(self, example: Any) -> Any:
+        """Return the space that is stated, if values like the example can be in it."""
+        return _space(self.env, self.default_params, example)
 
     def _check(self, params: Any) -> None:
         """Refuse another limit than that which `max_episode_steps` was made of."""
@@ -112,7 +113,7 @@ class GymnaxEnv(OtherEnv):
 
     def seen(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
-        return plain(kept[0])
+        return kept[0]
 
     def told(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos of the step."""

@@ -37,12 +37,10 @@ class JumanjiEnv(OtherEnv):
     def __init__(self, env: Any) -> None:
         _check(env)
         super().__init__(env)
-        self.observation_space = space_of(plain(jax.eval_shape(self._first).observation))
-        self.action_space = _space(self.env.action_spec)
-        self._dtypes = self._lasting_dtypes()
 
-    def _first(self) -> Any:
-        return self.env.reset(jax.random.PRNGKey(0))[1]
+    def actions(self, example: Any) -> Any:
+        """Return the space that the environment states."""
+        return _space(self.env.action_spec)
 
     def begin(self, key: Any, params: Any) -> Any:
         """Return state and time step."""
@@ -60,7 +58,7 @@ class JumanjiEnv(OtherEnv):
 
     def seen(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
-        return plain(kept[1].observation)
+        return kept[1].observation
 
     def told(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the extras and the discount."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 
 from .base import OtherEnv
-from .spaces import plain, space_of
+from .spaces import space_of
 
 TRUNCATION, TERMINATION = 1, 2
 
@@ -21,14 +21,14 @@ class NavixEnv(OtherEnv):
         env: the environment.
     """
 
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        env = self.env
-        example = jax.eval_shape(env.reset, jax.random.PRNGKey(0))
-        # of the dtype's own bounds: those that navix states are too narrow
-        self.observation_space = space_of(plain(example.observation))
-        self.action_space = _actions(env.action_space)
-        self._dtypes = self._lasting_dtypes()
+    # observations have the bounds of their dtype: those that navix states are too narrow
+
+    def actions(self, example: Any) -> Any:
+        """Return the space that the environment states."""
+        space = self.env.action_space
+        if type(space).__name__ == "Discrete" and space.shape == ():
+            return spaces.Discrete(int(space.maximum) + 1)
+        return space_of(space, np.asarray(space.minimum), np.asarray(space.maximum))
 
     def begin(self, key: Any, params: Any) -> Any:
         """Return the time step."""
@@ -37,23 +37,13 @@ class NavixEnv(OtherEnv):
     def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Take a step, without navix's reset in the next one."""
         after = self.env._step(kept, action)
-        return (
-            after,
-            after.reward,
-            after.step_type == TERMINATION,
-            after.step_type == TRUNCATION,
-        )
+        ended = after.step_type
+        return after, after.reward, ended == TERMINATION, ended == TRUNCATION
 
     def seen(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
-        return plain(kept.observation)
+        return kept.observation
 
     def told(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos."""
         return {str(name): x for name, x in kept.info.items() if hasattr(x, "dtype")}
-
-
-def _actions(space: Any) -> Space[Any]:
-    if type(space).__name__ == "Discrete" and space.shape == ():
-        return spaces.Discrete(int(space.maximum) + 1)
-    return space_of(space, np.asarray(space.minimum), np.asarray(space.maximum))

@@ -21,19 +21,14 @@ class PgxEnv(OtherEnv):
         env: the game.
     """
 
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        env = self.env
-        state = jax.eval_shape(env.init, jax.random.PRNGKey(0))
-        count = int(state.legal_action_mask.shape[0])
-        self.action_space = spaces.Discrete(count)
-        self.observation_space = spaces.Dict(
-            {
-                "observation": space_of(state.observation),
-                "action_mask": spaces.MultiBinary(count),
-            }
-        )
-        self._dtypes = self._lasting_dtypes()
+    def actions(self, example: Any) -> Any:
+        """Return the moves."""
+        return spaces.Discrete(int(example.legal_action_mask.shape[0]))
+
+    def observations(self, example: Any) -> Any:
+        """Return the space of observations and masks."""
+        mask = spaces.MultiBinary(int(example["action_mask"].shape[0]))
+        return spaces.Dict({"observation": space_of(example["observation"]), "action_mask": mask})
 
     def begin(self, key: Any, params: Any) -> Any:
         """Return the state."""

@@ -247,7 +247,9 @@ class Served:
         simulator = self._simulator
         if simulator.running is None:
             raise gym.error.ResetNeeded("Call reset() first: there is no state yet.")
-        state = simulator.env.whole(simulator.state, self._params.tree)
+        state, drawn = simulator.state, simulator.env.drawn
+        if drawn is not None:
+            state = drawn.whole(state, self._params.tree)
         if self.functional.library is not None:
             return state
         return af.convert(state, self._backend, copy=True)
@@ -263,7 +265,9 @@ class Served:
     def _checked_state(self, state: Any, *, tell: bool = True) -> Any:
         env, running = self._simulator.env, self._simulator.running
         state = af.convert(state, env.backend, device=self._device, copy=True)
-        return env.check(env.of_whole(state, self._params.tree, running.state, tell=tell))
+        if env.drawn is not None:
+            state = env.drawn.of_whole(state, self._params.tree, running.state, tell=tell)
+        return env.check(state)
 
     @property
     def params(self) -> Any:

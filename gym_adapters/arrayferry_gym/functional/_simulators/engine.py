@@ -63,8 +63,7 @@ def restart(
     elapsed = xp.zeros((n,), dtype=xp.int32)
     ended = xp.zeros((n,), dtype=xp.bool)
     if running is not None:
-        leaves = zip(env.leaves(state), env.leaves(running.state), strict=True)
-        state = env.join(select(xp, mask, new, old) for new, old in leaves)
+        state = env.select(mask, state, running.state)
         elapsed = xp.where(mask, elapsed, running.elapsed)
         ended = running.ended & ~mask
     observation = env.observe(state, params)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry.adapting import Cache, map_arrays
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.errors import traced_env
 from arrayferry_gym.functional._contract.params import Frame, Params
@@ -30,8 +31,7 @@ class JaxSimulator(Simulator):
     def __init__(self, env: CheckedEnv, mode: AutoresetMode, sharding: Any = None) -> None:
         super().__init__(env, mode)
         self._sharding = sharding
-        self._programs: dict[Any, tuple[Any, Any, Any]] = {}
-        self._dropped = 0
+        self._programs: Cache[Any, tuple[Any, Any]] = Cache(self.PROGRAMS)
         self._leaves: tuple[Any, ...] = ()
         self._current: Any = None
         self._generator: Any = None
@@ -46,7 +46,7 @@ class JaxSimulator(Simulator):
             self._generator, self._current = jax.random.key_impl(keys[0]), None
         self._keys = tuple(map(jax.random.key_data, keys))
 
-    def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any, Any]]:
+    def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any]]:
         """Return the values among the parameters, and the functions compiled for the static ones.
 
         The values are made arrays, which enter compiled code faster than numbers.
@@ -59,10 +59,6 @@ class JaxSimulator(Simulator):
                 values = af.convert(values, "jax", device=self.env.device)
             static = params.frame, params.any_batched, self._generator
             if static not in self._programs:
-                if len(self._programs) >= self.PROGRAMS:
-                    # not always the oldest, or a few more in turn would all be compiled again each time
-                    self._dropped = (self._dropped + 3) % self.PROGRAMS
-                    del self._programs[list(self._programs)[self._dropped]]
                 self._programs[static] = _compiled(self.env, self.mode, self._sharding, *static)
             self._current = params, (values, self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
@@ -70,14 +66,10 @@ class JaxSimulator(Simulator):
     def reset(
         self, params: Params, mask: Any = None, given: Any = None
     ) -> tuple[Any, dict[str, Any]]:
-        values, (start, again, _) = self._prepared(params)
+        values, (begin, _) = self._prepared(params)
         starts = None if given is None else tuple(map(without_weak_type, self.env.leaves(given)))
-        if mask is None or not self._leaves:
-            self._leaves, observation, info = start(self.rng.key(), values, starts)
-        else:
-            self._leaves, observation, info = again(
-                self._leaves, self.rng.key(), mask, values, starts
-            )
+        before = () if mask is None else self._leaves
+        self._leaves, observation, info = begin(before, self.rng.key(), mask, values, starts)
         return observation, info
 
     def step(self, action: Any, params: Params, finish: Finish) -> Any:
@@ -85,7 +77,7 @@ class JaxSimulator(Simulator):
             raise gym.error.ResetNeeded(
                 "Call reset(): the step before failed, and the states are lost."
             )
-        values, (_, _, program) = self._prepared(params)
+        values, (_, program) = self._prepared(params)
         if has_tracers(action):
             self.refuse_traced("step()", action)
             self._donates = False  # gradients need the states
@@ -120,21 +112,18 @@ class JaxSimulator(Simulator):
     @property
     def state(self) -> Any:
         """A copy of the states, because the next step reuses their memory."""
-        leaves, layout = af.flatten(self.running.state)
-        return layout.unflatten([jnp.array(leaf, copy=True) for leaf in leaves])
+        return _copied(self.running.state)
 
     @state.setter
     def state(self, state: Any) -> None:
-        leaves, layout = af.flatten(state)
-        state = layout.unflatten([jnp.array(leaf, copy=True) for leaf in leaves])
-        self.running = self.running._replace(state=state)
+        self.running = self.running._replace(state=_copied(state))
 
     def first(self, tree: Any) -> Any:
         """Return the first row of each array in a tree."""
         return _first(tree)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_programs": {}, "_current": None}
+        state = {**self.__dict__, "_programs": Cache(self.PROGRAMS), "_current": None}
         del state["_made_in"]
         return state
 
@@ -144,6 +133,10 @@ class JaxSimulator(Simulator):
 
 
 _first: Any = jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree))
+
+
+def _copied(state: Any) -> Any:
+    return map_arrays(lambda x: jnp.array(x, copy=True), state)
 
 
 def _packed(env: CheckedEnv, running: Running) -> tuple[Any, ...]:
@@ -156,19 +149,15 @@ def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...]) -> Running:
 
 def _compiled(
     env: CheckedEnv, mode: AutoresetMode, sharding: Any, frame: Frame, batched: bool, generator: Any
-) -> tuple[Any, Any, Any]:
-    """Compile the functions of a simulator, with keys of a generator."""
+) -> tuple[Any, Any]:
+    """Compile the functions of a simulator, with keys of a generator: to begin episodes, and to take a step."""
 
     def placed(tree: Any) -> Any:
         return spread(tree, env.n, sharding)
 
-    def start(key: Any, values: Any, starts: Any) -> Any:
-        params, given = frame.join(values), None if starts is None else env.join(starts)
-        running, observation, info = restart(env, random_of(key), None, None, params, given)
-        return placed((_packed(env, running), observation, with_masks(env, info, observation)))
-
-    def again(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
-        before, given = _unpacked(env, leaves), None if starts is None else env.join(starts)
+    def begin(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
+        before = _unpacked(env, leaves) if leaves else None
+        given = None if starts is None else env.join(starts)
         params = frame.join(values)
         running, observation, info = restart(env, random_of(key), before, mask, params, given)
         return placed((_packed(env, running), observation, with_masks(env, info, observation)))
@@ -182,8 +171,4 @@ def _compiled(
         leaves, result = placed((_packed(env, running), as_step_result(env, outcome)))
         return leaves, jax.tree.map(jax.random.key_data, after), result
 
-    return (
-        jax.jit(start),
-        jax.jit(again),
-        jax.jit(step, donate_argnums=(0, 1)),
-    )
+    return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from arrayferry.adapting import map_arrays
-from arrayferry_gym._arrays import select
 from arrayferry_gym.functional._contract.params import Params
 
-from .engine import Running, advance, as_step_result, restart, with_masks
+from .engine import advance, as_step_result, restart, with_masks
 from .simulator import Finish, Simulator
 
 
@@ -36,8 +35,7 @@ class SelectSimulator(Simulator):
 
         def renew(mask: Any, state: Any, outcome: Any) -> Any:
             fresh = env.reset(rng, env.n, params.tree)
-            leaves = zip(env.leaves(fresh), env.leaves(state), strict=True)
-            state = env.join(select(env.xp, mask, new, old) for new, old in leaves)
+            state = env.select(mask, fresh, state)
             return state, env.observe(state, params.tree)
 
         with self._device():
@@ -58,12 +56,7 @@ class SelectSimulator(Simulator):
         def detached(x: Any) -> Any:
             return backend.from_numpy(np.array(backend.to_numpy(x)), backend.device_of(x))
 
-        running = (
-            None
-            if self.running is None
-            else Running(*(map_arrays(detached, x) for x in self.running))
-        )
-        return {**self.__dict__, "running": running}
+        return {**self.__dict__, "running": map_arrays(detached, self.running)}
 
     def _device(self) -> Any:
         backend = self.env.backend

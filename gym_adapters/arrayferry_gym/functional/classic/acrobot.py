@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from arrayferry_gym.functional._drawing import image_of, numbers_of
-from arrayferry_gym.functional._served.base import FunctionalEnv
+from arrayferry_gym.functional._drawing import ClassicEnv
 
 __all__ = ["Acrobot", "AcrobotParams"]
 
@@ -61,7 +60,7 @@ class AcrobotState(NamedTuple):
 _HIGH = np.array([1, 1, 1, 1, 4 * math.pi, 9 * math.pi], np.float32)
 
 
-class Acrobot(FunctionalEnv):
+class Acrobot(ClassicEnv):
     """Swing the lower end above the height of one link, as in Gymnasium's `Acrobot-v1`.
 
     Observations are float32 of shape (6,): cosine and sine of each angle, and both angular velocities (rad/s).
@@ -83,6 +82,7 @@ class Acrobot(FunctionalEnv):
     action_space: Space[Any] = spaces.Discrete(3)
     max_episode_steps: int | None = 500
     default_params: Any = AcrobotParams()
+    drawn_by = "classic_control.AcrobotEnv"
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> AcrobotState:
@@ -124,10 +124,6 @@ class Acrobot(FunctionalEnv):
         return xp.stack(
             [xp.cos(one), xp.sin(one), xp.cos(two), xp.sin(two), velocity_1, velocity_2], axis=1
         )
-
-    def render(self, state: AcrobotState, index: int) -> Any:
-        """Draw it as Gymnasium does. This needs pygame."""
-        return image_of("classic_control.AcrobotEnv", state=numbers_of(state, index))
 
 
 def _derivative(xp: Any, state: Any, torque: Any, params: Any) -> tuple[Any, Any, Any, Any]:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from arrayferry_gym.functional._drawing import image_of, numbers_of
-from arrayferry_gym.functional._served.base import FunctionalEnv
+from arrayferry_gym.functional._drawing import ClassicEnv
 
 __all__ = ["CartPole", "CartPoleParams"]
 
@@ -52,7 +51,7 @@ class CartPoleState(NamedTuple):
 _HIGH = np.array([4.8, np.inf, 24 * 2 * math.pi / 360, np.inf], np.float32)
 
 
-class CartPole(FunctionalEnv):
+class CartPole(ClassicEnv):
     """Keep a pole upright on a cart, as in Gymnasium's `CartPole-v1`.
 
     Observations are float32 of shape (4,): position (m), velocity (m/s), angle (rad), angular velocity (rad/s). Action 0
@@ -74,6 +73,7 @@ class CartPole(FunctionalEnv):
     action_space: Space[Any] = spaces.Discrete(2)
     max_episode_steps: int | None = 500
     default_params: Any = CartPoleParams()
+    drawn_by = "classic_control.CartPoleEnv"
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> CartPoleState:
@@ -110,11 +110,3 @@ class CartPole(FunctionalEnv):
         )
         fallen = xp.abs(state.angle) > params.angle_limit
         return state, 1.0, fallen | (xp.abs(state.position) > params.position_limit)
-
-    def observe(self, xp: Any, state: CartPoleState, params: Any) -> Any:
-        """Return the four numbers of the state."""
-        return xp.stack(list(state), axis=1)
-
-    def render(self, state: CartPoleState, index: int) -> Any:
-        """Draw it as Gymnasium does. This needs pygame."""
-        return image_of("classic_control.CartPoleEnv", state=numbers_of(state, index))

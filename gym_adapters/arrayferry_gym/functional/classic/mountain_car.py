@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from arrayferry_gym.functional._drawing import image_of, numbers_of
-from arrayferry_gym.functional._served.base import FunctionalEnv
+from arrayferry_gym.functional._drawing import ClassicEnv
 
 __all__ = ["MountainCar", "MountainCarContinuous", "MountainCarParams"]
 
@@ -46,13 +45,12 @@ class MountainCarState(NamedTuple):
     velocity: Any
 
 
-class _MountainCar(FunctionalEnv):
+class _MountainCar(ClassicEnv):
     """What both environments have in common."""
 
     observation_space: Space[Any] = spaces.Box(
         np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32)
     )
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> MountainCarState:
         """Return cars at rest near the bottom."""
@@ -69,10 +67,6 @@ class _MountainCar(FunctionalEnv):
         velocity = xp.where(stopped, xp.zeros_like(velocity), velocity)
         at_goal = (position >= params.goal_position) & (velocity >= params.goal_velocity)
         return MountainCarState(position, velocity), at_goal
-
-    def observe(self, xp: Any, state: MountainCarState, params: Any) -> Any:
-        """Return position and velocity."""
-        return xp.stack(list(state), axis=1)
 
 
 class MountainCar(_MountainCar):
@@ -94,6 +88,7 @@ class MountainCar(_MountainCar):
     action_space: Space[Any] = spaces.Discrete(3)
     max_episode_steps: int | None = 200
     default_params: Any = MountainCarParams()
+    drawn_by = "classic_control.MountainCarEnv"
 
     def step(
         self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any
@@ -102,10 +97,6 @@ class MountainCar(_MountainCar):
         thrust = xp.astype(action - 1, xp.float32) * params.force
         state, at_goal = self._moved(xp, state, thrust, params)
         return state, -1.0, at_goal
-
-    def render(self, state: MountainCarState, index: int) -> Any:
-        """Draw it as Gymnasium does. This needs pygame."""
-        return image_of("classic_control.MountainCarEnv", state=numbers_of(state, index))
 
 
 class MountainCarContinuous(_MountainCar):
@@ -126,6 +117,7 @@ class MountainCarContinuous(_MountainCar):
     action_space: Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float32)
     max_episode_steps: int | None = 999
     default_params: Any = MountainCarParams(force=0.0015, goal_position=0.45)
+    drawn_by = "classic_control.Continuous_MountainCarEnv"
 
     def step(
         self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any
@@ -134,7 +126,3 @@ class MountainCarContinuous(_MountainCar):
         power = action[:, 0]
         state, at_goal = self._moved(xp, state, power * params.force, params)
         return state, 100.0 * xp.astype(at_goal, xp.float32) - 0.1 * (power * power), at_goal
-
-    def render(self, state: MountainCarState, index: int) -> Any:
-        """Draw it as Gymnasium does. This needs pygame."""
-        return image_of("classic_control.Continuous_MountainCarEnv", state=numbers_of(state, index))

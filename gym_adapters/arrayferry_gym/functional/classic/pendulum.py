@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from arrayferry_gym.functional._drawing import image_of, numbers_of
-from arrayferry_gym.functional._served.base import FunctionalEnv
+from arrayferry_gym.functional._drawing import ClassicEnv
 
 __all__ = ["Pendulum", "PendulumParams"]
 
@@ -45,7 +44,7 @@ class PendulumState(NamedTuple):
     angular_velocity: Any
 
 
-class Pendulum(FunctionalEnv):
+class Pendulum(ClassicEnv):
     """Swing a pendulum up and keep it upright, as in Gymnasium's `Pendulum-v1`.
 
     Observations are float32 of shape (3,): cosine and sine of the angle, and angular velocity (rad/s). Actions are float32 of
@@ -67,7 +66,7 @@ class Pendulum(FunctionalEnv):
     action_space: Space[Any] = spaces.Box(-2.0, 2.0, (1,), np.float32)
     max_episode_steps: int | None = 200
     default_params: Any = PendulumParams()
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
+    drawn_by = "classic_control.PendulumEnv"
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> PendulumState:
         """Return states with any angle."""
@@ -101,7 +100,3 @@ class Pendulum(FunctionalEnv):
     def observe(self, xp: Any, state: PendulumState, params: Any) -> Any:
         """Return cosine, sine and angular velocity."""
         return xp.stack([xp.cos(state.angle), xp.sin(state.angle), state.angular_velocity], axis=1)
-
-    def render(self, state: PendulumState, index: int) -> Any:
-        """Draw it as Gymnasium does, without the torque arrow. This needs pygame."""
-        return image_of("classic_control.PendulumEnv", state=numbers_of(state, index), last_u=None)

@@ -11,6 +11,8 @@ from gymnasium import Space, spaces
 from arrayferry_gym.functional._drawing import image_of
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
+from .table import flat
+
 __all__ = ["Blackjack", "BlackjackParams"]
 
 CARDS = range(1, 11)
@@ -153,9 +155,7 @@ class Blackjack(FunctionalEnv):
     ) -> Any:
         """Draw what dealers end with: 0 for more than 21, or 17 to 21."""
         pair = (state.showing - 1) * 10 + state.hidden - 1
-        if len(params.dealer.shape) == 4:
-            pair = pair + 100 * xp.arange(pair.shape[0], dtype=xp.int32)
-        chances = xp.take(xp.reshape(params.dealer, (-1, 5)), pair, axis=0)
+        chances = xp.take(*flat(xp, params.dealer, pair, 2, (5,)), axis=0)
         above = xp.astype(rng.uniform((pair.shape[0], 1)) >= chances, xp.int32)
         ends = 16 + xp.sum(above, axis=1, dtype=xp.int32)
         return xp.where(ends > 16, ends, xp.zeros_like(ends))

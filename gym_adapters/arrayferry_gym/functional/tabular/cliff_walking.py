@@ -54,7 +54,7 @@ class CliffWalking(TabularEnv):
 
     def render(self, state: TabularState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return image_of("toy_text.CliffWalkingEnv", s=int(state.number[index]), lastaction=None)
+        return image_of("toy_text.CliffWalkingEnv", s=int(state.number[index]))
 
 
 class CliffWalkingSlippery(CliffWalking):

@@ -108,7 +108,6 @@ class FrozenLake(TabularEnv):
             "toy_text.FrozenLakeEnv",
             options={"desc": list(self.desc)},
             s=int(state.number[index]),
-            lastaction=None,
         )
 
 

@@ -135,11 +135,8 @@ class TabularEnv(FunctionalEnv):
 
     def reset(self, xp: Any, rng: Any, n: int, params: Transitions) -> TabularState:
         """Return initial states."""
-        starts = params.starts
-        chosen = rng.integers((n,), 0, starts.shape[-1])
-        if len(starts.shape) == 2:
-            chosen = chosen + starts.shape[-1] * xp.arange(n, dtype=xp.int32)
-        number = xp.take(xp.reshape(starts, (-1,)), chosen, axis=0)
+        chosen = rng.integers((n,), 0, params.starts.shape[-1])
+        number = xp.take(*flat(xp, params.starts, chosen, 1), axis=0)
         return TabularState(number, xp.ones((n,), dtype=xp.float32))
 
     def step(
@@ -148,30 +145,25 @@ class TabularEnv(FunctionalEnv):
         """Draw an outcome."""
         *_, actions, outcomes = params.next_state.shape
         cell = (state.number * actions + xp.astype(action, xp.int32)) * outcomes
-        if len(params.next_state.shape) == 4:
-            size = int(np.prod(params.next_state.shape[1:]))
-            cell = cell + size * xp.arange(cell.shape[0], dtype=xp.int32)
-        probability = xp.reshape(params.probability, (-1,))
+        chances, place = flat(xp, params.probability, cell, 3)
         if outcomes > 1:
             drawn = rng.uniform(cell.shape)
-            below, chosen = xp.take(probability, cell, axis=0), xp.zeros_like(cell)
+            below, chosen = xp.take(chances, place, axis=0), xp.zeros_like(cell)
             for number in range(1, outcomes):
                 chosen = chosen + xp.astype(drawn >= below, xp.int32)
-                below = below + xp.take(probability, cell + number, axis=0)
-            cell = cell + chosen
-        reward, terminated, number, led = (
-            xp.take(xp.reshape(column, (-1,)), cell, axis=0)
-            for column in (params.reward, params.terminated, params.next_state, probability)
+                below = below + xp.take(chances, place + number, axis=0)
+            cell, place = cell + chosen, place + chosen
+        reward, terminated, number = (
+            xp.take(*flat(xp, column, cell, 3), axis=0)
+            for column in (params.reward, params.terminated, params.next_state)
         )
-        return TabularState(number, led), reward, terminated
+        probability = xp.take(chances, place, axis=0)
+        return TabularState(number, probability), reward, terminated
 
     def action_mask(self, xp: Any, state: TabularState, params: Transitions) -> Any:
         """Return which actions make sense, int8 of shape (n, A)."""
-        mask, row = params.action_mask, state.number
-        if len(mask.shape) == 3:
-            row = row + mask.shape[1] * xp.arange(row.shape[0], dtype=xp.int32)
-            mask = xp.reshape(mask, (-1, mask.shape[2]))
-        return xp.take(mask, row, axis=0)
+        mask = params.action_mask
+        return xp.take(*flat(xp, mask, state.number, 1, (mask.shape[-1],)), axis=0)
 
     def observe(self, xp: Any, state: TabularState, params: Transitions) -> Any:
         """Return the indices of the states, with masks if requested."""
@@ -183,6 +175,26 @@ class TabularEnv(FunctionalEnv):
         """Return probabilities and masks."""
         info = {"prob": state.probability}
         return info if self.masks else {**info, "action_mask": self.action_mask(xp, state, params)}
+
+
+def flat(
+    xp: Any, table: Any, index: Any, axes: int, entry: tuple[int, ...] = ()
+) -> tuple[Any, Any]:
+    """Return the entries of a table, or of the tables of all environments, and the indices of some in it.
+
+    Args:
+        xp: the namespace.
+        table: an array (*shape, *entry), or one (n, *shape, *entry) for each environment.
+        index: indices in a table whose first axes are flattened, (n,).
+        axes: how many axes are in `shape`.
+        entry: the shape of an entry.
+    """
+    own = len(table.shape) > axes + len(entry)
+    entries = xp.reshape(table, (-1, *entry)) if own or axes > 1 else table
+    if own:
+        n = table.shape[0]
+        index = index + entries.shape[0] // n * xp.arange(n, dtype=xp.int32)
+    return entries, index
 
 
 def _check(transitions: Any) -> None:

@@ -154,4 +154,4 @@ class Taxi(TabularEnv):
 
     def render(self, state: TabularState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return image_of("toy_text.TaxiEnv", s=int(state.number[index]), lastaction=None)
+        return image_of("toy_text.TaxiEnv", s=int(state.number[index]))

@@ -1,0 +1,158 @@
+"""Parameters that are drawn at each reset, and kept with the state."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import arrayferry as af
+
+from .dynamics import Dynamics
+from .errors import EnvResultError
+from .params import completed
+from .step_results import StepResults
+
+
+class WithParams(NamedTuple):
+    """The states of environments that draw their parameters.
+
+    Attributes:
+        state: the states, as the environment returned them.
+        params: a tree like the parameters, with arrays (n, ...) for those that were drawn and None for the others.
+    """
+
+    state: Any
+    params: Any
+
+
+class DrawnParams:
+    """The methods of an environment that draws parameters, for states that hold what was drawn.
+
+    Args:
+        env: the environment.
+        results: reads what its step returns.
+        keeps: whether the parameters of the last call are kept for the next. Traced values must not be.
+    """
+
+    def __init__(self, env: Dynamics, results: StepResults, *, keeps: bool) -> None:
+        self._env = env
+        self._results = results
+        self._keeps = keeps
+        self._name = type(env).__name__
+        self._whole: tuple[Any, Any, Any] = None, object(), None
+
+    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> WithParams:
+        """Draw parameters, and return states with them."""
+        params, drawn = self._draw(xp, rng, n, params)
+        return WithParams(self._env.reset(xp, rng, n, params), drawn)
+
+    def step(self, xp: Any, rng: Any, state: WithParams, action: Any, params: Any) -> Any:
+        """Take a step with the parameters of the episodes."""
+        whole = self._params(params, state)
+        after, *rest = self._results.parts(self._env.step(xp, rng, state.state, action, whole))
+        return WithParams(after, state.params), *rest
+
+    def observe(self, xp: Any, state: WithParams, params: Any) -> Any:
+        """Return observations."""
+        return self._env.observe(xp, state.state, self._params(params, state))
+
+    def info(self, xp: Any, state: WithParams, params: Any) -> Any:
+        """Return infos."""
+        return self._env.info(xp, state.state, self._params(params, state))
+
+    def _draw(self, xp: Any, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
+        """Return the parameters of new episodes, and the same tree with None in place of those that were not drawn."""
+        tree = self._env.sample_params(xp, rng, n, params)
+        given, layout = af.flatten(params, everything=True)
+        leaves, own = af.flatten(tree, everything=True)
+        if type(tree) is not type(params) or own.paths != layout.paths:
+            raise EnvResultError(
+                f"{self._name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
+                remedy="Return a tree of the same types and fields.",
+            )
+        drawn: list[Any] = []
+        for path, old, new in zip(layout.paths, given, leaves, strict=True):
+            if new is old:
+                drawn.append(None)
+                continue
+            shape = tuple(getattr(new, "shape", ()))
+            if not hasattr(new, "dtype") or shape[:1] != (n,):
+                raise EnvResultError(
+                    f"{self._name}.sample_params() returned {new!r:.80} for params{path}",
+                    remedy=f"Return an array that begins with the {n} environments, or what was given.",
+                )
+            drawn.append(new)
+        return tree, own.unflatten(drawn)
+
+    def _params(self, params: Any, state: WithParams) -> Any:
+        """Return parameters with those that were drawn in their places."""
+        given, kept, whole = self._whole
+        if given is params and kept is state.params:
+            return whole
+        leaves, layout = af.flatten(params, everything=True)
+        drawn = _by_path(state.params)
+        whole = layout.unflatten(
+            [
+                old if drawn[path] is None else drawn[path]
+                for path, old in zip(layout.paths, leaves, strict=True)
+            ]
+        )
+        if self._keeps:
+            self._whole = params, state.params, whole
+        return whole
+
+    def whole(self, state: WithParams, params: Any) -> WithParams:
+        """Return states with all parameters, not only those that were drawn."""
+        return WithParams(state.state, self._params(params, state))
+
+    def of_whole(self, state: Any, params: Any, like: Any, *, tell: bool) -> Any:
+        """Return states with only those parameters that are drawn.
+
+        Args:
+            state: the states, with a tree like the parameters or a dict of some of them.
+            params: the parameters that were not drawn.
+            like: states of the environment.
+            tell: whether to warn of other values for parameters that are not drawn. They are left out.
+
+        Raises:
+            EnvResultError: there are no parameters, or others than there can be.
+        """
+        if not isinstance(state, WithParams):
+            raise EnvResultError(
+                f"the state that was set, {state!r:.80}, has no parameters, but {self._name} draws them",
+                remedy="Pass envs.state, or envs.state._replace(state=..., params=...).",
+            )
+        given = _by_path(completed(state.params, self._params(params, like)))
+        leaves, layout = af.flatten(params, everything=True)
+        if given.keys() != set(layout.paths):
+            raise EnvResultError(
+                f"the state that was set has the parameters {list(given)}, but {self._name} has {layout.paths}",
+                remedy="Pass a tree like envs.params, or a dict of some of its fields.",
+            )
+        drawn = _by_path(like.params)
+        for path, value in zip(layout.paths, leaves, strict=True):
+            if drawn[path] is not None:
+                drawn[path] = given[path]
+            elif tell and given[path] is not None and not _equal(given[path], value):
+                warnings.warn(
+                    f"the state that was set has {given[path]!r:.60} for params{path}, which {self._name} does not draw. It "
+                    f'stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
+                    stacklevel=4,
+                )
+        return WithParams(state.state, layout.unflatten([drawn[path] for path in layout.paths]))
+
+
+def _by_path(params: Any) -> dict[str, Any]:
+    """Return the leaves of parameters by their paths: JAX changes the order of dicts."""
+    leaves, layout = af.flatten(params, everything=True)
+    return dict(zip(layout.paths, leaves, strict=True))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Tell whether parameters are equal, also where one of them is an array of another library."""
+    if hasattr(a, "shape") or hasattr(b, "shape"):
+        a, b = (af.convert(x, "numpy", scalars="convert") for x in (a, b))
+        return bool(np.array_equal(a, b))
+    return bool(a == b)

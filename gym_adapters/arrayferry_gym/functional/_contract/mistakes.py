@@ -1,0 +1,119 @@
+"""What authors write wrong: the line of an error in their code, what is wrong there, and what to write instead."""
+
+from __future__ import annotations
+
+import inspect
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import Any
+
+import arrayferry as af
+
+from .dynamics import Dynamics
+from .params import field_names
+
+SIGNATURES = {
+    "reset": ("xp", "rng", "n", "params"),
+    "step": ("xp", "rng", "state", "action", "params"),
+    "observe": ("xp", "state", "params"),
+    "info": ("xp", "state", "params"),
+    "sample_params": ("xp", "rng", "n", "params"),
+    "render": ("state", "index"),
+}
+"""The arguments that each method gets."""
+
+
+def line_of(method: Any) -> str:
+    """Return the place of a method in the author's code."""
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "without source"
+
+
+def first_line(dynamics: Dynamics, method: str) -> str:
+    """Return the line in which a method begins."""
+    return Path(line_of(getattr(type(dynamics), method))).name
+
+
+_LIBRARY_FOLDERS = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))  # fmt: skip
+
+
+def last_line(dynamics: Dynamics, error: BaseException, method: str) -> str:
+    """Return the author's last line in a traceback."""
+    codes = {
+        function.__code__
+        for kind in type(dynamics).__mro__
+        if kind is not Dynamics
+        for name, function in vars(kind).items()
+        if name in SIGNATURES and inspect.isfunction(function)
+    }
+    files = {code.co_filename for code in codes}
+    inside, place = False, None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        inside = inside or frame.f_code in codes
+        if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, _HERE, "<"))):
+            place = f"{Path(name).name}:{line}"
+    return place or first_line(dynamics, method)
+
+
+_HERE = str(Path(af.__file__).parent)
+
+
+def explanation(error: Exception, params: Any) -> tuple[str, str]:
+    """Return what is wrong, and what to write instead."""
+    if isinstance(error, af.ArrayFerryError):
+        return str(error).rstrip("."), ""
+    text, kind = str(error), type(error).__name__
+    for words, what, remedy in _MISTAKES:
+        if kind in words or any(word in text for word in words):
+            return what.format(text=text.partition("\n")[0]), remedy
+    if isinstance(error, (KeyError, AttributeError)):
+        if isinstance(error, KeyError):  # of the parameters, or of another dict of the author's
+            line = traceback.extract_tb(error.__traceback__)[-1].line or ""
+            name, of = error.args[0], params if "params" in line else None
+        else:
+            name, of = error.name, error.obj
+        if isinstance(name, str) and (of is params or type(of) is type(params)):
+            names = ", ".join(map(str, field_names(params))) or "none"
+            return (
+                f"there is no parameter {name!r}",
+                f"The parameters are {names}: see default_params.",
+            )
+        if inspect.ismodule(of) or "namespace" in type(of).__name__.lower():
+            return f"xp has no {name!r}, which is not in the Array API standard", "Use functions of the standard."  # fmt: skip
+    return f"{kind}: {text.partition(chr(10))[0]}", ""
+
+
+_MISTAKES = [
+    (
+        ("truth value of an array", "Boolean value of Tensor", "TracerBoolConversionError", "bool is only allowed on arrays"),
+        "it asks whether an array is true, by if, while, and, or, not, min or max",
+        "Choose by xp.where(condition, a, b), and combine by &, | and ~.",
+    ),
+    (
+        ("read-only", "arrays are immutable", "does not support item assignment", "in-place"),
+        "it changes an array in place",
+        "Make a new array, by arithmetic or by xp.where: compiled code and other libraries would lose or leak the change.",
+    ),
+    (
+        ("TracerArrayConversionError", "only supports array_api_strict", "from a different namespace", "can't convert", "Can't call numpy()"),
+        "a function of NumPy was called on an array of another library",
+        "Use the functions of xp, which are those of the library in use.",
+    ),
+    (
+        ("TracerIntegerConversionError", "ConcretizationTypeError", "only 0-dimensional arrays", "only length-1 arrays", "can only be converted to"),
+        "it needs the value of an array as a Python number",
+        "Compute with arrays: no int(), float(), range() or shapes that depend on values.",
+    ),
+    (
+        ("NonConcreteBooleanIndexError",),
+        "it selects by a mask, so that the shape depends on values",
+        "Use xp.where(mask, a, b), which keeps the shape.",
+    ),
+    (
+        ("cannot be type promoted", "expected scalar type", "expected m1 and m2", "same dtype"),
+        "it mixes dtypes: {text}",
+        "Cast by xp.astype(x, xp.float32), and give a dtype to xp.zeros and the like.",
+    ),
+]  # fmt: skip

@@ -1,0 +1,56 @@
+"""Random numbers for rows that have names: a row draws the same in any batch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import arrayferry as af
+
+
+class NamedRows(af.Random):
+    """Random numbers in NumPy for rows that have names: a row draws the same in any batch.
+
+    Args:
+        seed: the seed.
+        names: the name of each row, a number.
+
+    Attributes:
+        comparable: whether all numbers were drawn for rows, or for all of them alike.
+    """
+
+    def __init__(self, seed: int, names: Any) -> None:
+        self._seed = seed
+        self._names = names
+        self._count = 0
+        self.comparable = True
+
+    def _draw(self, shape: Any) -> Any:
+        """Return numbers from 0 to 1, which depend on how many were drawn before."""
+        shape = tuple(shape)
+        of_rows = shape[:1] == (len(self._names),)
+        self.comparable = self.comparable and (of_rows or not shape)
+        own = shape[1:] if of_rows else shape
+        drawn = [
+            np.random.default_rng((self._seed, self._count, *name)).random(own)
+            for name in (self._names[:, None] if of_rows else [()])
+        ]
+        self._count += 1 + math.prod(own)
+        return np.stack(drawn) if of_rows else drawn[0]
+
+    def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
+        return (low + (high - low) * self._draw(shape)).astype(dtype)
+
+    def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
+        away, angle = self._draw(shape), self._draw(shape)
+        drawn = np.sqrt(-2 * np.log(1 - away)) * np.cos(2 * np.pi * angle)  # as by Box and Muller
+        return (mean + std * drawn).astype(dtype)
+
+    def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+        return np.floor(low + (high - low) * self._draw(shape)).astype(dtype)
+
+    def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
+        waits = -np.log(1 - self._draw((*shape, logits.shape[-1]))) + 1e-300
+        return (logits - np.log(waits)).argmax(-1).astype(dtype)
