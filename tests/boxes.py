@@ -1,8 +1,9 @@
-"""A library of arrays and a container that only tests know, and parts that are registered for a while."""
+"""A library of arrays and containers that only tests know, and parts that are registered for a while."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -42,6 +43,22 @@ class HeldContainer(af.Container):
 
     def rebuild(self, value, children):
         return type(value)(*children)
+
+
+class Items(Mapping):
+    """A mapping that is no dict."""
+
+    def __init__(self, items):
+        self.items_ = dict(items)
+
+    def __getitem__(self, key):
+        return self.items_[key]
+
+    def __iter__(self):
+        return iter(self.items_)
+
+    def __len__(self):
+        return len(self.items_)
 
 
 @contextlib.contextmanager

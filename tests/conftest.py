@@ -227,8 +227,7 @@ def run_forked() -> Callable[[Callable[[], None]], None]:
         import traceback
         import warnings
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about threads and forks
+        with warnings.catch_warnings(action="ignore"):  # about threads and forks
             child = os.fork()
         if child == 0:
             try:

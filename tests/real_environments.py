@@ -116,8 +116,7 @@ def _expected(make: Callable[[], Any], value: Any, actions: Any, expected: Any) 
 
 
 def _made(env_id: str) -> gym.Env:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return gym.make(env_id, disable_env_checker=True).unwrapped
 
 

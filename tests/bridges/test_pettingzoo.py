@@ -18,8 +18,7 @@ import pettingzoo
 
 from arrayferry_gym.pettingzoo import AECConversion, ParallelConversion, from_jaxmarl
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # its tests import environments in the old way
+with warnings.catch_warnings(action="ignore"):  # its tests import environments in the old way
     from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from distributions import plugin, write_distribution
 
 import arrayferry as af
 import arrayferry_cli
@@ -40,6 +41,21 @@ def installed(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
     return folder
+
+
+@pytest.fixture
+def toy(installed, only):
+    """Install the toy plugin with other lines, to be loaded beside that of NumPy alone."""
+
+    def install(*changes):
+        code = plugin("toy")
+        for line, instead in changes:
+            assert line in code
+            code = code.replace(line, instead)
+        write_distribution(installed, "toy", code)
+        only("numpy", "toy")
+
+    return install
 
 
 @pytest.fixture

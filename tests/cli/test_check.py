@@ -65,9 +65,8 @@ def test_the_example_plugins_pass(run, only, name):
     assert len(found["tests"]) > 30
 
 
-def test_a_plugin_that_passes(run, only, installed):
-    only("numpy", "toy")
-    write_distribution(installed, "toy", plugin("toy"))
+def test_a_plugin_that_passes(run, toy):
+    toy()
     status, out, _ = run("check", "arrayferry_toy")
     assert status == 0, out
     assert out.startswith("toy: ")
@@ -113,14 +112,9 @@ def test_a_plugin_that_fails(run, only, installed, capfd):
 
 
 @pytest.mark.long
-def test_arrays_that_cannot_be_written_to(run, only, installed):
-    only("numpy", "toy")
-    code = (
-        plugin("toy")
-        .replace("__setitem__", "set")
-        .replace("self.values = values", "self._values = values")
-    )
-    write_distribution(installed, "toy", code.replace("x.values", "x._values"))
+def test_arrays_that_cannot_be_written_to(run, toy):
+    hidden = ("self.values = values", "self._values = values"), ("x.values", "x._values")
+    toy(("__setitem__", "set"), *hidden)
     (found,) = checks(run, "toy")
     outcomes = {test["name"]: test for test in found["tests"]}
     assert outcomes["test_memory_is_as_stated"]["outcome"] == "skipped"
@@ -183,10 +177,8 @@ UNFINISHED = (
 
 @pytest.mark.long
 @pytest.mark.parametrize(("line", "instead", "words"), UNFINISHED)
-def test_a_plugin_that_is_not_finished(run, only, installed, line, instead, words):
-    only("numpy", "toy")
-    assert line in plugin("toy")
-    write_distribution(installed, "toy", plugin("toy").replace(line, instead))
+def test_a_plugin_that_is_not_finished(run, toy, line, instead, words):
+    toy((line, instead))
     (found,) = checks(run, "toy")
     outcomes = [test["outcome"] for test in found["tests"]]
     messages = [test["message"] for test in found["tests"] if test["message"]]
@@ -199,13 +191,11 @@ def test_a_plugin_that_is_not_finished(run, only, installed, line, instead, word
 
 
 @pytest.mark.long
-def test_the_half_of_a_round_trip_that_narrows_is_told(run, only, installed):
-    only("numpy", "toy")
-    code = plugin("toy").replace(
-        "self.values = values", "self.values, self.dtype = values, values.dtype"
+def test_the_half_of_a_round_trip_that_narrows_is_told(run, toy):
+    toy(
+        ("self.values = values", "self.values, self.dtype = values, values.dtype"),
+        ("return Array(x)", "return Array(x.astype(np.float32))"),
     )
-    code = code.replace("return Array(x)", "return Array(x.astype(np.float32))")
-    write_distribution(installed, "toy", code)
     (found,) = checks(run, "toy")
     messages = [test["message"] for test in found["tests"] if test["outcome"] == "failed"]
     assert messages[0].startswith(
@@ -214,21 +204,17 @@ def test_the_half_of_a_round_trip_that_narrows_is_told(run, only, installed):
 
 
 @pytest.mark.long
-def test_one_cause_is_told_once(run, only, installed):
-    only("numpy", "toy")
+def test_one_cause_is_told_once(run, toy):
     fails = "if 'int' in x.values.dtype.name:\n            raise TypeError('no integers')\n        return x.values\n"
-    write_distribution(installed, "toy", plugin("toy").replace("return x.values\n", fails))
+    toy(("return x.values\n", fails))
     _, out, _ = run("check", "toy")
     assert "test_to_numpy: " in out
     assert 0 < out.count("raised TypeError: no integers") < 4
 
 
 @pytest.mark.long
-def test_a_plugin_that_crashes_at_once(run, only, installed):
-    only("numpy", "toy")
-    write_distribution(
-        installed, "toy", plugin("toy").replace("return Array(x)", "import os; os.abort()")
-    )
+def test_a_plugin_that_crashes_at_once(run, toy):
+    toy(("return Array(x)", "import os; os.abort()"))
     (found,) = checks(run, "toy")
     outcomes = {test["name"]: test["outcome"] for test in found["tests"]}
     assert outcomes["test_from_numpy"] == "crashed"
@@ -245,12 +231,8 @@ def test_a_folder_that_is_not_installed(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_library_that_has_the_functions_of_numpy(run, only, installed):
-    only("numpy", "toy")
-    code = plugin("toy").replace(
-        "import numpy as np", "import numpy as np\nfrom numpy import array, asarray"
-    )
-    write_distribution(installed, "toy", code)
+def test_a_library_that_has_the_functions_of_numpy(run, toy):
+    toy(("import numpy as np", "import numpy as np\nfrom numpy import array, asarray"))
     status, out, _ = run("check", "toy")
     assert status == 0, out
     assert "arrays were made by from_numpy() of the plugin" in out

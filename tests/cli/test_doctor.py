@@ -41,6 +41,12 @@ def report(run, *options):
     return found
 
 
+def with_library(folder, name, code):
+    """Install a library and a plugin for it."""
+    (folder / f"{name}_library.py").write_text(code)
+    write_distribution(folder, name, plugin(name, f"{name}_library"))
+
+
 def by_name(found, what):
     return {part["name"]: part for part in found[what]}
 
@@ -55,13 +61,8 @@ def test_what_works(run, only):
         "plugins", "problems",
     }  # fmt: skip
     assert found["versions"]["arrayferry"] == af.__version__
-    assert set(found["versions"]) == {
-        "arrayferry",
-        "numpy",
-        "array-api-compat",
-        "pluggy",
-        "gymnasium",
-    }
+    packages = {"arrayferry", "numpy", "array-api-compat", "pluggy", "gymnasium"}
+    assert set(found["versions"]) == packages
     assert found["settings"] == {"ARRAYFERRY_PLUGINS": "numpy,cupy"}
     numpy = by_name(found, "libraries")["numpy"]
     assert numpy["status"] == "usable"
@@ -99,10 +100,8 @@ def test_x64_of_jax(run, only, monkeypatch):
 @pytest.mark.long
 def test_libraries_that_fail(run, only, installed):
     for name, (code, _) in LIBRARIES.items():
-        (installed / f"{name}_library.py").write_text(code)
-        write_distribution(installed, name, plugin(name, f"{name}_library"))
-    (installed / "noisy_library.py").write_text("import os\nprint('x' * 99)\nos.write(1, b'noise')")
-    write_distribution(installed, "noisy", plugin("noisy", "noisy_library"))
+        with_library(installed, name, code)
+    with_library(installed, "noisy", "import os\nprint('x' * 99)\nos.write(1, b'noise')")
     write_distribution(
         installed, "lying", plugin("lying").replace("return Array(x)", "return Array(x + 1)")
     )
@@ -310,18 +309,15 @@ def test_it_ends_what_it_started_when_it_is_ended(only, installed, tmp_path):
 )
 def test_a_library_that_writes_to_files_of_others(run, only, installed, noise):
     code = f"import os\nfor number in range(3, 12):\n    try:\n        os.write(number, b'{noise.decode()}')\n    except OSError:\n        pass"
-    (installed / "rude_library.py").write_text(code)
-    write_distribution(installed, "rude", plugin("rude", "rude_library"))
+    with_library(installed, "rude", code)
     only("numpy", "rude")
     problem = by_name(report(run), "libraries")["rude"]["problem"]
     assert problem == "importing rude_library failed: it wrote to files that it had not opened"
 
 
 @pytest.mark.long
-def test_nothing_is_left_in_this_folder(run, only, installed, tmp_path, monkeypatch):
-    writes = "open('LEFT', 'w').close()\n        return x.values"
-    write_distribution(installed, "toy", plugin("toy").replace("return x.values", writes, 1))
-    only("numpy", "toy")
+def test_nothing_is_left_in_this_folder(run, toy, tmp_path, monkeypatch):
+    toy(("return x.values\n", "open('LEFT', 'w').close()\n        return x.values\n"))
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -343,8 +339,7 @@ def test_texts_that_would_control_a_terminal(run, only, installed):
 
 @pytest.mark.long
 def test_a_library_that_hangs(run, only, installed):
-    (installed / "hanging_library.py").write_text(HANG)
-    write_distribution(installed, "hanging", plugin("hanging", "hanging_library"))
+    with_library(installed, "hanging", HANG)
     only("hanging")
     status, out, _ = run("doctor", "--timeout", "5")
     assert status == 1
@@ -434,10 +429,8 @@ def test_a_folder_that_was_removed(tmp_path, run, only, monkeypatch):
 
 
 @pytest.mark.long
-def test_the_remedy_is_that_of_the_plugin(run, only, installed):
-    checks = "    def check(self):\n        return 'there is no licence'\n\n    def copy"
-    write_distribution(installed, "toy", plugin("toy").replace("    def copy", checks))
-    only("numpy", "toy")
+def test_the_remedy_is_that_of_the_plugin(run, toy):
+    toy(("def copy", "def check(self):\n        return 'there is no licence'\n\n    def copy"))
     toy = by_name(report(run), "libraries")["toy"]
     assert "there is no licence" in toy["problem"]
     assert toy["remedy"] is None

@@ -45,32 +45,17 @@ MAKE = "return littlelib.from_cells(values.ravel().tolist(), values.shape, value
 def pip_install(folder, target):
     """Install a distribution into a folder, without network, dependencies, or a change of this environment."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    options = [
-        "--no-deps",
-        "--no-build-isolation",
-        "--upgrade",
-        "--target",
-        str(target),
-        str(folder),
-    ]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)
+    options = ["--no-deps", "--no-build-isolation", "--upgrade", "--target"]
+    done = subprocess.run(
+        [*command, *options, target, folder], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 
 def run_tests(folder, *places, only="test_"):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, places), *sys.path])}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        only,
-        "--tb=line",
-        str(folder),
-    ]
+    options = ["-p", "no:cacheprovider", "-k", only, "--tb=line", folder]
+    command = [sys.executable, "-m", "pytest", "-q", *options]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=300)
     return done.returncode, done.stdout
 
@@ -139,11 +124,8 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
         sys.path.remove(str(site))
     assert found["ok"]
     (mine,) = [p for p in found["plugins"] if p["distribution"] == "arrayferry-little-lib"]
-    assert (mine["status"], mine["version"], mine["backends"]) == (
-        "loaded",
-        "0.1.0",
-        ["little_lib"],
-    )
+    assert (mine["status"], mine["version"]) == ("loaded", "0.1.0")
+    assert mine["backends"] == ["little_lib"]
     assert {"little_lib": "usable"}.items() <= {
         x["name"]: x["status"] for x in found["libraries"]
     }.items()

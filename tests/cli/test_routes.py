@@ -76,13 +76,9 @@ def test_a_pair_step_by_step(run, only, installed):
 
 
 @pytest.mark.long
-def test_several_devices(run, only, monkeypatch, installed):
-    code = plugin("toy").replace(
-        "    def copy",
-        '    def devices(self):\n        return ("gpu:0", "gpu:1", "cpu")\n\n    def copy',
-    )
-    write_distribution(installed, "toy", code)
-    only("numpy", "toy")
+def test_several_devices(run, toy):
+    devices = 'def devices(self):\n        return ("gpu:0", "gpu:1", "cpu")\n\n    def copy'
+    toy(("def copy", devices))
     status, out, _ = run("routes", "toy", "numpy", "--json")
     ends = [
         (r["source_device"], r["target_device"], r["transfers"]) for r in json.loads(out)["routes"]

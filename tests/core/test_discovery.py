@@ -172,8 +172,7 @@ for name, make in others.items():
 PROBE = """
 import warnings
 import numpy as np
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
+with warnings.catch_warnings(record=True, action="always") as caught:
     import arrayferry as af
     known = dict(af.backends())
 assert {"numpy", "torch", "jax", "dask", "cupy", "mini"} <= set(known), known

@@ -409,8 +409,7 @@ def test_extreme_sizes():
 
 
 def test_a_dtype_that_no_other_library_has():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         x = torch.zeros(2, dtype=torch.complex32)
     with pytest.raises(af.UnsupportedDtypeError, match="complex32"):
         af.convert(x, "numpy")

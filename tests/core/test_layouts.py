@@ -21,6 +21,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from boxes import Items
 
 import arrayferry as af
 from arrayferry import adapting
@@ -99,18 +100,10 @@ class Point(typing.NamedTuple):
     scale: typing.Any = 1
 
 
-class Store(collections.abc.Mapping):
+class Store(Items):
     def __init__(self, items, scale=1):
-        self.items_, self.scale = dict(items), scale
-
-    def __getitem__(self, key):
-        return self.items_[key]
-
-    def __iter__(self):
-        return iter(self.items_)
-
-    def __len__(self):
-        return len(self.items_)
+        super().__init__(items)
+        self.scale = scale
 
 
 class Model(collections.OrderedDict):

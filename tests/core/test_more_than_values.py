@@ -223,8 +223,7 @@ def test_extra_dtypes_are_converted():
 
 def test_quantised_and_other_layouts_raise():
     x = torch.arange(6.0).reshape(2, 3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         refused = {
             "sparse": x.to_sparse(),
             "quantised": torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),

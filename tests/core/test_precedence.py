@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 import warnings
 
 import pytest
+from boxes import HeldContainer
 from distributions import write_distribution
 
 import arrayferry as af
@@ -33,33 +35,28 @@ def library(monkeypatch):
     monkeypatch.setitem(sys.modules, "columnlib", module)
 
 
-def source(name="columns", *array_types, **attributes):
-    class Columns(af.Source):
-        package = "columnlib"
+class ColumnSource(af.Source):
+    package = "columnlib"
 
-        def to_numpy(self, x):
-            return x.values
-
-    made = Columns()
-    made.name, made.array_types = name, array_types or ("columnlib.Column",)
-    vars(made).update(attributes)
-    return made
+    def to_numpy(self, x):
+        return x.values
 
 
-def backend(name="columns", *array_types, **attributes):
-    class Columns(af.Backend):
-        package = "columnlib"
+class ColumnBackend(af.Backend):
+    package, to_numpy = "columnlib", ColumnSource.to_numpy
 
-        def to_numpy(self, x):
-            return x.values
+    def from_numpy(self, x, device=None):
+        return Column(x)
 
-        def from_numpy(self, x, device=None):
-            return Column(x)
 
-    made = Columns()
-    made.name, made.array_types = name, array_types or ("columnlib.Column",)
-    vars(made).update(attributes)
-    return made
+def made(cls, name="columns", *array_types, **attributes):
+    part = cls()
+    part.name, part.array_types = name, array_types or ("columnlib.Column",)
+    vars(part).update(attributes)
+    return part
+
+
+source, backend = functools.partial(made, ColumnSource), functools.partial(made, ColumnBackend)
 
 
 def plugin(**hooks):
@@ -98,10 +95,10 @@ def test_a_clash_at_run_time_is_refused(registry, clash):
 
 @pytest.mark.parametrize("name", ["pandas", "h5py", "torch"])
 def test_the_names_of_built_in_plugins_are_taken(registry, name):
-    with pytest.raises(af.PluginError, match=rf"the name '{name}' is taken by the .* '{name}' of"):
-        registry.register(source(name))
-    with pytest.raises(af.PluginError, match=rf"the name '{name}' is taken by the .* '{name}' of"):
-        registry.register(backend(name))
+    words = rf"the name '{name}' is taken by the .* '{name}' of"
+    for make in (source, backend):
+        with pytest.raises(af.PluginError, match=words):
+            registry.register(make(name))
 
 
 def test_sources_of_one_plugin_may_have_one_name(registry):
@@ -131,9 +128,7 @@ def test_a_type_under_two_paths_is_told_once(registry):
     with pytest.warns(af.PluginWarning, match=words):
         assert registry.kind(Column(1)).source is first
     registry.register(source("c", "columnlib.Cell"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert registry.kind(Column(1)).source is first
+    assert registry.kind(Column(1)).source is first
 
 
 def test_a_source_replaces_a_source(registry):
@@ -172,7 +167,9 @@ def test_a_source_replaces_no_backend(registry):
 
 @pytest.mark.parametrize("wrong", ["pandas", ["pandas"], ("",), (3,)])
 def test_what_a_source_replaces_is_checked(registry, wrong):
-    with pytest.raises(af.PluginError, match=r"Source .*Columns has .*replaces\. Set replaces to"):
+    with pytest.raises(
+        af.PluginError, match=r"Source .*ColumnSource has .*replaces\. Set replaces to"
+    ):
         registry.register(source(replaces=wrong))
 
 
@@ -204,8 +201,7 @@ def install(tmp_path, monkeypatch):
         for name, code in codes.items():
             write_distribution(tmp_path, name, code)
         found = af.Registry()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             _ = found.catalog
         for name in codes:
             sys.modules.pop(f"{name}_plugin", None)
@@ -344,11 +340,8 @@ def test_a_name_belongs_to_the_plugin_that_is_tried_first(install, kind):
                 two: installed_part(kind, f"same{number}", f"Two{number}", hook=last),
             }
         )
-        part = next(
-            each
-            for each in (*registry.sources(), *registry.backends().values())
-            if each.name == f"same{number}"
-        )
+        parts = (*registry.sources(), *registry.backends().values())
+        (part,) = (each for each in parts if each.name == f"same{number}")
         assert type(part).__module__ == f"{two}_plugin"
         assert f"of the plugin {one!r}" in messages[-1]
 
@@ -363,18 +356,8 @@ def test_several_implementations_in_one_plugin(install):
     assert (order[0], order[-1]) == ("B", "A")
 
 
-class Takes(af.Container):
-    types = (Column,)
-
-    def children(self, value):
-        return [value.values]
-
-    def rebuild(self, value, children):
-        return Column(*children)
-
-
 def container(rank=None):
-    part = Takes()
+    part = HeldContainer()
 
     class Plugin:
         @af.hookimpl(**({rank: True} if rank else {}))
@@ -401,24 +384,19 @@ def test_containers_in_order(registry):
 
 
 def test_what_cannot_be_honoured_is_refused(install):
+    marks = [("wrapper", "yield"), ("hookwrapper", "yield"), ("wrapper", "return")]
     codes = {
         f"w{number}": ordered(f"W{number}", f"{option}=True").replace(
             "\n    return", f"\n    {how}"
         )
-        for number, (option, how) in enumerate(
-            [("wrapper", "yield"), ("hookwrapper", "yield"), ("wrapper", "return")]
-        )
+        for number, (option, how) in enumerate(marks)
     }
     registry, messages = install(**codes, good=ordered("Good"))
     assert len(messages) == 3
-    for number, (message, option) in enumerate(
-        zip(messages, ("wrapper", "hookwrapper", "wrapper"), strict=True)
-    ):
+    for number, (message, (option, _)) in enumerate(zip(messages, marks, strict=True)):
         assert f"arrayferry left out the plugin 'w{number}' of the distribution" in message
-        assert (
-            f"arrayferry_converters() of the plugin 'w{number}' is marked with {option}=True"
-            in message
-        )
+        hook = f"arrayferry_converters() of the plugin 'w{number}'"
+        assert f"{hook} is marked with {option}=True" in message
         assert f"Remove {option}=True from" in message
     assert "Good" in [type(each).__name__ for each in registry.catalog.converters]
 
@@ -483,12 +461,7 @@ def test_names_earn_no_trust(registry):
     registry.register(derived())
     assert not is_built_in(registry.backends()["derived"])
 
-    class Equal(af.Converter):
-        source, target = "numpy", "torch"
-
-        def convert(self, x, device=None, copy=None):
-            return x
-
+    class Equal(renamed):
         def __eq__(self, other):
             return True
 
@@ -530,8 +503,7 @@ import numpy as np, arrayferry as af
 from arrayferry._registry.discovery import is_built_in
 part = af.registry.catalog.converters[0]
 print(type(part).__name__, is_built_in(part))
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
+with warnings.catch_warnings(record=True, action="always") as caught:
     print(af.convert([np.ones(2, np.float32)], "jax"))
 print(caught[0].message)
 """

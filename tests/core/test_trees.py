@@ -20,7 +20,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from boxes import Held, HeldContainer, registered
+from boxes import Held, HeldContainer, Items, registered
 
 import arrayferry as af
 
@@ -455,38 +455,22 @@ def test_an_attribute_that_raises():
     assert caught.value.path == "['b'][0]"
 
 
-class Store(MutableMapping):
+class Store(Items, MutableMapping):
     """A custom mapping, whose constructor takes a dict."""
 
-    def __init__(self, data=()):
-        self._data = dict(data)
-
-    def __getitem__(self, key):
-        return self._data[key]
-
     def __setitem__(self, key, value):
-        self._data[key] = value
+        self.items_[key] = value
 
     def __delitem__(self, key):
-        del self._data[key]
-
-    def __iter__(self):
-        return iter(self._data)
-
-    def __len__(self):
-        return len(self._data)
+        del self.items_[key]
 
 
-class Named(Mapping):
+class Named(Items):
     """One whose constructor takes other arguments."""
 
     def __init__(self, name, key, value):
+        super().__init__({key: value})
         self.name = name
-        self._data = {key: value}
-
-    __getitem__ = Store.__getitem__
-    __iter__ = Store.__iter__
-    __len__ = Store.__len__
 
 
 class Stubborn(Mapping):
@@ -540,21 +524,12 @@ def test_a_registered_pytree():
         af.convert({"b": Box(np.array(["t"]), "n")}, "torch")
 
 
-class TwoStores(collections.abc.Mapping):
+class TwoStores(Items):
     """Has another dict besides the one with its items."""
 
     def __init__(self, items, note):
         self.notes = {"note": note}
-        self.items_ = dict(items)
-
-    def __getitem__(self, key):
-        return self.items_[key]
-
-    def __iter__(self):
-        return iter(self.items_)
-
-    def __len__(self):
-        return len(self.items_)
+        super().__init__(items)
 
 
 def test_a_mapping_that_also_holds_another_dict():

@@ -358,8 +358,7 @@ def test_what_is_refused_twice_goes_through_the_host(machine, error):
 
     machine.backends["writing"].refuses = refuse
     x = machine.array("cupy", VALUES)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as told:
         y = af.convert(x, "writing")
     assert values(machine, y) == VALUES.tolist()
     assert (machine.counts["to host"], machine.counts["to device"]) == (1, 1)

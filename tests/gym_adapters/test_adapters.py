@@ -153,12 +153,8 @@ def test_an_agents_writes_never_reach_a_jax_environment(size, copying):
     ],
 )
 def test_infos_are_of_their_library_before_that_of_the_agent_is_known(options, kinds):
-    told = {
-        "text": np.array(["a"]),
-        "mission": "go",
-        "masked": np.ma.masked_array([1], [True]),
-        "large": np.array([1e300]),
-    }
+    told = {"text": np.array(["a"]), "mission": "go", "large": np.array([1e300])}
+    told["masked"] = np.ma.masked_array([1], [True])
 
     class Tells(Buffered):
         def reset(self, *, seed=None, options=None):
@@ -168,8 +164,7 @@ def test_infos_are_of_their_library_before_that_of_the_agent_is_known(options, k
             return self.buffer, 0.0, False, False, self.reset()[1]
 
     env = ArrayConversion(Tells(), info_xp="jax", narrowing="allow", **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         infos = [env.reset()[1], env.step(torch.tensor(1))[4], env.reset()[1]]
     for info in infos:
         assert info["text"] is told["text"]
@@ -334,9 +329,8 @@ def test_adapters_can_be_pickled_and_copied(dump, wrapper):
     action = env.action_space.sample()
     env.step(action)
     for again in (pickle.loads(dump.dumps(env)), copy.deepcopy(env)):
-        np.testing.assert_array_equal(
-            np.asarray(again.step(action)[0]), np.asarray(copy.deepcopy(env).step(action)[0])
-        )
+        found, expected = (each.step(action)[0] for each in (again, copy.deepcopy(env)))
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
         assert again.action_space == env.action_space
 
 

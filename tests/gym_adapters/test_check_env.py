@@ -6,6 +6,7 @@ import inspect
 import re
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -334,7 +335,7 @@ def test_parameters_truncations_and_infos_are_tried():
 
 
 def test_threads_leave_the_filters_of_warnings_alone():
-    before, found = list(warnings.filters), []
+    before = list(warnings.filters)
     inside, done = threading.Event(), threading.Event()
 
     class First(Right):
@@ -351,15 +352,14 @@ def test_threads_leave_the_filters_of_warnings_alone():
             return super().reset(xp, rng, n, params)
 
     def first():
-        found.append(check(First, ["numpy"]))
-        done.set()
+        try:
+            return check(First, ["numpy"])
+        finally:
+            done.set()
 
-    threads = [threading.Thread(target=first), threading.Thread(target=lambda: found.append(check(Second, ["numpy"])))]  # fmt: skip
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [[], []]
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(first), pool.submit(check, Second, ["numpy"])]
+    assert [each.result() for each in found] == [[], []]
     assert warnings.filters == before
 
 

@@ -82,6 +82,10 @@ def leaning(params, observation, key):
     return (lean > 0) * 1, {"lean": lean}
 
 
+def still(params, observation, key):
+    return np.zeros(len(observation), int), None
+
+
 def drawing(params, observation, rng):
     return rng.integers(observation.shape[:1], 0, 2), None
 
@@ -242,19 +246,13 @@ def functional(params, observation, key):
 
 def test_functional_environments_are_rollouts(client):
     parts = collected(CartPole, functional, WEIGHTS, client, 2, num_steps=30, num_envs=5, groups=2)
+    params = jnp.asarray(WEIGHTS)
     for group, rows in enumerate([slice(0, 2), slice(2, 5)]):
         carry = None
         for number, part in enumerate(parts):
             key = af.registry.backend("jax").random((3, group, number)).key()
-            carry, expected = rollout(
-                CartPole(),
-                functional,
-                jnp.asarray(WEIGHTS),
-                key,
-                30,
-                rows.stop - rows.start,
-                carry=carry,
-            )
+            n = rows.stop - rows.start
+            carry, expected = rollout(CartPole(), functional, params, key, 30, n, carry=carry)
             for name in expected._fields[:-2]:
                 jax.tree.map(
                     lambda x, y: np.testing.assert_array_equal(x[:, rows], y),  # noqa: B023
@@ -275,13 +273,9 @@ def test_a_checkpoint_goes_on_exactly(client, mode):
         again = [next(collector) for _ in range(3)]
         with pytest.raises(af.OptionError, match="num_steps"):
             collector.load_state_dict({**state, "num_steps": 13})
-        for name, value in [
-            ("numbers", [1]),
-            ("numbers", [-1, 1]),
-            ("version", "a"),
-            ("restarts", None),
-            ("states", [1, 2]),
-        ]:
+        numbers = ("numbers", [1]), ("numbers", [-1, 1])
+        others = ("version", "a"), ("restarts", None), ("states", [1, 2])
+        for name, value in (*numbers, *others):
             with pytest.raises(af.OptionError, match="no state of a collector"):
                 collector.load_state_dict({**state, name: value})
         with pytest.raises(af.OptionError):
@@ -351,12 +345,8 @@ def test_infos(client, tmp_path):
     folder = str(tmp_path)
     makers = [lambda i=i: Telling(folder, i, 5) for i in range(3)]
 
-    def policy(params, observation, key):
-        return np.zeros(len(observation), int), None
-
-    (part,) = collected(
-        makers, policy, None, client, 1, num_steps=6, groups=2, infos=("t", "deep", "never")
-    )
+    options = {"num_steps": 6, "groups": 2, "infos": ("t", "deep", "never")}
+    (part,) = collected(makers, still, None, client, 1, **options)
     odd = part.episode_length % 2 == 1
     np.testing.assert_array_equal(part.info["_t"], odd)
     np.testing.assert_array_equal(part.info["t"], np.where(odd, part.episode_length, 0))
@@ -514,11 +504,8 @@ def test_an_interrupt_at_any_line_loses_nothing(mode, loses):
     check_with_interrupt(mode, noted, loses=loses)
     assert len(places) > 80
     for place in places:
-        check_with_interrupt(
-            mode,
-            lambda frame, at=place: (frame.f_code, frame.f_lineno) == at,
-            loses=loses,
-        )
+        at_that = lambda frame, at=place: (frame.f_code, frame.f_lineno) == at  # noqa: E731
+        check_with_interrupt(mode, at_that, loses=loses)
 
 
 @pytest.mark.long
@@ -562,18 +549,8 @@ def test_a_worker_that_is_lost_while_the_groups_of_another_are_made_again(mode, 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_error_after_the_last_step_loses_nothing(mode, monkeypatch):
-    def policy(params, observation, key):
-        return np.zeros(len(observation), int), None
-
-    with Collector(
-        [Numbering] * 2,
-        policy,
-        num_steps=2,
-        groups=1,
-        mode=mode,
-        engine=ThreadEngine(1),
-        to="torch",
-    ) as collector:
+    options = {"num_steps": 2, "groups": 1, "mode": mode, "to": "torch"}
+    with Collector([Numbering] * 2, still, engine=ThreadEngine(1), **options) as collector:
         convert, failures = collector._convert, [MemoryError, af.ConversionError("no memory")]
 
         def failing(value):
@@ -722,11 +699,7 @@ def test_workers_that_are_killed(mortal, tmp_path, mode, kills, segments):
                 if expected is not None and not (restarted and row == 0):
                     t, draw = expected
                     # the next step of the episode, or the first of another one
-                    assert observation[1] == t + 1 or observation[1] == 0, (
-                        env,
-                        observation,
-                        expected,
-                    )
+                    assert observation[1] in (t + 1, 0), (env, observation, expected)
                     if observation[1]:
                         assert observation[2] == draw
                     else:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import LIBRARIES, library, still
+from envs import LIBRARIES, begun, library, still
 from gymnasium import spaces
 
 import arrayferry as af
@@ -37,9 +37,7 @@ def rewarding(function):
 
 
 def first(env, **options):
-    envs = env.make_vec(N, **options)
-    envs.reset(seed=0)
-    return envs.step(np.zeros(N, int))
+    return begun(env.make_vec(N, **options)).step(np.zeros(N, int))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
@@ -101,9 +99,8 @@ def test_short_whole_rewards_are_floats(library, dtype):
 @library
 def test_rewards_written_as_numbers(library):
     options = LIBRARIES[library]
-    assert af.convert(first(rewarding(lambda xp, s: -(2**30)), **options)[1], "numpy")[0] == -(
-        2**30
-    )
+    reward = first(rewarding(lambda xp, s: -(2**30)), **options)[1]
+    assert af.convert(reward, "numpy")[0] == -(2**30)
     with pytest.raises(EnvResultError, match=f"loses digits: {ODD}"):
         first(rewarding(lambda xp, s: ODD), **options)
     with pytest.raises(EnvResultError, match=r"reward of Rewards\.step\(\) is of dtype complex64"):
@@ -134,14 +131,10 @@ HOLDERS = {
 
 def arrays(value):
     if isinstance(value, SimpleNamespace):
-        return arrays(getattr(value, "x", None) if hasattr(value, "x") else value.inner)
-    if isinstance(value, np.ndarray) and value.dtype.hasobject:
-        return arrays(value.flat[0])
-    return (
-        value
-        if isinstance(value, np.ndarray)
-        else arrays(next(iter(value.values() if isinstance(value, dict) else value)))
-    )
+        return arrays(*vars(value).values())
+    if isinstance(value, np.ndarray):
+        return arrays(value.flat[0]) if value.dtype.hasobject else value
+    return arrays(next(iter(value.values() if isinstance(value, dict) else value)))
 
 
 class Tabled(Base):

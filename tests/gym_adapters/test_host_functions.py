@@ -8,6 +8,7 @@ import gc
 import pickle
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
 import jax
@@ -27,8 +28,6 @@ from arrayferry_gym.functional import (
     StaleStateError,
     rollout,
 )
-
-MODES = list(AutoresetMode)
 
 
 def random_actions(key, number):
@@ -75,18 +74,10 @@ def test_steps_equal_those_of_a_loop(mode, steps):
         assert (found.reward[step] == reward).all()
         assert (found.terminated[step] == terminated).all()
         assert (found.truncated[step] == truncated).all()
-        final = observation
+        final = observation.copy()
         if "final_obs" in info:
-            final = (
-                np.where(info["_final_obs"][:, None], info["final_obs"].tolist(), observation)
-                if (info["final_obs"].dtype != object)
-                else np.stack(
-                    [
-                        o if f is None else f
-                        for o, f in zip(observation, info["final_obs"], strict=True)
-                    ]
-                )
-            )
+            for row in np.flatnonzero(terminated | truncated):
+                final[row] = info["final_obs"][row]
         assert (found.final_observation[step] == final).all()
     assert found.terminated.sum() > steps / 25
 
@@ -157,9 +148,8 @@ def test_nested_spaces_infos_and_options():
     assert observation["image"].dtype == np.uint8
     assert observation["pair"][0] == 4
     assert observation["wide"].dtype == np.float32
-    assert [
-        int(x["image"][0, 0]) for x in (observation, first.observation, second.observation)
-    ] == [10, 11, 12]
+    seen = observation, first.observation, second.observation
+    assert [int(x["image"][0, 0]) for x in seen] == [10, 11, 12]
     assert first.reward == 1.5
     assert [int(o.info["odd"]) for o in (first, second)] == [1, 0]
     assert first.info["position"].tolist() == [0.5, 0.5]
@@ -304,11 +294,9 @@ def test_threads_that_close_at_once_close_once(monkeypatch):
 
     functions = HostFunctions(Closes())
     monkeypatch.setattr(jax, "effects_barrier", threading.Barrier(3).wait)  # all have begun
-    threads = [threading.Thread(target=functions.close) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        for each in [pool.submit(functions.close) for _ in range(3)]:
+            each.result()
     assert closed == [1]
 
 
@@ -585,7 +573,7 @@ def test_disabled_autoreset():
     assert (before[0] != after[0]).any()
 
 
-def test_without_jit_and_with_x64():
+def test_without_jit_and_with_x64(request):
     functions = HostFunctions(gym.make("CartPole-v1"))
     with jax.disable_jit(), functions.errors():
         state, observation, _ = functions.reset(3)
@@ -593,36 +581,27 @@ def test_without_jit_and_with_x64():
     env = gym.make("CartPole-v1")
     assert (env.reset(seed=3)[0] == observation).all()
     assert (env.step(1)[0] == outcome.observation).all()
-    jax.config.update("jax_enable_x64", True)
-    try:
-        wide = HostFunctions(Everything())
-        assert wide.reset()[1]["wide"].dtype == np.float64
-        assert wide.reset()[1]["pair"][0].dtype == np.int64
-        with pytest.raises(af.OptionError, match="jax_enable_x64 off"):
-            functions.reset()
-    finally:
-        jax.config.update("jax_enable_x64", False)
+    request.getfixturevalue("x64")
+    wide = HostFunctions(Everything())
+    assert wide.reset()[1]["wide"].dtype == np.float64
+    assert wide.reset()[1]["pair"][0].dtype == np.int64
+    with pytest.raises(af.OptionError, match="jax_enable_x64 off"):
+        functions.reset()
 
 
 @pytest.mark.long
 def test_threads():
     """Each has an environment of its own; together they use JAX."""
-    failures = []
 
     def work(seed):
         functions = HostFunctions(gym.make("CartPole-v1"))
         run = collect(functions, None, 200)
         first = np.asarray(run(seed, jax.random.key(seed)).observation)
         for _ in range(3):
-            if not (np.asarray(run(seed, jax.random.key(seed)).observation) == first).all():
-                failures.append(seed)
+            assert (np.asarray(run(seed, jax.random.key(seed)).observation) == first).all()
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
 
 
 def test_a_wrapped_vector_environment():
@@ -658,6 +637,5 @@ def test_copies_have_an_environment_of_their_own():
 
 
 def test_repr():
-    assert (
-        repr(HostFunctions(SyncVectorEnv([Everything] * 2))) == "<HostFunctions of SyncVectorEnv>"
-    )
+    functions = HostFunctions(SyncVectorEnv([Everything] * 2))
+    assert repr(functions) == "<HostFunctions of SyncVectorEnv>"

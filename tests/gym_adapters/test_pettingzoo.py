@@ -30,8 +30,7 @@ from pettingzoo.utils import aec_to_parallel, parallel_to_aec
 from arrayferry_gym import ArrayConversion
 from arrayferry_gym.pettingzoo import AECConversion, ParallelConversion, from_jaxmarl
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # its tests import environments in the old way
+with warnings.catch_warnings(action="ignore"):  # its tests import environments in the old way
     from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
     from pettingzoo.test.example_envs import (
         generated_agents_env_action_mask_info_v0,

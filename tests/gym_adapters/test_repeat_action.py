@@ -10,7 +10,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
-from envs import still
+from envs import begun, still
 from gymnasium import spaces
 
 import arrayferry as af
@@ -148,8 +148,7 @@ REWARDS = [True, 1, 1.0, np.array([True] * 3), *(np.array([100] * 3, name) for n
 @pytest.mark.parametrize("rest", [(), (None,), (False,)])
 @pytest.mark.filterwarnings("ignore:the rewards of")
 def test_rewards_are_floats_before_they_are_added_up(xp, reward, rest):
-    envs = repeat_action(Rewards(reward, rest=rest), 4).make_vec(3, xp=xp)
-    envs.reset(seed=1)
+    envs = begun(repeat_action(Rewards(reward, rest=rest), 4).make_vec(3, xp=xp))
     found, terminated, truncated = af.convert(envs.step([0, 1, 0])[1:4], "numpy")
     assert found.dtype == np.float32
     assert found.tolist() == [4.0 * float(np.max(reward))] * 3
@@ -174,8 +173,7 @@ def test_rewards_are_floats_before_they_are_added_up(xp, reward, rest):
 )
 def test_what_the_environment_inside_returns_is_checked(results, why):
     for env in (Rewards(*results), repeat_action(Rewards(*results), 2)):
-        envs = env.make_vec(3)
-        envs.reset(seed=1)
+        envs = begun(env.make_vec(3))
         with pytest.raises(EnvResultError, match=why):
             envs.step([0, 1, 0])
 
@@ -270,7 +268,6 @@ def test_equality_copies_and_mistakes():
 
 
 def test_images_are_those_of_the_environment():
-    env = repeat_action(Counts(), 2).make(render_mode="rgb_array")
-    env.reset(seed=1)
+    env = begun(repeat_action(Counts(), 2).make(render_mode="rgb_array"))
     env.step(np.float32(0))
     assert (env.render() == 2).all()

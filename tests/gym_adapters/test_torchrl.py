@@ -24,8 +24,7 @@ from torchrl.envs import ActionMask, RewardSum, StepCounter, TransformedEnv, che
 
 from arrayferry_gym.torchrl import TorchRLEnv
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its own
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # its own
     from torchrl.collectors import Collector
 
 MODES = ("SameStep", "Disabled")

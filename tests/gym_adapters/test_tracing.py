@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from envs import begun
 from gymnasium import spaces
 
 import arrayferry as af
@@ -130,8 +131,7 @@ def test_what_is_refused_changes_nothing(library, kind):
 @pytest.mark.parametrize("kind", [Vector(), Single()], ids=["vector", "single"])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_answer_names_what_to_use(library, kind):
-    envs = kind.make(library)
-    envs.reset(seed=0)
+    envs = begun(kind.make(library), 0)
     with pytest.raises(
         af.TracedValueError, match=r"step\(\) of the served Pendulum.*jit.*rollout.*Functions"
     ):
@@ -177,22 +177,19 @@ def test_a_step_with_known_values_is_taken_under_vmap_and_grad(library, kind):
 )
 def test_an_environment_that_is_made_in_the_traced_function_is_served_there(kind):
     def total(torque):
-        envs = Pendulum().make_vec(N, xp="jax")
-        envs.reset(seed=0)
+        envs = begun(Pendulum().make_vec(N, xp="jax"), 0)
         envs.step(ACTION)
         return envs.step(jnp.full((N, 1), torque))[1].sum()
 
     def of_a_copy(torque):
         return copy.deepcopy(outer).step(jnp.full((N, 1), torque))[1].sum()
 
-    outer = Pendulum().make_vec(N, xp="jax")
-    outer.reset(seed=0)
+    outer = begun(Pendulum().make_vec(N, xp="jax"), 0)
     outer.step(ACTION)
     twin = pickle.loads(pickle.dumps(outer))
 
     def by_gravity(gravity):
-        envs = Pendulum().make_vec(N, xp="jax", params={"gravity": gravity})
-        envs.reset(seed=0)
+        envs = begun(Pendulum().make_vec(N, xp="jax", params={"gravity": gravity}), 0)
         envs.step(ACTION)
         envs.step(ACTION)
         return envs.step(ACTION)[1].sum()
@@ -211,8 +208,7 @@ def test_an_environment_that_is_made_in_the_traced_function_is_served_there(kind
 
 def test_the_first_step_after_unpickling_may_be_refused():
     """Parameters are brought into JAX by the first step: they must not be traced either."""
-    envs = CartPole().make_vec(N, xp="jax")
-    envs.reset(seed=0)
+    envs = begun(CartPole().make_vec(N, xp="jax"), 0)
     other = pickle.loads(pickle.dumps(envs))
     with pytest.raises(af.TracedValueError):
         jax.jit(lambda: other.step(np.zeros(N, int))[0])()

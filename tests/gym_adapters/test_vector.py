@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from envs import make_vec
+from envs import begun, make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from remote_workers import CARTPOLE
@@ -118,8 +118,7 @@ def test_calls_to_the_environments_of_a_vector():
 
 def test_vector_adapters_can_be_pickled():
     makers = [functools.partial(gym.make, "CartPole-v1")] * 3
-    envs = vector.NumpyToTorch(gym.vector.SyncVectorEnv(makers), stack_final=True)
-    envs.reset(seed=1)
+    envs = begun(vector.NumpyToTorch(gym.vector.SyncVectorEnv(makers), stack_final=True))
     again = pickle.loads(pickle.dumps(envs))
     actions = torch.ones(3, dtype=torch.int64)
     assert torch.equal(again.step(actions)[0], envs.step(actions)[0])
@@ -207,8 +206,9 @@ def test_vector_environments_that_reuse_their_buffers(kind, copying, target):
 @pytest.mark.filterwarnings("ignore:os.fork")
 @pytest.mark.parametrize("mode", ["sync", "async", "vector_entry_point"])
 def test_make_vec(mode):
-    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode))
-    envs.reset(seed=1)
+    envs = begun(
+        vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode))
+    )
     observation, *_ = envs.step(envs.action_space.sample())
     assert envs.observation_space.contains(observation)
     assert envs.autoreset_mode is AutoresetMode.NEXT_STEP
@@ -224,8 +224,7 @@ def test_a_jax_vector_environment_and_a_torch_agent():
 
 
 def test_vector_actions():
-    envs = vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=3))
-    envs.reset(seed=1)
+    envs = begun(vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=3)))
     for dtype in (torch.int64, torch.int32, torch.uint8, torch.float32):
         assert isinstance(envs.step(torch.ones(3, dtype=dtype))[0], torch.Tensor)
     with pytest.raises(af.ConversionError, match="MultiDiscrete"):

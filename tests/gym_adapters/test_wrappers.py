@@ -153,8 +153,7 @@ def outcome(env, vectorised, library):
 
 
 def attempt(make, vectorised, library):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             return outcome(make(), vectorised, library)
         except Exception as error:

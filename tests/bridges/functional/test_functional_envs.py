@@ -23,8 +23,7 @@ from arrayferry_gym.testing import LIMIT, BridgeContract
 from arrayferry_gym.wrappers import kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
+with warnings.catch_warnings(action="ignore"):
     import brax.envs
     import gymnax
     import jumanji
@@ -286,13 +285,34 @@ class NavixProbe(navix_base.Environment):
 
 
 class Served(BridgeContract):
-    xp = "numpy"
+    xp, limit = "numpy", None
 
     def probe(self):
         raise NotImplementedError
 
     def make(self):
-        return self.probe().make_vec(self.num_envs, xp=self.xp, autoreset_mode="SameStep")
+        options = {"autoreset_mode": "SameStep", "xp": self.xp}
+        if self.limit is not None:
+            options["max_episode_steps"] = self.limit
+        return self.probe().make_vec(self.num_envs, **options)
+
+
+class OfDicts(Served):
+    """What the kit sees is one entry of the observation."""
+
+    def reset(self, bridge, seed):
+        return super().reset(bridge, seed)[self.key]
+
+    def step(self, bridge, actions):
+        step = super().step(bridge, actions)
+        return step._replace(
+            observation=step.observation[self.key],
+            final_observation=step.final_observation[self.key],
+        )
+
+    def spaces(self, bridge):
+        observed, acted = super().spaces(bridge)
+        return observed[self.key], acted
 
 
 class TestGymnax(Served):
@@ -331,43 +351,18 @@ class TestBraxThatTruncates(_OfNumbers):
         return from_env(OwnTruncation())
 
 
-class TestPlayground(_OfNumbers):
+class TestPlayground(OfDicts, _OfNumbers):
+    key = "state"
+
     def probe(self):
         return from_env(PlaygroundProbe())
 
-    def reset(self, bridge, seed):
-        return super().reset(bridge, seed)["state"]
 
-    def step(self, bridge, actions):
-        step = super().step(bridge, actions)
-        return step._replace(
-            observation=step.observation["state"], final_observation=step.final_observation["state"]
-        )
+class TestPgx(OfDicts):
+    xp, key, limit = "jax", "observation", LIMIT
 
-    def spaces(self, bridge):
-        return super().spaces(bridge)[0]["state"], None
-
-
-class TestPgx(Served):
-    xp = "jax"
-
-    def make(self):
-        return from_env(PgxProbe()).make_vec(
-            self.num_envs, xp=self.xp, autoreset_mode="SameStep", max_episode_steps=LIMIT
-        )
-
-    def reset(self, bridge, seed):
-        return super().reset(bridge, seed)["observation"]
-
-    def step(self, bridge, actions):
-        step = super().step(bridge, actions)
-        return step._replace(
-            observation=step.observation["observation"],
-            final_observation=step.final_observation["observation"],
-        )
-
-    def spaces(self, bridge):
-        return bridge.single_observation_space["observation"], bridge.single_action_space
+    def probe(self):
+        return from_env(PgxProbe())
 
 
 class TestJumanji(Served):
@@ -464,32 +459,24 @@ def test_steps_are_those_of_the_library(name):
         action = [env.action_space.sample() for _ in range(n)]
         if "action_mask" in seen["torch"][1]:
             allowed = af.convert(seen["torch"][1]["action_mask"], "numpy")
-            action = (
-                [int(actions.choice(np.flatnonzero(row))) for row in allowed]
-                if allowed.ndim == 2
-                else action
-            )
+            if allowed.ndim == 2:
+                action = [int(actions.choice(np.flatnonzero(row))) for row in allowed]
         action = np.stack(action)
         seen = {xp: envs.step(action) for xp, envs in served.items()}
         converted = af.convert(seen["torch"], "jax")
-        for one, other in zip(
-            jax.tree.leaves(seen["jax"]), jax.tree.leaves(converted), strict=True
-        ):
+        leaves = jax.tree.leaves(seen["jax"]), jax.tree.leaves(converted)
+        for one, other in zip(*leaves, strict=True):
             np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
         assert served["torch"].observation_space.contains(seen["torch"][0])
         if own_step is not None:
-            expected, reward = jax.vmap(functools.partial(own_step, env.env))(
-                kept, jnp.asarray(action)
-            )
+            own = jax.vmap(functools.partial(own_step, env.env))
+            expected, reward = own(kept, jnp.asarray(action))
             mine = seen["jax"][0]
             if isinstance(mine, dict):
                 mine = mine.get("grid", mine.get("observation"))
-            np.testing.assert_allclose(
-                np.asarray(mine, float), np.asarray(expected, float), rtol=1e-4, atol=1e-4
-            )
-            np.testing.assert_allclose(
-                np.asarray(seen["jax"][1]), np.asarray(reward), rtol=1e-4, atol=1e-4
-            )
+            for one, other in ((mine, expected), (seen["jax"][1], reward)):
+                one, other = np.asarray(one, float), np.asarray(other, float)
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
         seen = {xp: (result[0], result[4]) for xp, result in seen.items()}
 
 
@@ -520,10 +507,8 @@ def test_limits_of_jumanji_and_navix_are_truncations():
     for name, limit in (("Jumanji", 12), ("navix", 9)):
         env = from_env(REAL[name][0]())
         transitions = rollout(env, at_random(env), None, jax.random.key(0), 60, 8)[1]
-        truncated, length = (
-            np.asarray(transitions.truncated),
-            np.asarray(transitions.episode_length),
-        )
+        truncated = np.asarray(transitions.truncated)
+        length = np.asarray(transitions.episode_length)
         assert truncated.any()
         assert set(length[truncated].tolist()) == {limit}
         assert not (truncated & np.asarray(transitions.terminated)).any()
@@ -634,15 +619,11 @@ def test_parameters_of_gymnax():
     envs.reset(seed=1)
     state = envs.state
     first = envs.step(np.zeros((3, 1), np.float32))[0]
-    own = [
-        env.env.step_env(
-            KEY,
-            jax.tree.map(lambda x, i=i: x[i], state.tree[1]),
-            jnp.zeros(1),
-            env.default_params.replace(g=g, m=2.0),
-        )[0]
-        for i, g in enumerate([1.0, 10.0, 20.0])
-    ]
+    own = []
+    for i, g in enumerate([1.0, 10.0, 20.0]):
+        one = jax.tree.map(lambda x: x[i], state.tree[1])  # noqa: B023
+        params = env.default_params.replace(g=g, m=2.0)
+        own.append(env.env.step_env(KEY, one, jnp.zeros(1), params)[0])
     np.testing.assert_allclose(first, np.stack(own), rtol=1e-5)
     with pytest.raises(af.OptionError, match="Pass max_episode_steps= instead"):
         env.make_vec(3, params={"max_steps_in_episode": 7}).reset(seed=1)
