@@ -43,6 +43,7 @@ from arrayferry_gym.distributed import (
     EnvTimeoutError,
     NotReadyError,
     PolicyFailedError,
+    WorkerSetupError,
 )
 from arrayferry_gym.functional import CartPole, rollout
 
@@ -630,6 +631,39 @@ def test_a_policy_that_raises_is_named(client):
         pytest.raises(PolicyFailedError, match="the policy returned int, not 2"),
     ):
         next(collector)
+
+
+class Unloadable(np.ndarray):
+    """Weights that can be sent, and not be loaded."""
+
+    def __reduce__(self):
+        return _refused, ()
+
+
+def _refused():
+    raise ModuleNotFoundError("no module named 'theirs'", name="theirs")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_weights_that_cannot_be_loaded_are_replaced_by_no_others(mode):
+    """Only the first of two groups is sent the weights that both need."""
+
+    def policy(params, observation, rng):
+        count = len(observation)
+        return np.zeros(count, int), np.full(count, params)
+
+    with Collector(
+        [Numbering] * 2, policy, 0, num_steps=2, groups=2, mode=mode, engine=ThreadEngine(1)
+    ) as collector:
+        parts = [next(collector)]
+        collector.update(np.zeros(()).view(Unloadable))
+        with pytest.raises(WorkerSetupError, match="cannot import theirs"):
+            parts.extend(itertools.islice(collector, 8))
+        collector.update(2)
+        parts.extend(itertools.islice(collector, 8))
+    for part in parts:
+        np.testing.assert_array_equal(part.extras, [part.version] * 2)
+    assert parts[-1].version.tolist() == [2] * len(parts[-1].version)
 
 
 def test_an_environment_that_hangs(mortal):

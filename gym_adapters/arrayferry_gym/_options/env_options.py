@@ -26,8 +26,10 @@ class Unset:
 UNSET = Unset()
 
 
-def count_of(name: str, number: Any, wanted: str = "an integer of 1 or more") -> int:
-    """Return an option that is an integer of 1 or more, as a number or a 0-d array of any library.
+def count_of(
+    name: str, number: Any, wanted: str = "an integer of 1 or more", least: int = 1
+) -> int:
+    """Return an option that is an integer of `least` or more, as a number or a 0-d array of any library.
 
     Raises:
         arrayferry.OptionError: it is not.
@@ -37,7 +39,7 @@ def count_of(name: str, number: Any, wanted: str = "an integer of 1 or more") ->
         count = -1 if dtype[-4:] == "bool" else index(number)
     except Exception:  # of any library
         count = -1
-    if count < 1:
+    if count < least:
         traced = "Tracer" in type(number).__name__
         why = ": it is traced, but shapes are fixed in traced functions" if traced else ""
         raise af.OptionError(f"{name}={number!r:.80} is not valid{why}", remedy=f"Pass {wanted}.")

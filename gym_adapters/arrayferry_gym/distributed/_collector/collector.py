@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -161,7 +160,9 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
             )
         self._is_sync = mode == "sync"
         self._display = Display(progress)
-        self.seed = _checked_seed(seed)
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self.seed = count_of("seed", seed, "an integer of 0 or more", 0)
         backend = af.registry.backend(to)
         self._keep = backend.name == "dask"
         self._convert: Any = None
@@ -238,7 +239,7 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
         runner = self._runner
         runner.counts.begin()
         segments = runner.all_ready() if self._is_sync else runner.first_ready()
-        trajectories = joined([each.trajectories for each in segments], self._keep)
+        trajectories = joined(segments, self._keep)
         if self._convert is not None:
             trajectories = self._convert(trajectories)
         self._display.show(self)
@@ -368,18 +369,6 @@ def _library(policy: Any, policy_xp: Any, env: Any) -> Any:
             else "Leave out policy_xp.",
         )
     return backend
-
-
-def _checked_seed(seed: Any) -> int:
-    if seed is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
-    try:
-        number = -1 if isinstance(seed, bool) else operator.index(seed)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise af.OptionError(f"seed={seed!r:.80} is not valid", remedy="Pass an integer from 0 on.")
-    return number
 
 
 def _names(infos: Any) -> tuple[str, ...]:

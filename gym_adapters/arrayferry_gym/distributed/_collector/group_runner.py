@@ -12,17 +12,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 import arrayferry as af
 from arrayferry_gym.distributed._placing.errors import NoWorkerError
 from arrayferry_gym.distributed._placing.placement import Placement
 from arrayferry_gym.distributed._placing.pool import Sent
 from arrayferry_gym.distributed._workers.host import Hosted
-from arrayferry_gym.distributed._workers.messages import Description, Request, Segment
+from arrayferry_gym.distributed._workers.messages import (
+    Description,
+    Request,
+    Segment,
+    SegmentSetup,
+)
 from arrayferry_gym.distributed._workers.records import GroupRecord
-from arrayferry_gym.distributed._workers.trajectories import Trajectories
 
+from .segments import GroupSegment
 from .stats import Counts
 
 Result = TypeVar("Result")
@@ -40,21 +43,11 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A segment that was asked for. The attributes are as for `Hosted.collect`."""
+    """A segment that was asked for."""
 
     group: GroupRecord
-    number: int
-    restarts: int
-    version: int
+    setup: SegmentSetup
     sent: Sent
-
-
-@dataclass(frozen=True, eq=False)
-class _Ready:
-    """A segment that was answered, and not returned yet."""
-
-    group: GroupRecord
-    trajectories: Trajectories
 
 
 class _Answered(NamedTuple):
@@ -65,7 +58,7 @@ class _Answered(NamedTuple):
         taken: for each group, how many segments were returned.
     """
 
-    ready: tuple[_Ready, ...]
+    ready: tuple[GroupSegment, ...]
     taken: tuple[int, ...]
 
 
@@ -103,7 +96,7 @@ class GroupRunner:
         setup = replace(group.setup, restarts=group.restarts, state=group.state)
         return partial(Hosted.make, setup=setup)
 
-    def all_ready(self) -> Sequence[_Ready]:
+    def all_ready(self) -> Sequence[GroupSegment]:
         """Wait for the next segments of all groups, and return them. They count as returned with `take`."""
         while True:
             self._ask(1)
@@ -112,7 +105,7 @@ class GroupRunner:
                 return [ready[group] for group in self._groups]
             self._receive()
 
-    def first_ready(self) -> Sequence[_Ready]:
+    def first_ready(self) -> Sequence[GroupSegment]:
         """Wait for a segment, and return the one that came first. It counts as returned with `take`."""
         while True:
             first = self._answered.ready[:1]
@@ -122,7 +115,7 @@ class GroupRunner:
             if not self._answered.ready:
                 self._receive()
 
-    def take(self, segments: Sequence[_Ready], result: Result) -> Result:
+    def take(self, segments: Sequence[GroupSegment], result: Result) -> Result:
         """Return what was made of segments. With that they count as returned: if Ctrl-C comes, neither is done."""
         before = self._answered
         taken = list(before.taken)
@@ -147,7 +140,7 @@ class GroupRunner:
     def _under_way(self, group: GroupRecord) -> list[_Asked]:
         return [asked for asked in self._asked if asked.group is group]
 
-    def _ask(self, most: int, returned: Sequence[_Ready] = ()) -> None:
+    def _ask(self, most: int, returned: Sequence[GroupSegment] = ()) -> None:
         """Ask for segments, and make groups that were lost.
 
         Args:
@@ -169,19 +162,18 @@ class GroupRunner:
         """Ask for the first segment of a group that was not asked for."""
         host, (version, data) = group.host, self.weights
         assert host is not None
-        asked = [x.number + 1 for x in self._under_way(group) if x.restarts == group.restarts]
-        number = max([self._next(group), *asked])
-        request = partial(
-            Hosted.collect,
-            index=group.index,
-            number=number,
+        asked = [asked.setup for asked in self._under_way(group)]
+        after = [setup.number + 1 for setup in asked if setup.restarts == group.restarts]
+        setup = SegmentSetup(
+            group=group.index,
+            number=max([self._next(group), *after]),
             restarts=group.restarts,
             needed=self._answered.taken[group.index],
             version=version,
             weights=None if host.version == version else data,
         )
-        (sent,) = self._placement.pool.send({host: request})
-        self._asked.append(_Asked(group, number, group.restarts, version, sent))
+        (sent,) = self._placement.pool.send({host: partial(Hosted.collect, setup=setup)})
+        self._asked.append(_Asked(group, setup, sent))
         host.version = version
 
     def _make_unplaced(self) -> None:
@@ -252,8 +244,8 @@ class GroupRunner:
 
     def _receive_one(self, asked: _Asked) -> None:
         """Take the answer to the first request for a segment of a group."""
-        group, sent = asked.group, asked.sent
-        counts = asked.restarts == group.restarts and asked.number == self._next(group)
+        group, setup, sent = asked.group, asked.setup, asked.sent
+        counts = setup.restarts == group.restarts and setup.number == self._next(group)
         try:
             replies = self._placement.pool.receive([sent])
             segment: Segment | None = next(iter(replies.values()), None)
@@ -280,7 +272,7 @@ class GroupRunner:
 
     def _add(self, asked: _Asked, segment: Segment) -> None:
         """Add a segment to those that are ready."""
-        group, host = asked.group, asked.sent.host
+        group, setup, host = asked.group, asked.setup, asked.sent.host
         arrays = segment.arrays
         if self._keep:
             try:
@@ -288,16 +280,11 @@ class GroupRunner:
             except NoWorkerError:  # its arrays are gone, so that the group is one that was lost
                 self._placement.pool.lose(host)
                 return
-        count = group.setup.num_envs
-        trajectories: Trajectories = segment.layout.unflatten(list(arrays))._replace(
-            version=np.full(count, asked.version),
-            group=np.full(count, group.index),
-            restarted=np.full(count, asked.number == group.anew),
-        )
+        steps = segment.layout.unflatten(list(arrays))
+        answered = GroupSegment(group, setup.version, setup.number == group.anew, steps)
         ready, taken = self._answered
-        self._answered = _Answered((*ready, _Ready(group, trajectories)), taken)
-        steps = trajectories.began.shape[0] * count
-        self.counts.add(host.worker, steps, segment.seconds, asked.version)
+        self._answered = _Answered((*ready, answered), taken)
+        self.counts.add(host.worker, steps.began.size, segment.seconds, setup.version)
 
     def forget(self) -> None:
         """Forget what was not returned, so that nothing of it stays on the workers."""

@@ -17,13 +17,12 @@ from arrayferry_gym._episodes import turn as turn_of
 
 from .actions import split_actions
 from .hosted_group import HostedGroup
-from .messages import Description, GroupSetup, Plan, from_bytes
+from .messages import Description, GroupSetup, Plan, SegmentSetup
 from .observations import stacked
 from .policies import TO_NUMPY, FunctionPolicy, HostedPolicy, ModulePolicy, is_module
-from .progress import Progress, setting_up
+from .progress import Progress, close_all, make_env
 from .recorder import Recorder
 from .records import seed_again
-from .trajectories import Trajectories
 
 
 class EnvGroup(HostedGroup):
@@ -35,9 +34,7 @@ class EnvGroup(HostedGroup):
         self._envs: list[Any] = []
         try:
             for number, factory in enumerate(setup.factories, self._first):
-                progress.env = number
-                with setting_up():
-                    self._envs.append(from_bytes(factory)())
+                self._envs.append(make_env(progress, number, factory))
             progress.env = None
             self._prepare()
         except BaseException:
@@ -77,16 +74,7 @@ class EnvGroup(HostedGroup):
         return None  # the state of an ordinary environment is not known
 
     def close(self) -> None:
-        """Close the environments. The error of one leaves none of the others open."""
-        failed: Exception | None = None
-        for number, env in enumerate(self._envs, self._first):
-            self._progress.env = number
-            try:
-                env.close()
-            except Exception as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
+        close_all(self._progress, enumerate(self._envs, self._first))
 
     def _reset(self) -> None:
         observations = []
@@ -94,7 +82,7 @@ class EnvGroup(HostedGroup):
             self._progress.env = number
             seed = self.plan.seed + number
             if self.restarts:
-                seed = seed_again(seed, number, self.restarts) or 0
+                seed = seed_again(seed, number, self.restarts)
             observations.append(env.reset(seed=seed)[0])
         self._progress.env = None
         self._observations = observations
@@ -120,16 +108,17 @@ class EnvGroup(HostedGroup):
     def _batch(self) -> Any:
         return stacked(self._space, self._observations, self.indices, self._progress)
 
-    def collect(self, number: int, needed: int, version: int, weights: Any) -> Trajectories:
+    def collect(self, setup: SegmentSetup, weights: Any) -> tuple[Any, ...]:
         plan, progress, count = self.plan, self._progress, len(self._envs)
         place: Any = progress.place
         if not self._observations:
             self._reset()
         batch = self._batch()
         place.policy = True
-        self._policy.begin(number, version, weights)
+        self._policy.begin(setup, weights)
         num_steps = plan.num_steps
-        seen, last = Recorder(num_steps, "the observation"), Recorder(num_steps, "the observation")
+        observations = Recorder(num_steps, "the observation")
+        final = Recorder(num_steps, "the observation")
         actions, extras = Recorder(num_steps, "the action"), Recorder(num_steps, "extras")
         rewards, totals = np.zeros((2, num_steps, count))
         terminated, truncated, began = np.zeros((3, num_steps, count), np.bool_)
@@ -137,7 +126,7 @@ class EnvGroup(HostedGroup):
         infos = _Infos(plan.infos, num_steps, count)
         for step in range(num_steps):
             place.step, place.policy = step, True
-            seen.write(step, batch)
+            observations.write(step, batch)
             began[step] = self._began
             action, extra = self._policy(batch, self._began, step)
             actions.write(step, action)
@@ -158,7 +147,7 @@ class EnvGroup(HostedGroup):
             progress.steps += 1
             batch = self._batch()
             if plan.final_observation:
-                last.write(step, batch)
+                final.write(step, batch)
             turn = turn_of(AutoresetMode.SAME_STEP, None, terminated[step], truncated[step])
             if turn.begins.any():  # after the batch, as an environment may use the same array again
                 for row in np.flatnonzero(turn.begins).tolist():
@@ -166,18 +155,17 @@ class EnvGroup(HostedGroup):
                     self._observations[row] = self._envs[row].reset()[0]
                 batch = self._batch()
             progress.env = None
-            if self._began.any():
-                self._returns[self._began] = 0
-                self._lengths[self._began] = 0
+            self._returns[self._began] = 0
+            self._lengths[self._began] = 0
             self._returns += rewards[step]
             self._lengths += 1
             totals[step], lengths[step] = self._returns, self._lengths
             self._began = turn.begins
         place.step = None
-        return Trajectories(
-            seen.tree(), actions.tree(), rewards, terminated, truncated,
-            last.tree() if plan.final_observation else None,
-            extras.tree(), began, totals, lengths, infos.tree(), None, None, None,
+        return (
+            observations.tree(), actions.tree(), rewards, terminated, truncated,
+            final.tree() if plan.final_observation else None,
+            extras.tree(), began, totals, lengths, infos.tree(),
         )  # fmt: skip
 
 

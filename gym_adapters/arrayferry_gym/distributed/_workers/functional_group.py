@@ -12,9 +12,8 @@ from arrayferry_gym.functional import rollout
 
 from .hosted_group import HostedGroup
 from .jax_policy import jax_weights, segment_key
-from .messages import Description, GroupSetup, Plan
+from .messages import Description, GroupSetup, Plan, SegmentSetup
 from .progress import Progress
-from .trajectories import Trajectories
 
 
 class FunctionalGroup(HostedGroup):
@@ -54,13 +53,13 @@ class FunctionalGroup(HostedGroup):
             final_observation=plan.final_observation,
         )
 
-    def collect(self, number: int, needed: int, version: int, weights: Any) -> Trajectories:
-        weights = jax_weights(weights)
+    def collect(self, setup: SegmentSetup, weights: Any) -> tuple[Any, ...]:
+        number, weights = setup.number, jax_weights(weights)
         if self._saved is not None:
             first = self._saved["number"]
             self._carries[first] = self._restored(first, weights, self._saved)
             self._saved = None
-        for old in [old for old in self._carries if old < needed]:
+        for old in [old for old in self._carries if old < setup.needed]:
             del self._carries[old]
         carry, transitions = self._rollout(number, weights, self._carries.get(number))
         self._carries[number + 1] = carry
@@ -69,8 +68,7 @@ class FunctionalGroup(HostedGroup):
             info = {name: info[name] for name in self.plan.infos}
         parts = transitions._replace(info=info)[:-1]  # without the state
         self._progress.steps += self.plan.num_steps
-        arrays: Any = jax.tree.map(np.asarray, parts)
-        return Trajectories._make([*arrays, None, None, None])
+        return jax.tree.map(np.asarray, parts)  # type: ignore[no-any-return]
 
     def save(self, number: int) -> Any:
         carry = self._carries.get(number)

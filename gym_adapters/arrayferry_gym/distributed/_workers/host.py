@@ -28,12 +28,14 @@ from .messages import (
     Plan,
     Request,
     Segment,
+    SegmentSetup,
     StepResult,
     from_bytes,
     to_bytes,
 )
 from .observations import stacked
-from .progress import Progress, setting_up
+from .progress import Progress, close_all, make_env, setting_up
+from .trajectories import Trajectories
 
 
 @dataclass
@@ -137,9 +139,7 @@ class Hosted:
         return self._make_env(setup)
 
     def _make_env(self, setup: EnvSetup) -> MadeEnv:
-        self._progress.env = setup.index
-        with setting_up():
-            env = from_bytes(setup.factory)()
+        env = make_env(self._progress, setup.index, setup.factory)
         hosted = _HostedEnv(env, ended=setup.reset_pending)
         try:
             for name, value in setup.attributes.items():
@@ -172,42 +172,27 @@ class Hosted:
         self._hosted[setup.index] = group
         return group.describe()
 
-    def collect(
-        self,
-        *,
-        index: int,
-        number: int,
-        restarts: int,
-        needed: int,
-        version: int,
-        weights: bytes | None,
-    ) -> Segment | None:
-        """Collect a segment. The answer is None if the group has failed since it began with `restarts`.
-
-        Args:
-            index: the group.
-            number: the number of the segment.
-            restarts: how often the group has begun anew.
-            needed: the first segment from which it may have to go on again.
-            version: that of the weights.
-            weights: the weights, pickled, None if the host has them.
-        """
-        group: HostedGroup = self._hosted[index]
-        self._progress.place = GroupPlace(index, group.indices, number)
-        if weights is not None:
+    def collect(self, setup: SegmentSetup) -> Segment | None:
+        """Collect a segment. The answer is None if the group has failed since it began anew, or if weights are missing."""
+        group: HostedGroup = self._hosted[setup.group]
+        self._progress.place = GroupPlace(setup.group, group.indices, setup.number)
+        if setup.weights is not None:
             with setting_up():
-                self._weights = version, from_bytes(weights)
-        if group.restarts != restarts:
-            group.restart(restarts)
+                self._weights = setup.version, from_bytes(setup.weights)
+        version, weights = self._weights
+        if version != setup.version:  # they came with another request, and could not be loaded
+            return None
+        if group.restarts != setup.restarts:
+            group.restart(setup.restarts)
         elif group.failed:
             return None
         begun = time.perf_counter()
         try:
-            trajectories = group.collect(number, needed, *self._weights)
+            steps = group.collect(setup, weights)
         except BaseException:
             group.failed = True
             raise
-        arrays, layout = af.flatten(trajectories)
+        arrays, layout = af.flatten(Trajectories._make([*steps, None, None, None]))
         kept = tuple(arrays)
         if group.plan.keep and self._keep is not None:
             kept = self._keep(kept)
@@ -314,17 +299,9 @@ class Hosted:
 
     def close(self, indices: Iterable[int] | None = None) -> None:
         """Close environments or groups, None for all, and forget them. The error of one leaves none of the others open."""
-        failed: Exception | None = None
-        for index in list(self._hosted) if indices is None else indices:
-            hosted = self._hosted.pop(index, None)
-            if hosted is not None:
-                try:
-                    self._progress.env = index
-                    hosted.close()
-                except Exception as error:
-                    failed = failed or error
-        if failed is not None:
-            raise failed
+        closed = list(self._hosted) if indices is None else indices
+        there = ((index, self._hosted.pop(index)) for index in closed if index in self._hosted)
+        close_all(self._progress, there)
 
 
 def _sent(value: Any) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from .messages import Description, GroupSetup, Plan
+from .messages import Description, GroupSetup, Plan, SegmentSetup
 from .progress import Progress
-from .trajectories import Trajectories
 
 
 class HostedGroup(ABC):
@@ -38,13 +37,11 @@ class HostedGroup(ABC):
         """Return what a collector has to know of each environment."""
 
     @abstractmethod
-    def collect(self, number: int, needed: int, version: int, weights: Any) -> Trajectories:
-        """Collect a segment.
+    def collect(self, setup: SegmentSetup, weights: Any) -> tuple[Any, ...]:
+        """Collect a segment, and return the steps: the first fields of `Trajectories`, up to the infos.
 
         Args:
-            number: its number, on which the random numbers depend.
-            needed: the first segment from which it may have to go on again. Earlier states are forgotten.
-            version: that of the weights.
+            setup: which segment.
             weights: the parameters of the policy.
         """
 

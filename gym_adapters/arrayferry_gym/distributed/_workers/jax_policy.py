@@ -11,7 +11,7 @@ import arrayferry as af
 from arrayferry_gym.functional._compiled.policies import acted, began_anew, first_policy_state
 from arrayferry_gym.functional._compiled.program import divided
 
-from .messages import GroupSetup, Plan
+from .messages import GroupSetup, Plan, SegmentSetup
 from .policies import HostedPolicy
 
 
@@ -40,9 +40,9 @@ class JaxPolicy(HostedPolicy):
     def load(self, weights: Any) -> None:
         self._values, self._frame = divided(None, self._policy, jax_weights(weights))
 
-    def begin(self, number: int, version: int, weights: Any) -> None:
-        super().begin(number, version, weights)
-        self._key = segment_key(*self._place, number)
+    def begin(self, setup: SegmentSetup, weights: Any) -> None:
+        super().begin(setup, weights)
+        self._key = segment_key(*self._place, setup.number)
 
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
         observation = self._convert(observation)

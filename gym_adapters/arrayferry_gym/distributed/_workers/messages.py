@@ -114,6 +114,27 @@ class GroupSetup:
         return range(self.first, self.first + self.num_envs)
 
 
+@dataclass(frozen=True)
+class SegmentSetup:
+    """What a host needs to collect a segment.
+
+    Attributes:
+        group: the number of the group.
+        number: the number of the segment, on which the random numbers depend.
+        restarts: how often the group has begun anew.
+        needed: the first segment from which the group may have to go on again. Earlier states are forgotten.
+        version: that of the weights.
+        weights: the weights, pickled, None if the host has them.
+    """
+
+    group: int
+    number: int
+    restarts: int
+    needed: int
+    version: int
+    weights: bytes | None
+
+
 @dataclass
 class GroupPlace:
     """Where a group of a collector is.

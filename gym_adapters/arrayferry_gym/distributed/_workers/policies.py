@@ -12,7 +12,7 @@ import numpy as np
 import arrayferry as af
 from arrayferry_gym._arrays import namespace, select
 
-from .messages import GroupSetup, Plan
+from .messages import GroupSetup, Plan, SegmentSetup
 
 TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
@@ -33,7 +33,6 @@ class HostedPolicy(ABC):
 
     def __init__(self, plan: Plan, setup: GroupSetup) -> None:
         self._backend = af.registry.backend(plan.library)
-        self._is_numpy = self._backend.name == "numpy"
         self._convert = af.converter(plan.library)
         self._place = (plan.seed, setup.index)
         self._policy = plan.policy
@@ -43,18 +42,12 @@ class HostedPolicy(ABC):
             None if setup.policy_state is None else self._convert(setup.policy_state)
         )
 
-    def begin(self, number: int, version: int, weights: Any) -> None:
-        """Begin with a segment.
-
-        Args:
-            number: its number.
-            version: that of the weights.
-            weights: the parameters of the policy.
-        """
-        self._number = number
-        if version != self._version:
+    def begin(self, setup: SegmentSetup, weights: Any) -> None:
+        """Begin with a segment, whose weights are the parameters of the policy."""
+        self._number = setup.number
+        if setup.version != self._version:
             self.load(weights)
-            self._version = version
+            self._version = setup.version
 
     def load(self, weights: Any) -> None:
         """Take the parameters of the policy."""
@@ -70,8 +63,36 @@ class HostedPolicy(ABC):
             step: the number of the step in the segment.
         """
 
+
+class FunctionPolicy(HostedPolicy):
+    """A function of a library other than JAX."""
+
+    def __init__(self, plan: Plan, setup: GroupSetup) -> None:
+        super().__init__(plan, setup)
+        self._is_numpy = self._backend.name == "numpy"
+        self._xp = namespace(self._backend)
+
+    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        if not self._is_numpy:
+            observation = self._convert(observation)
+        rng = self._backend.random((*self._place, self._number, step))
+        args = [self._params, observation, rng]
+        if self._first_state is not None:
+            mask = self._convert(began)
+            first, layout = af.flatten(self._first_state)
+            state, other = af.flatten(self._state)
+            if layout != other:
+                raise af.OptionError(
+                    f"the policy got the policy_state {layout}, but returned {other}",
+                    remedy="Return states of the same structure as policy_state.",
+                )
+            rows = [select(self._xp, mask, x, y) for x, y in zip(first, state, strict=True)]
+            args.append(layout.unflatten(rows))
+        with _without_gradients():
+            return self._result(self._policy(*args))
+
     def _result(self, result: Any) -> tuple[Any, Any]:
-        """Check what a policy returned, keep its state, and return the actions and extras in NumPy."""
+        """Check what the policy returned, keep its state, and return the actions and extras in NumPy."""
         names = ("action", "extras", *(["policy_state"] if self._first_state is not None else []))
         if not isinstance(result, tuple) or len(result) != len(names):
             given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
@@ -86,33 +107,6 @@ class HostedPolicy(ABC):
             return action, extras
         converted: tuple[Any, Any] = TO_NUMPY((action, extras))
         return converted
-
-
-class FunctionPolicy(HostedPolicy):
-    """A function of a library other than JAX."""
-
-    def __init__(self, plan: Plan, setup: GroupSetup) -> None:
-        super().__init__(plan, setup)
-        self._xp = namespace(self._backend)
-
-    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
-        if not self._is_numpy:
-            observation = self._convert(observation)
-        rng = self._backend.random((*self._place, self._number, step))
-        args: tuple[Any, ...] = (self._params, observation, rng)
-        if self._first_state is not None:
-            mask = self._convert(began)
-            first, layout = af.flatten(self._first_state)
-            state, other = af.flatten(self._state)
-            if layout != other:
-                raise af.OptionError(
-                    f"the policy got the policy_state {layout}, but returned {other}",
-                    remedy="Return states of the same structure as policy_state.",
-                )
-            rows = [select(self._xp, mask, x, y) for x, y in zip(first, state, strict=True)]
-            args = (*args, layout.unflatten(rows))
-        with _without_gradients():
-            return self._result(self._policy(*args))
 
 
 class ModulePolicy(HostedPolicy):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from .messages import GroupPlace, SetupError
+from .messages import GroupPlace, SetupError, from_bytes
 
 
 class Progress:
@@ -34,3 +35,23 @@ def setting_up() -> Iterator[None]:
         if "Can't get attribute" in str(error):  # an older version of a module
             raise SetupError from error
         raise
+
+
+def make_env(progress: Progress, index: int, factory: bytes) -> Any:
+    """Make an environment. `progress` says which, for the error."""
+    progress.env = index
+    with setting_up():
+        return from_bytes(factory)()
+
+
+def close_all(progress: Progress, envs: Iterable[tuple[int, Any]]) -> None:
+    """Close what has numbers. `progress` says which, for the error. The error of one leaves none of the others open."""
+    failed: Exception | None = None
+    for index, env in envs:
+        progress.env = index
+        try:
+            env.close()
+        except Exception as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed

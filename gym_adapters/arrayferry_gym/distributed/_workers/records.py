@@ -40,16 +40,14 @@ class Record:
         return not (self.host is None or self.lost)
 
 
-def seed_again(seed: int | None, index: int, times: int) -> int | None:
-    """Return a seed for an environment that was made again, which follows from its own; None if it has none.
+def seed_again(seed: int, index: int, times: int) -> int:
+    """Return a seed for an environment that was made again, which follows from its own.
 
     Args:
         seed: its own.
         index: its number.
         times: how often it was made again.
     """
-    if seed is None:
-        return None
     return int(np.random.SeedSequence([seed, index, times]).generate_state(1)[0])
 
 
@@ -90,7 +88,7 @@ class EnvRecord(Record):
 
     def new_seed(self) -> int | None:
         """Return a seed that follows from its own, None if it has none."""
-        return seed_again(self.seed, self.index, self.times_remade)
+        return None if self.seed is None else seed_again(self.seed, self.index, self.times_remade)
 
     def setup(self, *, reset: bool = False, reset_pending: bool = False) -> EnvSetup:
         """Return what a host needs to make it again.
