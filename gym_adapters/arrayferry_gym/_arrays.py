@@ -71,7 +71,7 @@ def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:
     """Cast a NumPy array to another dtype. Floats may be rounded, whole numbers must stay the same.
 
     Raises:
-        ValueError: a number does not fit, or the kinds do not. The text tells why.
+        ValueError: a number does not fit, or the kinds differ. The message says why.
     """
     kind = "f" if x.dtype.type.__module__ == "ml_dtypes" else x.dtype.kind
     if kind not in "biuf" and not kind == dtype.kind == "c":

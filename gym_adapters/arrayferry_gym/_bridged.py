@@ -22,12 +22,12 @@ KNOWN = {"gymnasium", "arrayferry_gym"}
 
 
 class Bridged:
-    """Vector environments in the library of a trainer. A step returns what follows it, a reset the next first observations.
+    """Vector environments in the library of a trainer: a step returns observations from before any reset, a reset new ones.
 
     This is so whether they reset in the same step (SAME_STEP) or leave resets to others (DISABLED). All results are
     copies, which no later step changes.
 
-    The infos of a step are those of the episode that it belongs to, also at its end. What a reset has said is in `firsts`.
+    The infos of a step are those of the episode that it belongs to, also at its end. Those of resets are in `firsts`.
 
     Args:
         envs: the environments.
@@ -42,10 +42,10 @@ class Bridged:
         mode: when they reset.
         singles: the single environments inside, None if they cannot be reached from here.
         firsts: for each environment, the infos of its last reset.
-        current: the observations that the environments are in, after resets in the same step; None before the first reset.
+        current: the current observations, after resets in the same step; None before the first reset.
 
     Raises:
-        TypeError: these are no vector environments.
+        TypeError: `envs` is not a vector environment.
         arrayferry.OptionError: they reset in the next step.
     """
 
@@ -92,10 +92,10 @@ class Bridged:
         self._added = _added_keys(envs)
         self._reset_keys: set[Any] = set()
         self.current: Any = None
-        # Rows, None for none of them:
-        self._ended: Any = None  # that have ended in the last step, and were not reset since
+        # Masks of rows, None if there are none:
+        self._ended: Any = None  # that ended in the last step, and were not reset since
         self._ready: Any = None  # that the environments have reset, but the trainer has not
-        self._needs_reset: Any = None  # that have stepped without being asked, and no reset since
+        self._needs_reset: Any = None  # that were stepped but not selected, and not reset since
 
     def seed(self, seed: Any) -> None:
         """Reset all environments with a seed. The next reset returns the observations."""
@@ -105,7 +105,7 @@ class Bridged:
     def reset(
         self, rows: Any = None, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> Any:
-        """Begin new episodes, except where the environments have begun them already.
+        """Begin new episodes, except where the environments have already begun them.
 
         Args:
             rows: which environments, as booleans (num_envs,); None for all.
@@ -113,7 +113,7 @@ class Bridged:
             options: as for `reset` of the environments.
 
         Returns:
-            Observations, of which only those rows count. Infos are in `firsts`.
+            Observations, of which only these rows are meaningful. Infos are in `firsts`.
         """
         rows = self._all if rows is None else rows
         ready = None if seed is not None or options else self._ready
@@ -144,25 +144,25 @@ class Bridged:
 
         Args:
             actions: for all environments.
-            rows: which environments the trainer asks for, None for all. The others step, too, since vector environments do:
-                what is returned for them does not count.
+            rows: which environments the trainer selects, None for all. The others are stepped too, since a vector environment
+                steps as a whole; their results are to be ignored.
 
         Raises:
-            arrayferry.OptionError: an environment is asked for that has moved without being asked.
+            arrayferry.OptionError: a selected environment was stepped before without being selected.
         """
         if self._needs_reset is not None:
             lost = self._needs_reset if rows is None else self._needs_reset & rows
             if lost.any():
                 raise af.OptionError(
-                    f"a step was asked of {lost.tolist()}, but these environments have taken steps when others were "
-                    "asked, since a vector environment steps as a whole",
+                    f"a step was requested for {lost.tolist()}, but these environments were stepped when only others "
+                    "were selected, since a vector environment steps as a whole",
                     remedy="Reset them first.",
                 )
         if rows is not None:
             others = ~rows
             if self._ended is not None:
                 over = self._ended & others
-                if over.any():  # or they could not step
+                if over.any():  # otherwise they could not be stepped
                     self._begin(over, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
@@ -177,9 +177,9 @@ class Bridged:
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
         """Return the infos of a step for each environment, and keep those of the resets in it.
 
-        Where an environment has reset in the same step, `final_info` has what it said before, and the rest is what its
-        reset said and what wrappers around the batch have added about the step. Without `final_info`, and where it is not known
-        which keys wrappers add, those that no reset has given before belong to the step.
+        Where an environment was reset in the same step, `final_info` has the infos from before. The rest are the infos of the
+        reset, and those that wrappers around the batch add for the step. Without `final_info`, or if it is not known which
+        keys wrappers add, keys that no reset has given before belong to the step.
         """
         if not self._infos:
             return []
@@ -211,7 +211,7 @@ class Bridged:
         return envs
 
     def get(self, name: str, chosen: list[int]) -> list[Any]:
-        """Return an attribute of some environments. Those that are a batch share theirs. Spaces are those of the trainer."""
+        """Return an attribute of some environments. Environments of one batch share it. Spaces are those of the trainer."""
         if name in ("action_space", "observation_space"):
             shared = getattr(self.envs, f"single_{name}")
         elif hasattr(self._inner, "get_attr"):
@@ -222,10 +222,10 @@ class Bridged:
         return [shared] * len(chosen)
 
     def set(self, name: str, value: Any, chosen: list[int]) -> None:
-        """Set an attribute of some environments. That of a batch can be set for all only.
+        """Set an attribute of some environments. Within one batch, it can only be set for all.
 
         Raises:
-            arrayferry.OptionError: that of a batch was to be set for some.
+            arrayferry.OptionError: only some environments of a batch are given.
         """
         if not hasattr(self._inner, "set_attr"):
             self.check_whole(chosen, f"setting {name}")
@@ -246,11 +246,11 @@ class Bridged:
         return not hasattr(VectorEnv, name) and callable(getattr(self._owner(name), name, None))
 
     def call(self, name: str, chosen: list[int], *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a method of some environments. That of a batch is called once, for all.
+        """Call a method of some environments. A method of a batch is called once, for all.
 
         Raises:
             AttributeError: there is no such method.
-            arrayferry.OptionError: environments that can only be reached together were to be called in part.
+            arrayferry.OptionError: only some environments of a batch are given.
         """
         if self.singles is not None:
             methods = [self.singles[index].get_wrapper_attr(name) for index in chosen]
@@ -267,14 +267,14 @@ class Bridged:
         return list(result) if _is_batch(result, n) else [result] * n
 
     def check_whole(self, chosen: list[int], what: str) -> None:
-        """Check that all environments are asked for what they can only do together.
+        """Check that all environments are given, for an operation that they only support together.
 
         Raises:
-            arrayferry.OptionError: some are not.
+            arrayferry.OptionError: only some are.
         """
         if chosen != list(range(self.envs.num_envs)):
             raise af.OptionError(
-                f"{what} was asked of the environments {chosen}, but {self._inner!r} reaches all or none",
+                f"{what} was requested for the environments {chosen}, but {self._inner!r} supports it only for all",
                 remedy="Name all of them.",
             )
 
@@ -285,7 +285,7 @@ class Bridged:
 
 
 def _own_library(envs: VectorEnv[Any, Any, Any]) -> str | None:
-    """Return the library of a FunctionalEnv in wrappers, which stays in it; None for all others, and behind an adapter."""
+    """Return the library of a FunctionalEnv, which may be wrapped but not in an adapter; None for all others."""
     while isinstance(envs, VectorWrapper) and not isinstance(envs, Adapter):
         envs = envs.env
     own = getattr(envs, "xp", None)
@@ -322,14 +322,14 @@ def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
 
 
 def _mask(given: Any, n: int) -> Any:
-    """Return which environments a key of infos is of, None if that is not what it says."""
+    """Return a value as the mask of the environments that have a key of infos, None if it is not a mask."""
     given = np.asarray(given) if type(given) is list else given
     kind = getattr(getattr(given, "dtype", None), "kind", "")
     return given if kind == "b" and given.shape == (n,) else None
 
 
 def _is_batch(values: Any, n: int) -> bool:
-    """Tell whether there is something for each environment, rather than one thing for all."""
+    """Tell whether there is one value for each environment, rather than one for all."""
     if isinstance(shape := getattr(values, "shape", None), tuple):
         return shape[:1] == (n,)
     return isinstance(values, (list, tuple)) and len(values) == n and not hasattr(values, "_fields")

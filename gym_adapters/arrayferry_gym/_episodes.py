@@ -1,8 +1,8 @@
-"""The rule of episodes: what a step does in each environment, in each autoreset mode.
+"""The rules of episodes: what a step does in each environment, in each autoreset mode.
 
 An episode ends with the step that terminates or truncates it. When the next one begins depends on the mode:
 
-- NEXT_STEP: in the next step, whose action does not count. Its reward is 0, and it ends nothing.
+- NEXT_STEP: in the next step, whose action is ignored. Its reward is 0, and it ends no episode.
 - SAME_STEP: in the step that ended the episode. Its observation and infos are those of the reset; the last ones of the
   episode are `final_obs` and `final_info` in the infos.
 - DISABLED: with `reset`. Until then, steps do not count.
@@ -47,7 +47,8 @@ def turn(mode: AutoresetMode, ended: Any, terminated: Any, truncated: Any) -> Tu
     Args:
         mode: when episodes that have ended are reset.
         ended: where an episode had ended before the step, bool (n,); None for nowhere.
-        terminated: which episodes have terminated, bool (n,), as the environment says; where the step does not count, anything.
+        terminated: which episodes have terminated, bool (n,), as reported by the environment. Ignored where the step does
+            not count.
         truncated: which have been truncated, likewise.
     """
     done = terminated | truncated
@@ -61,7 +62,7 @@ def turn(mode: AutoresetMode, ended: Any, terminated: Any, truncated: Any) -> Tu
 
 
 def only_begins(mode: AutoresetMode, ended: Any) -> bool:
-    """Return whether the step of one environment does nothing but begin an episode."""
+    """Return whether the step of one environment only begins an episode."""
     return mode is AutoresetMode.NEXT_STEP and bool(ended)
 
 
@@ -77,7 +78,7 @@ def final_observations(
         to_library: converts an array to the library of `ended`.
 
     Raises:
-        arrayferry.OptionError: they are not in the infos. Without them, first observations would be taken for last ones.
+        arrayferry.OptionError: they are not in the infos. Without them, first observations would be mistaken for last ones.
     """
     given = to_library(infos["_final_obs"]) if "_final_obs" in infos else ended
     if "final_obs" not in infos or (ended & ~given).any():
@@ -94,7 +95,7 @@ def before_resets(xp: Any, ended: Any, final: Any, observations: Any) -> Any:
     Args:
         xp: the namespace of the observations.
         ended: where an episode has ended, bool (n,).
-        final: the last observations there: a batch, of which other rows do not count.
+        final: the last observations there: a batch, whose other rows are ignored.
         observations: the observations that the step has returned, a batch.
     """
     return mapped(lambda last, other: select(xp, ended, last, other), final, observations)

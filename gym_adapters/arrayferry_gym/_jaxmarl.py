@@ -32,13 +32,13 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         env_state: the state of JaxMARL after the last reset or step, None before the first.
 
     Raises:
-        TypeError: `env` is no environment of JaxMARL, or its observations are not a dict with those of each agent.
+        TypeError: `env` is not an environment of JaxMARL, or its observations are not a dict with those of each agent.
     """
 
     def __init__(self, env: Any) -> None:
         if not (hasattr(env, "step_env") and hasattr(env, "agents") and hasattr(env, "reset")):
             raise TypeError(
-                f"from_jaxmarl was given {env!r:.80}, which is no environment of JaxMARL. Pass what jaxmarl.make returns"
+                f"from_jaxmarl was given {env!r:.80}, which is not an environment of JaxMARL. Pass what jaxmarl.make returns"
             )
         self.env = env
         self.possible_agents: list[Any] = list(env.agents)
@@ -56,11 +56,11 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
                 f"the observations of {name} are not a dict with those of each of the agents {self.possible_agents}: {kind}. "
                 "Write a wrapper whose reset and step_env return such a dict"
             )
-        self._observed = {
+        self._observation_spaces = {
             agent: gymnasium_space(env.observation_space(agent), observations[agent])
             for agent in self.possible_agents
         }
-        self._acted = {
+        self._action_spaces = {
             agent: gymnasium_space(env.action_space(agent)) for agent in self.possible_agents
         }
         if _WORLD in observations:
@@ -73,11 +73,11 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
 
     def observation_space(self, agent: Any) -> Any:
         """Return the space of the observations of an agent."""
-        return self._observed[agent]
+        return self._observation_spaces[agent]
 
     def action_space(self, agent: Any) -> Any:
         """Return the space of the actions of an agent."""
-        return self._acted[agent]
+        return self._action_spaces[agent]
 
     def _available_method(self, state: Any) -> str | None:
         """Return the name of the method that says which actions are available, None if there is none."""
@@ -86,12 +86,14 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
                 shapes = jax.eval_shape(getattr(self.env, name), state)
             except (AttributeError, NotImplementedError):
                 continue
-            counts = {agent: getattr(space, "n", None) for agent, space in self._acted.items()}
+            counts = {
+                agent: getattr(space, "n", None) for agent, space in self._action_spaces.items()
+            }
             if all(shapes[agent].shape == (count,) for agent, count in counts.items()):
                 return name
         return None
 
-    # compiled for each object, so that none is kept by JAX
+    # compiled for each object, so that JAX keeps none of them alive
 
     @functools.cached_property
     def _compiled(self) -> tuple[Any, Any, Any]:
@@ -108,13 +110,13 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         return key, state, observations, rewards, dones, infos, *self._available(state)
 
     def _unlimited(self, key: Any, state: Any, actions: Any) -> Any:
-        """Return who would be done after the same step at the beginning of an episode, where no limit is reached."""
+        """Return which agents would be done after the same step at the start of an episode, where no limit is reached."""
 
         def earlier(path: Any, leaf: Any) -> Any:
             name = getattr(path[-1], "name", getattr(path[-1], "key", None)) if path else None
             if name not in ("step", "steps"):
                 return leaf
-            # some count before they compare, some after
+            # some count the step before they compare, some after
             return jnp.full_like(leaf, 0 if jnp.isdtype(leaf.dtype, "unsigned integer") else -1)
 
         state = jax.tree_util.tree_map_with_path(earlier, state)
@@ -134,14 +136,16 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
-        """Begin an episode. A seed decides about all that follow. JaxMARL has no options, so that they are left out."""
+        """Begin an episode. A seed also determines all later ones. Options are ignored, since JaxMARL has none."""
         if seed is not None or self._key is None:
             number: Any = seed_of(seed, 1)
             self._key = jax.random.key_data(af.registry.backend("jax").random(number).key())
         self._key, self.env_state, observations, masks, self._idle = self._compiled[0](self._key)
         self._world = observations.get(_WORLD)
         self.agents = self.possible_agents[:]
-        return {agent: observations[agent] for agent in self.agents}, self._informed({}, masks)
+        return {agent: observations[agent] for agent in self.agents}, self._infos_of_agents(
+            {}, masks
+        )
 
     def step(
         self, actions: Mapping[Any, Any]
@@ -176,14 +180,18 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
             {agent: rewards[agent] for agent in here},
             {agent: ended[agent] and terminated[agent] for agent in here},
             {agent: ended[agent] and not terminated[agent] for agent in here},
-            {agent: info for agent, info in self._informed(infos, masks).items() if agent in here},
+            {
+                agent: info
+                for agent, info in self._infos_of_agents(infos, masks).items()
+                if agent in here
+            },
         )
 
     def _ended(self, dones: Mapping[Any, Any]) -> dict[Any, bool]:
         return {agent: bool(dones[agent] or dones[_ALL]) for agent in self.possible_agents}
 
-    def _informed(self, infos: Any, masks: Any) -> dict[Any, dict[str, Any]]:
-        """Return the infos of each agent: what there is for each, what is shared by all, and the mask of its actions."""
+    def _infos_of_agents(self, infos: Any, masks: Any) -> dict[Any, dict[str, Any]]:
+        """Return the infos of each agent: its own, those shared by all, and the mask of its actions."""
         agents = {*self.possible_agents}
         informed: dict[Any, dict[str, Any]] = {agent: {} for agent in self.possible_agents}
         for agent, info in informed.items():
@@ -195,7 +203,7 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         return informed
 
     def state(self) -> Any:
-        """Return the state of the world, where observations have it."""
+        """Return the state of the world, if it is part of the observations."""
         return super().state() if self._world is None else self._world
 
     def __getstate__(self) -> dict[str, Any]:

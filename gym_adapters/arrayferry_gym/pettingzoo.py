@@ -1,4 +1,4 @@
-"""Environments of PettingZoo for agents of any library, also of different ones in one game.
+"""Environments of PettingZoo for agents of any library, or of several libraries in one game.
 
 `ParallelConversion` is for its parallel environments, `AECConversion` for those in which agents take turns.
 """
@@ -40,7 +40,7 @@ _NUMBERS = {
 
 
 class _Conversion:
-    """What both conversions share: an adapter for each agent, and one for what belongs to all."""
+    """The common part of both conversions: an adapter for each agent, and one for values that all share."""
 
     fixed_options: tuple[str, ...] = ()
 
@@ -94,14 +94,14 @@ class _Conversion:
         return AgentAdapter(self.env, agent, env_xp, target_xp, env_device, device, **self._options)
 
     def _of(self, agent: Any) -> AgentAdapter:
-        """Return the adapter of an agent. Agents may come in the middle of a game."""
+        """Return the adapter of an agent. Agents may join in the middle of a game."""
         adapter = self._adapters.get(agent)
         if adapter is None:
             adapter = self._adapters[agent] = self._adapter(agent)
         return adapter
 
-    def _started(self) -> None:
-        """Prepare for what a reset has brought, and forget agents that will not come again."""
+    def _after_reset(self) -> None:
+        """Prepare for a new game, and forget agents that are not part of it."""
         possible = getattr(self.env, "possible_agents", self.env.agents)
         lasting = {*possible, *self.env.agents}
         for agent in self._adapters.keys() - lasting:
@@ -109,7 +109,7 @@ class _Conversion:
         for adapter in self._adapters.values():
             adapter.begin()
 
-    def _begun(self, seed: Any, options: dict[str, Any] | None) -> dict[str, Any]:
+    def _reset_arguments(self, seed: Any, options: dict[str, Any] | None) -> dict[str, Any]:
         """Return the arguments of a reset of the environment."""
         return {"seed": forwarded_seed(seed, 1), "options": self._common.begin(options)}
 
@@ -130,24 +130,24 @@ class _Conversion:
 
     def state(self) -> Any:
         """Return the state of the game, converted if one library was given for all agents."""
-        return self._common.observed(self.env.state())
+        return self._common.convert_observation(self.env.state())
 
     @property
-    def _sides(self) -> dict[str, str]:
+    def _libraries_texts(self) -> dict[str, str]:
         """The two libraries of each agent, as text."""
-        return {str(agent): adapter.sides for agent, adapter in self._adapters.items()}
+        return {str(agent): adapter.libraries_text for agent, adapter in self._adapters.items()}
 
     @never_raises
     def __repr__(self) -> str:
-        sides = self._sides
+        sides = self._libraries_texts
         text = ", ".join(f"{agent}: {side}" for agent, side in sides.items())
         if len(set(sides.values())) <= 1:
-            text = next(iter(sides.values()), self._common.sides)
+            text = next(iter(sides.values()), self._common.libraries_text)
         return f"<{type(self).__name__}({text})<{self.env}>>"
 
     @html_view
     def _repr_html_(self) -> str:
-        return html_facts(type(self).__name__, {"game": str(self.env), **self._sides})
+        return html_facts(type(self).__name__, {"game": str(self.env), **self._libraries_texts})
 
 
 class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # type: ignore[misc]
@@ -158,7 +158,7 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
     and truncations `bool`; rewards that have dimensions are arrays of the agent's library. Spaces sample and contain
     arrays of the agent's library. The result of `render` is unchanged.
 
-    If an action is refused, the environment has not been stepped.
+    If an action is refused, the environment is not stepped.
 
     Args:
         env: the environment.
@@ -201,12 +201,15 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
         self, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
         """Reset the environment. `options` are converted to its library."""
-        observations, infos = self.env.reset(**self._begun(seed, options))
-        self._started()
+        observations, infos = self.env.reset(**self._reset_arguments(seed, options))
+        self._after_reset()
         self._common.detect(observations)
         return (
-            {agent: self._of(agent).observed(part) for agent, part in observations.items()},
-            {agent: self._of(agent).informed(info) for agent, info in infos.items()},
+            {
+                agent: self._of(agent).convert_observation(part)
+                for agent, part in observations.items()
+            },
+            {agent: self._of(agent).convert_info(info) for agent, info in infos.items()},
         )
 
     def step(
@@ -230,11 +233,20 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
                 self._of(agent).explain(error)
             raise
         return (
-            {agent: self._of(agent).observed(part) for agent, part in observations.items()},
-            {agent: self._of(agent).number(part, float) for agent, part in rewards.items()},
-            {agent: self._of(agent).number(part, bool) for agent, part in terminations.items()},
-            {agent: self._of(agent).number(part, bool) for agent, part in truncations.items()},
-            {agent: self._of(agent).informed(info) for agent, info in infos.items()},
+            {
+                agent: self._of(agent).convert_observation(part)
+                for agent, part in observations.items()
+            },
+            {agent: self._of(agent).convert_number(part, float) for agent, part in rewards.items()},
+            {
+                agent: self._of(agent).convert_number(part, bool)
+                for agent, part in terminations.items()
+            },
+            {
+                agent: self._of(agent).convert_number(part, bool)
+                for agent, part in truncations.items()
+            },
+            {agent: self._of(agent).convert_info(info) for agent, info in infos.items()},
         )
 
 
@@ -261,27 +273,29 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
     """
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the environment. What it has of each agent is converted."""
+        """Return an attribute of the environment. Values of agents are converted."""
         value = super().__getattr__(name)
         if name in _NUMBERS:
             kind = _NUMBERS[name]
-            return {agent: self._of(agent).number(part, kind) for agent, part in value.items()}
+            return {
+                agent: self._of(agent).convert_number(part, kind) for agent, part in value.items()
+            }
         if name == "infos":
-            return {agent: self._informed(agent, info) for agent, info in value.items()}
+            return {agent: self._converted_info(agent, info) for agent, info in value.items()}
         return value
 
-    def _informed(self, agent: Any, info: Any) -> Any:
+    def _converted_info(self, agent: Any, info: Any) -> Any:
         known, converted = self._infos.get(agent, (None, None))
         if known is not info:
-            converted = self._of(agent).informed(info)
+            converted = self._of(agent).convert_info(info)
             self._infos[agent] = info, converted
         return converted
 
     def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> None:
         """Reset the environment. `options` are converted to its library."""
         self._infos = {}
-        self.env.reset(**self._begun(seed, options))
-        self._started()
+        self.env.reset(**self._reset_arguments(seed, options))
+        self._after_reset()
 
     def step(self, action: Any) -> None:
         """Take a step with an action of any library for the agent whose turn it is. A dead agent takes None.
@@ -305,7 +319,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
 
     def observe(self, agent: Any) -> Any:
         """Return the observation of an agent, None if the environment has none for it."""
-        return self._observed(agent, self.env.observe(agent))
+        return self._converted_observation(agent, self.env.observe(agent))
 
     def last(self, observe: bool = True) -> tuple[Any, Any, Any, Any, Any]:
         """Return the observation of the agent whose turn it is, its rewards since its last step, its flags and info."""
@@ -313,18 +327,18 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         observation, reward, terminated, truncated, info = self.env.last(observe)
         adapter = self._of(agent)
         return (
-            self._observed(agent, observation),
-            adapter.number(reward, float),
-            adapter.number(terminated, bool),
-            adapter.number(truncated, bool),
-            self._informed(agent, info),
+            self._converted_observation(agent, observation),
+            adapter.convert_number(reward, float),
+            adapter.convert_number(terminated, bool),
+            adapter.convert_number(truncated, bool),
+            self._converted_info(agent, info),
         )
 
-    def _observed(self, agent: Any, observation: Any) -> Any:
+    def _converted_observation(self, agent: Any, observation: Any) -> Any:
         if observation is None:
             return None
         self._common.detect(observation)
-        return self._of(agent).observed(observation)
+        return self._of(agent).convert_observation(observation)
 
     def agent_iter(self, max_iter: int = 2**63) -> Any:
         """Iterate over the agents whose turn it is."""
@@ -334,7 +348,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
 def _targets(
     possible: Any, target_xp: Any, target_device: Any, like: Any
 ) -> dict[Any, tuple[Any, Any]]:
-    """Return the library and the device of each agent that is named, and under None those of others."""
+    """Return the library and the device of each agent that is named, and under None those of all others."""
     given = {"target_xp": target_xp, "target_device": target_device, "like": like}
     by_agent = {name: value for name, value in given.items() if isinstance(value, Mapping)}
     for name, value in by_agent.items():

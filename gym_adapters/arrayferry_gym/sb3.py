@@ -35,8 +35,8 @@ class SB3VecEnv(VecEnv):
     resets to its caller (DISABLED). In the latter mode, this class resets finished environments.
 
     Infos are those of the step, also where an episode has ended, with "TimeLimit.truncated", true if it was truncated
-    and has not terminated. At the end there is also "terminal_observation", the observation before the reset. What a
-    reset says is in `reset_infos`. Stable-Baselines3 logs the "episode" infos that `RecordEpisodeStatistics` around the
+    and has not terminated. At the end there is also "terminal_observation", the observation before the reset. Infos
+    of resets are in `reset_infos`. Stable-Baselines3 logs the "episode" infos that `RecordEpisodeStatistics` around the
     environments adds.
 
     Args:
@@ -65,7 +65,7 @@ class SB3VecEnv(VecEnv):
         self._bridged = Bridged(envs, "SB3VecEnv", "Stable-Baselines3", "numpy", infos=True)
         self.envs = self._bridged.envs
         self._actions: Any = None
-        self._infos: list[dict[str, Any]] = []  # of the states that the environments are in
+        self._infos: list[dict[str, Any]] = []  # of the current states
         space = self.envs.single_observation_space
         self._observes_masks = isinstance(space, spaces.Dict) and MASK in space.spaces
         super().__init__(envs.num_envs, space, self.envs.single_action_space)
@@ -118,7 +118,7 @@ class SB3VecEnv(VecEnv):
         return self._bridged.images()
 
     def _serves_masks(self, name: str) -> bool:
-        """Tell whether masks are asked for, which environments have no method for, but observations or infos."""
+        """Tell whether an attribute is `action_masks`, and is served from masks in observations or infos."""
         there = self._observes_masks or (self._infos and all(MASK in info for info in self._infos))
         return name == MASKS and bool(there) and not self._bridged.has_method(name)
 
@@ -135,7 +135,7 @@ class SB3VecEnv(VecEnv):
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Return an attribute of environments. Environments of one batch share it.
 
-        Masks of actions that observations or infos have are those of a method `action_masks`.
+        If masks of actions are in observations or infos, `action_masks` is a method that returns them.
         """
         chosen = list(self._get_indices(indices))
         if self._serves_masks(attr_name):
@@ -151,8 +151,8 @@ class SB3VecEnv(VecEnv):
     ) -> list[Any]:
         """Call a method of environments, and return the results.
 
-        A method of a batch is called once, for all environments: what it returns is split if it has as many rows, and
-        else the same for each.
+        A method of a batch is called once, for all environments: its result is split if it has a row for each, and
+        otherwise returned for each.
         """
         chosen = list(self._get_indices(indices))
         if self._serves_masks(method_name):

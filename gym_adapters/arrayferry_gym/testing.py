@@ -1,7 +1,7 @@
 """The conformance kit for bridges: tests that the author of a bridge inherits.
 
-A bridge lets the environments of one project serve the trainers of another. Put it around a probe, an environment whose
-observations tell which episode and which step they are of; say how it is reset and stepped; and run pytest:
+A bridge makes environments of one project usable by the trainers of another. Put it around a probe, an environment whose
+observations identify their episode and step; define how it is reset and stepped; and run pytest:
 
     from arrayferry_gym.testing import BridgeContract, BridgeStep, Probe
 
@@ -18,7 +18,7 @@ observations tell which episode and which step they are of; say how it is reset 
             return BridgeStep(observation, reward, terminated, truncated, final_observation)
 
 A bridge from environments of another project is put around a probe that is written as that project asks, with the same
-observations, rewards and ends. The name of each test says what it checks, the message of a failure what was found.
+observations, rewards and ends. The name of each test says what it checks, and the message of a failure what is wrong.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class BridgeContract:
         """Close the bridge."""
         getattr(bridge, "close", lambda: None)()
 
-    # what the tests share
+    # helpers
 
     @contextmanager
     def _playing(self, seed: int | None = 1) -> Iterator[_Game]:
@@ -354,9 +354,9 @@ class BridgeContract:
             )
 
     def test_actions_and_results_belong_to_the_trainer(self) -> None:
-        """The array of actions is unchanged by a step. Writing to it, or to results, after a step changes no later one."""
+        """The array of actions is unchanged by a step. Writing to it or to results after a step does not affect later steps."""
         with self._playing() as game:
-            game.meddles = True
+            game.overwrites = True
             _overwrite(game.first_given)
             for number in range(2 * LIMIT + 1):
                 game.play(self._row(1 if number % 3 == 1 else 2))
@@ -405,18 +405,18 @@ class BridgeContract:
 
 
 class _Game:
-    """A bridge, and what is known of its episodes.
+    """A bridge, and the expected state of its episodes.
 
     Args:
-        contract: how it is driven.
+        contract: resets and steps the bridge.
         bridge: the bridge.
         seed: for the first reset.
 
     Attributes:
-        meddles: whether the trainer writes to arrays that it has passed or got.
+        overwrites: whether the trainer writes to arrays that it has passed or received.
     """
 
-    meddles = False
+    overwrites = False
 
     def __init__(self, contract: BridgeContract, bridge: Any, seed: int | None) -> None:
         self.contract = contract
@@ -448,7 +448,7 @@ class _Game:
         self.actions = np.asarray(actions, np.int64)
         passed = self.actions.copy()
         self.given = self.contract.step(self.bridge, passed)
-        if self.meddles:
+        if self.overwrites:
             assert np.array_equal(passed, self.actions), (
                 f"the step has changed the array of actions that it was given, from {self.actions} to {passed}"
             )
@@ -463,7 +463,7 @@ class _Game:
         )
         self.before, self.last = self.last, seen.observation.copy()
         self.ended = np.logical_or(seen.terminated, seen.truncated)
-        if self.meddles:
+        if self.overwrites:
             seen = _copied(seen, self.ended)
             for part in self.given:
                 _overwrite(part)
@@ -533,7 +533,7 @@ def _as_numpy(given: Any) -> np.ndarray[Any, Any]:
 
 
 def _chosen(batch: Any, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return some rows of a batch, of which others may be missing."""
+    """Return some rows of a batch. Other rows may be missing."""
     chosen = []
     for index in map(int, np.flatnonzero(rows)):
         row = None if batch is None else batch[index]
@@ -561,7 +561,7 @@ def _overwrite(given: Any) -> None:
     elif isinstance(given, np.ndarray):
         if given.flags.writeable:
             given[...] = 1
-    elif callable(getattr(given, "fill_", None)):  # of PyTorch
+    elif callable(getattr(given, "fill_", None)):  # a tensor of PyTorch
         given.fill_(1)
 
 

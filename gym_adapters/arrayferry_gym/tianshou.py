@@ -59,7 +59,9 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         self.envs = self._bridged.envs
         self._space = envs.single_observation_space
         if isinstance(self._space, spaces.Tuple):
-            raise TypeError(f"Tianshou has no observations that are a Tuple, such as {self._space}")
+            raise TypeError(
+                f"Tianshou does not support observations that are a Tuple, such as {self._space}"
+            )
         self.env_num: int = envs.num_envs
         self.wait_num: int = envs.num_envs
         self.workers: list[Any] = []

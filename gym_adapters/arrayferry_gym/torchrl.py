@@ -93,20 +93,20 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         super().__init__(device=device, batch_size=(n,))
         self._bridged = bridged
         self.envs = bridged.envs
-        self._observed = _Parts(
+        self._observation_parts = _Parts(
             envs.single_observation_space, n, self.device, "observation", one_hot=False
         )
-        self._acted = _Parts(
+        self._action_parts = _Parts(
             envs.single_action_space, n, self.device, "action", one_hot=not categorical_actions
         )
-        for (first, *_), _ in self._observed:
+        for (first, *_), _ in self._observation_parts:
             if first in TAKEN:
                 raise af.OptionError(
                     f"the observation has a part {first!r}, where TorchRL has its own",
                     remedy="Rename it in the environment.",
                 )
-        self.observation_spec: Any = self._observed.spec()
-        self.full_action_spec: Any = self._acted.spec()
+        self.observation_spec: Any = self._observation_parts.spec()
+        self.full_action_spec: Any = self._action_parts.spec()
         self.reward_spec: Any = Unbounded((n, 1), device=self.device, dtype=torch.float32)
         self.done_spec: Any = Composite(
             {
@@ -135,7 +135,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         rows = tensordict.get("_step", None)  # in rollouts that go on until all have ended
         if rows is not None:
             rows = rows.reshape(self.batch_size)
-        actions = self._acted.to_env(tensordict)
+        actions = self._action_parts.to_env(tensordict)
         observations, rewards, terminated, truncated, _ = self._bridged.step(actions, rows)
         result = self._tensordict(observations)
         result["reward"] = rewards.to(torch.float32)[:, None]
@@ -148,7 +148,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         return torch.where(rows, result, before)
 
     def _tensordict(self, observations: Any) -> Any:
-        parts = self._observed.from_env(observations)
+        parts = self._observation_parts.from_env(observations)
         return TensorDict(parts, batch_size=self.batch_size, device=self.device)
 
     def __repr__(self) -> str:
@@ -224,7 +224,7 @@ class _Parts:
         space: the space of one environment.
         n: how many there are.
         device: the device of the specs.
-        name: the key of what has no keys of its own. Actions are always below it.
+        name: the key of a value without keys of its own. Actions are always below it.
         one_hot: whether Discrete and MultiDiscrete are one-hot.
     """
 

@@ -268,7 +268,7 @@ class NumpyToTorch(VectorNumpyToTorchInit, NamedPairOnDevice, ArrayConversion[Ob
     _pair = ("numpy", "torch")
 
 
-if not TYPE_CHECKING:  # or checkers would believe that there is every name
+if not TYPE_CHECKING:  # otherwise, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         raise missing_adapter(__name__, name)

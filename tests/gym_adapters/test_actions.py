@@ -185,7 +185,7 @@ def test_further_keys_are_passed_on():
     space = spaces.Dict(a=spaces.Discrete(3), b=BOX)
     env = ArrayConversion(Takes(space), target_xp="torch")
     action = {"b": torch.zeros(1), "more": torch.ones(2), "a": torch.tensor(1)}
-    with pytest.warns(UserWarning, match="the key 'more', which the space has not"):
+    with pytest.warns(UserWarning, match="the key 'more', which the space does not have"):
         env.step(action)
     for _ in range(2):
         env.step(action)

@@ -1,11 +1,11 @@
 """Actions in the form that the action space of an environment asks for: one rule for all environments.
 
-An environment in NumPy gets what its space samples: a hashable scalar for Discrete, arrays of the
+An environment in NumPy gets values as its space samples them: a hashable scalar for Discrete, arrays of the
 space's dtype for the others. An environment of another library gets its own arrays, 0-d for Discrete.
 
-The first of these that matches an action counts:
+The first of these rules that matches an action applies:
 
-1. It fits, or what differs has one meaning only: casts that keep values, one element for a Discrete, one
+1. It fits, or the difference is unambiguous: casts that keep values, one element for a Discrete, one
    number for a Box of one element, numbers out of the bounds of a Box, NaN, object arrays of numbers.
 2. It is refused, before anything is stepped: what would be broadcast silently; in several environments, a
    first axis of another length; Discrete, MultiDiscrete and MultiBinary out of range, fractional or of
@@ -32,7 +32,7 @@ from .warnings import Place, described, likely_mistake
 
 
 class Fitter:
-    """Brings values of NumPy arrays into the form that a space samples.
+    """Converts values of NumPy arrays to the form that a space samples.
 
     Args:
         space: the space; for several environments, that of their batch.
@@ -40,7 +40,7 @@ class Fitter:
             Box are errors too.
         num_envs: for several environments, how many; the first axis is theirs. None for a single one.
         of_one: whether the space is that of one environment though the values are for several.
-        passes_on: whether an environment may be asked to take what does not fit a Box or is not in a Dict.
+        passes_on: whether values that do not fit a Box, and further keys of a Dict, are passed on.
         noun: what messages call a value, "an action".
 
     Attributes:
@@ -70,10 +70,10 @@ class Fitter:
         self.regular = True
 
     def fit(self, value: Any, given: Any = None) -> Any:
-        """Bring a value into the form of the space.
+        """Convert a value to the form of the space.
 
         Args:
-            value: of the structure of the space. Numbers, and lists of numbers, are taken as arrays.
+            value: a value with the structure of the space. Numbers, and lists of numbers, count as arrays.
             given: the same as the user passed it, for messages; None for `value` itself.
 
         Raises:
@@ -87,8 +87,8 @@ class Fitter:
             value, self.space, Place(value if given is None else given), self._num_envs
         )
 
-    def asks(self, space: Space[Any]) -> bool:
-        """Tell whether a space is asked by its `contains`, which knows rules of its own."""
+    def uses_contains(self, space: Space[Any]) -> bool:
+        """Tell whether values are checked by the `contains` of a space, since it has its own rules."""
         own = type(space).__module__.startswith("gymnasium.spaces.")
         return self.strict and (isinstance(space, spaces.Text) or not own)
 
@@ -109,7 +109,7 @@ class Fitter:
             raise self._unfit(space, where, "it takes a text")
         else:
             fitted = value
-        if self.asks(space):
+        if self.uses_contains(space):
             self._must_contain(fitted, space, where)
         return fitted
 
@@ -151,7 +151,7 @@ class Fitter:
         return x
 
     def _check_kind(self, x: Any, space: Any, where: Place) -> None:
-        """Check what the dtype tells."""
+        """Check the kind of the dtype."""
         name = plain_name(x.dtype)
         numbers = ("bool", "int", "uint", "float", "bfloat")
         if not name.startswith(numbers if space.dtype.kind != "c" else (*numbers, "complex")):
@@ -194,7 +194,7 @@ class Fitter:
         raise self._unfit(space, where, f"it takes the shape {wanted}, not {shape}", num_envs)
 
     def _checked(self, x: Any, space: Any, where: Place) -> Any:
-        """Check numbers. Return them in the dtype of the space, or as they are if it does not have all of them."""
+        """Check numbers. Return them in the dtype of the space, or unchanged if it cannot represent all of them."""
         if self.strict and isinstance(space, spaces.Box):
             inside = (x >= space.low) & (x <= space.high)  # false for NaN
             if not inside.all():
@@ -257,7 +257,7 @@ class Fitter:
             if further and self._passes_on:
                 parts.update((key, value[key]) for key in further)
                 self.passed_on = (
-                    f"it has the key {further[0]!r}{where.clause}, which the space has not"
+                    f"it has the key {further[0]!r}{where.clause}, which the space does not have"
                 )
             elif further:
                 self.corrected = f"the key {further[0]!r}{where.clause} was left out"
@@ -331,9 +331,9 @@ class Fitter:
 
 
 class LibraryFitter(Fitter):
-    """Does the same for arrays of another library, which stay its own, with their gradients.
+    """Does the same for arrays of another library, which stay in that library and keep their gradients.
 
-    Their values are read to check them, but for traced values, which have none.
+    Their values are read to check them. Traced arrays have no values.
 
     Args:
         backend: the library.
@@ -400,7 +400,7 @@ class LibraryFitter(Fitter):
         super()._must_contain(value, space, where)
 
     def _joined(self, parts: Any, space: Space[Any], where: Place) -> Any:
-        """Make one array of a list of arrays and numbers."""
+        """Make one array from a list of arrays and numbers."""
         arrays = af.convert(list(parts), self.backend, scalars="convert")
         try:
             return af.namespace_of(af.first_array(arrays)[0]).stack(arrays)

@@ -1,4 +1,4 @@
-"""Actions that do not fit: what is told of them, and what probably happened."""
+"""Actions that do not fit: warnings, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from arrayferry_gym._options.caller import caller_level
 
 
 class ActionWarnings:
-    """Warns of actions that were corrected or passed on, once of each kind."""
+    """Warns of actions that were corrected or passed on, once for each kind."""
 
     def __init__(self) -> None:
         self._warned: frozenset[str] = frozenset()
 
     def warn(self, space: Any, corrected: str | None, passed_on: str | None) -> str | None:
-        """Warn of what was done to an action.
+        """Warn of an action that was corrected or passed on.
 
         Args:
-            space: the space that it should have been of.
-            corrected: what was corrected, None for nothing.
-            passed_on: what does not fit and was passed on, None for nothing.
+            space: the space that it does not fit.
+            corrected: what was corrected, None if nothing was.
+            passed_on: what does not fit and was passed on, None if nothing was.
 
         Returns:
             What was passed on though it does not fit, as a note for errors of the environment.
@@ -99,7 +99,7 @@ def likely_mistake(value: Any, space: Any, num_envs: int | None) -> str | None:
     if isinstance(value, (bool, int, float, list, tuple)):
         try:
             value = np.asarray(value)
-        except Exception:  # it is not an array of anything
+        except Exception:  # it cannot be read as an array
             return None
     shape = getattr(value, "shape", None)
     if shape is None or not hasattr(value, "dtype") or space.shape is None:
@@ -117,5 +117,5 @@ def likely_mistake(value: Any, space: Any, num_envs: int | None) -> str | None:
     if num_envs is not None and shape[:1] != (num_envs,):
         return f"Pass one action for each of the {num_envs} environments, along the first axis."
     if len(shape) == len(space.shape) + 1 and shape[1:] == tuple(space.shape):
-        return "It has an axis too many, as a batch of actions has: pass one of them, such as x[0]."
+        return "It has an axis too many, like a batch of actions: pass one of them, such as x[0]."
     return None

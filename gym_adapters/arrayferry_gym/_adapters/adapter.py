@@ -28,12 +28,12 @@ def gymnasium_class(module: str, otherwise: type) -> Any:
     """Return Gymnasium's own `ArrayConversion`, for the bases of ours, so that `isinstance` holds.
 
     Args:
-        module: where it is.
+        module: the module that has it.
         otherwise: the class for versions of Gymnasium that do not have it.
     """
     try:
         return importlib.import_module(module).ArrayConversion
-    except Exception:  # it is missing, or something that it needs
+    except Exception:  # it or one of its dependencies is missing
         return otherwise
 
 
@@ -54,7 +54,7 @@ class Adapter(RecordConstructorArgs):
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""
     _note: str | None = None
-    """What did not fit in the last action, if it was passed on."""
+    """A note on the last action, if it was passed on though it did not fit."""
 
     def _setup(
         self,
@@ -81,8 +81,12 @@ class Adapter(RecordConstructorArgs):
             env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
         )
         target = self._libraries.target_backend
-        if env_xp is None and target is not None and _agrees(env, target, self._libraries):
-            self._libraries.speak(target)
+        if (
+            env_xp is None
+            and target is not None
+            and _switches_library(env, target, self._libraries)
+        ):
+            self._libraries.note_env_library(target)
         self.device = self._libraries.target_device
         self._converted: dict[str, Any] = {}
         self._quick = NOT_QUICK
@@ -136,7 +140,7 @@ class Adapter(RecordConstructorArgs):
 
     @property
     def env_backend(self) -> af.Backend:
-        """The library of the environment, as far as it is known so far."""
+        """The library of the environment, as currently known."""
         return self._libraries.env_backend
 
     @property
@@ -185,7 +189,7 @@ class Adapter(RecordConstructorArgs):
         return self._fit(action)
 
     def _fit(self, action: Any) -> Any:
-        """Convert and check an action completely, and find a quick way for the next of its type."""
+        """Convert and check an action completely, and prepare a quick way for the next one of its type."""
         self._quick, self._note = NOT_QUICK, None
         libraries = self._libraries
         if self._check == "off":
@@ -215,7 +219,7 @@ class Adapter(RecordConstructorArgs):
             expected = space
             if isinstance(self.env, VectorEnv):
                 single = getattr(self.env, "single_action_space", None)
-                if single is None or single == space:  # it says what one environment takes
+                if single is None or single == space:  # the space is that of one environment
                     expected = batch_space(space, self.env.num_envs)
             self._expected = space, expected
         return self._expected[1]
@@ -237,7 +241,7 @@ class Adapter(RecordConstructorArgs):
         self.__dict__.update(state)
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Convert the options of a reset. What cannot be converted is kept."""
+        """Convert the options of a reset. Values that cannot be converted are kept."""
         self._libraries.observe_again()
         if not options:
             return options
@@ -246,7 +250,7 @@ class Adapter(RecordConstructorArgs):
         return converted
 
     def _check_space(self) -> None:
-        """Forget how actions were fitted if the reset has brought another action space."""
+        """Forget how actions were fitted if the reset has changed the action space."""
         if self._quick.space is not None and self._quick.space is not self._expected_space():
             self._quick = NOT_QUICK
 
@@ -272,7 +276,7 @@ class NamedPair(Adapter):
 
 
 class NamedPairOnDevice(NamedPair):
-    """Such an adapter for an agent whose library has several devices."""
+    """A `NamedPair` for an agent whose library has several devices."""
 
     fixed_options: tuple[str, ...] = (*NamedPair.fixed_options, "target_device")
 
@@ -309,11 +313,11 @@ _DEFAULTS = {
 """The defaults of arguments other than None, which are not recorded."""
 
 _TRANSPARENT = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
-"""Wrappers of `gymnasium.make`, which do not look into arrays."""
+"""Wrappers that `gymnasium.make` adds. They do not read arrays."""
 
 
-def _agrees(env: Any, target: af.Backend, libraries: Libraries) -> bool:
-    """Ask an environment that belongs to no library whether it uses that of the agent from now on."""
+def _switches_library(env: Any, target: af.Backend, libraries: Libraries) -> bool:
+    """Ask an environment to switch to the agent's library, and return whether it did. Only a `FunctionalEnv` can."""
     while type(env) in _TRANSPARENT:
         env = env.env
     use = getattr(type(env), "use_library", None)

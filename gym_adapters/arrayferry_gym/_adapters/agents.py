@@ -11,7 +11,7 @@ from .adapter import Adapter
 
 
 class _View:
-    """An environment as one agent has it: what an `Adapter` needs to know.
+    """An environment as seen by one agent: the attributes that an `Adapter` needs.
 
     Args:
         env: the environment.
@@ -40,7 +40,7 @@ class _View:
 
 
 class AgentAdapter(Adapter):
-    """Converts for one agent, as the other adapters do for theirs."""
+    """The adapter of one agent in an environment with several."""
 
     def __init__(self, env: Any, agent: Hashable, *arguments: Any, **options: Any) -> None:
         self.env = _View(env, agent)
@@ -73,23 +73,23 @@ class AgentAdapter(Adapter):
         return self._libraries.observed is not None
 
     def detect(self, observation: Any) -> None:
-        """Detect the library of the environment from what it returned."""
+        """Detect the library of the environment from a result."""
         self._observe(observation)
 
-    def observed(self, observation: Any) -> Any:
+    def convert_observation(self, observation: Any) -> Any:
         """Convert an observation."""
         self._observe(observation)
         return self._libraries.to_agent(observation)
 
-    def number(self, value: Any, kind: type) -> Any:
+    def convert_number(self, value: Any, kind: type) -> Any:
         """Convert a reward or a flag."""
         return self._libraries.to_number(value, kind)
 
-    def informed(self, info: Any) -> Any:
+    def convert_info(self, info: Any) -> Any:
         """Convert an info."""
         return self._libraries.convert_infos(info)
 
     @property
-    def sides(self) -> str:
+    def libraries_text(self) -> str:
         """The two libraries, as text."""
         return str(self._libraries)

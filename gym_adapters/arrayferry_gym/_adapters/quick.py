@@ -24,7 +24,7 @@ item = methodcaller("item")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quick:
-    """What is known of the actions of one type. It never changes, so that threads can share it.
+    """The quick way for actions of one type. It is immutable, so threads can share it.
 
     Attributes:
         cls: the type; None if no action is quick.
@@ -65,7 +65,7 @@ def find_quick(
         action: the action as the agent passed it.
         converted: the same in the library of the environment.
         fitted: the same, as the environment expects it.
-        fitter: what fitted it.
+        fitter: the fitter that did this.
         libraries: converts to the library of the environment.
     """
     if not fitter.regular or fitter.corrected or fitter.passed_on:
@@ -73,7 +73,7 @@ def find_quick(
     cls, space = type(action), fitter.space
     item = _has_item(action)
     if isinstance(space, spaces.Discrete) and libraries.env_backend.name == "numpy":
-        if fitter.asks(space) or not (item or cls is int):
+        if fitter.uses_contains(space) or not (item or cls is int):
             return NOT_QUICK
         valid = range(int(space.start), int(space.start) + int(space.n))
         # items of arrays of times and objects may be whole numbers too
@@ -99,7 +99,7 @@ def _is_narrower(dtype: np.dtype[Any], wide: np.dtype[Any]) -> bool:
 def _test(
     action: Any, dtype: Any, fitter: Fitter, libraries: Libraries
 ) -> Callable[[Any, Any], bool] | None:
-    """Return a test of an action, as passed and as converted, beyond dtype and shape; None if there is no need."""
+    """Return a test of an action, as passed and as converted, beyond dtype and shape; None if none is needed."""
 
     def complete(_: Any, converted: Any) -> bool:
         return fitter.fit(converted) is converted
@@ -114,7 +114,7 @@ def _test(
         return range_test(space, dtype) or complete
     array, backend = af.first_array(action)
     if backend is None or backend.is_traced(array) or backend.device_of(array) != "cpu":
-        return None  # it has no values, or reading them would wait for the GPU
+        return None  # it has no values, or reading them would synchronize with the GPU
     if isinstance(space, spaces.Discrete):
         valid = range(int(space.start), int(space.start) + int(space.n))
         return lambda given, _: (observed_read(item, given) if observers else given.item()) in valid
@@ -138,7 +138,7 @@ def range_test(
     """Return a quick test of NumPy arrays of one dtype of whole numbers, with the shape of the space.
 
     Its first argument, the action as it was passed, is not used. None if the range does not fit the dtype.
-    Of several ways the cheapest is taken, since this is asked at every step.
+    The cheapest of several methods is used, since the test runs at every step.
     """
     if dtype.kind not in "iu":
         return None
@@ -180,13 +180,13 @@ def range_test(
                 table[x]  # an error for those above the range, and for most below
             except IndexError:
                 return False
-            return 0xFF not in x.tobytes()  # which is in every small negative number
+            return 0xFF not in x.tobytes()  # a byte of every small negative number
 
         return look_up
     return lambda _, x: compare(x)
 
 
 _FEW = 4_096
-"""Valid actions of a space that are remembered at most."""
+"""The maximum number of valid actions of a space, if they are to be remembered."""
 _SHORT = 256
-"""Numbers up to which looking each up in a table is faster than comparing all."""
+"""The maximum number of elements for which looking each up in a table is faster than comparing all."""

@@ -66,7 +66,7 @@ def _converted_class(cls: type) -> type:
     known = _CLASSES.get(cls)
     if known is None:
         new = type(cls.__name__, (Converted, cls), {"__module__": cls.__module__})
-        for function in (iterate, batch_differing_spaces):  # which look for the very class
+        for function in (iterate, batch_differing_spaces):  # which dispatch on the exact class
             if cls in function.registry:
                 function.register(new, _FUNCTIONS[function])
         known = _CLASSES.setdefault(cls, new)
@@ -120,8 +120,8 @@ class Converted:
         return converted_space(original, self.libraries, self.observed)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if not _speaks_another_library(self):
-            return copy.copy, (self.original,)  # which loads where this package is not installed
+        if not _is_of_another_library(self):
+            return copy.copy, (self.original,)  # it can be loaded without this package
         return converted_space, (self.original, self.libraries, self.observed)
 
 
@@ -129,17 +129,17 @@ def _mismatch(value: Any, path: str, needed: str) -> Exception:
     return TypeError(f"{needed} is needed{path}")
 
 
-# Gymnasium's functions of spaces, for converted ones.
+# Gymnasium's functions on spaces, for converted spaces.
 
 
 class _Batch:
-    """Stands for the libraries in a batched space, whose arrays may turn out to be NumPy's.
+    """The libraries of a batched space, whose arrays may turn out to be NumPy's.
 
     Args:
         libraries: those of the space of one environment.
 
     Attributes:
-        shared: whether the batches are views of memory that processes share, which not every library can have.
+        shared: whether the batches are views of memory that processes share, which not every library supports.
     """
 
     def __init__(self, libraries: Any) -> None:
@@ -158,8 +158,8 @@ class _Batch:
         return _over_shared_memory(value, self.libraries)
 
 
-def _speaks_another_library(space: Any) -> bool:
-    """Tell whether arrays of a converted space are, as far as is known, not of NumPy."""
+def _is_of_another_library(space: Any) -> bool:
+    """Tell whether the arrays of a converted space are known to be of another library than NumPy."""
     target = space.libraries.target_backend
     return target is not None and target.name != "numpy"
 
@@ -178,7 +178,7 @@ def _batch_differing(several: Sequence[Any]) -> Any:
 
 def _empty_array(space: Any, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
     batch = create_empty_array(space.original, n, fn)
-    return space.libraries.to_agent(batch) if _speaks_another_library(space) else batch
+    return space.libraries.to_agent(batch) if _is_of_another_library(space) else batch
 
 
 def _concatenate(space: Any, items: Any, out: Any) -> Any:
@@ -256,7 +256,7 @@ def _can_share(libraries: Any) -> bool:
 def _over_shared_memory(batch: Any, libraries: Any) -> Any:
     """Return a batch of NumPy arrays over shared memory for the agent: tensors over it, or as it is.
 
-    Tensors change with the memory, as NumPy's arrays do. Arrays that do not would never see another observation.
+    Tensors change with the memory, as NumPy's arrays do. Arrays that do not change would never show a new observation.
     """
     if _can_share(libraries):
         try:

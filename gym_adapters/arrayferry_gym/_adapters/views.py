@@ -8,7 +8,7 @@ from gymnasium.vector import VectorEnv
 
 
 def env_facts(env: Any) -> dict[str, str]:
-    """Return what a view says of every environment: how many, the autoreset mode, and the spaces of one."""
+    """Return the facts that every view shows: the number of environments, the autoreset mode, and the spaces of one."""
     facts = {}
     single = ""
     if isinstance(env, VectorEnv):

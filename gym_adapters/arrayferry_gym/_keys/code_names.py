@@ -7,10 +7,10 @@ import weakref
 from typing import Any
 
 ANY = frozenset({"getattr", "vars", "__dict__", "asdict", "astuple", "fields"})
-"""Names with which code may reach any attribute."""
+"""Names that give code access to any attribute."""
 
 ANY_GLOBAL = frozenset({"globals", "eval", "exec"})
-"""Names with which code may reach any global."""
+"""Names that give code access to any global."""
 
 _NEVER = frozenset({
     "__init__", "__new__", "__post_init__", "__init_subclass__", "__repr__", "__str__", "__eq__", "__hash__",
@@ -21,7 +21,7 @@ _NEVER = frozenset({
 
 
 def names_of(function: Any) -> frozenset[str]:
-    """Return the names in the code of a function, and in that of the functions of its module that it names now."""
+    """Return the names in the code of a function, and in the code of functions of its module that it currently names."""
     all_names: set[str] = set()
     todo, done = [function], set()
     while todo:

@@ -1,4 +1,4 @@
-"""Keys of values by all that they contain, with the arrays of JAX. This module imports JAX."""
+"""Keys of values by all of their contents, including arrays of JAX. This module imports JAX."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def key_of_contents(value: Any) -> Key:
 
 
 class _ContentKeys(EnvironmentKeys):
-    """Keys of environments by their contents. What cannot be looked into equals only itself."""
+    """Keys of environments by their contents. An object whose contents cannot be read equals only itself."""
 
     def array(self, x: Any) -> Hashable:
-        """Take the contents of JAX's arrays, too."""
+        """Compare arrays of JAX by their contents, too."""
         if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
             return super().array(x)
         data = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
@@ -32,16 +32,16 @@ class _ContentKeys(EnvironmentKeys):
         return str(x.dtype), x.shape, x.weak_type, x.sharding, digest
 
     def parts(self, value: Any, cls: type) -> Iterable[tuple[str, Any]] | None:
-        """Take the attributes of objects that Python's classes have made, and that hold nothing else."""
+        """Take the attributes of objects of Python classes that hold nothing else."""
         if not compares(cls) and _is_plain(value, cls):
             return [(f".{name}", part) for name, part in attributes(value)]
         return super().parts(value, cls)
 
 
 def _is_plain(value: Any, cls: type) -> bool:
-    """Tell whether an object is nothing but its attributes."""
+    """Tell whether an object consists only of its attributes."""
     try:
         made: Any = object.__reduce_ex__(value, 2)
-    except Exception:  # it holds what only C sees
+    except Exception:  # it has state that only C code can read
         return False
     return isinstance(made, tuple) and made[:2] == (getattr(copyreg, "__newobj__"), (cls,))  # noqa: B009

@@ -41,9 +41,9 @@ __all__ = [
 
 
 class Immutable:
-    """An object whose attributes stay as they are once it is made.
+    """An object whose attributes do not change once it is made.
 
-    Its key is that of its contents, also of its arrays where code holds it.
+    Its key is made from its contents, including its arrays where code refers to it.
     """
 
 
@@ -71,7 +71,7 @@ class HoldsArrayError(Exception):
     """An array was found where code that is compiled once would not see it change.
 
     Attributes:
-        labels: where, from the inside to the outside.
+        labels: the path to it, from the innermost label to the outermost.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ def identity(value: Any, *, code: bool = False) -> Hashable:
             over, their defaults, and the attributes that the code names. Otherwise, objects are compared by identity.
 
     Raises:
-        HoldsArrayError: one was found there.
+        HoldsArrayError: an array was found there.
     """
     return (_CodeKeys() if code else EnvironmentKeys()).of(value)
 
@@ -101,7 +101,7 @@ def code_identity(function: Any, name: str, remedy: str) -> Hashable:
 
     Args:
         function: the function, or an object that can be called.
-        name: what it is called in the error.
+        name: its name in the error.
         remedy: what to do instead.
 
     Raises:
@@ -142,7 +142,7 @@ def _is_in_its_module(function: Any) -> bool:
 
 
 class EnvironmentKeys(Keys):
-    """Keys of values that are told apart when code is compiled for them, whatever their size."""
+    """Keys of values that code is compiled for, whatever their size."""
 
     max_objects = math.inf
     attributes_of_all = False
@@ -170,7 +170,7 @@ class EnvironmentKeys(Keys):
         return [*(part for part in parts if part[0] != MODULE), *used]
 
     def array(self, x: Any) -> Hashable:
-        """Take the contents of NumPy arrays, and compare other arrays by identity."""
+        """Compare NumPy arrays by their contents, and other arrays by identity."""
         if not isinstance(x, np.ndarray):
             return Same(x)
         if x.dtype.hasobject:
@@ -178,10 +178,10 @@ class EnvironmentKeys(Keys):
         return x.dtype.str, x.shape, _contents(x)
 
     def opaque(self, value: Any) -> Hashable:
-        """Compare by identity what cannot be hashed."""
+        """Compare values that cannot be hashed by identity."""
         try:
             return super().opaque(value)
-        except Exception:  # of any kind, as it is the user's code
+        except Exception:  # of any kind, as this runs user code
             return Same(value)
 
 
@@ -204,7 +204,7 @@ class _CodeKeys(EnvironmentKeys):
         return super().array(x)
 
     def compound(self, value: Any, cls: type) -> Hashable:
-        """Restore the names that were known before, when a value is done."""
+        """Restore the previous names after a value was visited."""
         if issubclass(cls, (Immutable, Space)):
             return identity(value)
         before = self._names, self._objects
@@ -214,7 +214,7 @@ class _CodeKeys(EnvironmentKeys):
             self._names, self._objects = before
 
     def part(self, label: str, part: Any) -> Hashable:
-        """Note where an array is. Those in globals are not looked for."""
+        """Note where an array is. Arrays in globals are not searched for."""
         if label.startswith(_GLOBAL):
             return self._of_globals.of(part)
         try:
@@ -235,7 +235,7 @@ class _CodeKeys(EnvironmentKeys):
             self._names |= names_of(value.__func__)
         if parts is None or isinstance(value, _PASSING):
             return parts
-        # the values of a traced function end with it, but an object that keeps them does not
+        # traced values are valid until their function returns, but an object that keeps them lives on
         self._objects += 1
         if compares(cls):
             return parts
@@ -252,14 +252,14 @@ _DIGESTS: dict[int, tuple[bytes, bytes]] = {}
 """The last contents of large arrays, and their digests."""
 
 _SMALL = 256
-"""Up to this many bytes, the contents of an array are kept, and not a digest of them."""
+"""The maximum size in bytes of an array whose contents are kept instead of a digest."""
 
 
 def _contents(x: np.ndarray[Any, Any]) -> bytes:
     """Return the bytes of a small array, or a digest of those of a large one.
 
-    Arrays can change, and computing a digest takes ten times as long as comparing all bytes with those that it was
-    computed from. So these are kept as long as the array exists.
+    Arrays can change, and computing a digest takes ten times as long as comparing all bytes with those from which it was
+    computed. So these are kept as long as the array exists.
     """
     data = x.tobytes()
     if len(data) <= _SMALL:

@@ -1,6 +1,6 @@
 """Options of environments, with Gymnasium's meaning: one rule for each, in all environments of this package.
 
-They take what Gymnasium takes, and also integers and arrays of any library, and names in any case.
+They accept the values that Gymnasium accepts, and also integers and arrays of any library, and names in any case.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def count_of(
     try:
         dtype = str(getattr(number, "dtype", type(number).__name__))
         count = -1 if dtype[-4:] == "bool" else index(number)
-    except Exception:  # of any library
+    except Exception:  # whichever its library raises
         count = -1
     if count < least:
         traced = "Tracer" in type(number).__name__
@@ -47,7 +47,7 @@ def count_of(
 
 
 def limit_of(given: Any, default: int | None) -> int | None:
-    """Return `max_episode_steps`: as given, or else the default of the environment. None is no limit."""
+    """Return `max_episode_steps`: as given, or else the default of the environment. None means no limit."""
     limit = default if isinstance(given, Unset) else given
     if limit is None:
         return None
@@ -72,7 +72,7 @@ def autoreset_mode_of(given: Any) -> AutoresetMode:
 
 
 def declared_mode(env: Any) -> AutoresetMode:
-    """Return when a vector environment resets episodes that have ended, as it declares."""
+    """Return the autoreset mode that a vector environment declares."""
     mode = (env.metadata or {}).get("autoreset_mode", getattr(env, "autoreset_mode", None))
     if mode is None:
         gym.logger.warn(
@@ -158,7 +158,7 @@ def _one_seed(value: Any) -> int:
     """Return an integer of any library as an `int`.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not an integer.
         ValueError: it is negative.
     """
     if getattr(value, "ndim", 0) != 0:  # a tensor of one element would count as a number

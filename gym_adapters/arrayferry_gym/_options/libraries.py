@@ -1,6 +1,6 @@
 """The two libraries of an adapter: that of the environment, and that of the agent.
 
-Each is either stated or detected. The environment's is detected from what it returns, and before that
+Each is either stated or detected. The environment's is detected from its results, and before that
 from its metadata; the agent's from its actions.
 """
 
@@ -111,19 +111,19 @@ class Libraries:
             to, device=device, scalars=self._scalars, unsupported="keep", **self._options
         )
 
-    def speak(self, backend: Backend) -> None:
-        """Note that the environment was asked for a library and has agreed to it."""
+    def note_env_library(self, backend: Backend) -> None:
+        """Note that the environment has switched to a library."""
         self._device_known = True
         self._set_env(backend, self.target_device)
 
     @property
     def env_backend(self) -> Backend:
-        """The library of the environment, as far as it is known now."""
+        """The library of the environment, as currently known."""
         return self.env.target
 
     @property
     def target_backend(self) -> Backend | None:
-        """The library of the agent, None as long as it is not known."""
+        """The library of the agent, None until it is known."""
         return None if self.target is None else self.target.target
 
     def to_env(self, value: Any) -> Any:
@@ -136,7 +136,7 @@ class Libraries:
             ):
                 self._set_agent(backend)
             if isinstance(value, (dict, list, tuple)):
-                self._last_action_type = None  # what is inside may change
+                self._last_action_type = None  # the types inside may change
         try:
             return self.env(value)
         except af.UnsupportedDtypeError:  # such as an object array of numbers, which a fitter reads
@@ -164,7 +164,7 @@ class Libraries:
             self._set_env(backend, device)
 
     def _warn_of(self, detected: Backend) -> None:
-        """Warn once that the environment is not of the library that was stated."""
+        """Warn once that the environment uses another library than stated."""
         if self._warned_of_library:
             return
         self._warned_of_library = True
@@ -198,7 +198,7 @@ class Libraries:
         return observed_read(kind, value) if observers else kind(value)
 
     def convert_infos(self, infos: Any) -> Any:
-        """Convert infos. What cannot be converted in them is kept."""
+        """Convert infos. Values that cannot be converted are kept."""
         if not infos or not self._convert_info or self._info is None:
             return infos
         try:
@@ -209,7 +209,7 @@ class Libraries:
             return self._convert_each(infos, "")
 
     def _convert_each(self, infos: Any, path: str) -> Any:
-        """Convert infos one by one, and leave what has more than values, such as a mask, as it is."""
+        """Convert infos one by one, and keep those that hold more than values, such as masks, unchanged."""
         convert: Any = self._info
         converted = {}
         for key, value in infos.items():
@@ -234,7 +234,7 @@ class Libraries:
 
 
 def target_like(like: Any, target_xp: Any, target_device: Any) -> tuple[Backend, Any]:
-    """Return the library and the device of an example, where no other target is given."""
+    """Return the library and the device of an example. No other target may be given."""
     if target_xp is not None or target_device is not None:
         raise af.OptionError(
             "like= was given together with a target or its device",
@@ -279,7 +279,7 @@ def dtype_name(dtype: Any, backend: Backend | None = None) -> str | None:
             name = plain_name(dtype)
     if name not in {*af.STANDARD_DTYPES, "bfloat16"}:
         raise af.OptionError(
-            f"reward_dtype={dtype!r} is no dtype of numbers",
+            f"reward_dtype={dtype!r} is not a dtype of numbers",
             remedy='Pass a name such as "float32", or a dtype such as numpy.float32 or torch.float32.',
         )
     available = None if backend is None else backend.dtypes()

@@ -113,11 +113,11 @@ def num_envs_inside(env: Any) -> int | None:
 
 
 def _holder(env: Any) -> Any:
-    """Return the outermost of an environment and those inside that says how many there are."""
+    """Return the outermost environment, of this one and those inside its wrappers, that has a `num_envs`."""
     while env is not None and not isinstance(env, VectorEnv):
         try:
             number = env.num_envs
-        except Exception:  # of any kind: some have none, or none yet
+        except Exception:  # any error: some have none, or none yet
             number = None
         if isinstance(number, (int, np.integer)) and number is not True and number > 0:
             return env
@@ -126,12 +126,12 @@ def _holder(env: Any) -> Any:
 
 
 def is_batch(env: Any) -> bool:
-    """Tell whether an environment that is no `VectorEnv` is a batch, as far as its spaces tell."""
+    """Tell whether an environment that is no `VectorEnv` is a batch, judging by its spaces."""
     holder = _holder(env)
     if holder is None:
         return False
     count = int(holder.num_envs)
-    if not isinstance(env, Env):  # of no kind that is known otherwise
+    if not isinstance(env, Env):  # it may belong to another project
         return _of_another_project(env) is None and callable(getattr(env, "step", None))
     single = getattr(holder, "single_observation_space", None)
     if not isinstance(single, Space) or not isinstance(env.observation_space, Space):
@@ -158,7 +158,7 @@ def check_observation(name: str, env: Any, observation: Any) -> None:
         return
     try:
         parts = split(space, observation)
-    except Exception:  # of any kind: it is not of its space
+    except Exception:  # any error: it is not in its space
         return
     shapes = [tuple(getattr(part, "shape", ())) for part in parts]
     if shapes == [(count, *(shape or ())) for shape in _shapes(space)]:

@@ -1,4 +1,4 @@
-"""What type checkers know of the adapters. At run time there is only what classes are generic in."""
+"""Types of the adapters for type checkers. At run time, only the type variables exist."""
 
 from __future__ import annotations
 

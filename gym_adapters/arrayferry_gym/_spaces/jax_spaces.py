@@ -14,8 +14,8 @@ def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
 
     Args:
         space: a Box, Discrete, MultiDiscrete, Dict or Tuple of such a package, or a space of Gymnasium.
-        example: a value of it with `shape` and `dtype`, or a tree of them. Where shape and dtype of a Box are not those of
-            the value, the value is right. None if there is none.
+        example: a value of it with `shape` and `dtype`, or a tree of them, None if there is none. If the shape or dtype
+            of a Box differs, that of the value is used.
 
     Raises:
         TypeError: there is no such space.
@@ -52,8 +52,8 @@ def _box(space: Any, example: Any) -> spaces.Box:
     high = high if high.shape in ((), shape) else high.max()
     if dtype.kind in "iub":
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        most = min(most, 2**63 - 1024)  # the last whole number of float64 that int64 holds
+        most = min(most, 2**63 - 1024)  # the largest float64 that int64 can represent
         low, high = np.clip(low, least, most), np.clip(high, least, most)
-    with np.errstate(over="ignore"):  # what float32 does not hold is inf
+    with np.errstate(over="ignore"):  # values out of the range of float32 become inf
         bounds = [np.broadcast_to(bound, shape).astype(dtype) for bound in (low, high)]
     return spaces.Box(*bounds, dtype=dtype.type)  # type: ignore[call-overload,no-any-return]

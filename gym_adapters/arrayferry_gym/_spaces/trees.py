@@ -14,7 +14,7 @@ ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The spaces whose values are arrays of one shape and dtype."""
 
 Mismatch = Callable[[Any, str, str], Exception]
-"""Makes the error for a value of the wrong structure, of the value, its place, and what is needed."""
+"""Makes the error for a value of the wrong structure, from the value, its place, and the needed structure."""
 
 
 def branches(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:

@@ -46,7 +46,7 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
 
     Results are determined by the seed, the groups and the weights. They do not depend on where a group runs.
 
-    If a worker dies, its groups are restarted on others. The segments that they had begun are collected again, and
+    If a worker dies, its groups are restarted on others. Their unfinished segments are collected again, and
     `Trajectories.restarted` reports it once.
 
     Args:
@@ -72,7 +72,7 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
             group that is ready first, and meanwhile continues: at most two segments of a group are in progress or
             waiting.
         to: the library of the trajectories. With "dask" they stay on the workers, as Dask arrays with one chunk for each group.
-        device: their device, None for the library's own choice.
+        device: their device, None for the library's default.
         timeout: seconds that a step may take. For a `FunctionalEnv`, `num_steps` times as many for a segment.
         policy_xp: the library of the policy, for its observations and parameters. None means NumPy, JAX with a
             `FunctionalEnv`, or PyTorch with a module.
@@ -203,7 +203,7 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
             of_group = tuple(factories[first:last])
             setup = GroupSetup(index, first, last - first, of_group, data, rows(first, last))
             records.append(GroupRecord(index, setup))
-        # a compiled segment shows no steps
+        # a compiled segment does not report its steps
         silence, steps = (self.num_steps, 1) if env is not None else (1, self.num_steps)
         longest = timeout * silence * steps * AHEAD * self.groups
         self._placement = Placement(
@@ -233,7 +233,7 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
         Raises:
             NotReadyError: the collector is closed.
             DistributedEnvError: an environment or the policy failed or did not answer, or there is no worker. The
-                next call goes on: what was collected is kept, and groups that failed begin anew.
+                next call continues: collected segments are kept, and groups that failed are restarted.
         """
         self._require_open()
         runner = self._runner
@@ -297,7 +297,7 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
             state: the result of its `state_dict`.
 
         Raises:
-            arrayferry.OptionError: its groups, environments, steps or seed were different, or it is something else.
+            arrayferry.OptionError: its groups, environments, steps or seed were different, or it is not such a state.
             DistributedEnvError: a group cannot be made.
         """
         self._require_open()
@@ -379,7 +379,7 @@ def _names(infos: Any) -> tuple[str, ...]:
 
 
 def _policy_state(state: Any, count: int) -> Callable[[int, int], Any]:
-    """Return a function that takes the first rows of a group and the one after its last, and returns these rows in NumPy."""
+    """Return a function that takes the first row of a group and the one after its last, and returns its rows in NumPy."""
     arrays, layout = af.flatten(af.convert(state, "numpy", copy=True))
     for x in arrays:
         if x.shape[:1] != (count,):
@@ -396,7 +396,7 @@ def _policy_state(state: Any, count: int) -> Callable[[int, int], Any]:
 
 @contextlib.contextmanager
 def _pickling(what: str) -> Iterator[None]:
-    """Turn errors into those of what a user has passed."""
+    """Turn errors of pickling into an `OptionError`."""
     try:
         yield
     except Exception as error:

@@ -8,7 +8,7 @@ import arrayferry as af
 
 
 class Display:
-    """Shows on a terminal what a collector has done.
+    """Shows the progress of a collector on a terminal.
 
     Args:
         shown: whether to show it.

@@ -1,6 +1,6 @@
-"""`GroupRunner`: segments of groups on workers, whatever happens to the workers.
+"""`GroupRunner`: segments of groups on workers, even if workers are lost.
 
-Ctrl-C may come at any line. So what is known changes by single assignments, and what was done twice is seen.
+Ctrl-C may come at any line. So state changes by single assignments, and repeated work is recognized.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .stats import Counts
 Result = TypeVar("Result")
 
 AHEAD = 2
-"""Segments of a group that may be under way or not yet returned."""
+"""The maximum number of segments of a group in progress or not yet returned."""
 
 
 class Weights(NamedTuple):
@@ -43,7 +43,7 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """A segment that was asked for."""
+    """A requested segment."""
 
     group: GroupRecord
     setup: SegmentSetup
@@ -51,10 +51,10 @@ class _Asked:
 
 
 class _Answered(NamedTuple):
-    """What was answered.
+    """The answers so far.
 
     Attributes:
-        ready: the segments that were not returned yet, in the order in which they came.
+        ready: the segments that were not returned yet, in the order of their arrival.
         taken: for each group, how many segments were returned.
     """
 
@@ -63,7 +63,7 @@ class _Answered(NamedTuple):
 
 
 class GroupRunner:
-    """Collects segments of groups, and makes those again that are lost.
+    """Collects segments of groups, and recreates groups that are lost.
 
     Args:
         groups: the groups. They have been made.
@@ -72,8 +72,8 @@ class GroupRunner:
         weights: the first parameters of the policy.
 
     Attributes:
-        weights: the newest.
-        counts: what was done so far.
+        weights: the newest weights.
+        counts: the counts so far.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GroupRunner:
         self._keep = keep
         self.weights = weights
         self.counts = Counts()
-        self._asked: list[_Asked] = []  # not answered yet, in the order in which they were asked
+        self._asked: list[_Asked] = []  # not answered yet, in the order of the requests
         self._answered = _Answered((), (0,) * len(groups))
 
     def make_all(self) -> list[Description]:
@@ -106,7 +106,7 @@ class GroupRunner:
             self._receive()
 
     def first_ready(self) -> Sequence[GroupSegment]:
-        """Wait for a segment, and return the one that came first. It counts as returned with `take`."""
+        """Wait for a segment, and return the one that arrived first. It counts as returned with `take`."""
         while True:
             first = self._answered.ready[:1]
             self._ask(AHEAD, first)  # what comes after it is collected while it is used
@@ -116,7 +116,7 @@ class GroupRunner:
                 self._receive()
 
     def take(self, segments: Sequence[GroupSegment], result: Result) -> Result:
-        """Return what was made of segments. With that they count as returned: if Ctrl-C comes, neither is done."""
+        """Return the result made from segments, which count as returned from then on. Ctrl-C prevents both or neither."""
         before = self._answered
         taken = list(before.taken)
         for each in segments:
@@ -141,10 +141,10 @@ class GroupRunner:
         return [asked for asked in self._asked if asked.group is group]
 
     def _ask(self, most: int, returned: Sequence[GroupSegment] = ()) -> None:
-        """Ask for segments, and make groups that were lost.
+        """Request segments, and recreate groups that were lost.
 
         Args:
-            most: how many segments of a group may be under way or not yet returned.
+            most: how many segments of a group may be in progress or not yet returned.
             returned: those that will be returned next, which do not count.
         """
         placement = self._placement
@@ -159,7 +159,7 @@ class GroupRunner:
         placement.pool.start([asked.sent for asked in self._asked])
 
     def _ask_for_one(self, group: GroupRecord) -> None:
-        """Ask for the first segment of a group that was not asked for."""
+        """Request the first segment of a group that was not requested yet."""
         host, (version, data) = group.host, self.weights
         assert host is not None
         asked = [asked.setup for asked in self._under_way(group)]
@@ -177,7 +177,7 @@ class GroupRunner:
         host.version = version
 
     def _make_unplaced(self) -> None:
-        """Make the groups again that no host has."""
+        """Recreate the groups that no host has."""
         while unplaced := self._placement.unplaced:  # others may be lost while these are made
             for group in unplaced:
                 self._settle(group)
@@ -187,7 +187,7 @@ class GroupRunner:
         self._placement.forget_settled()
 
     def _settle(self, group: GroupRecord) -> None:
-        """Find out whether a group that no host has goes on from its state or begins anew."""
+        """Find out whether a group that no host has continues from its state or is restarted."""
         for asked in self._under_way(group):  # some may have been answered before that
             self._receive_one(asked)
         if self._keep and group.lost:  # arrays of earlier answers are gone too
@@ -199,7 +199,7 @@ class GroupRunner:
             group.restart(self._next(group))
 
     def _moving(self) -> set[GroupRecord]:
-        """Let groups that were made again move to other workers, and return those that wait for their segments."""
+        """Let recreated groups move to other workers, and return those that still wait for their segments."""
         placement = self._placement
         if not placement.may_move:
             return set()
@@ -224,7 +224,7 @@ class GroupRunner:
         """Wait for the first answer.
 
         Raises:
-            DistributedEnvError: a group failed. What the others have answered is kept.
+            DistributedEnvError: a group failed. The answers of the others are kept.
         """
         if not self._asked:
             return
@@ -243,7 +243,7 @@ class GroupRunner:
             raise failed
 
     def _receive_one(self, asked: _Asked) -> None:
-        """Take the answer to the first request for a segment of a group."""
+        """Receive the answer to the first request for a segment of a group."""
         group, setup, sent = asked.group, asked.setup, asked.sent
         counts = setup.restarts == group.restarts and setup.number == self._next(group)
         try:
@@ -257,7 +257,7 @@ class GroupRunner:
                     with contextlib.suppress(NoWorkerError):  # they are gone already
                         self._engine.assemble([segment.arrays])
         except Exception:
-            sent.host.version = -1  # what it has is not known
+            sent.host.version = -1  # its weights are not known
             if counts:
                 group.restart(self._next(group))
             self._asked.remove(asked)
@@ -277,7 +277,7 @@ class GroupRunner:
         if self._keep:
             try:
                 (arrays,) = self._engine.assemble([arrays])
-            except NoWorkerError:  # its arrays are gone, so that the group is one that was lost
+            except NoWorkerError:  # its arrays are gone, so the group counts as lost
                 self._placement.pool.lose(host)
                 return
         steps = segment.layout.unflatten(list(arrays))
@@ -287,12 +287,12 @@ class GroupRunner:
         self.counts.add(host.worker, steps.began.size, segment.seconds, setup.version)
 
     def forget(self) -> None:
-        """Forget what was not returned, so that nothing of it stays on the workers."""
+        """Forget segments that were not returned, so that none of their arrays stay on the workers."""
         self._asked = []
         self._answered = _Answered((), self._answered.taken)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the groups are."""
+        """Return the state of all groups."""
         if self._placement.unplaced:
             self._make_unplaced()
         return {
@@ -306,11 +306,11 @@ class GroupRunner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where groups were."""
+        """Continue from the state of all groups."""
         version, numbers, restarts, states = _checked(state, len(self._groups))
         for asked in list(self._asked):
             self._placement.pool.wait([asked.sent], 1)
-            with contextlib.suppress(Exception):  # its segments are not needed any more
+            with contextlib.suppress(Exception):  # its segments are no longer needed
                 self._receive_one(asked)
         if self._keep:
             self._engine.discard()
@@ -355,6 +355,6 @@ def _checked(
             raise ValueError
     except (KeyError, IndexError, TypeError, ValueError):
         raise af.OptionError(
-            f"{state!r:.80} is no state of a collector", remedy="Pass a result of state_dict()."
+            f"{state!r:.80} is not a state of a collector", remedy="Pass a result of state_dict()."
         ) from None
     return version, numbers, restarts, states

@@ -20,8 +20,8 @@ class GroupSegment:
 
     Attributes:
         group: the group.
-        version: that of the weights.
-        restarted: whether the group began anew with it.
+        version: the version of the weights.
+        restarted: whether the group was restarted with it.
         steps: its steps, without what is the same for the whole group.
     """
 

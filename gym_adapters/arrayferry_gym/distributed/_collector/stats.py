@@ -1,4 +1,4 @@
-"""What a collector has done so far."""
+"""Statistics of the work of a collector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class WorkerStats:
-    """What a worker has done for a collector.
+    """Statistics of the work of one worker for a collector.
 
     Attributes:
         steps: the number of environment steps.
@@ -26,7 +26,7 @@ class WorkerStats:
 
 @dataclass(frozen=True)
 class CollectorStats:
-    """What a collector has done so far.
+    """Statistics of the work of a collector so far.
 
     Attributes:
         steps: the number of environment steps received.
@@ -46,7 +46,7 @@ class CollectorStats:
 
 
 class _Done(NamedTuple):
-    """What a worker has done: steps, in how many seconds, the last ones with which weights."""
+    """The steps of a worker, the seconds that they took, and the version of the weights of the last ones."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class _Done(NamedTuple):
 
 
 class Counts:
-    """Counts what arrives.
+    """Counts the steps and segments that arrive.
 
     Attributes:
         segments: segments that have arrived.
@@ -64,34 +64,34 @@ class Counts:
     def __init__(self) -> None:
         self.segments = 0
         self.lost = 0
-        self._begun: float | None = None
+        self._began_at: float | None = None
         self._workers: dict[str, _Done] = {}
 
     def begin(self) -> None:
-        """Begin to measure the time, once."""
-        if self._begun is None:
-            self._begun = time.perf_counter()
+        """Start to measure the time, once."""
+        if self._began_at is None:
+            self._began_at = time.perf_counter()
 
     def add(self, worker: str, steps: int, seconds: float, version: int) -> None:
         """Count a segment.
 
         Args:
             worker: where it was collected.
-            steps: its steps of environments.
+            steps: its environment steps.
             seconds: how long it took there.
-            version: that of its weights.
+            version: the version of its weights.
         """
         self.segments += 1
         before = self._workers.get(worker, _Done())
         self._workers[worker] = _Done(before.steps + steps, before.seconds + seconds, version)
 
     def stats(self, version: int) -> CollectorStats:
-        """Return what was counted.
+        """Return the statistics.
 
         Args:
-            version: that of the newest weights.
+            version: the version of the newest weights.
         """
-        begun = self._begun
+        begun = self._began_at
         seconds = 0.0 if begun is None else time.perf_counter() - begun
 
         def rate(number: float) -> float:

@@ -42,7 +42,7 @@ class HostActor:
         name: the name of the actor.
 
     Attributes:
-        stopped: set when the host is not needed any more.
+        stopped: set when the host is no longer needed.
     """
 
     def __init__(self, name: str) -> None:
@@ -104,7 +104,7 @@ class HostActor:
         return self._host.current, self._host.steps, self._host.place
 
     async def stop(self, claimed: Sequence[str] = (), discards: bool = False) -> None:
-        """Close the environments and end the thread, when it has done what it does now.
+        """Close the environments and end the thread, after the current call.
 
         Args:
             claimed: as for `answer`.
@@ -136,7 +136,7 @@ class HostActor:
 
 
 def occupy_worker(name: str) -> None:
-    """Run as long as an actor is needed, as a task, so that an adaptive cluster does not close its worker."""
+    """Run as a task while an actor is needed, so that an adaptive cluster does not close its worker."""
     actor = actor_on_worker(name)
     if actor is not None:
         stopped = actor.stopped

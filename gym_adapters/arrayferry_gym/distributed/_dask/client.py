@@ -22,7 +22,7 @@ PATIENCE = 5.0
 def open_client(
     client: Any, n_workers: int | None, set_as_default: bool
 ) -> tuple[Any, list[Any], bool]:
-    """Return a client that can be used, what must be closed with the engine, in this order, and whether that is a cluster.
+    """Return a usable client, the objects to close with the engine, in this order, and whether there is a cluster among them.
 
     Args:
         client: a client, the address of a scheduler, or None for the current client or a cluster on this machine.

@@ -32,7 +32,7 @@ from .lazy import assembled
 T = TypeVar("T")
 
 _STOP_PATIENCE = 1.0
-"""Seconds that an actor has to answer that it stops."""
+"""Seconds that an actor has to confirm that it stops."""
 
 
 @dataclass(eq=False)
@@ -44,10 +44,10 @@ class _ActorHandle:
         future: the future of the actor, None before it is submitted.
         occupying: the future of the task that keeps its worker from being closed, None if there is none.
         comm: the connection, None if calls go through the scheduler.
-        lost: whether there is no actor: not yet, or no more.
+        lost: whether there is no actor, not yet or no longer.
         claimed: the keys of arrays that it has kept, and that are held here. It does not know of these yet.
-        discards: whether it shall free the other arrays that it has kept.
-        lock: held while a call is under way.
+        discards: whether it must free the other arrays that it has kept.
+        lock: held while a call is in progress.
     """
 
     address: str
@@ -62,12 +62,12 @@ class _ActorHandle:
 
 @dataclass(eq=False)
 class _Call:
-    """A call.
+    """A call to a host.
 
     Attributes:
         host: the host that is called.
-        request: what it is asked for.
-        task: asks it, None as long as the call has not begun.
+        request: the request.
+        task: sends the request, None until the call is started.
     """
 
     host: _ActorHandle
@@ -226,7 +226,7 @@ class DaskEngine(Engine):
                 await self._connect(host)
 
     async def _check(self, worker: str) -> bool:
-        """Let a worker import what hosts need, or an actor on it would stay pending forever. False if it is gone."""
+        """Let a worker import what hosts need; otherwise an actor on it would stay pending forever. False if it is gone."""
         name = HostActor.__module__
         results = await self._client.run(
             importlib.import_module, name, workers=[worker], on_error="return"
@@ -272,7 +272,7 @@ class DaskEngine(Engine):
         self._client.loop.add_callback(self._tasks, calls)
 
     def _tasks(self, calls: Sequence[_Call]) -> list[asyncio.Task[bytes | None]]:
-        """Return the tasks of calls, of which those that have not begun begin now."""
+        """Return the tasks of calls, and start those that have not been started."""
         tasks = []
         for call in calls:
             if call.task is None:
@@ -285,11 +285,11 @@ class DaskEngine(Engine):
         return self._sync(self._wait, calls, timeout, least)
 
     async def _wait(self, calls: Sequence[_Call], timeout: float, least: int) -> list[bool]:
-        """Wait until some calls are answered, or for a time. Those to machines that have vanished are given up."""
+        """Wait until some calls are answered, or for a time. Calls to machines that have vanished are given up."""
         tasks = self._tasks(calls)
         end = time.monotonic() + timeout
         pending = {task for task in tasks if not task.done()}
-        enough = len(tasks) - least  # so many may be left
+        enough = len(tasks) - least  # how many may remain
         when = asyncio.ALL_COMPLETED if enough == 0 else asyncio.FIRST_COMPLETED
         while len(pending) > enough and (left := end - time.monotonic()) > 0:
             _, pending = await asyncio.wait(pending, timeout=min(left, 0.5), return_when=when)
@@ -324,7 +324,7 @@ class DaskEngine(Engine):
                 if host.lost:
                     return None
                 answer = await ask(self._client, host, request, *_claims(host))
-        except Exception:  # whatever the error, the host is of no more use
+        except Exception:  # after any error, the host cannot be used
             answer = None
         if answer is None:
             self._lose(host)
@@ -355,7 +355,7 @@ class DaskEngine(Engine):
         async def ask_briefly() -> Any:
             try:
                 return await asyncio.wait_for(ask_aside(self._client, host, "progress"), 1.0)
-            except Exception:  # the caller can do without
+            except Exception:  # callers accept None
                 return None, None, None
 
         return self._sync(ask_briefly)
@@ -435,7 +435,7 @@ class DaskEngine(Engine):
 
 
 def _claims(host: _ActorHandle) -> list[Any]:
-    """Return what a host is told of the arrays that it has kept, once."""
+    """Return, once, what a host must know about the arrays that it has kept: which are claimed, and whether to free others."""
     claims = [host.claimed, host.discards]
     host.claimed, host.discards = [], False
     return claims
@@ -465,7 +465,7 @@ def engine_for(
         set_as_default: the same.
 
     Raises:
-        arrayferry.OptionError: an engine is given, and options that are for Dask's.
+        arrayferry.OptionError: an engine is given together with options of Dask's engine.
     """
     if engine is None:
         n_workers = max(min(groups or os.cpu_count() or 1, num_envs), min_workers)

@@ -1,6 +1,6 @@
-"""All uses of what Dask's API reference does not list, since another release of Dask may change it.
+"""All uses of undocumented parts of Dask, which another release may change.
 
-Public actors would not do for the calls: they repeat a call after an `OSError`, so that an environment could take a step
+Calls do not use the public methods of actors: these repeat a call after an `OSError`, so an environment could be stepped
 twice, and a step takes 2.9 ms instead of 1.8.
 """
 
@@ -23,7 +23,7 @@ _LEAVING = {Status.closing, Status.closing_gracefully, Status.closed, Status.sto
 
 
 async def connect(client: Any, address: str, timeout: float) -> Any:
-    """Open a connection to a worker. Over one of its own, a call is sent once, or its failure is known.
+    """Open a connection to a worker. Over a connection of its own, a call is sent at most once, and its failure is known.
 
     Raises:
         OSError: the worker cannot be reached from here.
@@ -91,12 +91,12 @@ def is_leaving(worker: Any) -> bool:
 
 
 def keep(worker: Any, data: dict[str, Any]) -> None:
-    """Make values results of tasks on a worker, without sending them."""
+    """Store values as results of tasks on a worker, without sending them."""
     worker.update_data(data=data)
 
 
 def free(worker: Any, keys: list[str]) -> None:
-    """Drop results that the scheduler does not know of."""
+    """Drop results that the scheduler does not know."""
     event = FreeKeysEvent(keys=keys, stimulus_id=f"arrayferry-{uuid.uuid4().hex}")
     worker.handle_stimulus(event)
 

@@ -14,7 +14,7 @@ from .internals import register
 
 
 class _KeptArray(Future):  # type: ignore[misc]
-    """A future of an array that a host has kept. No task can compute it again.
+    """A future of an array that a host has kept. No task can recompute it.
 
     Args:
         array: the reference to it.
@@ -40,7 +40,7 @@ async def _tell_scheduler(client: Any, arrays: Sequence[RemoteArray]) -> None:
     try:
         await register(client, nbytes, who_has)
     except Exception:
-        # some are noted without anybody who has or wants them: if they are wanted, they can be released
+        # some are registered without a worker or a client: once a client wants them, they can be released
         nowhere: dict[str, list[str]] = {key: [] for key in who_has}
         await register(client, nbytes, nowhere)
         raise
@@ -54,7 +54,7 @@ def assembled(client: Any, references: Sequence[Any]) -> tuple[list[Any], dict[s
         references: trees of `RemoteArray`.
 
     Raises:
-        KeyError: the scheduler does not know a worker any more.
+        KeyError: the scheduler no longer knows a worker.
     """
     import dask.array as da
 

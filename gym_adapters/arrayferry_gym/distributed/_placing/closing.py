@@ -1,4 +1,4 @@
-"""`ClosedOnce`: what has environments on workers is closed once, in the process that made it."""
+"""`ClosedOnce`: objects with environments on workers are closed once, in the process that made them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .errors import NotReadyError
 from .pool import HostPool
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
-_of_others: list[Closing] = []
-"""What belongs to the process that this one was forked from. Connections that are dropped here would break there."""
+_inherited: list[Closing] = []
+"""Objects of the process that this one was forked from. Dropping their connections here would break them there."""
 
 
 @atexit.register  # before distributed closes its clients, since it was imported earlier
@@ -24,17 +24,17 @@ def _close_all() -> None:
 
 
 class ClosedOnce:
-    """What has environments on workers: it is closed, by its owner or at the end of the process.
+    """An object with environments on workers. It is closed by its owner, or at the end of the process.
 
     Attributes:
-        closed: whether it is closed, or was not opened yet.
+        closed: whether it is closed or not opened yet.
     """
 
     closed: bool = True
     _closing: Closing
 
     def _opened(self, pool: HostPool, own_engine: bool) -> None:
-        """Note what has to be closed. The arguments are as for `Closing`."""
+        """Note the hosts and the engine to close. The arguments are as for `Closing`."""
         self._closing = Closing(pool, own_engine)
         self.closed = False
         _open.add(self)
@@ -62,7 +62,7 @@ class ClosedOnce:
 
 
 class Closing:
-    """What is closed: it does not refer to its owner, which may be gone.
+    """Closes hosts and their engine. It does not refer to its owner, which may be gone.
 
     Args:
         pool: the hosts.
@@ -85,9 +85,9 @@ class Closing:
             in_thread: whether another thread does it, since garbage may be collected in that of the engine.
         """
         if not self.is_of_this_process():
-            _of_others.append(self)
+            _inherited.append(self)
         elif in_thread:
-            with contextlib.suppress(RuntimeError):  # the interpreter ends
+            with contextlib.suppress(RuntimeError):  # the interpreter is shutting down
                 threading.Thread(target=self.close).start()
         else:
             engine = self._pool.engine

@@ -1,4 +1,4 @@
-"""`Engine`: what a vector environment needs of a cluster."""
+"""`Engine`: the interface between a vector environment and a cluster."""
 
 from __future__ import annotations
 

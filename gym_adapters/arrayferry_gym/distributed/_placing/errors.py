@@ -1,4 +1,4 @@
-"""What can go wrong with environments in other processes."""
+"""Errors of environments in other processes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class WorkerSetupError(DistributedEnvError, ImportError):
     """A worker lacks something that it needs to make the environments.
 
     Attributes:
-        module: the name of the missing module, "" if it is something else.
+        module: the name of the missing module, "" if something else is missing.
     """
 
     def __init__(self, reason: str, *, module: str = "", **place: Any) -> None:

@@ -1,4 +1,4 @@
-"""Errors for what went wrong in hosts."""
+"""Exceptions for failures in hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import DistributedEnvError, EnvFailedError, PolicyFailedError, Work
 
 
 def named(indices: Iterable[int]) -> str:
-    """Return how messages name some environments."""
+    """Return the text for some environments in messages."""
     numbers = sorted(indices)
     if len(numbers) == 1:
         return f"environment {numbers[0]}"

@@ -1,4 +1,4 @@
-"""`Placement`: which host has which environment, and how those that were lost are made again."""
+"""`Placement`: which host has which environment, and how lost ones are recreated."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .failures import named
 from .pool import HostPool
 
 _LOOK = 1.0
-"""Seconds between two looks for workers that have come back."""
+"""Seconds between two checks for workers that have come back."""
 _DEATHS = 3
-"""Workers that may die while they make the same environment."""
+"""The number of workers that may die while making the same environment, before it is given up."""
 
 
 class Placement:
@@ -58,11 +58,11 @@ class Placement:
 
     @property
     def may_move(self) -> list[Any]:
-        """The environments that were made again, and may move to a worker with fewer environments."""
+        """The environments that were recreated, and may move to a worker with fewer environments."""
         return [env for env in self._envs if env.may_move]
 
     def forget_settled(self) -> None:
-        """Drop from `unsettled` what is settled."""
+        """Remove settled environments from `unsettled`."""
         if self.pool.unsettled:
             self.pool.unsettled = [env for env in self.pool.unsettled if not env.settled]
 
@@ -94,7 +94,7 @@ class Placement:
         Args:
             make: returns the request that makes an environment.
             envs: which of them, None for all, also those that are lost meanwhile.
-            homes: where each goes if it was never made. If that host is gone, and otherwise, it goes where fewest are.
+            homes: the host for each that was never made. If it is gone, and for all others, the host with the fewest is used.
 
         Returns:
             The environments that were made, and the answers.
@@ -108,7 +108,7 @@ class Placement:
         while unplaced := [env for env in self.unplaced if envs is None or env in envs]:
             self.pool.await_host(unplaced, first=first)
             suspects = [env for env in unplaced if deaths[env]]
-            # alone, so that no other one dies with it
+            # alone, so that no other environment is lost with it
             now = self._next(suspects[:1] or unplaced, homes or {})
             replies = self.pool.ask({host: make(env) for host, env in now.items()})
             for host, reply in replies.items():
@@ -124,7 +124,7 @@ class Placement:
                         raise NoWorkerError(
                             f"{_DEATHS} workers died while they made {named(env.indices)}{'' if first else ' again'}",
                             remedy="It seems to end its process. Correct it"
-                            + ("." if first else f", and {env.again}."),
+                            + ("." if first else f", and {env.remedy}."),
                             indices=tuple(env.indices),
                         )
         return made
@@ -166,10 +166,10 @@ class Placement:
                 env.may_move = False
 
     def spread(self, candidates: Iterable[Any]) -> list[Any]:
-        """Make hosts on workers that came later, take environments out that should move there, and return these.
+        """Make hosts on workers that came later, remove environments that should move there, and return these.
 
         Args:
-            candidates: those that may move, apart from those that were made again.
+            candidates: those that may move, apart from those that were recreated.
         """
         self.pool.fill()
         both = {*candidates, *self.may_move}
@@ -194,7 +194,7 @@ class Placement:
         return moving
 
     def take_out(self, envs: Sequence[Any]) -> None:
-        """Close environments where they are. `make_unplaced` makes them on other hosts."""
+        """Close environments on their hosts. `make_unplaced` makes them on others."""
         requests: dict[HostRecord, Request] = {}
         for host in self.pool.hosts:
             here = [env for env in host.envs if env in envs]

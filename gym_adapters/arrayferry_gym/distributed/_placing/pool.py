@@ -32,10 +32,10 @@ class Sent:
     Args:
         host: the host.
         request: the request.
-        call: what the engine calls it by.
+        call: the engine's own object for it.
 
     Attributes:
-        since: since when its host has taken no step, as far as is known.
+        since: the time since which its host is not known to have taken a step.
         late: whether that is too long.
     """
 
@@ -58,7 +58,7 @@ class Sent:
 
 
 class HostPool:
-    """Makes hosts on the workers that there are, and passes requests to them.
+    """Makes hosts on the available workers, and passes requests to them.
 
     Args:
         engine: makes and calls the hosts.
@@ -75,7 +75,7 @@ class HostPool:
         hosts: the hosts that are in use, and their environments.
         unsettled: the environments that no host has, and those that have lost a host, until nothing is
             left to do for them or to report.
-        configuration: what each new host is configured with, None as long as it is not known.
+        configuration: what each new host is configured with, None until it is known.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class HostPool:
         return self.receive(sent)
 
     def send(self, requests: Mapping[HostRecord, Request]) -> list[Sent]:
-        """Prepare to send requests to several hosts at once. The engine begins with `start` or with `receive`."""
+        """Prepare to send requests to several hosts at once. `start` or `receive` sends them."""
         try:
             pickled = [to_bytes(request) for request in requests.values()]
         except Exception as error:
@@ -127,7 +127,7 @@ class HostPool:
         ]
 
     def start(self, sent: Sequence[Sent]) -> None:
-        """Begin with those requests that have not begun, without waiting for the answers."""
+        """Start the requests that have not been started, without waiting for the answers."""
         self.engine.start([each.call for each in sent])
 
     def wait(self, sent: Sequence[Sent], least: int) -> list[bool]:
@@ -204,7 +204,7 @@ class HostPool:
         where = "" if place is None else f", in {place}"
         remedy = "Pass a longer timeout if they may take that long."
         if host.envs:  # it was made before
-            remedy += f" To go on, {host.envs[0].again}."
+            remedy += f" To go on, {host.envs[0].remedy}."
         return EnvTimeoutError(
             f"{named(indices)} did not answer within {waited:g} s{where}, on the worker {host.worker}",
             remedy=remedy,
@@ -218,7 +218,7 @@ class HostPool:
         self.ask(dict.fromkeys(self.hosts, configuration))
 
     def detach(self, envs: Iterable[Record]) -> None:
-        """Note that no host has some environments any more."""
+        """Note that some environments are no longer on any host."""
         for env in envs:
             if env not in self.unsettled:
                 self.unsettled.append(env)
@@ -252,7 +252,7 @@ class HostPool:
                 indices = tuple(index for env in envs for index in env.indices)
                 raise NoWorkerError(
                     f"there is no worker for {named(indices)}, and none came within {self.timeout:g} s",
-                    remedy="Start workers." if first else f"Start workers, and {envs[0].again}.",
+                    remedy="Start workers." if first else f"Start workers, and {envs[0].remedy}.",
                     indices=indices,
                 )
             time.sleep(0.05)
@@ -281,7 +281,7 @@ class HostPool:
         except (EnvTimeoutError, WorkerSetupError):
             if not self.hosts:
                 raise
-            handles = [None] * len(new)  # the others go on
+            handles = [None] * len(new)  # the others continue
         placed = []
         for handle, worker in zip(handles, new, strict=True):
             if handle is None:
@@ -311,7 +311,7 @@ def await_workers(engine: Engine, least: int, timeout: float, indices: Sequence[
     """Wait until there are some workers.
 
     Args:
-        engine: knows them.
+        engine: knows the workers.
         least: how many there must be.
         timeout: how many seconds to wait.
         indices: the environments, for the error.

@@ -50,7 +50,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
 
     If a worker dies, its environments are recreated on others. The step that notices returns for them a reward of 0,
     truncated, and `infos["worker_lost"]`; the other environments continue. A `reset` of all spreads them over the
-    workers that there are then.
+    workers that are available then.
 
     Args:
         env_fns: functions that make one environment each. They are sent to the workers with cloudpickle.
@@ -59,7 +59,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
         groups: the number of processes or threads that step environments, None for one on each worker.
         timeout: seconds that one step or reset of a worker's environments may take.
         to: the library of observations, rewards, terminations and truncations.
-        device: the device of the results, None for the library's own choice.
+        device: the device of the results, None for the library's default.
         autoreset_mode: when finished episodes are reset.
         observation_mode: as in `gymnasium.vector.SyncVectorEnv`.
         engine: an engine that creates and calls processes instead of Dask.
@@ -129,7 +129,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
         )  # fmt: skip
         self._envs = [EnvRecord(index, factory) for index, factory in enumerate(factories)]
         self._placement = Placement(HostPool(self._engine, self._envs, groups, timeout))
-        self._sent: list[Sent] | None = None  # the step that is under way
+        self._sent: list[Sent] | None = None  # the step in progress
         self._opened(self._placement.pool, engine is None)
         try:
             self._make_all(min_workers, observation_mode)
@@ -138,7 +138,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
             raise
 
     def _make_all(self, min_workers: int, observation_mode: Any) -> None:
-        """Make the environments when there are workers, and describe them as the first one does."""
+        """Make the environments when there are workers, and take the description of the first one for all."""
         pool = self._placement.pool
         if min_workers > 1:
             await_workers(self._engine, min_workers, pool.timeout, range(self.num_envs))
@@ -190,7 +190,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
             DistributedEnvError: an environment failed or did not answer, or there is no worker.
             arrayferry.ConversionError: an action is refused, or there is not one for each environment.
         """
-        return self._step_results(self._step_begun(actions))
+        return self._finish_step(self._begin_step(actions))
 
     def step_async(self, actions: Any) -> None:
         """Start a step in all environments, and return immediately. `step_wait` returns its results.
@@ -199,7 +199,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
             NotReadyError: the environments have to be reset first, or a step is already in progress.
             arrayferry.ConversionError: an action is refused, or there is not one for each environment.
         """
-        sent = self._step_begun(actions)
+        sent = self._begin_step(actions)
         self._placement.pool.start(sent)
         self._sent = sent
 
@@ -216,13 +216,13 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
             DistributedEnvError: an environment failed or did not answer, or there is no worker.
         """
         if self._sent is None:
-            raise NotReadyError("no step is under way", remedy="Call step_async first.")
+            raise NotReadyError("no step is in progress", remedy="Call step_async first.")
         if timeout is not None:
             check_seconds(timeout)
         sent, self._sent = self._sent, None
-        return self._step_results(sent, timeout)
+        return self._finish_step(sent, timeout)
 
-    def _step_begun(self, actions: Any) -> list[Sent]:
+    def _begin_step(self, actions: Any) -> list[Sent]:
         self._require_open()
         self._runner.require_steppable()
         actions_of = split_actions(
@@ -230,7 +230,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
         )
         return self._runner.begin_step(actions_of)
 
-    def _step_results(
+    def _finish_step(
         self, sent: list[Sent], timeout: float | None = None
     ) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         results: Any
@@ -252,7 +252,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
     def _require_open(self) -> None:
         super()._require_open()
         if self._sent is not None:
-            raise NotReadyError("a step is under way", remedy="Call step_wait first.")
+            raise NotReadyError("a step is in progress", remedy="Call step_wait first.")
 
     def _ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
         self._require_open()

@@ -1,4 +1,4 @@
-"""`Runner`: resets and steps of environments on workers, whatever happens to the workers."""
+"""`Runner`: resets and steps of environments on workers, even if workers are lost."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Infos = list[tuple[int, dict[str, Any]]]
 
 
 class Runner:
-    """Resets and steps environments, and makes those again that are lost.
+    """Resets and steps environments, and recreates those that are lost.
 
     Args:
-        envs: the environments. They have been made.
+        envs: the environments, which exist already.
         placement: the hosts that have them.
         space: the space of one observation.
         mode: when episodes that have ended are reset.
@@ -46,13 +46,13 @@ class Runner:
         self._placement = placement
         self._mode = mode
         self._observations = Observations(space, len(envs))
-        self._needs_reset = "they have not been reset yet"  # why: this is so until what was begun is `finished`; "" if they do not
+        self._needs_reset = "they have not been reset yet"  # the reason, "" if not; set until an operation is `finished`
         self._changed = False  # whether a method may have changed something
-        self._begun = False  # whether there was a full reset
+        self._was_reset = False  # whether there was a full reset
         self._ended = np.zeros(len(envs), dtype=np.bool_)  # the episodes that are over
 
     def note_change(self) -> None:
-        """Note that a method may change environments, which a new one in their place would not know."""
+        """Note that a method may change environments. Recreated ones would lack the changes."""
         self._changed = True
 
     def reset(
@@ -92,10 +92,10 @@ class Runner:
         moved: list[EnvRecord] = []
         if everything:
             moved = placement.spread(env for env in chosen if self._same_elsewhere(env, seeds))
-        self._begun = self._begun or everything
+        self._was_reset = self._was_reset or everything
         remade = set(self._make_unplaced(setup))
         for env in moved:
-            env.may_move = False  # they begin as they would anywhere
+            env.may_move = False  # they begin as they would on any worker
         still_to_reset = chosen - remade
         requests: dict[HostRecord, Request] = {
             host: partial(
@@ -132,7 +132,7 @@ class Runner:
         return self._observations.join(pieces), infos
 
     def require_steppable(self) -> None:
-        """Check that there is an episode to be stepped in each environment.
+        """Check that each environment is in an episode.
 
         Raises:
             NotReadyError: environments have to be reset first.
@@ -196,7 +196,7 @@ class Runner:
         return self._merged(stepped, lost)
 
     def _same_elsewhere(self, env: EnvRecord, seeds: Sequence[int | None]) -> bool:
-        """Tell whether a reset gives the same results where an environment is made again."""
+        """Tell whether a reset gives the same results if an environment is recreated elsewhere."""
         return not self._changed and (seeds[env.index] is not None or env.seed is None)
 
     def _merged(
@@ -204,7 +204,7 @@ class Runner:
         stepped: Sequence[tuple[Sequence[int], StepResult]],
         lost: Sequence[EnvRecord],
     ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]:
-        """Put the results of a step together."""
+        """Combine the results of a step."""
         count = len(self._envs)
         rewards = np.zeros(count, dtype=np.float64)
         terminations = np.zeros(count, dtype=np.bool_)
@@ -237,23 +237,23 @@ class Runner:
         return self._observations.join(pieces), rewards, terminations, truncations, infos
 
     def _setup(self, env: EnvRecord) -> EnvSetup:
-        """Return what a host needs to make a lost environment again."""
+        """Return what a host needs to recreate a lost environment."""
         next_step = self._mode == AutoresetMode.NEXT_STEP
-        return env.setup(reset=self._begun, reset_pending=self._begun and next_step)
+        return env.setup(reset=self._was_reset, reset_pending=self._was_reset and next_step)
 
     def _make_unplaced(self, setup: Callable[[EnvRecord], EnvSetup]) -> list[EnvRecord]:
-        """Make all environments that no host has. Each has the results of its first reset afterwards."""
+        """Make all environments that no host has. Afterwards, each has the results of its first reset."""
         made = self._placement.make_unplaced(lambda env: partial(Hosted.make, setup=setup(env)))
         for env, reply in made.items():
             env.first = reply.observation, reply.info
         return list(made)
 
     def finished(self) -> None:
-        """Note that the results of a reset or step are about to be returned. Before that, Ctrl-C or an error may come."""
+        """Note that the results of a reset or step are about to be returned. Until then, Ctrl-C or an error may interrupt it."""
         self._needs_reset = ""
 
     def ask(self, request: Callable[[tuple[int, ...]], Request]) -> tuple[Any, ...]:
-        """Ask for one value of each environment. Those that are lost meanwhile are made again, and asked.
+        """Request one value from each environment. Those that are lost meanwhile are recreated, and asked again.
 
         Args:
             request: returns the request for some environments.

@@ -26,7 +26,7 @@ from .records import seed_again
 
 
 class EnvGroup(HostedGroup):
-    """Ordinary environments. Episodes that end are reset in the same step, as `SyncVectorEnv` does it."""
+    """Ordinary environments. Episodes that end are reset in the same step, as in `SyncVectorEnv`."""
 
     def __init__(self, setup: GroupSetup, plan: Plan, progress: Progress) -> None:
         super().__init__(setup, plan, progress)
@@ -51,7 +51,7 @@ class EnvGroup(HostedGroup):
         self._space: Space[Any] = self._envs[0].observation_space
         self._actions = batch_space(self._envs[0].action_space, count)
         self._action_warnings = ActionWarnings()
-        self._action_dtype: Any = None  # none is quick
+        self._action_dtype: Any = None  # no quick check
         self._in_range: Any = None
         if isinstance(self._actions, (spaces.MultiDiscrete, spaces.MultiBinary)):
             self._in_range = range_test(self._actions, self._actions.dtype)
@@ -89,7 +89,7 @@ class EnvGroup(HostedGroup):
         self._began[:] = True
 
     def _fits(self, action: Any) -> bool:
-        """Tell quickly whether actions can be passed on as they are; if not, it may need a closer look."""
+        """Tell quickly whether actions can be passed on as they are. If not, they are checked completely."""
         return (
             self._action_dtype is not None  # which NumPy takes for float64
             and type(action) is np.ndarray
@@ -191,7 +191,7 @@ class _Infos:
                 value = np.asarray(TO_NUMPY([info[name]])[0])
                 if value.dtype.kind not in "biufc":
                     raise af.OptionError(
-                        f"infos={self._names!r}: the info {name!r} is {info[name]!r:.80}, which is no number or array",
+                        f"infos={self._names!r}: the info {name!r} is {info[name]!r:.80}, which is not a number or an array",
                         remedy="Leave it out.",
                     )
                 array = self._arrays.get(name)

@@ -107,7 +107,7 @@ class Host:
 
 
 class Hosted:
-    """What a host has, and all that it may be asked for: environments, or groups of a collector with theirs.
+    """The environments of a host, or groups of a collector with theirs, and all requests to them.
 
     Args:
         progress: where the host is.
@@ -124,7 +124,7 @@ class Hosted:
         self._weights: tuple[int, Any] = (-1, None)
 
     def configure(self, mode: AutoresetMode, space: Space[Any]) -> None:
-        """Set what is the same for all environments.
+        """Set the properties that all environments share.
 
         Args:
             mode: when episodes that have ended are reset.
@@ -159,7 +159,7 @@ class Hosted:
 
     def _make_group(self, setup: GroupSetup) -> list[Description]:
         self._progress.place = GroupPlace(setup.index, setup.indices)
-        if self._plan is None:  # it is that of all groups, so that JAX compiles once for them
+        if self._plan is None:  # all groups share it, so that JAX compiles once
             with setting_up():
                 self._plan = from_bytes(setup.plan)
         plan: Any = self._plan
@@ -173,7 +173,7 @@ class Hosted:
         return group.describe()
 
     def collect(self, setup: SegmentSetup) -> Segment | None:
-        """Collect a segment. The answer is None if the group has failed since it began anew, or if weights are missing."""
+        """Collect a segment. The answer is None if the group has failed since it was restarted, or if weights are missing."""
         group: HostedGroup = self._hosted[setup.group]
         self._progress.place = GroupPlace(setup.group, group.indices, setup.number)
         if setup.weights is not None:
@@ -298,14 +298,14 @@ class Hosted:
         return self.call(indices, "render", (), {})
 
     def close(self, indices: Iterable[int] | None = None) -> None:
-        """Close environments or groups, None for all, and forget them. The error of one leaves none of the others open."""
+        """Close environments or groups, None for all, and forget them. If closing one fails, the others are closed too."""
         closed = list(self._hosted) if indices is None else indices
         there = ((index, self._hosted.pop(index)) for index in closed if index in self._hosted)
         close_all(self._progress, there)
 
 
 def _sent(value: Any) -> Any:
-    """Return what arrives if a value is sent now. If it cannot be sent, the answer says so later."""
+    """Return a value as it would arrive if sent now. If it cannot be sent, the answer says so later."""
     try:
         return from_bytes(to_bytes(value))
     except Exception:
@@ -313,7 +313,7 @@ def _sent(value: Any) -> Any:
 
 
 def _snapshot(info: Any) -> Any:
-    """Copy what an environment may change in its infos before they are sent."""
+    """Copy the values in infos that an environment may change before they are sent."""
     if isinstance(info, dict):
         return {key: _snapshot(value) for key, value in info.items()}
     if type(info) is list:

@@ -20,7 +20,7 @@ class HostedGroup(ABC):
     Attributes:
         indices: the numbers of the environments.
         plan: what they do.
-        restarts: how often they have begun anew.
+        restarts: how often they were restarted.
         failed: whether there was an error since.
     """
 
@@ -34,7 +34,7 @@ class HostedGroup(ABC):
 
     @abstractmethod
     def describe(self) -> list[Description]:
-        """Return what a collector has to know of each environment."""
+        """Return the description of each environment."""
 
     @abstractmethod
     def collect(self, setup: SegmentSetup, weights: Any) -> tuple[Any, ...]:
@@ -47,17 +47,17 @@ class HostedGroup(ABC):
 
     @abstractmethod
     def save(self, number: int) -> Any:
-        """Return the state from which a segment begins, as a dict of arrays; None if it begins anew."""
+        """Return the state from which a segment begins, as a dict of arrays; None if it begins with resets."""
 
     @abstractmethod
     def close(self) -> None:
         """Close the environments."""
 
     def restart(self, restarts: int) -> None:
-        """Begin anew with the next segment.
+        """Restart with the next segment.
 
         Args:
-            restarts: how often that was done, which new seeds depend on.
+            restarts: how often that was done, on which new seeds depend.
         """
         self.restarts = restarts
         self.failed = False

@@ -1,4 +1,4 @@
-"""What a vector environment and its hosts send each other, as bytes."""
+"""The messages between a vector environment and its hosts, as bytes."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ class GroupSetup:
         factories: the functions that make them, pickled; none for a `FunctionalEnv`.
         plan: the `Plan`, pickled.
         policy_state: the rows of the policy's state with which episodes begin, None if it has none.
-        restarts: how often it has begun anew.
-        state: the state from which it goes on, None to begin.
+        restarts: how often it was restarted.
+        state: the state from which it continues, None to begin.
     """
 
     index: int
@@ -121,9 +121,9 @@ class SegmentSetup:
     Attributes:
         group: the number of the group.
         number: the number of the segment, on which the random numbers depend.
-        restarts: how often the group has begun anew.
-        needed: the first segment from which the group may have to go on again. Earlier states are forgotten.
-        version: that of the weights.
+        restarts: how often the group was restarted.
+        needed: the first segment from which the group may have to continue again. Earlier states are forgotten.
+        version: the version of the weights.
         weights: the weights, pickled, None if the host has them.
     """
 
@@ -167,7 +167,7 @@ Request: TypeAlias = functools.partial[Any]
 
 
 class Description(NamedTuple):
-    """What a vector environment has to know of an environment."""
+    """The properties of an environment that a vector environment needs."""
 
     observation_space: Space[Any]
     action_space: Space[Any]
@@ -227,7 +227,7 @@ class Failure:
         traceback: where it was raised.
         error: the error itself, pickled, None if that is not possible.
         setup: whether the process lacks what the environment needs.
-        module: the module that it lacks, "" if it is something else.
+        module: the missing module, "" if something else is missing.
         place: where a group of a collector was, None for other requests.
     """
 

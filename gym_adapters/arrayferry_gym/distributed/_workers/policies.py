@@ -43,14 +43,14 @@ class HostedPolicy(ABC):
         )
 
     def begin(self, setup: SegmentSetup, weights: Any) -> None:
-        """Begin with a segment, whose weights are the parameters of the policy."""
+        """Begin a segment, whose weights are the parameters of the policy."""
         self._number = setup.number
         if setup.version != self._version:
             self.load(weights)
             self._version = setup.version
 
     def load(self, weights: Any) -> None:
-        """Take the parameters of the policy."""
+        """Load the parameters of the policy."""
         self._params = af.convert(weights, self._backend, unsupported="keep", unknown="keep")
 
     @abstractmethod

@@ -13,9 +13,9 @@ class Progress:
     """What a host is doing. Other threads may read it.
 
     Attributes:
-        env: the environment that is being worked on, None if it is none.
+        env: the environment in use, None if there is none.
         steps: how many steps were taken.
-        place: where a group is that collects, None if none does.
+        place: the place of the group that is collecting, None if none is.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ def make_env(progress: Progress, index: int, factory: bytes) -> Any:
 
 
 def close_all(progress: Progress, envs: Iterable[tuple[int, Any]]) -> None:
-    """Close what has numbers. `progress` says which, for the error. The error of one leaves none of the others open."""
+    """Close numbered environments. `progress` says which, for the error. If closing one fails, the others are closed too."""
     failed: Exception | None = None
     for index, env in envs:
         progress.env = index

@@ -28,7 +28,7 @@ class Recorder:
         """Write the arrays of a step. They have the same structure, dtypes and shapes at each step.
 
         Raises:
-            arrayferry.OptionError: they have not.
+            arrayferry.OptionError: they do not.
         """
         leaves = self._quick_leaves(tree) or self._leaves(step, tree)
         for array, leaf in zip(self._arrays, leaves, strict=True):
@@ -37,7 +37,7 @@ class Recorder:
             array[step] = leaf
 
     def _quick_leaves(self, tree: Any) -> list[Any] | None:
-        """Return the arrays of an array, or of a dict of arrays, as at the step before; None if it may be something else."""
+        """Return the arrays of an array, or of a dict of arrays, as in the previous step; None if it may be something else."""
         if type(tree) is np.ndarray:
             return [tree] if self._keys == () else None
         if type(tree) is dict and tree and self._keys == tuple(tree):

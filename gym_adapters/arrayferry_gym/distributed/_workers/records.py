@@ -1,4 +1,4 @@
-"""What is known here of each environment, of each group of a collector, and of each host."""
+"""Records of each environment, of each group of a collector, and of each host."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .messages import EnvSetup, GroupSetup, Start
 
 @dataclass(eq=False)
 class Record:
-    """What is known here of what a host makes and has.
+    """The record of an environment or group that a host makes and has.
 
     Attributes:
         index: its number.
         host: the host that has it, None if none has.
         lost: whether its worker was lost and no result has reported that yet.
-        may_move: whether it was made again, so that it may move to a worker with fewer.
-        again: what the user does to go on when it cannot be used.
+        may_move: whether it was recreated, so that it may move to a worker with fewer.
+        remedy: what the user can do to continue when it cannot be used.
     """
 
-    again: ClassVar[str]
+    remedy: ClassVar[str]
     index: int
     host: HostRecord | None = field(default=None, kw_only=True)
     lost: bool = field(default=False, kw_only=True)
@@ -41,32 +41,32 @@ class Record:
 
 
 def seed_again(seed: int, index: int, times: int) -> int:
-    """Return a seed for an environment that was made again, which follows from its own.
+    """Return a seed for a recreated environment, derived from its own.
 
     Args:
         seed: its own.
         index: its number.
-        times: how often it was made again.
+        times: how often it was recreated.
     """
     return int(np.random.SeedSequence([seed, index, times]).generate_state(1)[0])
 
 
 @dataclass(eq=False)
 class EnvRecord(Record):
-    """All that is known here of one environment of a vector environment.
+    """The record of one environment of a vector environment.
 
     Attributes:
         factory: the function that makes it, pickled.
         attributes: what `set_attr` has set, in this order.
         seed: the last seed that it was given.
         options: the options of its last reset.
-        times_remade: how often it was made again, which its new seeds depend on.
-        first: the observation and the info of its first reset since it was made again, until they are
+        times_remade: how often it was recreated, on which its new seeds depend.
+        first: the observation and the info of its first reset since it was recreated, until they are
             returned.
-        unseen: whether no result has shown the episode that it began when it was made again.
+        unseen: whether no result has shown the episode that it began when it was recreated.
     """
 
-    again = "call reset"
+    remedy = "call reset"
     factory: bytes
     attributes: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
@@ -81,17 +81,17 @@ class EnvRecord(Record):
         return super().settled and not (self.first or self.unseen)
 
     def take_first(self) -> tuple[Any, dict[str, Any]]:
-        """Return the results of its first reset since it was made again, and forget them."""
+        """Return the results of its first reset since it was recreated, and forget them."""
         assert self.first is not None
         first, self.first = self.first, None
         return first
 
     def new_seed(self) -> int | None:
-        """Return a seed that follows from its own, None if it has none."""
+        """Return a seed derived from its own, None if it has none."""
         return None if self.seed is None else seed_again(self.seed, self.index, self.times_remade)
 
     def setup(self, *, reset: bool = False, reset_pending: bool = False) -> EnvSetup:
-        """Return what a host needs to make it again.
+        """Return what a host needs to recreate it.
 
         Args:
             reset: whether to reset it at once, with a new seed.
@@ -105,16 +105,16 @@ class EnvRecord(Record):
 
 @dataclass(eq=False)
 class GroupRecord(Record):
-    """All that is known here of one group of a collector.
+    """The record of one group of a collector.
 
     Attributes:
         setup: what a host needs to make it for the first time.
-        restarts: how often it has begun anew.
-        anew: the segment with which it began anew last, None if it never did.
-        state: the state of `Hosted.save` from which it goes on where it is made, None to begin.
+        restarts: how often it was restarted.
+        anew: the segment with which it was last restarted, None if it never was.
+        state: the state of `Hosted.save` from which it continues where it is made, None to begin.
     """
 
-    again = "ask for the next trajectories: its group begins anew"
+    remedy = "ask for the next trajectories: its group begins anew"
     setup: GroupSetup
     restarts: int = 0
     anew: int | None = None
@@ -126,7 +126,7 @@ class GroupRecord(Record):
         return self.setup.indices
 
     def restart(self, number: int) -> None:
-        """Note that it begins anew with a segment."""
+        """Note that it is restarted with a segment."""
         self.anew = number
         self.state = None
         self.lost = False
@@ -134,16 +134,16 @@ class GroupRecord(Record):
 
 
 class HostRecord:
-    """A host, and what it has: environments, or groups of these that a collector has made.
+    """The record of a host and its environments, or groups of these that a collector has made.
 
     Args:
-        handle: what the engine calls it by.
+        handle: the engine's own object for it.
         worker: the worker that it is on.
 
     Attributes:
-        envs: what it has, in ascending order.
+        envs: its environments or groups, in ascending order.
         indices: the numbers of the environments.
-        version: that of the weights which it has, -1 if it has none.
+        version: the version of the weights that it has, -1 if it has none.
     """
 
     def __init__(self, handle: Any, worker: str) -> None:
@@ -159,7 +159,7 @@ class HostRecord:
         env.host = self
 
     def remove(self, envs: Iterable[Record]) -> None:
-        """Note that its host has some environments no longer."""
+        """Note that its host no longer has some environments."""
         for env in envs:
             env.host = None
         self._set([env for env in self.envs if env.host is self])
