@@ -274,7 +274,7 @@ class Bridged:
         """
         if chosen != list(range(self.envs.num_envs)):
             raise af.OptionError(
-                f"{what} was requested for the environments {chosen}, but {self._inner!r} supports it only for all",
+                f"{what} was requested for the environments {chosen}, but {self._inner!r} supports only all or none",
                 remedy="Name all of them.",
             )
 

@@ -38,7 +38,7 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
     def __init__(self, env: Any) -> None:
         if not (hasattr(env, "step_env") and hasattr(env, "agents") and hasattr(env, "reset")):
             raise TypeError(
-                f"from_jaxmarl was given {env!r:.80}, which is not an environment of JaxMARL. Pass what jaxmarl.make returns"
+                f"from_jaxmarl was given {env!r:.80}, which is no environment of JaxMARL. Pass what jaxmarl.make returns"
             )
         self.env = env
         self.possible_agents: list[Any] = list(env.agents)
