@@ -613,22 +613,17 @@ def test_a_wrong_shape_names_its_environment(after):
     envs.close()
 
 
-def test_a_policy_that_raises_is_named(client):
-    def policy(params, observation, key):
-        return 1 / params, None
-
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (lambda params, observation, key: (1 / params, None), r"ZeroDivisionError.*in step 0 of segment 0 of "),
+        (lambda params, observation, key: 1, "the policy returned int, not 2"),
+    ],
+)  # fmt: skip
+def test_a_policy_that_raises_is_named(client, policy, words):
     with (
         Collector([CARTPOLE] * 2, policy, 0.0, num_steps=4, client=client) as collector,
-        pytest.raises(PolicyFailedError, match=r"ZeroDivisionError.*in step 0 of segment 0 of "),
-    ):
-        next(collector)
-
-    def odd(params, observation, key):
-        return 1
-
-    with (
-        Collector([CARTPOLE] * 2, odd, num_steps=4, client=client) as collector,
-        pytest.raises(PolicyFailedError, match="the policy returned int, not 2"),
+        pytest.raises(PolicyFailedError, match=words),
     ):
         next(collector)
 

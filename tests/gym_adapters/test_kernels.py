@@ -495,33 +495,24 @@ def test_partial_resets(name, mode):
         np.testing.assert_array_equal(after[0], first[0])
 
 
+@pytest.mark.parametrize("truncates", [False, True])
 @pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
-def test_a_truncated_return_does_not_go_on(mode):
-    def ended(truncates):
-        env = vector_wrappers.NormalizeReward(vector(mode, truncates=truncates))
-        env.reset()
-        for action in actions(12):
-            rewards = env.step(np.abs(action))[1]
-        return env.state_dict()["return_rms"], rewards
-
-    terminated, truncated = ended(False), ended(True)
-    assert terminated[0]["count"] == truncated[0]["count"]
-    env = vector_wrappers.NormalizeReward(vector(mode, truncates=True))
+def test_a_return_ends_with_its_episode(mode, truncates):
+    env = vector_wrappers.NormalizeReward(vector(mode, truncates=truncates))
     env.reset()
-    returns, values, before = np.zeros(3), [], np.zeros(3, bool)
+    returns, values, over = np.zeros(3), [], np.zeros(3, bool)
     for action in np.abs(actions(12)):
-        cut = env.step(action)[3]
-        active = ~before if mode == "NEXT_STEP" else np.ones(3, bool)
-        returns = np.where(active, returns * 0.99 + action, 0)
+        _, _, terminated, truncated, _ = env.step(action)
+        active = ~over if mode == "NEXT_STEP" else np.ones(3, bool)
+        kept = returns * 0.99 * ~terminated  # as Gymnasium does
+        returns = np.where(active, kept + action, 0)
         values += [*returns[active]]
-        before = cut
+        over = terminated | truncated
         if mode == "SAME_STEP":
-            returns = np.where(cut, 0, returns)
-    weight = len(values) + 1e-4
-    mean = np.sum(values, dtype=float) / weight
+            returns = np.where(over, 0, returns)
     found = env.state_dict()["return_rms"]
     assert found["count"] == len(values)
-    assert found["mean"] == pytest.approx(mean)
+    assert found["mean"] == pytest.approx(np.sum(values, dtype=float) / (len(values) + 1e-4))
 
 
 def test_the_returns_of_current_episodes_are_those_of_gymnasium():
@@ -1011,18 +1002,13 @@ def test_sticky_actions(duration):
 def test_sticky_actions_of_served_environments(xp):
     env = wrap(CartPole(), kernels.StickyAction(0.5))
 
-    def run():
+    def run(env):
         envs = begun(env.make_vec(4, xp=xp), 7)
-        return [
-            flat(envs.step(af.convert(np.array([0, 1, 0, 1]) ^ (i % 2), xp))[0]) for i in range(9)
-        ]
+        chosen = [af.convert(np.array([0, 1, 0, 1]) ^ (i % 2), xp) for i in range(9)]
+        return [flat(envs.step(action)[0]) for action in chosen]
 
-    np.testing.assert_array_equal(run(), run())
-    plain = begun(CartPole().make_vec(4, xp=xp), 7)
-    steps = [
-        flat(plain.step(af.convert(np.array([0, 1, 0, 1]) ^ (i % 2), xp))[0]) for i in range(9)
-    ]
-    assert not np.array_equal(run(), steps)
+    np.testing.assert_array_equal(run(env), run(env))
+    assert not np.array_equal(run(env), run(CartPole()))
     single = begun(env.make(xp=xp))
     assert single.step(1)[0].shape == (4,)
 

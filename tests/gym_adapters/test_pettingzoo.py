@@ -170,7 +170,7 @@ class Players(BridgeContract):
         return BridgeStep(first, *([values[a] for a in AGENTS] for values in others), final)
 
 
-class Parallel(Players):
+class TestParallel(Players):
     """Players of three libraries, who move at once."""
 
     def make(self):
@@ -189,19 +189,15 @@ class Parallel(Players):
         return self.stepped(bridge, observations, *others)
 
 
-class TestParallelOfNumpy(Parallel):
-    pass
-
-
-class TestParallelOfTorch(Parallel):
+class TestParallelOfTorch(TestParallel):
     inner = "torch"
 
 
-class TestParallelOfJax(Parallel):
+class TestParallelOfJax(TestParallel):
     inner = "jax"
 
 
-class Turns(Players):
+class TestTurns(Players):
     """Players of three libraries, who take turns."""
 
     def make(self):
@@ -235,26 +231,22 @@ class Turns(Players):
         return BridgeStep(first, *rows, final)
 
 
-class TestTurnsOfNumpy(Turns):
-    pass
-
-
-class TestTurnsOfTorch(Turns):
+class TestTurnsOfTorch(TestTurns):
     inner = "torch"
 
 
-class TestTurnsOfJax(Turns):
+class TestTurnsOfJax(TestTurns):
     inner = "jax"
 
 
-class TestTurnsOfParallel(Turns):
+class TestTurnsOfParallel(TestTurns):
     """PettingZoo's own conversion outside."""
 
     def make(self):
         return parallel_to_aec(ParallelConversion(Probe(), target_xp=EACH))
 
 
-class TestParallelOfTurns(Parallel):
+class TestParallelOfTurns(TestParallel):
     """PettingZoo's own conversion outside. A game that ends is at once without players."""
 
     def make(self):
@@ -609,7 +601,7 @@ class Rounds:
         return self.observe(state), state, rewards, dones, infos
 
 
-class TestJaxMARL(Parallel):
+class TestJaxMARL(TestParallel):
     exclusive = True
 
     def make(self):
