@@ -137,7 +137,7 @@ _OF_KERNEL: dict[type[kernels.Kernel], Any] = {{
 }}
 """The wrapper of each kernel."""
 
-if not TYPE_CHECKING:  # or checkers would believe that there is every name
+if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Return Gymnasium's own wrapper of that name."""

@@ -133,8 +133,8 @@ WRONG = [
     ("step", misspells, "there is no parameter 'and'", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", misspells_the_state, "KeyError: 'y'", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", depends, "depends on the others in its batch", {"numpy"}),
-    ("step", lacks, "its parameters are others", set()),
-    ("step", draws, "gives other results for the same arguments", {"numpy"}),
+    ("step", lacks, "its signature does not match", set()),
+    ("step", draws, "gives different results for the same arguments", {"numpy"}),
     ("step", selects, "selects by a mask", {"jax"}),
     ("step", is_not_standard, "xp has no 'clamp'", {"numpy", "jax"}),
     ("step", needs_values, "needs the value of an array as a Python number", {"jax"}),
@@ -258,7 +258,7 @@ def test_methods_that_depend_on_what_is_outside(method):
 
     (problem,) = check(made_of(method, at_random), ["numpy"])
     assert problem.method == ("step" if method == "reward" else method)
-    assert "other results for the same arguments" in problem.what
+    assert "different results for the same arguments" in problem.what
 
 
 def test_numbers_that_are_drawn_in_other_shapes_are_no_mistake():

@@ -354,7 +354,7 @@ def test_a_state_is_used_once():
         functions.reset()
     with pytest.raises(StaleStateError), functions.errors():
         functions.step(newer, 1)
-    with pytest.raises(af.OptionError, match="is no state of CartPole-v1"):
+    with pytest.raises(af.OptionError, match="is not a state of CartPole-v1"):
         functions.step(None, 1)
 
 

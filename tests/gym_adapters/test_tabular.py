@@ -389,9 +389,9 @@ TABLE = Transitions.of({0: {0: [(1.0, 0, 1.0, False)]}}, [0])
     ("make", "message"),
     [
         (lambda: FrozenLake(map_name="5x5"), 'Pass "4x4"'),
-        (lambda: FrozenLake(["SF", "G"]), "is no map"),
-        (lambda: FrozenLake(["FF", "GF"]), "is no map"),
-        (lambda: FrozenLake(["SX"]), "is no map"),
+        (lambda: FrozenLake(["SF", "G"]), "is not a map"),
+        (lambda: FrozenLake(["FF", "GF"]), "is not a map"),
+        (lambda: FrozenLake(["SX"]), "is not a map"),
         (lambda: FrozenLake(success_rate=1.5), "success_rate=1.5"),
         (lambda: Taxi(rainy_probability=-1), "rainy_probability=-1"),
         (lambda: TabularEnv({0: {}}), "Transitions.of"),

@@ -101,7 +101,7 @@ _JAX = {
 }
 
 
-if not TYPE_CHECKING:  # or checkers would believe that there is every name
+if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _JAX:

@@ -24,7 +24,7 @@ def image_of(place: str, *, options: dict[str, Any] | None = None, **attributes:
     env.reset(seed=0)
     for attribute, value in attributes.items():
         setattr(env, attribute, value)
-    return env.render()  # close() would end pygame for everybody in this process
+    return env.render()  # close() would shut down pygame for the whole process
 
 
 class ClassicEnv(FunctionalEnv):

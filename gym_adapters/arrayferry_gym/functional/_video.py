@@ -65,7 +65,8 @@ def video(
     rate = dynamics.metadata.get("render_fps", 30) if fps is None else fps
     if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 < float(rate) < 1000:
         raise af.OptionError(
-            f"fps={rate!r:.80} is not a number of images a second", remedy="Pass 30, for instance."
+            f"fps={rate!r:.80} is not a number of images per second",
+            remedy="Pass 30, for instance.",
         )
     path = Path(path)
     ending = path.suffix.lower()
@@ -176,7 +177,7 @@ def _images(
 
 @contextlib.contextmanager
 def _shown(times: Iterable[int], progress: bool) -> Iterator[Iterable[int]]:
-    """Show on a terminal how far a loop over numbers is."""
+    """Show the progress of a loop over numbers in a terminal."""
     if not progress:
         yield times
         return

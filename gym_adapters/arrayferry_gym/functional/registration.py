@@ -45,7 +45,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
     if not isinstance(env, str) and not (isinstance(env, type) and issubclass(env, FunctionalEnv)):
         raise af.OptionError(
             f"register() was given {env!r:.80} as the environment",
-            remedy='Pass a subclass of FunctionalEnv, or where one is: "package.module:Class".',
+            remedy='Pass a subclass of FunctionalEnv, or its path: "package.module:Class".',
         )
     if "num_envs" in options:
         raise af.OptionError(
@@ -68,7 +68,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
 
 
 def _named(env: Any) -> Any:
-    """Return the place of a class as text, which a spec can hold in JSON, or the class if it cannot be imported."""
+    """Return the path of a class, which a spec can store as JSON, or the class if it cannot be imported."""
     if isinstance(env, str):
         return env
     place = f"{env.__module__}:{env.__qualname__}"

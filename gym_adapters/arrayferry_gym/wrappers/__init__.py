@@ -200,7 +200,7 @@ class NormalizeObservation(HasObsRms, KernelWrapper):
     Attributes:
         epsilon: as given.
         obs_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether the statistics are updated. They are used either way. It can be set: False freezes them, and True goes on.
+        update_running_mean: whether the statistics are updated. They are used either way. Set False to freeze them, True to go on.
 
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
@@ -237,7 +237,7 @@ class NormalizeReward(HasDiscountedReward, KernelWrapper):
         epsilon: as given.
         discounted_reward: the discounted return of the current episode so far, (1,).
         return_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether the statistics are updated. They are used either way. It can be set: False freezes them, and True goes on.
+        update_running_mean: whether the statistics are updated. They are used either way. Set False to freeze them, True to go on.
 
     Raises:
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.
@@ -367,7 +367,7 @@ class TimeAwareObservation(HasTimesteps, KernelWrapper):
         timesteps: the number of steps in the episode so far.
 
     Raises:
-        ValueError: there is no limit of steps, or the key is already in use.
+        ValueError: there is no step limit, or the key is already in use.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole
@@ -407,7 +407,7 @@ _OF_KERNEL: dict[type[kernels.Kernel], Any] = {
 }
 """The wrapper of each kernel."""
 
-if not TYPE_CHECKING:  # or checkers would believe that there is every name
+if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Return Gymnasium's own wrapper of that name."""

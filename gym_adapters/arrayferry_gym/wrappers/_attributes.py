@@ -13,13 +13,13 @@ from ._kernels.moments import PRIOR, Statistics
 
 
 class HasStatistics:
-    """What wrappers with statistics have."""
+    """Attributes of wrappers with statistics."""
 
     _driver: Driver
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether the statistics are updated. They are used either way. It can be set: False freezes them, and True goes on."""
+        """Whether the statistics are updated. They are used either way. Set False to freeze them, True to go on."""
         return self._driver.updating
 
     @update_running_mean.setter
@@ -29,15 +29,15 @@ class HasStatistics:
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics as plain numbers and lists, without loss of precision.
 
-        Before the first reset, these are the statistics that were loaded, or those to begin with.
+        Before the first reset, these are the statistics that were loaded, or the initial ones.
         """
         return self._driver.read()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Set the statistics to a result of `state_dict`, which may have those of other wrappers too.
+        """Set the statistics to a result of `state_dict`, which may include those of other wrappers.
 
         Raises:
-            arrayferry.OptionError: they do not belong to such an environment.
+            arrayferry.OptionError: they do not fit this wrapper.
         """
         self._driver.load(state)
 
@@ -59,7 +59,7 @@ class HasStatistics:
 
 
 class HasObsRms(HasStatistics):
-    """What wrappers with statistics of observations have."""
+    """Attributes of wrappers with statistics of observations."""
 
     @property
     def obs_rms(self) -> Statistics:
@@ -72,7 +72,7 @@ class HasObsRms(HasStatistics):
 
 
 class HasReturnRms(HasStatistics):
-    """What wrappers with statistics of returns have."""
+    """Attributes of wrappers with statistics of returns."""
 
     @property
     def return_rms(self) -> Statistics:
@@ -85,7 +85,7 @@ class HasReturnRms(HasStatistics):
 
 
 class HasDiscountedReward(HasReturnRms):
-    """What `NormalizeReward` has around one environment."""
+    """The attribute of `NormalizeReward` around one environment."""
 
     @property
     def discounted_reward(self) -> Any:
@@ -95,7 +95,7 @@ class HasDiscountedReward(HasReturnRms):
 
 
 class HasAccumulatedReward(HasReturnRms):
-    """What `NormalizeReward` has around vector environments."""
+    """The attribute of `NormalizeReward` around vector environments."""
 
     @property
     def accumulated_reward(self) -> Any:
@@ -105,7 +105,7 @@ class HasAccumulatedReward(HasReturnRms):
 
 
 class HasTimesteps:
-    """What `TimeAwareObservation` has around one environment."""
+    """Attributes of `TimeAwareObservation` around one environment."""
 
     _driver: Driver
 

@@ -17,24 +17,24 @@ from arrayferry_gym._arrays import namespace, portable
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels import moments
-from ._kernels.kernel import Kernel, Spaces, State, StepResult, begun
+from ._kernels.kernel import Kernel, Spaces, State, StepResult, begin_episodes
 
 _CONTAINERS = (dict, tuple, list)
 
 
-def plain(space: Space[Any]) -> Space[Any]:
-    """Return the space of NumPy arrays behind one for another library."""
+def numpy_space(space: Space[Any]) -> Space[Any]:
+    """Return the NumPy space from which a space for another library was made."""
     return getattr(space, "original", space)
 
 
 def shown_space(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
-    """Return a space for arrays of the library for which another one is."""
+    """Return a space for arrays of the same library as another space."""
     libraries = getattr(like, "libraries", None)
     return space if libraries is None else converted_space(space, libraries, observed=observed)
 
 
 def step_limit(env: Any) -> int | None:
-    """Return after how many steps the episodes of an environment are truncated, None if this is not known."""
+    """Return the number of steps after which episodes are truncated, None if it is not known."""
     limit: int | None = getattr(env.spec, "max_episode_steps", None)
     while limit is None and isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit):
@@ -52,7 +52,7 @@ class Driver:
     Args:
         kernel: the kernel.
         inside: the spaces of the environment.
-        n: how many environments.
+        n: the number of environments.
 
     Attributes:
         kernel: the kernel, around these spaces.
@@ -62,7 +62,7 @@ class Driver:
         steps: whether it reads or changes the results of steps.
         observes: whether it reads or changes observations.
         rewarded: whether it reads or changes rewards.
-        flagged: whether it reads or changes what says that an episode has ended.
+        flagged: whether it reads or changes the flags of ended episodes.
         name: the name of its statistics, None if it has none.
         call_step: the kernel's `step` for its library, compiled in JAX.
     """
@@ -83,10 +83,10 @@ class Driver:
         self._rng: Any = None
 
     def use(self, tree: Any) -> None:
-        """Use the library of the arrays in a tree. If it is another one than before, move the state there.
+        """Use the library of the arrays in a tree. If it has changed, move the state to it.
 
-        The state is on the device on which the arrays of a library are when it is used first. It does not follow arrays
-        to another device of the same library.
+        The state stays on the device of the first arrays of a library. It does not follow arrays to another device of
+        the same library.
         """
         array, backend = af.first_array(tree)
         if backend is None:
@@ -103,7 +103,7 @@ class Driver:
         self.state = self.kernel.init(self.xp, self.n, spaces, self.device)
         if before is not None:
             fields = {"episode": before.episode}
-            if self.name is None:  # or they are moved as plain numbers, in the form of the library
+            if self.name is None:  # statistics are moved by `load`
                 fields["lasting"] = before.lasting
             moved = af.convert(fields, backend, device=self._place, narrowing="allow")
             self.state = self.state._replace(**moved)
@@ -112,15 +112,15 @@ class Driver:
         self.set_updating(self.updating)
 
     def _make_functions(self) -> None:
-        """Make what follows from the library and the device."""
+        """Create everything that depends on the library and the device."""
         assert self._backend is not None
         self.xp = namespace(self._backend)
-        # functions of the library take devices as its arrays have them
+        # functions of the library take the device objects of its arrays
         at = self._place
         one = None if at is None else self._backend.from_numpy(np.zeros((), np.float32), at)
         self.device = getattr(one, "device", None)
         self._to_own = af.converter(self._backend, device=self._place, scalars="convert")
-        self._begin: Any = functools.partial(begun, self.kernel, self.xp, self.n)
+        self._begin: Any = functools.partial(begin_episodes, self.kernel, self.xp, self.n)
         self.call_step: Any = functools.partial(self.kernel.step, self.xp)
         if self._backend.name == "jax":
             import jax
@@ -128,7 +128,7 @@ class Driver:
             self._begin, self.call_step = jax.jit(self._begin), jax.jit(self.call_step)
 
     def follow(self, tree: Any) -> None:
-        """Use the library of what the environment has returned, if its type is another one than before."""
+        """Use the library of the results of the environment, if their type has changed."""
         kind = type(tree)
         if kind is not self._kind or kind in _CONTAINERS:
             self._kind = kind
@@ -139,17 +139,17 @@ class Driver:
         return self._to_own(tree)
 
     def begin(self, observation: Any, rows: Any = None) -> Any:
-        """Begin episodes, and return what the agent sees of the observations (n, ...)."""
+        """Begin episodes, and return the observations for the agent, (n, ...)."""
         self.state, observation = self._begin(self.state, self._fresh, rows, observation)
         return observation
 
     def step(self, result: StepResult) -> StepResult:
-        """Return what the agent sees of a step."""
+        """Return the step's result for the agent."""
         self.state, result = self.call_step(self.state, result)
         return result
 
     def seed(self, seed: Any) -> None:
-        """Seed the random numbers. None goes on with them."""
+        """Seed the random numbers. None continues the sequence."""
         if seed is not None:
             self._seed, self._rng = seed, None
 
@@ -164,7 +164,7 @@ class Driver:
         assert self._backend is not None
         parts = self._seed if isinstance(self._seed, (list, tuple)) else [self._seed]
         seed = None if self._seed is None else [0 if x is None else int(x) + 1 for x in parts]
-        # the last number keeps them apart from those of the environment
+        # the last number makes them differ from those of the environment
         return self._backend.random(None if seed is None else [*seed, 0x57], self._place)
 
     def read(self) -> dict[str, Any]:
@@ -176,17 +176,17 @@ class Driver:
         return {self.name: moments.read(self._held()[2][self.name])}
 
     def _held(self) -> tuple[Any, Any, Any]:
-        """Return the namespace, the device, and the statistics: in NumPy until it is known in which library they are."""
+        """Return the namespace, the device, and the statistics: in NumPy until their library is known."""
         if self.state is not None:
             return self.xp, self.device, self.state.lasting
         xp = namespace(af.registry.backend("numpy"))
         return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting
 
     def load(self, values: Any) -> None:
-        """Set statistics that `read` has returned.
+        """Set statistics that `read` returned.
 
         Raises:
-            arrayferry.OptionError: they are not those of this kernel.
+            arrayferry.OptionError: they belong to another kernel.
         """
         name = self.name
         wrong = None
@@ -196,7 +196,7 @@ class Driver:
             wrong = f"the state has no {name!r}: it is {values!r:.80}"
         if wrong is not None:
             raise af.OptionError(
-                wrong, remedy="Pass what state_dict() of the same wrapper has returned."
+                wrong, remedy="Pass the result of state_dict() of the same wrapper."
             )
         for others in values.values():  # those of other wrappers may be among them
             moments.checked(others)
@@ -218,7 +218,7 @@ class Driver:
             self.state = self.state._replace(lasting={**lasting, self.name: switched})
 
     def batched(self, space: Space[Any], value: Any) -> Any:
-        """Return one value of a space as a batch of one. What is no array becomes a list."""
+        """Return one value of a space as a batch of one. A value that is not an array becomes a list."""
         if isinstance(space, ARRAYS):
             return value[None, ...] if hasattr(value, "ndim") else np.asarray(value)[None]
         parts = zip(leaves(space), split(space, value), strict=True)
@@ -237,7 +237,7 @@ class Driver:
         return batch[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy: the arrays, and what else cannot be made anew."""
+        """Return the state of a copy: the arrays, and everything else that cannot be recreated."""
         state = {**self.__dict__}
         for name in ("_begin", "call_step", "_to_own", "device", "xp"):
             state.pop(name, None)

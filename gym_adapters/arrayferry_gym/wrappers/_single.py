@@ -12,7 +12,7 @@ from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import ARRAYS
 
 from ._attributes import HasStatistics
-from ._driver import Driver, plain, shown_space, step_limit
+from ._driver import Driver, numpy_space, shown_space, step_limit
 from ._kernels.kernel import Kernel, Spaces, StepResult
 
 
@@ -26,7 +26,7 @@ class KernelWrapper(
         kernel: the kernel.
 
     Raises:
-        TypeError: `env` is a batch of several, as in simulators.
+        TypeError: `env` is a batch of several environments, as in simulators.
     """
 
     _driver: Driver
@@ -39,7 +39,9 @@ class KernelWrapper(
         if not hasattr(self, "_saved_kwargs"):
             gym.utils.RecordConstructorArgs.__init__(self, kernel=kernel)
         gym.Wrapper.__init__(self, env)
-        inside = Spaces(plain(env.observation_space), plain(env.action_space), step_limit(env))
+        inside = Spaces(
+            numpy_space(env.observation_space), numpy_space(env.action_space), step_limit(env)
+        )
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
@@ -133,7 +135,7 @@ def _number(x: Any) -> Any:
 
 
 def _of_one(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return the infos of a batch of one as those of one environment, without what its mask leaves out."""
+    """Return the infos of a batch of one as those of one environment, without entries that its mask excludes."""
     info = {}
     for key, value in infos.items():
         if key[:1] == "_" or (f"_{key}" in infos and not bool(infos[f"_{key}"][0])):

@@ -16,7 +16,7 @@ from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
 from ._attributes import HasStatistics
-from ._driver import Driver, plain, shown_space, step_limit
+from ._driver import Driver, numpy_space, shown_space, step_limit
 from ._kernels.kernel import Kernel, Spaces, StepResult
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         kernel: the kernel.
 
     Raises:
-        arrayferry.OptionError: in `step`, that infos have no "final_obs" where an episode has ended in SAME_STEP mode,
-            if the kernel reads observations.
+        arrayferry.OptionError: raised by `step` if the kernel reads observations, and infos have no "final_obs" where
+            an episode has ended in SAME_STEP mode.
     """
 
     _driver: Driver
@@ -49,7 +49,10 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     def __init__(self, env: VectorEnv[Any, Any, Any], kernel: Kernel) -> None:
         VectorWrapper.__init__(self, env)
-        observation, action = plain(env.single_observation_space), plain(env.single_action_space)
+        observation, action = (
+            numpy_space(env.single_observation_space),
+            numpy_space(env.single_action_space),
+        )
         inside = Spaces(observation, action, step_limit(env))
         self._driver = Driver(kernel, inside, self.num_envs)
         self._kernel = kernel = self._driver.kernel
@@ -133,13 +136,13 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         return observations, rewards, terminated, truncated, infos
 
     def _joined(self, first: Any, observations: Any, begins: Any) -> Any:
-        """Return observations with those that begin an episode. With NEXT_STEP, the kernel has returned all."""
+        """Return observations with those that begin an episode. With NEXT_STEP, the kernel has returned them."""
         if self._mode is AutoresetMode.NEXT_STEP:
             return first
         return before_resets(self._driver.xp, begins, first, observations)
 
     def _true(self, observations: Any, final: Any, ended: Any) -> Any:
-        """Return the observations before resets, of a batch of these or of an object array."""
+        """Return the observations before resets, given final ones as a batch or an object array."""
         driver, space = self._driver, self._kernel.inside.observation
         if not (isinstance(final, np.ndarray) and final.dtype == object):
             return before_resets(driver.xp, driver.own(ended), driver.own(final), observations)
@@ -156,7 +159,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     def _informed(
         self, infos: dict[str, Any], result: StepResult, final: Any, ended: Any
     ) -> dict[str, Any]:
-        """Return infos with the final observations that the agent sees, and with what the kernel has added."""
+        """Return infos with the final observations for the agent, and the entries that the kernel has added."""
         if final is not None and self._driver.observes:
             shown = result.observation
             if isinstance(final, np.ndarray) and final.dtype == object:

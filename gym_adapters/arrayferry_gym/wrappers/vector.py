@@ -168,7 +168,7 @@ class FilterObservation(KernelVectorWrapper):
         filter_keys: as given.
 
     Raises:
-        ValueError: there is no such key, or observations are no Dict or Tuple.
+        ValueError: there is no such key, or the observation space is not a Dict or Tuple.
 
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake
@@ -287,7 +287,7 @@ class NormalizeObservation(HasObsRms, KernelVectorWrapper):
     Attributes:
         epsilon: as given.
         obs_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether the statistics are updated. They are used either way. It can be set: False freezes them, and True goes on.
+        update_running_mean: whether the statistics are updated. They are used either way. Set False to freeze them, True to go on.
 
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
@@ -323,7 +323,7 @@ class NormalizeReward(HasAccumulatedReward, KernelVectorWrapper):
         epsilon: as given.
         accumulated_reward: the discounted returns of the current episodes so far, (num_envs,).
         return_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether the statistics are updated. They are used either way. It can be set: False freezes them, and True goes on.
+        update_running_mean: whether the statistics are updated. They are used either way. Set False to freeze them, True to go on.
 
     Raises:
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.
@@ -451,7 +451,7 @@ class StickyAction(KernelVectorWrapper):
 
     Raises:
         gymnasium.error.InvalidProbability: it is not between 0 and 1.
-        ValueError: the number of repetitions is not positive, or no number.
+        ValueError: the number of repetitions is not positive, or not a number.
 
     Examples:
         >>> from arrayferry_gym.functional import Pendulum
@@ -489,7 +489,7 @@ class TimeAwareObservation(KernelVectorWrapper):
         dict_time_key: as given.
 
     Raises:
-        ValueError: there is no limit of steps, or the key is already in use.
+        ValueError: there is no step limit, or the key is already in use.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole
@@ -533,7 +533,7 @@ _OF_KERNEL: dict[type[kernels.Kernel], Any] = {
 }
 """The wrapper of each kernel."""
 
-if not TYPE_CHECKING:  # or checkers would believe that there is every name
+if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Return Gymnasium's own wrapper of that name."""

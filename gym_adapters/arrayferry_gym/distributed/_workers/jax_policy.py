@@ -9,7 +9,7 @@ import jax
 
 import arrayferry as af
 from arrayferry_gym.functional._compiled.policies import acted, began_anew, first_policy_state
-from arrayferry_gym.functional._compiled.program import divided
+from arrayferry_gym.functional._compiled.program import partition
 
 from .messages import GroupSetup, Plan, SegmentSetup
 from .policies import HostedPolicy
@@ -38,7 +38,7 @@ class JaxPolicy(HostedPolicy):
             self._state = self._first_state
 
     def load(self, weights: Any) -> None:
-        self._values, self._frame = divided(None, self._policy, jax_weights(weights))
+        self._values, self._frame = partition(None, self._policy, jax_weights(weights))
 
     def begin(self, setup: SegmentSetup, weights: Any) -> None:
         super().begin(setup, weights)

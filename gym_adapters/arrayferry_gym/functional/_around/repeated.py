@@ -16,7 +16,7 @@ from .around import AroundEnv
 
 class _State(NamedTuple):
     state: Any
-    elapsed: Any  # how many steps the environment inside has taken, int32 (n,)
+    elapsed: Any  # the number of steps of the inner environment, int32 (n,)
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -25,7 +25,7 @@ class RepeatedEnv(AroundEnv):
 
     Attributes:
         env: the inner environment.
-        num_repeats: how many of its steps make one step.
+        num_repeats: the number of its steps in one step.
     """
 
     num_repeats: int
@@ -104,8 +104,8 @@ def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedE
     """Make an environment in which each action is repeated for several steps, like Gymnasium's `RepeatAction`.
 
     A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. Its reward is the sum of
-    theirs as floats: float32, unless the rewards are wider. `max_episode_steps` of the inner environment counts its own steps; a limit
-    passed to `rollout`, `make` or `make_vec` counts the agent's steps.
+    their rewards as floats: float32, unless the rewards are wider. `max_episode_steps` of the inner environment counts
+    its own steps; a limit passed to `rollout`, `make` or `make_vec` counts the agent's steps.
 
     Args:
         env: the environment, or its class.
@@ -125,6 +125,6 @@ def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedE
     if env.kernels:
         raise af.OptionError(
             f"{env!r} is wrapped, and its kernels see the steps of an agent",
-            remedy="Call repeat_action() first, and wrap() around what it returns.",
+            remedy="Call repeat_action() first, and then wrap() on the result.",
         )
     return RepeatedEnv(env, count_of("num_repeats", num_repeats))

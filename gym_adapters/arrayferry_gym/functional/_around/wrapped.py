@@ -55,7 +55,7 @@ class WrappedEnv(AroundEnv):
         return self.env._limited(limit)
 
     def _any_chain(self) -> tuple[Chain, bool]:
-        """Return the kernels for the environment's limit, and True; or for any limit, if they need one that comes later."""
+        """Return the kernels for the environment's limit, and True; or for any limit, and False, if it is set later."""
         try:
             return self.chain(self.max_episode_steps), True
         except Exception:  # of a kernel
@@ -63,14 +63,14 @@ class WrappedEnv(AroundEnv):
                 raise
             return self.chain(1), False
 
-    if not TYPE_CHECKING:  # or checkers would believe that there is every name
+    if not TYPE_CHECKING:  # type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in ("observation_space", "action_space"):
                 message = (
-                    f"the {name} of a wrapped environment is not known: a wrapper needs the limit of steps. Set "
-                    "max_episode_steps of the environment inside, or pass it to what runs the environment"
+                    f"the {name} of a wrapped environment is not known: a wrapper needs the step limit. Set "
+                    "max_episode_steps of the inner environment, or pass it to the function that runs it"
                 )
             raise AttributeError(message, name=name, obj=self)
 
@@ -115,7 +115,7 @@ class WrappedEnv(AroundEnv):
         }
 
     def _statistics(self) -> list[tuple[str, int, str]]:
-        """Return the statistics: their names in all, the number of their kernel, and their names in it."""
+        """Return for all statistics: the unique name, the index of the kernel, and the name in the kernel."""
         found: list[tuple[str, int, str]] = []
         for index, kernel in enumerate(self.kernels):
             own = kernel.statistics
@@ -155,7 +155,7 @@ class WrappedEnv(AroundEnv):
             if values.keys() != set(names):
                 raise af.OptionError(
                     f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
-                    remedy="Pass what state_dict of an environment with the same wrappers has returned.",
+                    remedy="Pass the result of state_dict of an environment with the same wrappers.",
                 )
             for name, index, own in known:
                 lasting = states[index].lasting
@@ -164,8 +164,8 @@ class WrappedEnv(AroundEnv):
             return tuple(states)
         if not _is_state(values) or len(values) != len(states):
             raise af.OptionError(
-                f"wrapper_state={values!r:.80} is not of this environment, which has {len(states)} kernels",
-                remedy="Pass carry.running.wrappers of a rollout, or what env.state_dict(carry.running) returned.",
+                f"wrapper_state={values!r:.80} does not belong to this environment, which has {len(states)} kernels",
+                remedy="Pass carry.running.wrappers of a rollout, or the result of env.state_dict(carry.running).",
             )
         for kernel, new, old in zip(self.kernels, states, values, strict=True):
             if _form(new.lasting) != _form(old.lasting):
@@ -193,7 +193,7 @@ class WrappedEnv(AroundEnv):
         return EnvResultError(
             f"{self!r} has no {name}() of its own",
             remedy="Use Functions, rollout, episode or evaluate, or serve it by make() or make_vec(). "
-            "The methods of the environment inside are those of .env.",
+            "Call the methods of the inner environment on .env.",
         )
 
     def __repr__(self) -> str:
@@ -209,8 +209,8 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
 
     Returns:
         An environment with the same dynamics, whose spaces, observations, actions and rewards are those of the outermost.
-        If a kernel needs a limit of steps and the environment has none, pass `max_episode_steps` to what runs it; its
-        spaces are not known before.
+        If a kernel needs a step limit and the environment has none, pass `max_episode_steps` to the function that runs
+        it; its spaces are not known until then.
 
     Raises:
         arrayferry.OptionError: an argument is not a kernel, or its function holds an array whose changes compiled
@@ -255,7 +255,7 @@ def freeze(wrapper_state: Any) -> Any:
         wrapper_state: the states, such as `carry.running.wrappers`.
 
     Raises:
-        arrayferry.OptionError: they are something else.
+        arrayferry.OptionError: the argument is something else.
 
     Examples:
         >>> import jax
@@ -282,7 +282,7 @@ def freeze(wrapper_state: Any) -> Any:
         return None
     if isinstance(wrapper_state, dict):
         raise af.OptionError(
-            "freeze takes states of kernels, but was given what state_dict returns",
+            "freeze takes states of kernels, but was given a result of state_dict",
             remedy="Pass freeze(env.wrapper_state(statistics)).",
         )
     if not _is_state(wrapper_state):

@@ -1,4 +1,4 @@
-"""The arguments of rollouts and evaluations: checked, and divided into values and what code is compiled for."""
+"""The arguments of rollouts and evaluations: checked, and partitioned into values and a static part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from arrayferry_gym.functional._simulators.random_keys import checked_key
 from arrayferry_gym.functional._simulators.shardings import batch_sharding
 
 from .policies import first_policy_state
-from .program import divided, noted
+from .program import noted, partition
 
 
 class Values(NamedTuple):
@@ -43,7 +43,7 @@ class Call:
     """The arguments that `rollout`, `episode` and `evaluate` have in common. They are checked when it is made.
 
     Attributes:
-        what: which function is called.
+        what: the name of the function that is called.
         frame: the static part of the environment, the policy and its parameters.
         values: the arguments that are values.
     """
@@ -77,7 +77,7 @@ class Call:
                 remedy="Pass policy(policy_params, observation, key) -> (action, extras).",
             )
         self._tree = env, self.policy, self.policy_params
-        leaves, self.frame = divided(*self._tree)
+        leaves, self.frame = partition(*self._tree)
         self.env_params = prepare(self.env_params, defaults, n, af.registry.backend("jax"), None)
         self.sharding = batch_sharding(self.sharding, n)
         self.values = Values(
@@ -115,7 +115,7 @@ class Call:
         self.num_envs = env.num_envs
 
     def program(self, *options: Any) -> Program:
-        """Return what this call is compiled for, with the options that only its function has."""
+        """Return the program of this call, with the options that only its function has."""
         params = self.env_params
         rest = params.frame, params.batched, self.max_episode_steps, self.sharding, self.num_envs
         noted(self.what, self._tree, self.frame, rest)
@@ -123,12 +123,12 @@ class Call:
 
 
 class Program(Key):
-    """What a call is compiled for. Calls with equal ones share compiled code, which keeps none of them alive.
+    """The static part of a call. Calls with equal ones share compiled code, which keeps none of them alive.
 
     Args:
-        call: the call, of which code that is being compiled takes what is static.
-        rest: what it depends on besides the frame of the call.
-        options: the options that only the function has which is called.
+        call: the call, whose static parts are read while code is compiled.
+        rest: the static values besides the frame of the call.
+        options: the options that only the called function has.
     """
 
     __slots__ = ("_call", "options")
@@ -140,7 +140,7 @@ class Program(Key):
 
     @property
     def call(self) -> Call:
-        """The call, which is being made."""
+        """The call, which is in progress."""
         call = self._call()
         assert call is not None
         return call

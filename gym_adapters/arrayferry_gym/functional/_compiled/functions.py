@@ -144,8 +144,8 @@ class Functions:
             key: a JAX key.
             num_envs: the number of environments.
             params: parameters, or a dict of those that differ from the defaults.
-            wrapper_state: for a wrapped environment: `wrappers` of others, or their `state_dict`, whose statistics
-                continue.
+            wrapper_state: for a wrapped environment: the `wrappers` of other environments, or their `state_dict`. The
+                statistics continue from there.
 
         Returns:
             The environments, and their observations.
@@ -211,7 +211,7 @@ class Functions:
         return self._spread(result, n)  # type: ignore[no-any-return]
 
     def _shown(self, before: Running, after: Running, outcome: Outcome) -> tuple[Running, Outcome]:
-        """Return environments and the outcome of a step as the kernels show them."""
+        """Return environments and the outcome of a step as changed by the kernels."""
         chain, mode, n = self._chain, self.autoreset_mode, after.elapsed.shape[0]
         same = mode is AutoresetMode.SAME_STEP
         turn = turn_of(mode, before.ended, outcome.terminated, outcome.truncated)
@@ -229,7 +229,7 @@ class Functions:
         if turn.begins is not None:
             states, first = chain.begin(jnp, n, states, turn.begins, outcome.observation)
             observation = first
-            if same and chain.observes:  # the others are those of the step, which are their next
+            if same and chain.observes:  # the other rows are those of the step
                 observation = jax.tree.map(
                     lambda new, old: select(jnp, turn.begins, new, old), first, result.observation
                 )

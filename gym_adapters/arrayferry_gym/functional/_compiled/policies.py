@@ -75,7 +75,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def began_anew(mask: Any, first: PolicyState, state: PolicyState) -> PolicyState:
-    """Return the states of a policy, with the first rows where an episode has begun."""
+    """Return the states of a policy, with the initial rows where an episode has begun."""
     return jax.tree.map(lambda new, old: select(jnp, mask, new, old), first, state)
 
 

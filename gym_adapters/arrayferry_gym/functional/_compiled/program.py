@@ -1,4 +1,4 @@
-"""What a compiled rollout depends on: values, which may change in each call, and the rest, for which it is compiled."""
+"""The inputs of a compiled rollout: values, which may change in each call, and static ones, for which it compiles."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from arrayferry_gym._keys.identity import MODULE, Key, code_identity, identity, 
 from arrayferry_gym.functional._contract.params import VALUE, Frame
 
 
-class _Held:
+class _Bound:
     """A function and its first arguments: a bound method of a pytree, or a `functools.partial`.
 
     Its arrays are values, everything else in it is static.
 
     Args:
-        function: what is called.
+        function: the function.
         values: the arrays.
-        frame: makes positional and keyword arguments of them.
+        frame: builds positional and keyword arguments from them.
     """
 
     def __init__(self, function: Any, values: Any, frame: Frame) -> None:
@@ -41,16 +41,16 @@ class _Held:
 
 
 jax.tree_util.register_pytree_node(
-    _Held, _Held.flatten, lambda frame, parts: _Held(parts[0], parts[1], frame)
+    _Bound, _Bound.flatten, lambda frame, parts: _Bound(parts[0], parts[1], frame)
 )
 
 
 def _opened(function: Any) -> Any:
     """Return a function as a pytree if it holds arrays that are values."""
     if type(function) is types.MethodType and _is_pytree(function.__self__):
-        return _held(function.__func__, (function.__self__,), {})
+        return _bound(function.__func__, (function.__self__,), {})
     if type(function) is functools.partial:
-        return _held(_opened(function.func), function.args, function.keywords)
+        return _bound(_opened(function.func), function.args, function.keywords)
     return function
 
 
@@ -58,13 +58,13 @@ def _is_pytree(value: Any) -> bool:
     return not jax.tree_util.all_leaves([value])
 
 
-def _held(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> _Held:
+def _bound(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> _Bound:
     leaves, structure = jax.tree.flatten((args, options))
     values = [leaf for leaf in leaves if is_array(leaf)]
     static = tuple(VALUE if is_array(leaf) else leaf for leaf in leaves)
     keys = tuple(map(_key, static))
     frame = Frame(static, _structure(structure), structure.unflatten, keys)
-    return _Held(function, values, frame)
+    return _Bound(function, values, frame)
 
 
 def _structure(tree: Any) -> Key:
@@ -85,8 +85,8 @@ def _static(data: Any) -> Any:
     return tuple(map(_static, data)) if type(data) is tuple else _key(data)
 
 
-def divided(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame]:
-    """Divide the arguments of a rollout into values and what is static.
+def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame]:
+    """Partition the arguments of a rollout into values and static parts.
 
     Returns:
         The arrays and floats among them, and the rest.
@@ -120,15 +120,15 @@ def _key(leaf: Any) -> Any:
     )
 
 
-_KEPT = 256
-"""The number of policies, and of static parts of each, that are kept."""
+_CACHE_SIZE = 256
+"""The number of policies, and of static parts of each, in the cache."""
 
-_COMPILED: Cache[Any, _Log] = Cache(_KEPT)
-"""What each policy was compiled for."""
+_COMPILED: Cache[Any, _Log] = Cache(_CACHE_SIZE)
+"""The static parts for which each policy was compiled."""
 
 
 class _Log:
-    """What a policy was compiled for.
+    """The static parts for which a policy was compiled.
 
     Attributes:
         seen: the hashes of all static parts so far.
@@ -137,7 +137,7 @@ class _Log:
     """
 
     def __init__(self) -> None:
-        self.seen: Cache[int, None] = Cache(_KEPT)
+        self.seen: Cache[int, None] = Cache(_CACHE_SIZE)
         self.last: tuple[Any, ...] | None = None
         self.changes: dict[int, int] = {}
 
@@ -175,7 +175,7 @@ def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> Non
             )
             if place.endswith(MODULE):
                 why = (
-                    f"the module that defines {place.removesuffix(MODULE)} was run again each time, so that the function "
+                    f"the module that defines {place.removesuffix(MODULE)} was run again each time, so the function "
                     "was another one. Define it in a module that is imported once, or pass the same function each time"
                 )
             warnings.warn(f"{what} is compiled for the third time, because {why}", stacklevel=4)

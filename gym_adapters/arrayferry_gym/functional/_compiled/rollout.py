@@ -172,10 +172,10 @@ def rollout(
 
 
 def _check_carry(carry: Any, call: Call) -> None:
-    """Check that a rollout can continue from a carry, and has no other states."""
+    """Check that a rollout can continue from a carry, and was given no other states."""
     if not isinstance(carry, Carry):
         raise af.OptionError(
-            f"carry={carry!r:.80} is not a Carry", remedy="Pass what rollout returned first."
+            f"carry={carry!r:.80} is not a Carry", remedy="Pass the first result of rollout."
         )
     for name, given, what in (
         ("policy_state", call.policy_state, "the policy"),
@@ -249,7 +249,7 @@ class Steps:
         )
 
     def start(self, key: Any) -> Carry:
-        """Start all environments anew."""
+        """Restart all environments."""
         running, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
 
@@ -263,17 +263,17 @@ class Steps:
         return Carry(running, observation, jnp.ones(n, bool), total, length, state, state)
 
     def resumed(self, carry: Carry, key: Any) -> Carry:
-        """Return where another rollout has stopped, checked.
+        """Check the carry of another rollout, and return it.
 
         Raises:
-            arrayferry.OptionError: it has other arrays than those of this environment and policy.
+            arrayferry.OptionError: its arrays do not match this environment and policy.
         """
         given = _forms((carry.running, carry.observation))
         fresh = _forms(jax.eval_shape(lambda: self._reset(key)))
         if given != fresh:
             raise af.OptionError(
                 f"carry is of another environment than {self._name}: it has {', '.join(given)}, but {self._name} {', '.join(fresh)}",
-                remedy="Pass what rollout returned first for this environment and these options, or leave it out.",
+                remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
             )
         if carry.began is None:  # made of its first two parts
             elapsed = getattr(carry.running, "elapsed", jnp.zeros(self._num_envs, jnp.int32))

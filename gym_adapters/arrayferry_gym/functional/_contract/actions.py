@@ -23,11 +23,11 @@ class Actions:
     Args:
         name: the name of the environment in messages.
         space: the space of the actions of one environment.
-        n: how many environments; None for a single one, whose actions have no axis of environments.
+        n: the number of environments; None for a single one, whose actions have no axis of environments.
         backend: the library.
         device: the device of the arrays.
         check: "fit", where actions outside the space are clipped later, "strict" or "off".
-        action_warnings: warns of what is corrected.
+        action_warnings: warns of corrected actions.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Actions:
         return build(self._space, (part[None, ...] for part in split(self._space, converted)))
 
     def discrete_row(self, action: Any) -> Any:
-        """Return the number of a Discrete space as its only row in NumPy, None for all else."""
+        """Return the number of a Discrete space as its only row in NumPy, None for anything else."""
         if type(action) in _WHOLE and self._first <= action <= self._last:
             return np.array([action], self._space.dtype)
         return None
@@ -99,7 +99,7 @@ class Actions:
         """Return whether actions like this one are passed as they are, None if they are not known."""
         try:
             form = self._forms.get((type(action), action.dtype, action.shape))
-        except (AttributeError, TypeError):  # it is no array, or its library has other dtypes
+        except (AttributeError, TypeError):  # it is not an array, or its library has other dtypes
             return None
         if form is None:
             return None
@@ -199,7 +199,7 @@ def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:
     if kind == "bool":
         return x
     xp = af.namespace_of(x)
-    if high.dtype.kind == "f":  # what is finite stays so
+    if high.dtype.kind == "f":  # finite numbers stay finite
         largest = np.finfo(high.dtype).max
         low, high = np.maximum(low, -largest), np.minimum(high, largest)
     if "int" in kind:

@@ -1,4 +1,4 @@
-"""`check`: an environment is tried in several libraries, and what its author wrote wrong is named, with the line."""
+"""`check`: tries an environment in several libraries, and reports mistakes of its author with their lines."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
 STEPS = 12
 NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
-"""What is raised where there is no image: what only images need need not be installed, nor what is inside have any."""
+"""Errors that mean that there is no image: packages for images are optional, and so are images."""
 
 _FILTERING = threading.RLock()
 """Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
 
 
 def _after_fork() -> None:
-    """Make the lock anew, which another thread may have held."""
+    """Replace the lock, which another thread may have held at the fork."""
     global _FILTERING
     _FILTERING = threading.RLock()
 
@@ -77,8 +77,8 @@ def check(
 
     Args:
         env: the environment, or its class.
-        libraries: the libraries to try. Libraries that are not installed or not usable here are skipped, and all but
-            its own if the environment needs one.
+        libraries: the libraries to try. Libraries that are not installed or not usable here are skipped. If the
+            environment needs a library, all others are skipped.
         params: parameters other than the defaults.
 
     Returns:
@@ -141,7 +141,7 @@ def _signatures(dynamics: Dynamics) -> Iterator[Problem]:
             inspect.signature(getattr(dynamics, name)).bind(*wanted)
         except TypeError:
             text = f"def {name}(self, {', '.join(wanted)})"
-            yield Problem(name, first_line(dynamics, name), "its parameters are others than those that it gets",
+            yield Problem(name, first_line(dynamics, name), "its signature does not match",
                           f"Write {text}.", ())  # fmt: skip
         except ValueError:  # it has no signature
             continue
@@ -227,7 +227,7 @@ class _Trial:
             self._image(state)
 
     def _found(self, method: str, what: str, remedy: str, place: str | None = None) -> _FoundError:
-        """Return the error for a problem, which is in the first line of a method if its place is not known."""
+        """Return the error for a problem, which gets the first line of the method if its place is not known."""
         place = place or first_line(self._dynamics, method)
         return _FoundError(Problem(method, place, what, remedy, (self._backend.name,)))
 
@@ -240,7 +240,7 @@ class _Trial:
     def _explained(
         self, method: str, call: Callable[[], Any], passed_on: tuple[type[Exception], ...] = ()
     ) -> Any:
-        """Call a function, and explain its error, but for some that are raised as they are."""
+        """Call a function, and explain its error, except for some that are raised unchanged."""
         try:
             return call()
         except passed_on:
@@ -276,7 +276,7 @@ class _Trial:
         batch = concatenate(space, [space.sample() for _ in range(N)], empty)
         return af.convert(batch, self._backend, narrowing="allow")
 
-    # What is asked of results.
+    # Checks of results.
 
     def _inside(self, observation: Any) -> None:
         """Check that observations are in their space."""
@@ -287,7 +287,7 @@ class _Trial:
                                   "Widen the bounds of the space, or clip the observation.")  # fmt: skip
 
     def _one_reward(self, reward: Any) -> None:
-        """Check that a reward has no axis of length 1, which would be broadcast with what an agent computes."""
+        """Check that a reward has no axis of length 1, which would be broadcast in an agent's code."""
         shape = np.shape(reward)
         if len(shape) > 1 and set(shape[1:]) == {1}:
             raise self._found("step", f"the reward has the shape {shape}",
@@ -326,7 +326,7 @@ class _Trial:
                 wrong = (
                     None
                     if _agree(expected, found, floats=1e-4, others=False)
-                    else "the results are others"
+                    else "the results differ"
                 )
             except Exception as error:
                 wrong = f"{type(error).__name__}: {error}"
@@ -339,17 +339,17 @@ class _Trial:
     def _repeated(self, method: str, result: Any, *given: Any) -> None:
         """Check that a method depends on its arguments alone."""
         if not _agree(result, self._called(method, *given)):
-            raise self._found(method, "it gives other results for the same arguments",
+            raise self._found(method, "it gives different results for the same arguments",
                               "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
 
     def _of_ages(self, states: list[Any]) -> Any:
-        """Return states whose rows are of different times, as they are once episodes have begun anew."""
+        """Return states whose rows are of different times, as after resets of some environments."""
         parts = [self._env.leaves(states[row % len(states)]) for row in range(N)]
         columns = zip(*parts, strict=True)
         return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
 
     def _by_itself(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
-        """Check that an environment gives the same whatever the others do, and in any batch, if it draws the same numbers."""
+        """Check that an environment's results depend on its own row alone, if it draws the same numbers."""
 
         def run(rng: NamedRows, index: Any) -> Any:
             env, params = self._sized(len(index)), self._params.rows(index)
@@ -393,7 +393,7 @@ def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], para
 
 
 def _replaced(row: int) -> Any:
-    """Return the rows of a batch with another one in the place of one."""
+    """Return the rows of a batch in which another row replaces one."""
     index = np.arange(N)
     index[row] = (row + 1) % N
     return index
@@ -405,7 +405,7 @@ _BATCHES: list[tuple[str | None, Any]] = [
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),
 ]
-"""The batches that are compared with the whole, and on what an environment depends where it differs. None: the others."""
+"""The batches that are compared with the whole, and the cause of a difference: None for the other rows."""
 
 
 def _frozen(x: Any) -> Any:
@@ -444,7 +444,7 @@ def _different_dtypes(
 
 
 def _merged(problems: list[Problem]) -> list[Problem]:
-    """Tell each problem once, with all libraries in which it was seen."""
+    """Report each problem once, with all libraries in which it was found."""
     merged: dict[Any, Problem] = {}
     for problem in problems:
         key = problem.method, problem.place, *problem.what.split()[:4]  # libraries are named later

@@ -26,8 +26,8 @@ class CheckedEnv:
     Args:
         dynamics: the environment.
         backend: the library that its methods compute in.
-        n: how many environments.
-        limit: after how many steps an episode is truncated, None for never.
+        n: the number of environments.
+        limit: the number of steps after which an episode is truncated, None for no limit.
         device: the device of arrays, None for the library's own choice.
 
     Attributes:

@@ -117,7 +117,7 @@ class DrawnParams:
             tell: whether to warn of other values for parameters that are not drawn. They are left out.
 
         Raises:
-            EnvResultError: there are no parameters, or others than there can be.
+            EnvResultError: there are no parameters, or unknown ones.
         """
         if not isinstance(state, WithParams):
             raise EnvResultError(
@@ -151,7 +151,7 @@ def _by_path(params: Any) -> dict[str, Any]:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Tell whether parameters are equal, also where one of them is an array of another library."""
+    """Tell whether parameters are equal, even if one of them is an array of another library."""
     if hasattr(a, "shape") or hasattr(b, "shape"):
         a, b = (af.convert(x, "numpy", scalars="convert") for x in (a, b))
         return bool(np.array_equal(a, b))

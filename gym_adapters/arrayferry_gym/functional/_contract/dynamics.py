@@ -47,7 +47,7 @@ class Dynamics(Immutable, ABC):
         return type(self).sample_params is not Dynamics.sample_params
 
     def _limited(self, limit: int | None) -> int | None:
-        """Return after how many steps episodes are truncated, with a limit that is counted outside. None for never."""
+        """Return the number of steps before truncation, given a limit that is counted outside; None for no limit."""
         return limit
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What authors write wrong: the line of an error in their code, what is wrong there, and what to write instead."""
+"""Mistakes of authors: the line of an error in their code, what is wrong there, and what to write instead."""
 
 from __future__ import annotations
 

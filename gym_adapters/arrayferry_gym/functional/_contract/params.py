@@ -23,7 +23,7 @@ class Frame:
         keys: the identity of each leaf, None to compute it.
 
     Attributes:
-        key: what it is compared by: the structure, and the keys of the leaves.
+        key: compared instead of the tree: the structure, and the keys of the leaves.
     """
 
     __slots__ = ("_build", "_leaves", "key")
@@ -139,7 +139,7 @@ def prepare(
     Args:
         given: the parameters: a tree like the defaults, a dict of some of their fields, or None.
         defaults: the defaults, whose types tell which parameters are static.
-        n: how many environments there are.
+        n: the number of environments.
         backend: the library.
         device: the device of arrays.
         base: the parameters that a dict of some fields is completed from, None for the defaults.
@@ -155,7 +155,7 @@ def prepare(
             f"the parameters are {own!r}, but their defaults are {layout!r}",
             remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
         )
-    copy = None if backend.memory == "immutable" else True  # what the user holds may change
+    copy = None if backend.memory == "immutable" else True  # the user's arrays may change
     convert = af.converter(backend, device=device, narrowing="allow", copy=copy)
     static: list[Any] = []
     values: list[Any] = []

@@ -1,4 +1,4 @@
-"""What the step of an environment returns, checked and brought into one form."""
+"""The results of the step of an environment, checked and brought into one form."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .errors import EnvResultError
 
 
 class StepResults:
-    """Checks what the step of a batch of environments returns, and brings it into one form.
+    """Checks the results of the step of a batch of environments, and brings them into one form.
 
     Args:
         name: the name of the environment in messages.
         xp: the namespace of the library.
-        n: how many environments.
+        n: the number of environments.
     """
 
     def __init__(self, name: str, xp: Any, n: int) -> None:
@@ -32,7 +32,7 @@ class StepResults:
         self._warned: set[str] = set()
 
     def parts(self, result: Any) -> tuple[Any, Any, Any, Any]:
-        """Return the state, the reward, what has terminated and what is truncated, which may be None."""
+        """Return the state, the reward, and the flags of termination and of truncation, which may be None."""
         if type(result) is tuple and len(result) == 3:
             return (*result, None)
         try:

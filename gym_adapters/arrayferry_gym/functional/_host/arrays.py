@@ -61,7 +61,7 @@ class SpaceArrays:
         def mismatch(part: Any, path: str, needed: str) -> EnvResultError:
             place = f" at {path}" if path else ""
             return EnvResultError(
-                f"{value!r:.80} is not of the structure of {self._what}, {self._space}, which takes {needed}{place}"
+                f"{value!r:.80} does not have the structure of {self._what}, {self._space}, which takes {needed}{place}"
             )
 
         parts = split(self._space, value, mismatch)

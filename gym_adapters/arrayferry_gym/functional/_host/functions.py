@@ -166,8 +166,8 @@ class HostFunctions:
         """
         if not hasattr(state, "dtype") or getattr(state, "shape", None) != ():
             raise af.OptionError(
-                f"{state!r:.60} is no state of {self.name}",
-                remedy="Pass what reset or step returned first.",
+                f"{state!r:.60} is not a state of {self.name}",
+                remedy="Pass the first result of reset or step.",
             )
         fitter = LibraryFitter(
             af.registry.backend("jax"), self.env.action_space, num_envs=self.num_envs, reads=False,
@@ -214,7 +214,7 @@ class HostFunctions:
         if state != self._calls:
             raise StaleStateError(
                 f"the state {state} of {self.name} is not its newest, which is {self._calls}",
-                remedy="An ordinary environment has one state only: pass on what reset or step returned "
+                remedy="An ordinary environment has only one state: pass the one that reset or step returned "
                 "last, and take one step from it.",
             )
         env, observations = self._numpy, self._observations
@@ -328,7 +328,7 @@ def _restore(env: Any, reward_like: Any, info_like: Any) -> HostFunctions:
 
 
 class _Callback:
-    """What compiled code calls. It does not keep the environment alive, since JAX keeps compiled code."""
+    """The object that compiled code calls. It does not keep the environment alive, since JAX keeps compiled code."""
 
     def __init__(self, functions: HostFunctions, method: str, *args: Any) -> None:
         self._functions = weakref.ref(functions)

@@ -21,7 +21,7 @@ _ADAPTERS = {
     ("navix.environments.environment", "Environment"): ("navix", "NavixEnv"),
     ("gymnasium.experimental.functional", "FuncEnv"): ("func_env", "FuncEnvAdapter"),
 }
-"""The base classes of environments, by their modules and names, and ours. Kinetix has that of gymnax."""
+"""The module and class of the adapter for each base class of environments. Kinetix uses that of gymnax."""
 _LIBRARIES = {module.partition(".")[0] for module, _ in _ADAPTERS} - {"gymnasium"}
 _TAKE_PARAMS = {"gymnax", "func_env"}
 
@@ -113,7 +113,7 @@ def _meant(env: Any) -> str:
     if isinstance(env, type):
         return "Pass an object, not its class"
     if any(cls.__module__.partition(".")[0] in _LIBRARIES for cls in type(env).__mro__):
-        return "Its library is known, but it is none of its environments. If it is a wrapper, pass the environment inside"
+        return "Its library is known, but this is not one of its environments. If it is a wrapper, pass the environment inside"
     return (
         "It takes environments of gymnax, Craftax, Kinetix, Brax, MuJoCo Playground, pgx, Jumanji and navix, and the FuncEnv "
         'of Gymnasium. For others write a FunctionalEnv with library = "jax"'

@@ -15,7 +15,7 @@ from arrayferry_gym._keys.contents import key_of_contents
 from arrayferry_gym._keys.identity import Key
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
-from .spaces import plain, space_of
+from .spaces import as_builtin, space_of
 
 
 class _Structure:
@@ -77,7 +77,7 @@ class OtherEnv(FunctionalEnv):
     """An environment of another library, written for JAX and for one environment at a time. `from_env` makes it.
 
     It holds a copy of the environment, so that compiled code misses no change. Two are equal if the contents of their
-    environments are. What is kept of an environment between steps is what `begin` and `advance` return, of any form.
+    environments are. Its states hold the results of `begin` and `advance`, which may have any form.
 
     Args:
         env: the environment.
@@ -87,7 +87,7 @@ class OtherEnv(FunctionalEnv):
     library = "jax"
     # copies, of which `_contents` is the key
     env: Any = dataclasses.field(compare=False)
-    """A copy of the environment, as it was. Changes of it do not count."""
+    """A copy of the environment. Later changes to the copy have no effect."""
     default_params: Any = dataclasses.field(compare=False)
     _contents: Key
     _dtypes: tuple[Any, ...] = ()  # of what is kept
@@ -96,7 +96,9 @@ class OtherEnv(FunctionalEnv):
         self.env, self.default_params = _copied(env, params)
         self._contents = key_of_contents((self.env, self.default_params))
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
-        self.observation_space = self.observations(plain(self.seen(example, self.default_params)))
+        self.observation_space = self.observations(
+            as_builtin(self.observation_of(example, self.default_params))
+        )
         self.action_space = self.actions(example)
         self._dtypes = self._lasting_dtypes(example)
 
@@ -117,7 +119,7 @@ class OtherEnv(FunctionalEnv):
         """Return what is kept after a step, the reward, and whether the episode has terminated and is truncated."""
         raise NotImplementedError
 
-    def seen(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: Any) -> Any:
         """Return the observation, of any containers."""
         raise NotImplementedError
 
@@ -129,8 +131,8 @@ class OtherEnv(FunctionalEnv):
         """Return the space of observations, given the shapes and dtypes of one."""
         return space_of(example)
 
-    def told(self, kept: Any, params: Any) -> dict[str, Any]:
-        """Return more about the state."""
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return the infos of the state."""
         return {}
 
     def _lasting_dtypes(self, first: Any) -> tuple[Any, ...]:
@@ -192,15 +194,17 @@ class OtherEnv(FunctionalEnv):
     def observe(self, xp: Any, state: OtherState, params: Any) -> Any:
         """Return the observations."""
 
-        def seen(kept: Any, params: Any) -> Any:
-            return plain(self.seen(kept, params))
+        def observation(kept: Any, params: Any) -> Any:
+            return as_builtin(self.observation_of(kept, params))
 
-        return self._mapped(seen, state.leaves[0].shape[0], params, state.tree)
+        return self._mapped(observation, state.leaves[0].shape[0], params, state.tree)
 
     def info(self, xp: Any, state: OtherState, params: Any) -> dict[str, Any]:
-        """Return what the library tells besides."""
-        told: dict[str, Any] = self._mapped(self.told, state.leaves[0].shape[0], params, state.tree)
-        return told
+        """Return the infos."""
+        infos: dict[str, Any] = self._mapped(
+            self.info_of, state.leaves[0].shape[0], params, state.tree
+        )
+        return infos
 
     def __repr__(self) -> str:
         name = getattr(self.env, "name", None)
@@ -208,16 +212,16 @@ class OtherEnv(FunctionalEnv):
 
 
 def _copied(env: Any, params: Any) -> tuple[Any, Any]:
-    """Copy an environment and its parameters, so that later changes of both do not matter to compiled code.
+    """Copy an environment and its parameters, so that later changes do not affect compiled code.
 
     Raises:
         arrayferry.OptionError: the environment cannot be copied.
     """
     try:
-        modules = {id(module): module for module in sys.modules.values()}  # which stay as they are
+        modules = {id(module): module for module in sys.modules.values()}  # modules are not copied
         return copy.deepcopy((env, params), modules)
-    except Exception as error:  # of any kind, as it is the code of others
+    except Exception as error:  # of any kind, as it comes from third-party code
         raise af.OptionError(
             f"{type(env).__module__}.{type(env).__qualname__} cannot be copied ({type(error).__name__}: {error!s:.200})",
-            remedy="Do not keep in it what cannot be copied, such as open files.",
+            remedy="Do not store objects in it that cannot be copied, such as open files.",
         ) from error

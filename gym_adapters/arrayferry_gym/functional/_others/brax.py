@@ -15,7 +15,7 @@ import arrayferry as af
 from .base import OtherEnv
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
-"""What is taken off, since we do it."""
+"""Wrappers that are removed, since arrayferry does their work."""
 REFUSED = WRAPPERS | {
     "EvalWrapper", "DomainRandomizationVmapWrapper", "BraxDomainRandomizationVmapWrapper"
 }  # fmt: skip
@@ -24,14 +24,14 @@ REFUSED = WRAPPERS | {
 class BraxEnv(OtherEnv):
     """An environment of Brax or MuJoCo Playground.
 
-    Its own wrappers for limits of steps, resets and batches are taken off. The limit becomes `max_episode_steps`.
+    Its own wrappers for step limits, resets and batches are removed. The limit becomes `max_episode_steps`.
     What it truncates itself (`info["truncation"]`) is truncated, and has not terminated. Infos are its metrics.
 
     Args:
         env: the environment.
 
     Raises:
-        arrayferry.OptionError: a wrapper repeats actions, or another one is around a wrapper that must be taken off; or
+        arrayferry.OptionError: a wrapper repeats actions, or another one is around a wrapper that must be removed; or
             it computes with MuJoCo Warp.
     """
 
@@ -68,17 +68,17 @@ class BraxEnv(OtherEnv):
         truncated = jnp.asarray(state.info.get("truncation", False)) > 0.5
         return state, state.reward, done & ~truncated, truncated
 
-    def seen(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
         return kept.obs
 
-    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the metrics."""
         return {str(name): x for name, x in kept.metrics.items()}
 
 
 def _check_batches(env: Any) -> None:
-    """Refuse states of which environments share parts, as those of MuJoCo Warp do."""
+    """Refuse states with parts that environments share, such as those of MuJoCo Warp."""
     many = jax.eval_shape(jax.vmap(env.reset), jax.random.split(jax.random.PRNGKey(0), 3))
     if any(leaf.shape[:1] != (3,) for leaf in jax.tree.leaves(many)):
         raise af.OptionError(
@@ -89,7 +89,7 @@ def _check_batches(env: Any) -> None:
 
 
 def _check_inside(env: Any) -> None:
-    """Refuse wrappers that reset or make batches, where others are around them."""
+    """Refuse wrappers that reset or make batches if other wrappers are around them."""
     while env is not None:
         if type(env).__name__ in REFUSED and hasattr(env, "env"):
             raise af.OptionError(
@@ -119,11 +119,11 @@ def _actions(env: Any, example: Any) -> Any:
 
 
 class _Reached(Exception):  # noqa: N818
-    """A step has come to the actuators, with these values for them."""
+    """A step has reached the actuators, with these values for them."""
 
 
 def _passes_on(env: Any, example: Any, limits: Any) -> bool:
-    """Tell whether actions in a range reach the actuators as they are, as far as that can be seen without a step."""
+    """Tell whether actions in a range reach the actuators unchanged, as far as this can be found out without a step."""
 
     def reach(state: Any, action: Any) -> None:
         raise _Reached(np.asarray(action))
@@ -139,7 +139,7 @@ def _passes_on(env: Any, example: Any, limits: Any) -> bool:
         except _Reached as reached:
             if not np.allclose(reached.args[0], action, atol=1e-6):
                 return False
-        except Exception:  # of any kind, as the state is made up
+        except Exception:  # of any kind, as the state is not a real one
             return True
     return True
 

@@ -25,11 +25,11 @@ class FuncEnvAdapter(OtherEnv):
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": 30, **own}
 
     def actions(self, example: Any) -> Any:
-        """Return the space that the environment states."""
+        """Return the space that the environment declares."""
         return self.env.action_space
 
     def observations(self, example: Any) -> Any:
-        """Return the space that the environment states."""
+        """Return the space that the environment declares."""
         return self.env.observation_space
 
     def begin(self, key: Any, params: Any) -> Any:
@@ -50,11 +50,11 @@ class FuncEnvAdapter(OtherEnv):
         after = self._shown(state, seeing, params)
         return after, jnp.asarray(reward), jnp.asarray(terminated), jnp.zeros((), bool)
 
-    def seen(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
         return kept[1]
 
-    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos of the state."""
         return {str(name): jnp.asarray(x) for name, x in kept[2].items()}
 

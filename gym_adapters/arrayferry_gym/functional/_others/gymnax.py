@@ -17,17 +17,17 @@ from .base import OtherEnv
 from .spaces import space_of
 
 LIMITS = ("max_steps_in_episode", "max_timesteps")
-"""The parameters with limits of steps."""
+"""The parameters that are step limits."""
 UNLIMITED = 2**31 - 2
 WRONG_BOUNDS = {"GaussianBandit-misc", "MemoryChain-bsuite", "MetaMaze-misc"}
-"""The environments of gymnax 1.0.1 whose observations leave the bounds that they state."""
+"""The environments of gymnax 1.0.1 whose observations exceed their declared bounds."""
 
 
 class GymnaxEnv(OtherEnv):
     """An environment of gymnax, Craftax or Kinetix.
 
-    Steps are those of `step_env`. The limit of steps among the parameters becomes `max_episode_steps`: episodes do
-    not terminate by it. Where gymnax itself says what is truncated by more than that, this is used as well.
+    Steps are those of `step_env`. The step limit among the parameters becomes `max_episode_steps`: it does not
+    terminate episodes. If gymnax itself reports further truncations, they are used as well.
 
     Args:
         env: the environment.
@@ -42,20 +42,20 @@ class GymnaxEnv(OtherEnv):
         if self._limit is not None:
             self.max_episode_steps = int(getattr(params, self._limit))
             params = dataclasses.replace(params, **{self._limit: self.max_episode_steps})
-        # Kinetix takes a state to begin with, too
+        # Kinetix also takes an initial state
         self._resets = len(inspect.signature(env.reset_env).parameters)
         super().__init__(env, params)
 
     def actions(self, example: Any) -> Any:
-        """Return the space that the environment states."""
+        """Return the space that the environment declares."""
         return gymnasium_space(self.env.action_space(self.default_params))
 
     def observations(self, example: Any) -> Any:
-        """Return the space that is stated, if values like the example can be in it."""
+        """Return the declared space, if values like the example can be in it."""
         return _space(self.env, self.default_params, example)
 
     def _check(self, params: Any) -> None:
-        """Refuse another limit than that which `max_episode_steps` was made of."""
+        """Refuse a limit that differs from the one that became `max_episode_steps`."""
         if self._limit is not None and getattr(params, self._limit) != self.max_episode_steps:
             raise af.OptionError(
                 f"params.{self._limit} is {getattr(params, self._limit)!r}, but the limit of {self!r} is its max_episode_steps, "
@@ -82,16 +82,16 @@ class GymnaxEnv(OtherEnv):
         """Return observation and infos, state, reward and two flags of a step.
 
         Observation and infos are those with the limit: they may show the time that is left, or what was achieved until the
-        end. All else is without.
+        end. Everything else is without it.
         """
 
         def taken(params: Any) -> Any:
-            seen, after, reward, ended, info = self.env.step_env(key, state, action, params)
+            observation, after, reward, ended, info = self.env.step_env(key, state, action, params)
             truncated: Any = False
             if hasattr(self.env, "is_truncated"):  # since gymnax 1.0
                 truncated = self.env.is_truncated(after, params)
-            told = {str(name): x for name, x in info.items() if _is_numbers(x)}
-            return (seen, told), after, reward, ended, truncated
+            infos = {str(name): x for name, x in info.items() if _is_numbers(x)}
+            return (observation, infos), after, reward, ended, truncated
 
         if self._limit is None:
             return taken(params)
@@ -108,14 +108,14 @@ class GymnaxEnv(OtherEnv):
     def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Take a step without the limit."""
         self._check(params)
-        (seen, info), state, reward, *flags = self._step(key, kept[1], action, params)
-        return (seen, state, info), jnp.asarray(reward), *map(jnp.asarray, flags)
+        (observation, info), state, reward, *flags = self._step(key, kept[1], action, params)
+        return (observation, state, info), jnp.asarray(reward), *map(jnp.asarray, flags)
 
-    def seen(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
         return kept[0]
 
-    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos of the step."""
         info: dict[str, Any] = kept[2]
         return info
@@ -132,12 +132,12 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _space(env: Any, params: Any, example: Any) -> Any:
-    """Return the space of observations: that which is stated, if values like the example can be in it."""
+    """Return the space of observations: the declared one, if values like the example can be in it."""
     if getattr(env, "name", None) in WRONG_BOUNDS:
         return space_of(example)
     try:
         stated = gymnasium_space(env.observation_space(params), example)
-    except Exception:  # of any kind: some state none
+    except Exception:  # of any kind: some declare none
         return space_of(example)
     shapes = {tuple(x.shape) for x in jax.tree.leaves(example)}
     fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}

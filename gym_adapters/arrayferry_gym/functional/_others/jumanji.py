@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 import arrayferry as af
 
 from .base import OtherEnv
-from .spaces import plain, space_of
+from .spaces import as_builtin, space_of
 
 LAST = 2
 WRAPPERS = {"AutoResetWrapper", "VmapWrapper", "VmapAutoResetWrapper"}
@@ -23,9 +23,9 @@ UNLIMITED = 2**30
 class JumanjiEnv(OtherEnv):
     """An environment of Jumanji.
 
-    In Jumanji a limit of steps (`time_limit`) looks like a termination. Here an episode is truncated if it would not end without
-    the limit, or if its discount is not 0 at the end. The observation is that of the limit as it is. Infos are the extras of the
-    time step, and its discount.
+    In Jumanji a step limit (`time_limit`) looks like a termination. Here an episode is truncated if it would not end
+    without the limit, or if its discount is not 0 at the end. The observation is the one with the limit. Infos are the
+    extras of the time step, and its discount.
 
     Args:
         env: the environment.
@@ -39,7 +39,7 @@ class JumanjiEnv(OtherEnv):
         super().__init__(env)
 
     def actions(self, example: Any) -> Any:
-        """Return the space that the environment states."""
+        """Return the space that the environment declares."""
         return _space(self.env.action_spec)
 
     def begin(self, key: Any, params: Any) -> Any:
@@ -47,7 +47,7 @@ class JumanjiEnv(OtherEnv):
         return self.env.reset(jax.random.key_data(key))
 
     def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
-        """Take a step, and see whether it would have been the last without the limit."""
+        """Take a step, and find out whether it would have been the last without the limit."""
         state, step = self.env.step(kept[0], action)
         ended, terminated = step.step_type == LAST, step.discount == 0
         unlimited = _without_limit(self.env)
@@ -56,13 +56,13 @@ class JumanjiEnv(OtherEnv):
         terminated = jnp.all(terminated) & ended  # of all agents, where there are several
         return (state, step), step.reward, terminated, ended & ~terminated
 
-    def seen(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
         return kept[1].observation
 
-    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the extras and the discount."""
-        extras = plain(kept[1].extras or {})
+        extras = as_builtin(kept[1].extras or {})
         return {**extras, "discount": kept[1].discount}
 
 
@@ -79,7 +79,7 @@ def _check(env: Any) -> None:
 
 
 def _without_limit(env: Any) -> Any:
-    """Return an environment without its limit of steps, itself if it has none."""
+    """Return an environment without its step limit, itself if it has none."""
     held = vars(env)
     if isinstance(held.get("time_limit"), int):
         return _changed(env, "time_limit", UNLIMITED)

@@ -15,16 +15,16 @@ TRUNCATION, TERMINATION = 1, 2
 
 
 class NavixEnv(OtherEnv):
-    """An environment of navix. Its limit of steps (`max_steps`), which some rewards use, is its own; it truncates.
+    """An environment of navix. It keeps its own step limit (`max_steps`), which some rewards use and which truncates.
 
     Args:
         env: the environment.
     """
 
-    # observations have the bounds of their dtype: those that navix states are too narrow
+    # observations have the bounds of their dtype: those that navix declares are too narrow
 
     def actions(self, example: Any) -> Any:
-        """Return the space that the environment states."""
+        """Return the space that the environment declares."""
         space = self.env.action_space
         if type(space).__name__ == "Discrete" and space.shape == ():
             return spaces.Discrete(int(space.maximum) + 1)
@@ -40,10 +40,10 @@ class NavixEnv(OtherEnv):
         ended = after.step_type
         return after, after.reward, ended == TERMINATION, ended == TRUNCATION
 
-    def seen(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: Any) -> Any:
         """Return the observation."""
         return kept.observation
 
-    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos."""
         return {str(name): x for name, x in kept.info.items() if hasattr(x, "dtype")}

@@ -14,8 +14,9 @@ from .spaces import space_of
 class PgxEnv(OtherEnv):
     """A game of pgx. One agent makes the moves of all players.
 
-    Observations are dicts with "observation", that of the player whose turn it is, and "action_mask". The reward is that of the player who
-    has moved. Infos have "current_player", and the "rewards" of all players. pgx truncates nothing: limits of moves inside games are ends.
+    Observations are dicts with "observation", that of the player whose turn it is, and "action_mask". The reward is
+    that of the player who has moved. Infos have "current_player", and the "rewards" of all players. pgx truncates
+    nothing: a limit of moves inside a game terminates it.
 
     Args:
         env: the game.
@@ -40,10 +41,10 @@ class PgxEnv(OtherEnv):
         state = self.env.step(kept, action, jax.random.key_data(key))
         return state, state.rewards[player], state.terminated, state.truncated
 
-    def seen(self, kept: Any, params: Any) -> Any:
+    def observation_of(self, kept: Any, params: Any) -> Any:
         """Return the observation, and the moves that are allowed."""
         return {"observation": kept.observation, "action_mask": kept.legal_action_mask}
 
-    def told(self, kept: Any, params: Any) -> dict[str, Any]:
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return whose turn it is, and the rewards of all."""
         return {"current_player": kept.current_player, "rewards": kept.rewards}

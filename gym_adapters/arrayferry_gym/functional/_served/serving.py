@@ -147,7 +147,7 @@ class Served:
         """Reset all environments, or those in the mask of the options. An error changes nothing.
 
         Returns:
-            What `finish` makes of the observations and the infos in the library that computes.
+            The result of `finish` for the observations and the infos, in the library that computes.
         """
         simulator = self._simulator
         options = options_of(options)
@@ -239,8 +239,7 @@ class Served:
         """The states, in the form returned by the environment's `reset`. They can be set.
 
         If the environment draws parameters, they have two parts: `state`, and `params`, a tree like `params` with an
-        array for each parameter that is drawn. Those can be set too;
-        the others only by `reset`.
+        array for each parameter that is drawn. Those can be set too; the others only by `reset`.
 
         They are in the agent's library, or in the library that the environment needs.
         """

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     """One functional environment, served in the agent's library.
 
-    In NumPy, observations of a Discrete space, and infos without dimensions, are numbers of Python, as those of
-    Gymnasium's environments are. In every library, so are rewards without dimensions.
+    In NumPy, observations of a Discrete space and infos without dimensions are Python numbers, as in Gymnasium's
+    environments. In every library, so are rewards without dimensions.
 
     Args:
         env: the environment, or its class.
@@ -37,7 +37,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         params: parameters, or a dict of those that differ from the defaults.
         render_mode: "rgb_array" to render images.
         check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
-            the check is "strict", and nothing that does not fit is passed on.
+            the check is "strict", and actions that do not fit are never passed on.
         differentiable: in PyTorch, whether gradients flow through steps, to the rewards too.
 
     Attributes:
@@ -116,7 +116,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     def _shown(
         self, observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
     ) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
-        """Return the results of a step as the agent gets them."""
+        """Return the results of a step in the form for the agent."""
         if self._to_agent is not None:
             observation, reward, info = self._to_agent((observation, reward, info))
         if type(reward) is not float and not reward.ndim and not self._differentiable:
@@ -145,7 +145,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
 
 def _numbered(space: Space[Any], observation: Any) -> Any:
-    """Return an observation whose Discrete parts are integers of Python."""
+    """Return an observation whose Discrete parts are Python integers."""
     if isinstance(space, spaces.Discrete):
         return observation.item()
     inner = branches(space)
@@ -156,7 +156,7 @@ def _numbered(space: Space[Any], observation: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """Return infos in which arrays without dimensions are numbers of Python."""
+    """Return infos in which arrays without dimensions are Python numbers."""
     if type(value) is np.ndarray:
         return value.item() if not value.ndim and value.dtype.kind in "biufc" else value
     if type(value) is dict:  # quicker than as any tree

@@ -51,13 +51,13 @@ class Outcome(NamedTuple):
 
 
 Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""Takes a mask, states and their observations; returns both, started anew where the mask is true."""
+"""Takes a mask, states and their observations; returns both, restarted where the mask is true."""
 
 
 def restart(
     env: CheckedEnv, rng: Any, running: Running | None, mask: Any, params: Any, given: Any = None
 ) -> tuple[Running, Any, dict[str, Any]]:
-    """Start all environments anew, or only those in a mask if `running` is given; in states if they are `given`."""
+    """Restart all environments, or only those in a mask if `running` is passed; in the states `given`, if any."""
     xp, n = env.xp, env.n
     state = env.reset(rng, n, params) if given is None else given
     elapsed = xp.zeros((n,), dtype=xp.int32)

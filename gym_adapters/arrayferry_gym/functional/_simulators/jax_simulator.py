@@ -49,7 +49,7 @@ class JaxSimulator(Simulator):
     def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any]]:
         """Return the values among the parameters, and the functions compiled for the static ones.
 
-        The values are made arrays, which enter compiled code faster than numbers.
+        The values become arrays, which enter compiled code faster than numbers.
         """
         if self._current is None or self._current[0] is not params:
             with jax.ensure_compile_time_eval():  # they are kept
@@ -75,7 +75,7 @@ class JaxSimulator(Simulator):
     def step(self, action: Any, params: Params, finish: Finish) -> Any:
         if not self._leaves:
             raise gym.error.ResetNeeded(
-                "Call reset(): the step before failed, and the states are lost."
+                "Call reset(): the last step failed, and the states are lost."
             )
         values, (_, program) = self._prepared(params)
         if has_tracers(action):
@@ -83,7 +83,7 @@ class JaxSimulator(Simulator):
             self._donates = False  # gradients need the states
         run = program if self._donates else program.__wrapped__
         before = self._leaves, self._keys
-        try:  # what goes in is lost, so what comes out is kept at once
+        try:  # the arguments are donated, so the results are kept at once
             self._leaves, self._keys, result = run(*before, action, values)
             if isinstance(self._leaves[-2], jax.core.Tracer):
                 self.refuse_traced("step()", self._leaves)

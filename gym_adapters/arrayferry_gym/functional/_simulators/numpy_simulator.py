@@ -43,7 +43,7 @@ class NumpySimulator(Simulator):
         return observation, with_masks(env, info, observation)
 
     def _renewed(self, state: Any, rows: Any, params: Params, given: Any = None) -> Any:
-        """Return copies of states in which some rows start anew, in those of `given` if there is one."""
+        """Return copies of states in which some rows are reset, to those of `given` if there is one."""
         if not len(rows):
             return state
         env = self.env

@@ -18,10 +18,10 @@ def _length(generator: str) -> int:
 
 
 def as_key(value: Any) -> Any:
-    """Return a key as a typed one, None if it is no key.
+    """Return a key as a typed one, None if it is not a key.
 
-    A raw key, as `jax.random.PRNGKey` makes it, is of JAX's default generator (`jax_default_prng_impl`) if its length is
-    right for that, else of "threefry2x32" (length 2) or "rbg" (length 4).
+    A raw key, as `jax.random.PRNGKey` makes it, is for JAX's default generator (`jax_default_prng_impl`) if its length
+    is right for that, else for "threefry2x32" (length 2) or "rbg" (length 4).
     """
     if not isinstance(value, jax.Array):
         return None
@@ -44,6 +44,6 @@ def checked_key(key: Any) -> Any:
     typed = as_key(jnp.asarray(key) if getattr(key, "dtype", None) == "uint32" else key)
     if typed is None:
         raise af.OptionError(
-            f"key={key!r:.80} is no key of JAX", remedy="Pass jax.random.key(0), for instance."
+            f"key={key!r:.80} is not a JAX key", remedy="Pass jax.random.key(0), for instance."
         )
     return typed

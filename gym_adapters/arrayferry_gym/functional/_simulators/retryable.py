@@ -1,4 +1,4 @@
-"""Random numbers that a step which failed has not used up."""
+"""Random numbers that a failed step does not use up."""
 
 from __future__ import annotations
 

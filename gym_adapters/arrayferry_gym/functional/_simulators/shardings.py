@@ -15,7 +15,7 @@ def batch_sharding(sharding: Any, n: int) -> Any:
 
     Args:
         sharding: splits the axis of environments, and no other.
-        n: how many environments there are.
+        n: the number of environments.
 
     Raises:
         arrayferry.OptionError: it cannot split them.
@@ -32,7 +32,7 @@ def batch_sharding(sharding: Any, n: int) -> Any:
             f"sharding={sharding!r:.80} splits more than the axis of environments",
             remedy="Name the axes of the mesh in the first part of the PartitionSpec only.",
         )
-    # an axis of type Explicit would have all code of the environment and the policy name shardings
+    # with an axis of type Explicit, all code of the environment and the policy would have to name shardings
     mesh = Mesh(sharding.mesh.devices, sharding.mesh.axis_names)
     sharding = NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
     try:
@@ -40,7 +40,7 @@ def batch_sharding(sharding: Any, n: int) -> Any:
     except ValueError as error:
         raise af.OptionError(
             f"{n} environments cannot be split over the {mesh.size} devices of the mesh",
-            remedy="Use a number of environments that the number of devices divides.",
+            remedy="Use a number of environments that is divisible by the number of devices.",
         ) from error
     return sharding
 

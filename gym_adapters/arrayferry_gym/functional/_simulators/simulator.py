@@ -3,9 +3,9 @@
 The one for NumPy resets only the rows of environments that have ended. The one for other libraries makes fresh states
 for all and selects among them, so that it never waits for values on an accelerator. The one for JAX is compiled.
 
-A step that fails or is interrupted changes nothing: what it changes is set last, in one statement, when its results are
-in the form in which the agent gets them. Only in JAX, where the new states take the memory of the old ones, it is set
-as soon as the compiled call has returned.
+A step that fails or is interrupted changes nothing: changes are stored last, in one statement, when the results are in
+the form for the agent. Only in JAX, where the new states take the memory of the old ones, are they stored as soon as
+the compiled call has returned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from arrayferry_gym.functional._contract.params import Params
 from .retryable import RetryableRandom
 
 Finish = Callable[..., Any]
-"""Makes what the agent gets of the results of a step."""
+"""Converts the results of a step to the form for the agent."""
 
 
 class Simulator:
@@ -65,7 +65,7 @@ class Simulator:
         raise NotImplementedError
 
     def step(self, action: Any, params: Params, finish: Finish) -> Any:
-        """Take a step. Return what `finish` makes of what `VectorEnv.step` returns, as one argument."""
+        """Take a step. Return the result of `finish`, called with the tuple that `VectorEnv.step` returns."""
         raise NotImplementedError
 
     def step_one(self, action: Any, params: Params, finish: Finish, *, clip: bool = True) -> Any:
@@ -74,7 +74,7 @@ class Simulator:
         Args:
             action: its action, with an axis of environments.
             params: the parameters.
-            finish: makes the result of what `Env.step` returns, as five arguments. The reward may be an array.
+            finish: makes the result from the five values that `Env.step` returns. The reward may be an array.
             clip: whether the action may be outside the space.
         """
         first, to_numpy = self.first, self._to_numpy

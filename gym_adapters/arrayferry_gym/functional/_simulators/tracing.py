@@ -1,4 +1,4 @@
-"""Values that JAX traces. They end with the traced function, so no environment may keep them."""
+"""Values that JAX traces. They are invalid outside the traced function, so no environment may keep them."""
 
 from __future__ import annotations
 

@@ -102,9 +102,9 @@ class MountainCar(_MountainCar):
 class MountainCarContinuous(_MountainCar):
     """Reach the top of the hill with a motor of adjustable power, as in Gymnasium's `MountainCarContinuous-v0`.
 
-    Observations are float32 of shape (2,): position and velocity. Actions are float32 of shape (1,): the power, from -1 to 1. The
-    reward is 100 at the goal, less 0.1 of the squared power. An episode terminates at the goal, and is
-    truncated after 999 steps.
+    Observations are float32 of shape (2,): position and velocity. Actions are float32 of shape (1,): the
+    power, from -1 to 1. The reward is 100 at the goal, minus 0.1 times the squared power. An episode terminates at the
+    goal, and is truncated after 999 steps.
 
     Examples:
         >>> from arrayferry_gym.functional import MountainCarContinuous

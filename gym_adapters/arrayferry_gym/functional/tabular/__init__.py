@@ -1,4 +1,4 @@
-"""Tabular environments of Gymnasium, and environments of tables of one's own."""
+"""Tabular environments of Gymnasium, and environments of your own tables."""
 
 from __future__ import annotations
 

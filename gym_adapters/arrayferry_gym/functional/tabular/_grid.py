@@ -21,13 +21,13 @@ def grid_table(
     """Return the table of a grid, whose states are its cells, row by row.
 
     Args:
-        rows: how many.
-        columns: how many.
+        rows: the number of rows.
+        columns: the number of columns.
         moves: for each action, the change of row and column. Neighbours in this list are at right angles.
-        enter: takes a cell that is moved to; returns the state, the reward, and whether the episode ends.
-        ends: whether nothing happens in a cell any more.
-        slips: the probability of each of the two moves at right angles to the one that was chosen, None for a grid on
-            which nobody slips.
+        enter: takes row and column of the next cell; returns the state, the reward, and whether the episode ends.
+        ends: takes a row and a column; returns whether the cell is terminal.
+        slips: the probability of each of the two moves at right angles to the one that was chosen, None for a grid
+            that is not slippery.
     """
 
     def entered(row: int, column: int, move: tuple[int, int]) -> Any:

@@ -21,10 +21,10 @@ CARDS = range(1, 11)
 
 @functools.cache
 def _of_dealer(total: int, ace: bool) -> tuple[float, ...]:
-    """Return the probabilities of what a dealer ends with: more than 21, 17, 18, 19, 20 and 21.
+    """Return the probabilities of a dealer's final sums: more than 21, 17, 18, 19, 20 and 21.
 
     Args:
-        total: of the cards, with aces as 1.
+        total: the sum of the cards, with aces as 1.
         ace: whether there is one.
     """
     score = total + 10 if ace and total + 10 <= 21 else total
@@ -37,10 +37,10 @@ def _of_dealer(total: int, ace: bool) -> tuple[float, ...]:
 
 
 def _dealers() -> Any:
-    """Return the cumulative probabilities of what dealers end with, by their two cards, float32 (10, 10, 5)."""
+    """Return the cumulative probabilities of dealers' final sums, by their two cards, float32 (10, 10, 5)."""
     rows = [[_of_dealer(one + other, 1 in (one, other)) for other in CARDS] for one in CARDS]
     total = np.cumsum(rows, axis=2)[:, :, :5]
-    total[total > 1 - 1e-9] = 1  # what is not possible any more is never drawn
+    total[total > 1 - 1e-9] = 1  # impossible sums are never drawn
     return total.astype(np.float32)
 
 
@@ -64,11 +64,11 @@ class BlackjackState(NamedTuple):
     """The state of `Blackjack`: arrays of shape (n,), int32 and bool.
 
     Attributes:
-        total: of the player's cards, with aces as 1.
+        total: the sum of the player's cards, with aces as 1.
         ace: whether the player has one.
         cards: how many the player has.
-        showing: the dealer's card that is seen, 1 to 10.
-        hidden: the other one.
+        showing: the dealer's face-up card, 1 to 10.
+        hidden: the face-down one.
     """
 
     total: Any
@@ -153,7 +153,7 @@ class Blackjack(FunctionalEnv):
     def _dealer_ends(
         self, xp: Any, rng: Any, state: BlackjackState, params: BlackjackParams
     ) -> Any:
-        """Draw what dealers end with: 0 for more than 21, or 17 to 21."""
+        """Draw dealers' final sums: 0 for more than 21, or 17 to 21."""
         pair = (state.showing - 1) * 10 + state.hidden - 1
         chances = xp.take(*flat(xp, params.dealer, pair, 2, (5,)), axis=0)
         above = xp.astype(rng.uniform((pair.shape[0], 1)) >= chances, xp.int32)

@@ -80,7 +80,7 @@ class FrozenLake(TabularEnv):
             or "S" not in "".join(cells)
         ):
             raise af.OptionError(
-                f"desc={cells!r:.80} is no map",
+                f"desc={cells!r:.80} is not a map",
                 remedy='Pass rows of one length, of the letters "SFHG", with an "S".',
             )
         if not 0 <= success_rate <= 1:

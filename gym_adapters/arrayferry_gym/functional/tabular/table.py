@@ -82,7 +82,7 @@ class TabularState(NamedTuple):
 
     Attributes:
         number: the state, int32.
-        probability: of the outcome that led there, float32; 1 at the start.
+        probability: the probability of the outcome that led there, float32; 1 at the start.
     """
 
     number: Any
@@ -231,7 +231,7 @@ def _check(transitions: Any) -> None:
         state, action = map(int, wrong[0])
         raise af.OptionError(
             f"the probabilities of action {action} in state {state} are {probability[state, action].tolist()}",
-            remedy="Pass numbers from 0 on that add up to 1.",
+            remedy="Pass non-negative numbers that add up to 1.",
         )
     for name, numbers in (("next_state", transitions.next_state), ("starts", starts)):
         if numbers.size == 0 or numbers.min() < 0 or numbers.max() >= shape[0]:

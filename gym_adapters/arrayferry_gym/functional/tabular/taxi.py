@@ -37,7 +37,7 @@ def _moved(cell: tuple[int, int], move: tuple[int, int]) -> tuple[int, int]:
 def _outcomes(
     cell: tuple[int, int], passenger: int, destination: int, action: int, straight: float
 ) -> list[Outcome]:
-    """Return what an action leads to."""
+    """Return the outcomes of an action."""
 
     def at(cell: tuple[int, int], passenger: int = passenger) -> int:
         return _number(*cell, passenger, destination)
@@ -62,11 +62,11 @@ def _outcomes(
 
 
 class TaxiState(NamedTuple):
-    """The state of a `Taxi` whose passengers are fickle: as `TabularState`, with bool of shape (n,).
+    """The state of a `Taxi` with fickle passengers: that of `TabularState`, and a bool array of shape (n,).
 
     Attributes:
         number: the state, int32.
-        probability: of the outcome that led there, float32.
+        probability: the probability of the outcome that led there, float32.
         fickle: whether the passenger will change the destination.
     """
 
@@ -78,10 +78,10 @@ class TaxiState(NamedTuple):
 class Taxi(TabularEnv):
     """Pick up a passenger and drive to the destination, as in Gymnasium's `Taxi-v4`.
 
-    Observations are ((row * 5 + column) * 5 + passenger) * 4 + destination, where the passenger is at one of four stands or in the
-    taxi (4). Actions 0 to 5 are south, north, east, west, pick up and drop off. The reward is -1, -10 for an illegal
-    pick-up or drop-off, and 20 for a drop-off at the destination, where an episode terminates. It is truncated after
-    200 steps.
+    Observations are ((row * 5 + column) * 5 + passenger) * 4 + destination, where the passenger is at one of four
+    stands or in the taxi (4). Actions 0 to 5 are south, north, east, west, pick up and drop off. The reward is -1, -10
+    for an illegal pick-up or drop-off, and 20 for a drop-off at the destination, where an episode terminates. It is
+    truncated after 200 steps.
 
     Source: Dietterich, Hierarchical reinforcement learning with the MAXQ value function decomposition, 2000.
 

@@ -82,7 +82,7 @@ class StickyAction(OfGymnasium):
 
     Raises:
         gymnasium.error.InvalidProbability: it is not between 0 and 1.
-        ValueError: the number of repetitions is not positive, or no number.
+        ValueError: the number of repetitions is not positive, or not a number.
 
     Examples:
         >>> from arrayferry_gym.functional import Pendulum, wrap

@@ -180,12 +180,12 @@ class Kernel:
 
 
 def arguments_of(kernel: Kernel) -> dict[str, Any]:
-    """Return what a kernel was made of: its attributes, without those that follow from the spaces around it."""
+    """Return the arguments of a kernel: its attributes, except those that follow from the spaces around it."""
     of_spaces = ("inside", "outside", "_places")
     return {name: value for name, value in vars(kernel).items() if name not in of_spaces}
 
 
-def begun(
+def begin_episodes(
     kernel: Kernel, xp: Any, n: int, state: State, fresh: State, rows: Any, observation: Any
 ) -> tuple[State, Any]:
     """Begin episodes in some environments.
@@ -193,8 +193,8 @@ def begun(
     Args:
         kernel: the kernel.
         xp: the namespace.
-        n: how many environments there are.
-        state: the state before.
+        n: the number of environments.
+        state: the state before this.
         fresh: the state of one environment before its first episode.
         rows: where an episode begins, bool (n,); None for everywhere.
         observation: as in `Kernel.reset`.
@@ -207,14 +207,14 @@ def begun(
 
 
 class Chain:
-    """Kernels around one another, which are driven as one.
+    """Nested kernels, driven as one.
 
     Args:
-        kernels: the kernels, first the innermost.
+        kernels: the kernels, innermost first.
         inside: the spaces of the environment.
 
     Attributes:
-        kernels: those around these spaces.
+        kernels: the kernels, bound to these spaces.
         outside: the spaces that the agent sees.
         acts: whether any changes actions.
         observes: whether any changes observations.
@@ -238,10 +238,10 @@ class Chain:
     def begin(
         self, xp: Any, n: int, states: Any, rows: Any, observation: Any
     ) -> tuple[tuple[State, ...], Any]:
-        """Begin episodes in some environments, as `begun` does."""
+        """Begin episodes in some environments, as `begin_episodes` does."""
         after = []
         for kernel, state, fresh in zip(self.kernels, states, self.init(xp, 1, None), strict=True):
-            state, observation = begun(kernel, xp, n, state, fresh, rows, observation)
+            state, observation = begin_episodes(kernel, xp, n, state, fresh, rows, observation)
             after.append(state)
         return tuple(after), observation
 
@@ -256,7 +256,7 @@ class Chain:
     def step(
         self, xp: Any, states: Any, result: StepResult
     ) -> tuple[tuple[State, ...], StepResult]:
-        """Return what the agent sees of a step."""
+        """Return the step's result for the agent."""
         after = []
         for kernel, state in zip(self.kernels, states, strict=True):
             state, result = kernel.step(xp, state, result)

@@ -2,9 +2,9 @@
 
 Batches are merged as by Chan, Golub and LeVeque (1979), "Updating Formulae and a Pairwise Algorithm for Computing
 Sample Variances". The count is exact up to 2**55: a higher and a lower part, of 31 and 24 bits. Without float64, means
-and variances are kept as a value and a rest, so that small changes add up (Kahan's summation).
+and variances are kept as a value and its rounding error, so that small changes add up (Kahan summation).
 
-Like Gymnasium's, they begin with a mean of 0 and a variance of 1, which count as much as 1e-4 values.
+Like Gymnasium's, they begin with a mean of 0 and a variance of 1, which weigh as much as 1e-4 values.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _BITS = 24
 class Moments(NamedTuple):
     """The mean and the variance of values.
 
-    In JAX, counts and `updating` are arrays, as they change in compiled code. Elsewhere they are numbers of Python.
+    In JAX, counts and `updating` are arrays, as they change in compiled code. Elsewhere they are Python numbers.
 
     Attributes:
-        high: how many values there were, in units of 2**24.
-        low: how many more.
+        high: the higher part of the number of values, in units of 2**24.
+        low: the lower part.
         mean: the mean, float64 where the library has it, else float32.
-        mean_rest: what rounding has left of it; in float64 always 0.
+        mean_rest: the rounding error of the mean; always 0 in float64.
         var: the variance, about the mean.
-        var_rest: what rounding has left of it; in float64 always 0.
+        var_rest: the rounding error of the variance; always 0 in float64.
         updating: whether values are counted.
     """
 
@@ -66,7 +66,7 @@ class Statistics:
 
 
 def wide(xp: Any, device: Any) -> Any:
-    """Return the widest dtype of floats that a library has on a device: float64 or float32."""
+    """Return the widest floating-point dtype of a library on a device: float64 or float32."""
     try:
         return xp.asarray(np.zeros(1), device=device).dtype
     except TypeError:  # a device without float64
@@ -85,7 +85,7 @@ def fresh(xp: Any, shape: tuple[int, ...], device: Any) -> Moments:
 
 
 def _number(xp: Any, value: Any) -> Any:
-    """Return a number as it is kept: as an array in JAX, which may be compiling. Its dtype is the same with 64 bits."""
+    """Return a number in its stored form: in JAX, which may be compiling, an array, of the same dtype with 64 bits."""
     if not xp.__name__.startswith("jax"):
         return value
     return xp.asarray(value, dtype=xp.bool if isinstance(value, bool) else xp.int32)
@@ -105,7 +105,7 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
         return moments
     dtype, k = mean.dtype, x.shape[0]
     x = xp.astype(x, dtype, copy=False)
-    # sums of differences to a number among the values, whose digits do not cancel
+    # sums of differences from one of the values, which avoids cancellation
     one = x[0, ...] if rows is None else mean
     apart = x - one
     if rows is not None:
@@ -137,7 +137,7 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
     else:
         delta = delta - mean_rest
         spread = spread + delta * delta * left
-        # the first values replace the variance of 1, whose digits would be lost by a difference
+        # the first values replace the variance of 1: a difference from it would lose digits
         early = weight > 0.5
         start = var * left + spread * weight
         mean, mean_rest = _added(mean, mean_rest, delta * weight)
@@ -161,7 +161,7 @@ def _added(value: Any, rest: Any, change: Any) -> tuple[Any, Any]:
 
 
 def switched(xp: Any, moments: Moments, updating: bool) -> Moments:
-    """Return moments that are updated from now on, or not."""
+    """Return moments whose updates are switched on or off."""
     return moments._replace(updating=_number(xp, updating))
 
 
@@ -175,10 +175,10 @@ def read(moments: Moments) -> dict[str, Any]:
 
 
 def checked(values: Any) -> tuple[int, Any, Any]:
-    """Return the count, the mean and the variance in values of `read`.
+    """Return the count, the mean and the variance in a result of `read`.
 
     Raises:
-        arrayferry.OptionError: they are something else.
+        arrayferry.OptionError: the values have another form.
     """
     try:
         count = operator.index(values["count"])
@@ -193,15 +193,15 @@ def checked(values: Any) -> tuple[int, Any, Any]:
 def _no_statistics(values: Any) -> af.OptionError:
     return af.OptionError(
         f"statistics are needed, but got {values!r:.80}",
-        remedy='Pass what state_dict() has returned: a dict with "count", "mean" and "var".',
+        remedy='Pass the result of state_dict(): a dict with "count", "mean" and "var".',
     )
 
 
 def given(xp: Any, moments: Moments, values: Any, device: Any) -> Moments:
-    """Return moments of the form of others with values of `read`.
+    """Return moments in the form of others, with the values of a result of `read`.
 
     Raises:
-        arrayferry.OptionError: they are of another shape, or there is no count, mean and variance.
+        arrayferry.OptionError: their shape differs, or the count, mean or variance is missing.
     """
     count, mean, var = checked(values)
     shape = tuple(moments.mean.shape)

@@ -1,4 +1,4 @@
-"""Kernels that change observations, each by itself or with those before it."""
+"""Kernels that change observations, alone or together with earlier ones."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class FilterObservation(Observations):
         filter_keys: the keys to keep, or the indices in a Tuple.
 
     Raises:
-        ValueError: there is no such key, or observations are no Dict or Tuple.
+        ValueError: there is no such key, or the observation space is not a Dict or Tuple.
 
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake, wrap
@@ -224,7 +224,7 @@ class _Frames(OfGymnasium):
 
     parts = ("observation",)
     _shown: ClassVar[Any]
-    """The index of what the agent sees of a queue."""
+    """The index of the agent's part of a queue."""
 
     def _queues(self, xp: Any, n: int, values: Any, length: int, device: Any) -> State:
         """Return the state with a queue (n, length, ...) for each leaf, full of the values of one observation."""
@@ -240,8 +240,8 @@ class _Frames(OfGymnasium):
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         new = self._pushed(xp, state.episode, result.observation)
-        state, seen = self._next(xp, state, result.rows, new)
-        return state, result._replace(observation=seen)
+        state, shown = self._next(xp, state, result.rows, new)
+        return state, result._replace(observation=shown)
 
     def _pushed(self, xp: Any, queues: Any, observation: Any) -> tuple[Any, ...]:
         parts = split(self.inside.observation, observation)
@@ -251,11 +251,11 @@ class _Frames(OfGymnasium):
         )
 
     def _next(self, xp: Any, state: State, rows: Any, new: Any) -> tuple[State, Any]:
-        """Put new queues into some rows, and return what the agent sees, in memory of its own."""
+        """Put new queues into some rows, and return a copy of the agent's part."""
         if rows is not None:
             new = tuple(select(xp, rows, x, y) for x, y in zip(new, state.episode, strict=True))
-        seen = (xp.asarray(queue[:, self._shown, ...], copy=True) for queue in new)
-        return state._replace(episode=new), build(self.inside.observation, seen)
+        shown = (xp.asarray(queue[:, self._shown, ...], copy=True) for queue in new)
+        return state._replace(episode=new), build(self.inside.observation, shown)
 
 
 class FrameStackObservation(_Frames):
@@ -327,7 +327,7 @@ class TimeAwareObservation(Kernel):
         dict_time_key: its key in a Dict.
 
     Raises:
-        ValueError: there is no limit of steps, or the key is already in use.
+        ValueError: there is no step limit, or the key is already in use.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole, wrap
@@ -422,7 +422,7 @@ def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
         x = batch
         for key in path:
             x = x[key]
-        if not hasattr(x, "shape"):  # what is no array, of a single environment
+        if not hasattr(x, "shape"):  # a value of a single environment that is not an array
             parts.append(xp.asarray(spaces.flatten(leaf, x[0]))[None, ...])
         elif isinstance(leaf, spaces.Discrete):
             parts.append(_one_hot(xp, x - int(leaf.start), int(leaf.n)))

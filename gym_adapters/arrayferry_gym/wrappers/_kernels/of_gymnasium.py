@@ -12,7 +12,7 @@ from .kernel import Kernel, State, StepResult, arguments_of
 
 
 class _Shell(gym.Env[Any, Any]):
-    """An environment of nothing but spaces, around which Gymnasium's wrappers check them and make their own."""
+    """An environment that only has spaces: Gymnasium's wrappers around it check them and make their own."""
 
     def __init__(self, observation: Space[Any], action: Space[Any]) -> None:
         self.observation_space = observation
@@ -48,7 +48,7 @@ class Observations(OfGymnasium):
     parts = ("observation",)
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        """Return what the agent sees of observations (n, ...)."""
+        """Return the observations for the agent, (n, ...)."""
         raise NotImplementedError
 
     def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:

@@ -75,5 +75,5 @@ class TransformReward(Kernel):
 
 
 def _bound(xp: Any, x: Any, device: Any) -> Any:
-    """Return a bound as a number of Python, which takes the dtype of what it bounds, or an array of the library."""
+    """Return a bound as a Python number, which adopts the dtype of the rewards, or as an array of the library."""
     return x if x is None else float(x) if np.ndim(x) == 0 else xp.asarray(x, device=device)
