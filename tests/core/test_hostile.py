@@ -11,7 +11,6 @@ import sys
 import unittest.mock
 import warnings
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -431,15 +430,3 @@ def test_a_class_whose_attributes_raise():
 
     odd = np.ones(2).view(Odd)
     assert af.convert(odd, "torch").tolist() == [1, 1]
-
-
-def test_threads_with_one_conversion():
-    conversion = af.converter("jax")
-
-    def work(number):
-        for step in range(60):
-            n = np.full((step % 3 + 1,), number, np.float32)
-            np.testing.assert_array_equal(np.asarray(conversion([n])[0]), n)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
