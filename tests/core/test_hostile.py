@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import enum
 import functools
-import pickle
 import sys
 import unittest.mock
 import warnings
@@ -384,12 +383,6 @@ def test_the_error_of_a_failed_rebuild_names_the_place():
     with pytest.raises(af.StructureError, match="Needy could not be rebuilt") as caught:
         af.convert({"q": [needy]}, "torch")
     assert caught.value.path == "['q'][0]"
-
-
-def test_a_conversion_to_a_device_object_can_be_pickled():
-    for target, device in (("jax", jax.devices()[0]), ("torch", torch.device("cpu"))):
-        again = pickle.loads(pickle.dumps(af.converter(target, device=device)))
-        assert af.backend_of(again(X)).name == target
 
 
 def test_strides_of_axes_of_length_one():
