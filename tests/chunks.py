@@ -3,9 +3,18 @@
 import os
 import time
 
+import dask.array as da
 import numpy as np
 
+import arrayferry as af
+
 ROWS, CHUNK = 60, 10
+
+
+def mapped(function, length, chunks, dtype=float):
+    """Return the array 0, 1, ... whose blocks go through a function that Dask does not try out."""
+    x = da.arange(length, chunks=chunks, dtype=dtype)
+    return x.map_blocks(function, dtype=dtype, meta=np.empty(0, dtype))
 
 
 def load(directory, index):
@@ -45,8 +54,4 @@ def first_values(stream):
 
 
 def streamed_sum(n):
-    import dask.array as da
-
-    import arrayferry as af
-
     return sum(part.sum().item() for part in af.stream(da.arange(n, chunks=10), "numpy"))

@@ -191,28 +191,15 @@ def test_round_trip(tree, one, two):
 
 @hypothesis.given(trees, TARGETS)
 def test_copy_true_copies(tree, target):
-    given = filled(tree)
+    made: list[Any] = []
+    given = _mapped(tree, lambda leaf: made.append(leaf.array) or leaf.array)
     found = af.convert(given, target, copy=True)
-    for array in _arrays(given):
+    for array in made:
         if isinstance(array, np.ndarray) and array.flags.writeable:
             array[...] = 1
         elif isinstance(array, torch.Tensor):
             array.fill_(1)
     check(tree, found, target)
-
-
-def _arrays(tree: Any) -> list[Any]:
-    found: list[Any] = []
-    if isinstance(tree, (np.ndarray, torch.Tensor)):
-        return [tree]
-    if isinstance(tree, (dict, types.MappingProxyType, collections.UserDict)):
-        tree = list(tree.values())
-    elif dataclasses.is_dataclass(tree):
-        tree = [getattr(tree, field.name) for field in dataclasses.fields(tree)]
-    if isinstance(tree, (list, tuple, collections.deque)):
-        for item in tree:
-            found += _arrays(item)
-    return found
 
 
 @hypothesis.given(st.lists(trees, min_size=2, max_size=4), TARGETS)

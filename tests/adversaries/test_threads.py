@@ -9,21 +9,9 @@ import jax
 import numpy as np
 import pytest
 import torch
-from boxes import registered
+from boxes import BoxBackend, registered
 
 import arrayferry as af
-
-
-class Passing(af.Backend):
-    name = "passing"
-    package = "types"
-    array_types = ("types.SimpleNamespace",)
-
-    def to_numpy(self, x):
-        return x.values
-
-    def from_numpy(self, x, device=None):
-        raise NotImplementedError
 
 
 def test_sixteen_threads_while_plugins_are_registered_and_refreshed():
@@ -45,7 +33,7 @@ def test_sixteen_threads_while_plugins_are_registered_and_refreshed():
 
     def disturb() -> None:
         while not stop.is_set():
-            with registered(Passing()):
+            with registered(BoxBackend()):
                 af.registry.refresh()
 
     with ThreadPoolExecutor(17) as pool:

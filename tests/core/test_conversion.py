@@ -95,19 +95,6 @@ def test_different_converters_differ():
     assert own != conversions[0]
 
 
-def test_each_of_two_equal_converters_notices_changes():
-    class ToTorch(af.Converter):
-        source, target, cost = "numpy", "torch", "copy"
-
-        def convert(self, x, device=None, copy=None):
-            return torch.full((1,), 7.0)
-
-    both = [learnt(), learnt()]
-    with registered(ToTorch()):
-        assert ["no plan" in conversion.explain() for conversion in both] == [True, True]
-    assert [conversion(X).tolist() for conversion in both] == [[0, 1, 2]] * 2
-
-
 class SpaceBackend(af.Backend):
     """A backend of a name that only one process has, for a class that all have."""
 
@@ -233,7 +220,11 @@ def test_tracebacks_are_short(make):
 def test_the_error_of_a_plugin_is_the_only_cause():
     with registered(SpaceBackend("failing_here", fails=True)):
         for _ in range(4):
-            with pytest.raises(af.ConversionError, match="to_numpy") as caught:
+            with pytest.raises(
+                af.ConversionError,
+                match=r"to_numpy\(\) of the backend 'failing_here' raised KeyError: 'lost' for a types.SimpleNamespace, "
+                r"at \['a'\]\[0\], from failing_here",
+            ) as caught:
                 af.convert({"a": [types.SimpleNamespace()]}, "torch")
             text = "".join(traceback.format_exception(caught.value))
             assert text.count("Traceback") == 2

@@ -455,19 +455,6 @@ def test_result_like_may_compute(change):
     assert np.allclose(change(ours)(x), change(lambda x: x[:1] ** 3)(x))
 
 
-def test_the_order_of_keys_does_not_matter():
-    """JAX sorts the keys of dicts."""
-
-    @af.agnostic("numpy", result_like=lambda d: d)
-    def function(d):
-        return {"z": d["z"] * 2, "a": d["a"] * 3}
-
-    given = {"z": jnp.ones(2), "a": jnp.ones(3)}
-    for found in (function(given), jax.jit(function)(given)):
-        assert found["z"].tolist() == [2.0] * 2
-        assert found["a"].tolist() == [3.0] * 3
-
-
 def test_arrays_of_others_do_not_go_through_traced_code():
     seen = []
 

@@ -6,12 +6,10 @@ import collections
 import dataclasses
 import enum
 import functools
-import pickle
 import sys
 import unittest.mock
 import warnings
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -387,12 +385,6 @@ def test_the_error_of_a_failed_rebuild_names_the_place():
     assert caught.value.path == "['q'][0]"
 
 
-def test_a_conversion_to_a_device_object_can_be_pickled():
-    for target, device in (("jax", jax.devices()[0]), ("torch", torch.device("cpu"))):
-        again = pickle.loads(pickle.dumps(af.converter(target, device=device)))
-        assert af.backend_of(again(X)).name == target
-
-
 def test_strides_of_axes_of_length_one():
     x = np.lib.stride_tricks.as_strided(np.arange(3.0), (1, 3), (7, 8))
     y = af.convert(x, "torch", copy=False)
@@ -431,15 +423,3 @@ def test_a_class_whose_attributes_raise():
 
     odd = np.ones(2).view(Odd)
     assert af.convert(odd, "torch").tolist() == [1, 1]
-
-
-def test_threads_with_one_conversion():
-    conversion = af.converter("jax")
-
-    def work(number):
-        for step in range(60):
-            n = np.full((step % 3 + 1,), number, np.float32)
-            np.testing.assert_array_equal(np.asarray(conversion([n])[0]), n)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))

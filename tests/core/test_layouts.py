@@ -502,14 +502,6 @@ def test_functions_are_the_same_if_code_and_all_it_holds_are(wrap):
     assert layout([1, {"a": 2}]) != layout([1, {"a": 3}])
 
 
-def test_methods_are_the_same_if_their_objects_are():
-    def layout(scale):
-        return af.flatten((X, Config(scale).__hash__))[1]
-
-    assert layout(1) == layout(1)
-    assert layout(1) != layout(True)
-
-
 def test_what_has_a_shape_but_no_values_is_not_taken_for_an_array():
     def layout(n):
         space = gymnasium.spaces.MultiDiscrete([n, 2])

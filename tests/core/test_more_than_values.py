@@ -38,10 +38,6 @@ def test_conjugate_and_negative_bits(target):
     np.testing.assert_array_equal(values(af.convert(negative, target)), [-2, 4])
 
 
-def test_a_zero_tensor():
-    assert af.convert(torch._efficientzerotensor((3,)), "numpy").tolist() == [0, 0, 0]
-
-
 def test_inference_tensors():
     with torch.inference_mode():
         x = torch.ones(2)
@@ -134,29 +130,14 @@ x = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, PartitionSpec("d")))
 for target in ("numpy", "torch", "dask", "jax"):
     y = af.convert({"x": x}, target)["x"]
     assert np.asarray(af.convert(y, "numpy")).tolist() == list(range(8)), target
-assert not af.convert(x, "numpy").flags.writeable or True
 try:
     af.convert(x, "numpy", copy=False)
 except af.CopyRequiredError:
     print("raised")
-for name in ("cpu", "cpu:1", "cpu:3"):
-    y = af.convert(np.ones(2, np.float32), "jax", device=name)
-    assert af.backend_of(y).device_of(y) == name, y.devices()
-    moved = af.convert(y, "jax", device="cpu:2")
-    assert moved.devices() == {jax.devices()[2]}
-y = af.convert(np.ones(2, np.float32), "jax", device=jax.devices()[3])
-assert y.devices() == {jax.devices()[3]}
-z = af.convert({"a": np.ones(3, np.float32)}, like=y)["a"]
-assert z.devices() == y.devices()
-try:
-    af.converter("jax", device="cpu:9")
-except af.DeviceError as error:
-    print(error)
 """,
         env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"},
     )
-    assert out.splitlines()[0] == "raised"
-    assert "no device 'cpu:9' here. It has 'cpu', 'cpu:1', 'cpu:2', 'cpu:3'." in out
+    assert out == "raised\n"
 
 
 def test_masks():
@@ -186,20 +167,6 @@ def test_dask_arrays():
     masked = da.ma.masked_greater(x, 4)
     with pytest.raises(af.ConversionError, match="mask"):
         af.convert(masked, "torch")
-
-
-def test_common_parts_of_dask_arrays_are_computed_once():
-    calls = []
-
-    def block(values):
-        calls.append(1)
-        return values + 1
-
-    base = da.ones(4, chunks=4).map_blocks(block, dtype=float, meta=np.ones(0))
-    found = af.convert({"a": base + 1, "b": [base * 2]}, "torch")
-    assert found["a"].tolist() == [3] * 4
-    assert found["b"][0].tolist() == [4] * 4
-    assert len(calls) == 1
 
 
 def test_extra_dtypes_are_converted():
@@ -237,12 +204,6 @@ def test_quantised_and_other_layouts_raise():
         for target in TARGETS:
             with pytest.raises(af.ConversionError, match="nested" if word == "jagged" else word):
                 af.convert(tensor, target)
-
-
-def test_a_parameter_without_values_is_not_copied():
-    with pytest.raises(af.ConversionError, match="uninitialized parameter") as caught:
-        af.convert(torch.nn.UninitializedParameter(), "torch", copy=True)
-    assert not isinstance(caught.value, af.ContractError)
 
 
 class Wrapping(torch.Tensor):

@@ -71,7 +71,8 @@ def test_settings_of_the_target(enable_x64):
 
 @pytest.mark.parametrize("times", [1, 5])
 @pytest.mark.parametrize(
-    ("number", "target"), [(1e300, "torch"), (1e300, "jax"), (2**40, "jax"), (2**70, "torch"), (-1e300j, "torch")]
+    ("number", "target"), [(1e300, "torch"), (1e300, "jax"), (2**40, "jax"), (2**70, "numpy"), (2**70, "torch"),
+                           (2**70, "jax"), (-1e300j, "torch")]
 )  # fmt: skip
 def test_numbers_that_do_not_fit(number, target, times):
     conversion = af.converter(target, scalars="convert")
@@ -88,10 +89,15 @@ def test_without_checks():
 
 
 def test_numpy_scalars_keep_their_dtype():
-    for scalar in (np.float64(1.5), np.float32(1.5), np.int8(3), np.uint64(3)):
-        found = af.convert([scalar], "torch", scalars="convert")[0]
-        assert str(found.dtype) == f"torch.{scalar.dtype}"
-    assert af.convert(np.float64(1.5), "torch").dtype is torch.float64
+    names = ["float64", "float32", "int8", "uint64", "bool", "complex64", "bfloat16"]
+    for scalar in (np.dtype(name).type(1) for name in names):
+        for found in (
+            af.convert([scalar], "torch", scalars="convert")[0],
+            af.convert(scalar, "torch"),
+        ):
+            assert str(found.dtype) == f"torch.{scalar.dtype}"
+            assert found.shape == ()
+        assert isinstance(af.convert(scalar, "numpy"), np.ndarray)
 
 
 def test_integers_beyond_the_default():

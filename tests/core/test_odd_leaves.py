@@ -178,9 +178,12 @@ def test_a_tensorclass_is_not_half_converted():
 
 def test_parameters_that_are_not_initialized():
     weight = torch.nn.LazyLinear(2).weight
-    for target in ("numpy", "jax", "dask"):
-        with pytest.raises(af.ConversionError, match=r"uninitialized parameter.*at \['w'\]"):
-            af.convert({"w": weight}, target)
+    for target, copy in (("numpy", None), ("jax", None), ("dask", None), ("torch", True)):
+        with pytest.raises(
+            af.ConversionError, match=r"uninitialized parameter.*at \['w'\]"
+        ) as caught:
+            af.convert({"w": weight}, target, copy=copy)
+        assert not isinstance(caught.value, af.ContractError)
 
 
 class Strange:

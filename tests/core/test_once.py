@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import dask
 import dask.array as da
 import jax
 import numpy as np
@@ -119,13 +120,6 @@ def test_what_is_kept_is_not_computed(counted):
     assert counted.times == 1
 
 
-def test_a_lazy_array_stays_lazy_within_its_library(counted):
-    for options in ({}, {"copy": True}, {"device": "cpu"}):
-        for _ in range(4):
-            assert isinstance(af.convert([counted.array()], "dask", **options)[0], da.Array)
-    assert counted.times == 0
-
-
 class Lazy(BoxBackend):
     """A lazy library whose plugin counts, and may return too few."""
 
@@ -237,6 +231,19 @@ def test_unsupported_lazy_sources_are_kept_alone(stores):
     assert af.convert(text, "numpy", unsupported="keep") is text
     with pytest.raises(af.UnsupportedDtypeError, match=r"at \[0\]"):
         af.convert([text], "numpy", unknown="convert")
+
+
+def test_nothing_is_computed_if_another_lazy_library_is_refused(counted, stores):
+    text, numbers = Stored(np.array(["a"])), Stored(np.ones(2, "i4"))
+    failing = dask.delayed(lambda: 1 / 0)()
+    for value in ([failing, counted.array(), text], [text, counted.array()]):
+        with pytest.raises(af.UnsupportedDtypeError, match="from stores to torch"):
+            af.convert(value, "torch", unknown="convert")
+    for value in ([numbers, counted.array()], [counted.array(), numbers]):
+        value.append(counted.array("U1"))
+        with pytest.raises(af.UnsupportedDtypeError, match="from dask to torch"):
+            af.convert(value, "torch", unknown="convert")
+    assert counted.times == text.reads == numbers.reads == 0
 
 
 def test_refused_before_it_is_read(stores):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import collections
-import copy
 import dataclasses
-import pickle
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -88,18 +86,6 @@ def test_read_only_memory_under_a_plan():
     frozen.flags.writeable = False
     conversion([frozen])[0].fill_(-1)
     assert frozen.tolist() == [0, 1, 2]
-
-
-def test_objects_and_text_under_a_plan_for_numbers():
-    for target in ("torch", "jax", "dask", "numpy"):
-        conversion = af.converter(target)
-        convert_often(conversion, [X])
-        mixed = np.array([X, None], object)
-        found = conversion([mixed])[0]
-        assert found.dtype == object
-        assert af.backend_of(found[0]).name == target
-    with pytest.raises(af.UnsupportedDtypeError):
-        convert_often(af.converter("torch"), [X]) and af.converter("torch")([np.array(["a"])])
 
 
 def test_objects_under_a_plan_that_converts_nothing():
@@ -351,23 +337,6 @@ def test_tracebacks_name_the_code_of_plans():
     assert "in convert_list_to_torch" in shown
 
 
-def test_conversions_can_be_pickled_and_be_class_attributes():
-    class Agent:
-        convert = af.converter("torch", copy=True)
-
-    agent = Agent()
-    assert isinstance(convert_often(agent.convert, X), torch.Tensor)
-    for again in (
-        pickle.loads(pickle.dumps(agent.convert)),
-        copy.deepcopy(agent.convert),
-        copy.copy(agent.convert),
-    ):
-        assert again.options == agent.convert.options
-        assert again.target is agent.convert.target
-        assert isinstance(convert_often(again, [X])[0], torch.Tensor)
-    assert repr(agent.convert) == "arrayferry.converter('torch', copy=True)"
-
-
 def test_plans_are_dropped_when_the_registry_changes():
     class Better(af.Converter):
         source, target, cost = "numpy", "torch", "share"
@@ -375,14 +344,16 @@ def test_plans_are_dropped_when_the_registry_changes():
         def convert(self, x, device=None, copy=None):
             return torch.full((1,), 7.0)
 
-    conversion = af.converter("torch")
-    convert_often(conversion, [X])
+    both = [af.converter("torch"), af.converter("torch")]
+    for conversion in both:
+        convert_often(conversion, [X])
     part = Better()
     before = af.registry.catalog.converters
     with registered(part):
-        assert "no plan" in conversion.explain()
+        assert ["no plan" in conversion.explain() for conversion in both] == [True, True]
         assert af.registry.catalog.converters == (*before, part)
-    assert convert_often(conversion, [X])[0].tolist() == [0, 1, 2]
+    for conversion in both:
+        assert convert_often(conversion, [X])[0].tolist() == [0, 1, 2]
 
 
 def test_the_number_of_plans_is_bounded():
@@ -555,7 +526,7 @@ def test_eight_threads_share_one_conversion():
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: [X, x], lambda x: [x] * 20])
-@pytest.mark.parametrize("to", ["jax", "torch"])
+@pytest.mark.parametrize("to", ["jax", "torch", "dask", "numpy"])
 def test_code_for_arrays_searches_arrays_of_objects(wrap, to):
     """Also where it must convert what a direct converter does not, and where what does not fit is kept."""
     conversion = af.converter(to, unsupported="keep")
@@ -568,7 +539,7 @@ def test_code_for_arrays_searches_arrays_of_objects(wrap, to):
                 found = found[-1] if isinstance(found, list) else found
                 if value is objects:
                     assert af.backend_of(found[1]).name == to
-                elif value is texts:
+                elif value is texts and to != "dask":  # which has a dtype for them
                     assert found is texts
                 else:
                     assert af.backend_of(found).name == to

@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+from boxes import HeldContainer
 
 import arrayferry as af
 from arrayferry import typing as af_typing
@@ -35,20 +36,6 @@ class Unfinished(af.Converter):
         return NotImplemented
 
 
-class Box:
-    pass
-
-
-class Boxes(af.Container):
-    types = (Box,)
-
-    def children(self, value):
-        return []
-
-    def rebuild(self, value, children):
-        return value
-
-
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -73,7 +60,7 @@ class Boxes(af.Container):
         (lambda: af.Inline("", "f({x})", {"f": abs}), "Inline(test='', result='f({x})')"),
         (lambda: af.Slices([np.ones(3)], 0, [[1, 2]]), "<Slices of 2 blocks>"),
         (lambda: af.Slices([np.ones(3)], 0, [[1, 2]]).open([[(0, 0)]]), "<Reader of 1 steps>"),
-        (lambda: Boxes(), "<Container Boxes>"),
+        (lambda: HeldContainer(), "<Container HeldContainer>"),
         (lambda: Broken(), "<Broken, incomplete>"),
         (lambda: Unfinished(), "<Unfinished, incomplete>"),
         (
@@ -96,7 +83,7 @@ def test_an_object_whose_constructor_failed(cls):
 def test_a_registry_counts_and_loads_nothing():
     registry = af.Registry(autoload=False)
     assert repr(registry) == "<Registry, plugins are looked up at first use>"
-    registry.register(Boxes())
+    registry.register(HeldContainer())
     assert repr(registry) == "<Registry of 0 backends, 0 sources, 0 converters, 1 containers>"
 
 

@@ -142,12 +142,6 @@ def test_dask(size, aligned):
         af.convert(y, "numpy", copy=False)
 
 
-def test_a_persisted_dask_array_is_not_written_through():
-    y = da.ones(6, chunks=6).persist()
-    write(af.convert(y, "numpy"))
-    np.testing.assert_array_equal(y.compute(), np.ones(6))
-
-
 def test_within_one_library():
     for name, make in MAKE.items():
         x = make(8, True)

@@ -20,6 +20,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from chunks import mapped
 
 import arrayferry as af
 
@@ -108,12 +109,6 @@ X = np.arange(1000)
 MADE_OF = {"block": 60, "shuffle": True, "seed": 3, "batch_size": 70, "buffer_size": 250}
 
 
-def mapped(function, length=1000, chunks=10, dtype=int):
-    """Return the array 0, 1, ... whose blocks go through a function that Dask does not try out."""
-    x = da.arange(length, chunks=chunks, dtype=dtype)
-    return x.map_blocks(function, dtype=dtype, meta=np.empty(0, dtype))
-
-
 def test_lengths_of_results():
     for options, lengths in (
         ({"block": 300, "batch_size": 256}, [256, 256, 256, 232]),
@@ -195,7 +190,7 @@ def test_what_blocks_share_is_computed_once():
         computed.extend(x.tolist())
         return x
 
-    x = mapped(noted, 40, 5, float)
+    x = mapped(noted, 40, 5)
     shared = x - x.mean()
     once = list(range(40))
     with dask.config.set(scheduler="synchronous"):
@@ -318,7 +313,7 @@ def test_resuming_computes_only_what_follows(options):
         computed.append(block_id[0])
         return x
 
-    x = mapped(noted)
+    x = mapped(noted, 1000, 10, int)
     with dask.config.set(scheduler="synchronous"):
         stream = af.stream(x, "numpy", prefetch=0, **options)
         count = len(stream)
@@ -337,7 +332,7 @@ def test_prefetching_changes_no_order(prefetch):
 
 def test_single_blocks_keep_nothing():
     computed = []
-    x = mapped(lambda x: computed.append(x[0]) or x, 40)
+    x = mapped(lambda x: computed.append(x[0]) or x, 40, 10, int)
     before = set(threading.enumerate())
     stream = af.stream(x, "numpy")
     with dask.config.set(scheduler="synchronous"):
@@ -604,7 +599,7 @@ def test_errors_name_the_block():
             raise ValueError("broken disk")
         return x
 
-    x = mapped(failing, 100)
+    x = mapped(failing, 100, 10, int)
     stream = af.stream(x, "numpy", shuffle=True, seed=0, batch_size=7)
     with pytest.raises(af.BlockError, match=r"block 3 \(30:40 .*broken disk") as failure:
         list(stream)

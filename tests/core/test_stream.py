@@ -25,7 +25,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from chunks import CHUNK, ROWS
+from chunks import CHUNK, ROWS, mapped
 from clusters import local_cluster
 
 import arrayferry as af
@@ -79,12 +79,6 @@ def _same(blocks, expected, axis=0):
     found = np.concatenate([np.asarray(block) for block in blocks], axis)
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == expected.dtype
-
-
-def _mapped(function, length, chunks, dtype=float):
-    """Return the array 0, 1, ... whose blocks go through a function that Dask does not try out."""
-    x = da.arange(length, chunks=chunks, dtype=dtype)
-    return x.map_blocks(function, dtype=dtype, meta=np.empty(0, dtype))
 
 
 # What is given.
@@ -235,12 +229,22 @@ def test_each_chunk_is_computed_once(name, block, prefetch, tmp_path):
     np.testing.assert_allclose(np.concatenate(blocks), x.compute(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["plain", "overlap", "cumulative", "transposed", "model"])
-def test_each_chunk_is_computed_once_on_a_cluster(name, client, tmp_path):
+def _nothing_is_left(cluster):
+    deadline = time.monotonic() + 10
+    while cluster.scheduler.tasks and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.05)
+    assert not cluster.scheduler.tasks
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_each_chunk_is_computed_once_on_a_cluster(name, client, cluster, tmp_path):
     x = SHARED[name](_source(tmp_path))
     blocks = list(af.stream(x, "numpy", client=client))
-    assert _loaded(tmp_path) == {1: ROWS // CHUNK}
+    if name != "standardized":  # its mean needs all chunks before the first block
+        assert _loaded(tmp_path) == {1: ROWS // CHUNK}
     np.testing.assert_allclose(np.concatenate(blocks), x.compute(), rtol=1e-12)
+    _nothing_is_left(cluster)
 
 
 def test_arrays_of_one_tree_share_their_work(place, tmp_path):
@@ -288,27 +292,25 @@ class _Watched:
             self.alive -= 1
 
 
-@pytest.mark.parametrize("block", [None, 5, 40])
-def test_few_blocks_are_alive(block):
+@pytest.mark.parametrize(
+    ("chunk", "block", "prefetch", "most"),
+    [
+        (10, None, 2, 4),
+        (10, 5, 2, 4),
+        (10, 40, 2, 16),
+        (20, 3, 0, 2),  # one more while a block is cut from two
+        (20, 3, 2, 4),
+    ],
+)
+def test_few_chunks_are_alive(chunk, block, prefetch, most):
     watched = _Watched()
-    x = da.zeros((400, 10), chunks=(10, 10)).map_blocks(watched, dtype=float, meta=np.empty((0, 0)))
-    each = max(1, (block or 10) // 10)
-    for part in af.stream(x, "torch", block=block, prefetch=2):
-        time.sleep(0.002)
+    x = da.zeros((400, 10), chunks=(chunk, 10))
+    x = x.map_blocks(watched, dtype=float, meta=np.empty((0, 0)))
+    for part in af.stream(x, "torch", block=block, prefetch=prefetch):
+        time.sleep(0.0005 if block == 3 else 0.002)
         del part
-    assert watched.made == 40
-    assert watched.most <= 4 * each
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_few_chunks_are_alive_if_blocks_are_smaller(prefetch):
-    watched = _Watched()
-    x = da.zeros((400, 10), chunks=(20, 10)).map_blocks(watched, dtype=float, meta=np.empty((0, 0)))
-    for part in af.stream(x, "torch", block=3, prefetch=prefetch):
-        time.sleep(0.0005)
-        del part
-    assert watched.made == 20
-    assert watched.most <= prefetch + 2  # one more while a block is cut from two
+    assert watched.made == 400 // chunk
+    assert watched.most <= most
 
 
 def test_blocks_of_files_without_a_length(tmp_path):
@@ -324,7 +326,7 @@ def test_blocks_of_files_without_a_length(tmp_path):
 
 def test_the_next_blocks_are_computed_meanwhile():
     watched = _Watched()
-    x = _mapped(watched, 100, 10)
+    x = mapped(watched, 100, 10)
     blocks = iter(af.stream(x, "torch", prefetch=3))
     assert watched.made == 0  # nothing before it is asked for
     next(blocks)
@@ -338,19 +340,11 @@ def test_the_next_blocks_are_computed_meanwhile():
 
 def test_leaving_early_cancels():
     watched = _Watched()
-    x = _mapped(watched, 1000, 1)
+    x = mapped(watched, 1000, 1)
     for _ in af.stream(x, "torch", prefetch=4):
         break
     time.sleep(0.2)
     assert watched.made <= 6
-
-
-def _nothing_is_left(cluster):
-    deadline = time.monotonic() + 10
-    while cluster.scheduler.tasks and time.monotonic() < deadline:
-        gc.collect()
-        time.sleep(0.05)
-    assert not cluster.scheduler.tasks
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -379,7 +373,7 @@ def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, options,
 
 
 def test_leaving_early_cancels_on_a_cluster(client, cluster):
-    x = _mapped(chunks.slow, 20, 1)
+    x = mapped(chunks.slow, 20, 1)
     for _ in af.stream(x, "torch", client=client, prefetch=10):
         break
     _nothing_is_left(cluster)
@@ -425,14 +419,6 @@ def test_the_time_of_a_block_does_not_grow_with_their_number():
     with dask.config.set(scheduler="sync"):
         steps(10)
         assert steps(400) < 1.5 * steps(100)
-
-
-def test_a_stream_leaves_nothing_on_the_cluster(client, cluster, tmp_path):
-    for name in SHARED:
-        directory = tmp_path / name
-        directory.mkdir()
-        list(af.stream(SHARED[name](_source(directory)), "numpy", client=client))
-    _nothing_is_left(cluster)
 
 
 # Where it is computed.
@@ -689,7 +675,7 @@ class _Gate:
 @pytest.mark.parametrize("options", [{}, {"prefetch": 0}, {"prefetch": 0, "timeout": 60}], ids=str)
 def test_an_iteration_is_closed_by_another_thread(options):
     gate = _Gate()
-    x = _mapped(gate, 40, 10, int)
+    x = mapped(gate, 40, 10, int)
     blocks = iter(af.stream(x, "torch", **options))
     assert next(blocks)[0] == 0
     with ThreadPoolExecutor(1) as pool:
@@ -706,8 +692,7 @@ def test_an_iteration_is_closed_by_another_thread(options):
 
 def test_an_iteration_is_closed_before_it_begins():
     watched = _Watched()
-    x = _mapped(watched, 100, 10)
-    blocks = iter(af.stream(x, "torch"))
+    blocks = iter(af.stream(mapped(watched, 100, 10), "torch"))
     blocks.close()
     assert list(blocks) == []
     assert watched.made == 0
@@ -754,7 +739,7 @@ def test_an_iteration_that_is_forgotten_is_closed():
 
 
 def test_errors_tell_the_block(place):
-    x = _mapped(chunks.fails, 40, 10, int)
+    x = mapped(chunks.fails, 40, 10, int)
     stream = af.stream({"kept": 1, "x": x}, "torch", client=place)
     blocks = iter(stream)
     assert [next(blocks)["x"][0].item() for _ in range(2)] == [0, 10]
@@ -782,7 +767,7 @@ def test_errors_tell_the_block(place):
 )
 def test_a_timeout_tells_the_block(computes, prefetch, request):
     client = request.getfixturevalue("client") if computes == "cluster" else None
-    x = _mapped(chunks.hangs, 40, 10, int)
+    x = mapped(chunks.hangs, 40, 10, int)
     list(af.stream(x[:20], "torch", client=client))  # the first use takes longer
     blocks = iter(af.stream(x, "torch", client=client, timeout=3, prefetch=prefetch))
     assert [next(blocks)[0].item() for _ in range(2)] == [0, 10]
@@ -845,7 +830,7 @@ def test_a_killed_worker_costs_no_block(tmp_path):
 def test_a_scheduler_that_is_gone():
     with local_cluster(processes=True) as cluster:
         client = distributed.Client(cluster, set_as_default=False)
-        x = _mapped(chunks.slow, 40, 2)
+        x = mapped(chunks.slow, 40, 2)
         stream = af.stream(x, "torch", client=client)
         blocks = iter(stream)
         next(blocks)
@@ -1079,10 +1064,3 @@ def test_a_plugin_without_blocks(register):
     register(RowsSource())
     with pytest.raises(af.NotAnArrayError, match="rows does not tell how to read"):
         af.stream(Rows([2]), "torch")
-
-
-@pytest.mark.long
-def test_spawned_workers_are_supported():
-    stream = af.stream(da.arange(20, chunks=10), "torch")
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.map(len, [stream]) == [2]

@@ -419,12 +419,6 @@ def test_a_warning_that_is_an_error_leaves_nothing_behind():
     assert t.calls == calls
 
 
-@pytest.mark.parametrize("options", [{"hot": 0}, {"hot": True}, {"hot": "1"}, {"warn": 1}], ids=str)
-def test_wrong_options(options):
-    with pytest.raises(af.OptionError, match="is not valid"):
-        af.trace(**options)
-
-
 # Nothing changes.
 
 
@@ -769,11 +763,23 @@ def test_the_table_fits_a_terminal(shown, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rows": 0}, {"rows": "1"}, {"width": 10}, {"width": 1.5}], ids=str
+    ("call", "wrong", "words"),
+    [
+        (af.trace, {"hot": [0, True, "1"], "warn": [1]}, "is not valid"),
+        (af.trace().table, {"rows": [0, "1"], "width": [10, 1.5]}, "Pass a whole number from"),
+        (
+            af.trace().plot,
+            {"rows": ["trace.png", 0, None]},
+            r"rows=.* from 1 on\. Save the picture by .*savefig",
+        ),
+    ],
+    ids=["trace", "table", "plot"],
 )
-def test_a_wrong_table(wrong):
-    with pytest.raises(af.OptionError, match="Pass a whole number from"):
-        af.trace().table(**wrong)
+def test_wrong_options(call, wrong, words):
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(af.OptionError, match=words):
+                call(**{name: value})
 
 
 def test_the_table_in_a_notebook(shown):
@@ -841,7 +847,9 @@ def pyplot():
     pyplot.close("all")
 
 
-ODD = ("caf\udce9.py", "\x1b[31mred.py", "a\nb\tc.py", "ñandú.py", "$x$.py", "")
+ODD = (
+    "caf\udce9.py", "\x1b[31mred.py", "a\nb\tc.py", "ñandú.py", "$x$.py", "", "<script>alert(1)",
+)  # fmt: skip
 
 
 @pytest.mark.usefixtures("pyplot")
@@ -854,6 +862,8 @@ def test_names_of_files_that_cannot_be_shown(file):
         text.encode()
         assert not any(odd in text for odd in ("\x1b", "\t", "\udce9", "a\nb"))
     assert len(str(t).splitlines()) == 4
+    assert "<script>" not in t._repr_html_()
+    assert ("&lt;script&gt;" in t._repr_html_()) == ("<script>" in file)
     assert t.rows[0].file == file
     t.plot().figure.canvas.draw()
 
@@ -869,21 +879,8 @@ def test_a_trace_that_has_not_begun():
     assert str(t) == "No array crossed."
 
 
-@pytest.mark.parametrize("rows", ["trace.png", 0, None])
-def test_a_wrong_picture(rows):
-    with pytest.raises(af.OptionError, match=r"rows=.* from 1 on\. Save the picture by .*savefig"):
-        af.trace().plot(rows)
-
-
 def test_half_made():
     assert repr(af.Trace.__new__(af.Trace)) == "<Trace, incomplete>"
-
-
-def test_html_is_escaped():
-    with af.trace() as t:
-        run_as("<script>alert(1)")
-    assert "<script>" not in t._repr_html_()
-    assert "&lt;script&gt;" in t._repr_html_()
 
 
 def test_the_dict_is_json(shown):

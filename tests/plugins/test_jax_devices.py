@@ -22,6 +22,7 @@ for number, device in enumerate(backend.devices()):
 here = jax.device_put(x, jax.devices()[1])
 assert af.convert(here, "jax") is here
 assert af.convert(here, "jax", device=jax.devices()[2]).devices() == {jax.devices()[2]}
+assert af.convert(x, "jax", device=jax.devices()[2]).devices() == {jax.devices()[2]}
 assert af.convert(x, like=here).devices() == {jax.devices()[1]}
 assert af.convert(here, "numpy").tolist() == [0, 1, 2]
 assert af.convert(here, "torch").tolist() == [0, 1, 2]
@@ -41,7 +42,7 @@ for value in (x, torch.tensor(x), np.float64(3)):  # from host memory to JAX's d
 try:
     af.convert(x, "jax", device="cpu:3")
 except af.DeviceError as error:
-    assert "cpu:2" in str(error), error
+    assert "no device 'cpu:3' here. It has 'cpu', 'cpu:1', 'cpu:2'." in str(error), error
 else:
     raise AssertionError("there is no fourth device")
 """
