@@ -32,8 +32,8 @@ class RepeatedEnv(AroundEnv):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.observation_space = self.env.observation_space
-        self.action_space = self.env.action_space
+        self.observation_space: Any = self.env.observation_space
+        self.action_space: Any = self.env.action_space
 
     @property
     def _informs(self) -> bool:

@@ -43,8 +43,8 @@ class WrappedEnv(AroundEnv):
         self.max_episode_steps = self.env.max_episode_steps
         chain, limit_is_known = self._any_chain()
         if limit_is_known:
-            self.observation_space = chain.outside.observation
-            self.action_space = chain.outside.action
+            self.observation_space: Any = chain.outside.observation
+            self.action_space: Any = chain.outside.action
 
     @property
     def base(self) -> Dynamics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from gymnasium import Space
 
@@ -29,7 +29,7 @@ class ClipAction(OfGymnasium):
         Box(-inf, inf, (1,), float32)
     """
 
-    parts = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         low, high = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ class RescaleAction(OfGymnasium):
         Box(-1.0, 1.0, (1,), float32)
     """
 
-    parts = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, min_action: Any, max_action: Any) -> None:
         self.min_action = min_action
@@ -94,7 +94,7 @@ class StickyAction(OfGymnasium):
         (3,)
     """
 
-    parts = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class TransformAction(Kernel):
         Box(-2.0, 2.0, (1,), float32)
     """
 
-    parts = ()
+    parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, func: Callable[[Any], Any], action_space: Space[Any] | None = None) -> None:
         self.func = func

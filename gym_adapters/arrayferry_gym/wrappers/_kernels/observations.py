@@ -222,7 +222,7 @@ class FilterObservation(Observations):
 class _Frames(OfGymnasium):
     """A kernel that keeps the latest observations, the newest last."""
 
-    parts = ("observation",)
+    parts: ClassVar[tuple[str, ...]] = ("observation",)
     _shown: ClassVar[Any]
     """The index of the agent's part of a queue."""
 
@@ -338,7 +338,7 @@ class TimeAwareObservation(Kernel):
         (5,)
     """
 
-    parts = ("observation",)
+    parts: ClassVar[tuple[str, ...]] = ("observation",)
     _places: list[tuple[Any, tuple[Any, ...]]]
 
     def __init__(

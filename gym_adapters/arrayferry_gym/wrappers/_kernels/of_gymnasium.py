@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -45,7 +45,7 @@ class OfGymnasium(Kernel):
 class Observations(OfGymnasium):
     """A kernel that changes observations, each by itself."""
 
-    parts = ("observation",)
+    parts: ClassVar[tuple[str, ...]] = ("observation",)
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         """Return the observations for the agent, (n, ...)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class ClipReward(OfGymnasium):
         0.5
     """
 
-    parts = ("reward",)
+    parts: ClassVar[tuple[str, ...]] = ("reward",)
 
     def __init__(self, min_reward: Any = None, max_reward: Any = None) -> None:
         self.min_reward = min_reward
@@ -65,7 +65,7 @@ class TransformReward(Kernel):
         array([2., 2.], dtype=float32)
     """
 
-    parts = ("reward",)
+    parts: ClassVar[tuple[str, ...]] = ("reward",)
 
     def __init__(self, func: Callable[[Any], Any]) -> None:
         self.func = func

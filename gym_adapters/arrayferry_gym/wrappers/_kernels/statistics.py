@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,8 +34,8 @@ class NormalizeObservation(OfGymnasium):
         (4,)
     """
 
-    parts = ("observation",)
-    statistics = "obs_rms"
+    parts: ClassVar[tuple[str, ...]] = ("observation",)
+    statistics: ClassVar[str | None] = "obs_rms"
 
     def __init__(self, epsilon: float = 1e-8) -> None:
         self.epsilon = epsilon
@@ -85,8 +85,8 @@ class NormalizeReward(OfGymnasium):
         ['count', 'mean', 'var']
     """
 
-    parts = ("reward", "ended")
-    statistics = "return_rms"
+    parts: ClassVar[tuple[str, ...]] = ("reward", "ended")
+    statistics: ClassVar[str | None] = "return_rms"
 
     def __init__(self, gamma: float = 0.99, epsilon: float = 1e-8) -> None:
         self.gamma = gamma
@@ -130,7 +130,7 @@ class RecordEpisodeStatistics(Kernel):
         ['l', 'r']
     """
 
-    parts = ("reward", "ended")
+    parts: ClassVar[tuple[str, ...]] = ("reward", "ended")
 
     def __init__(self, buffer_length: int = 100, stats_key: str = "episode") -> None:
         self.buffer_length = buffer_length
