@@ -277,7 +277,7 @@ def test_a_checkpoint_goes_on_exactly(client, mode):
         numbers = ("numbers", [1]), ("numbers", [-1, 1])
         others = ("version", "a"), ("restarts", None), ("states", [1, 2])
         for name, value in (*numbers, *others):
-            with pytest.raises(af.OptionError, match="no state of a collector"):
+            with pytest.raises(af.OptionError, match="is not a state of a collector"):
                 collector.load_state_dict({**state, name: value})
         with pytest.raises(af.OptionError):
             collector.load_state_dict({"nonsense": 1})

@@ -548,7 +548,7 @@ def test_resets_of_few_and_of_many_are_drawn_apart(n):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({"key": 0}, "key=0 is no key"),
+        ({"key": 0}, "key=0 is not a JAX key"),
         ({"num_steps": 0}, "num_steps=0"),
         ({"num_envs": 2.5}, "num_envs=2.5"),
         ({"policy": lambda p, o, k: jnp.zeros(4, int)}, "not an action and extras"),

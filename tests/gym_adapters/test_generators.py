@@ -48,7 +48,7 @@ def test_typed_and_raw_keys_of_each(name, default_generator):
         default_generator(default)
         raw = jax.random.key_data(typed)
         if default != name and len(raw) not in SECOND:
-            with pytest.raises(af.OptionError, match="no key of JAX"):
+            with pytest.raises(af.OptionError, match="is not a JAX key"):
                 rollout(env, at_random, None, raw, 3, 2)
             continue
         of_raw = jax.random.wrap_key_data(raw, impl=name if default == name else SECOND[len(raw)])
@@ -114,5 +114,5 @@ def test_seeds_of_ordinary_environments(name, default_generator):
     "wrong", [0, np.arange(3, dtype=np.uint32), "key", jax.random.split(jax.random.key(0))]
 )
 def test_what_is_no_key(wrong):
-    with pytest.raises(af.OptionError, match="no key of JAX"):
+    with pytest.raises(af.OptionError, match="is not a JAX key"):
         rollout(CartPole(), at_random, None, wrong, 3, 2)
