@@ -668,3 +668,14 @@ def test_the_digest_of_an_array_is_computed_when_it_has_changed(monkeypatch):
     assert table in _identity._DIGESTS
     del env
     assert table not in _identity._DIGESTS
+
+
+def test_the_contents_of_very_large_arrays_are_not_kept(monkeypatch):
+    env = Spaced(8.0)
+    kept = identity(env)
+    monkeypatch.setattr(_identity, "_DIGESTS", {})
+    monkeypatch.setattr(_identity, "_LARGEST", env.table.nbytes - 1)
+    assert identity(env) == kept
+    env.table[3] = 99
+    assert identity(env) != kept
+    assert not _identity._DIGESTS

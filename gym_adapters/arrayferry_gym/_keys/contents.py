@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import hashlib
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from arrayferry.adapting import attributes, compares
 
-from .identity import EnvironmentKeys, Key
+from .identity import EnvironmentKeys, Key, digest_of
 
 
 def key_of_contents(value: Any) -> Key:
@@ -28,7 +27,7 @@ class _ContentKeys(EnvironmentKeys):
         if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
             return super().array(x)
         data = jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-        digest = hashlib.blake2b(np.asarray(data).tobytes(), digest_size=32).digest()
+        digest = digest_of(np.asarray(data).tobytes())
         return str(x.dtype), x.shape, x.weak_type, x.sharding, digest
 
     def parts(self, value: Any, cls: type) -> Iterable[tuple[str, Any]] | None:

@@ -34,6 +34,7 @@ __all__ = [
     "Immutable",
     "Key",
     "code_identity",
+    "digest_of",
     "held_arrays",
     "identity",
     "is_array",
@@ -252,24 +253,34 @@ _DIGESTS: dict[int, tuple[bytes, bytes]] = {}
 """The last contents of large arrays, and their digests."""
 
 _SMALL = 256
-"""The maximum size in bytes of an array whose contents are kept instead of a digest."""
+"""Up to this many bytes, the contents of an array are its key, and not a digest of them."""
+
+_LARGEST = 2**26
+"""Up to this many bytes, the contents of an array are kept to save computing the digest."""
 
 
 def _contents(x: np.ndarray[Any, Any]) -> bytes:
     """Return the bytes of a small array, or a digest of those of a large one.
 
-    Arrays can change, and computing a digest takes ten times as long as comparing all bytes with those from which it was
-    computed. So these are kept as long as the array exists.
+    Arrays can change, and computing a digest takes ten times as long as comparing all bytes with those that it was
+    computed from. So these are kept as long as the array exists, unless they would take too much memory.
     """
     data = x.tobytes()
     if len(data) <= _SMALL:
         return data
+    if len(data) > _LARGEST:
+        return digest_of(data)
     known = _DIGESTS.get(id(x))
     if known is None:
         weakref.finalize(x, _DIGESTS.pop, id(x), None)
     if known is None or known[0] != data:
-        known = _DIGESTS[id(x)] = data, hashlib.blake2b(data, digest_size=32).digest()
+        known = _DIGESTS[id(x)] = data, digest_of(data)
     return known[1]
+
+
+def digest_of(data: bytes) -> bytes:
+    """Return a digest that stands for the data in a key."""
+    return hashlib.blake2b(data, digest_size=32).digest()
 
 
 _OPAQUE = (numbers.Number, os.PathLike, enum.Enum)

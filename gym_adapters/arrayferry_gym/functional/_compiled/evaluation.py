@@ -220,13 +220,13 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
             transition.truncated,
         )
 
-        def noted(old: Any, new: Any) -> Any:
+        def recorded(old: Any, new: Any) -> Any:
             if once:  # which is faster
                 return select(jnp, ended & (count < 1), new, old)
             at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped
             return old.at[jnp.arange(num_envs), at].set(new, mode="drop")
 
-        results = jax.tree.map(noted, results, (latest, carry.observation if once else None))
+        results = jax.tree.map(recorded, results, (latest, carry.observation if once else None))
         return carry, factor, discounted, key, count + ended.astype(count.dtype), results
 
     def empty(x: Any) -> Any:
