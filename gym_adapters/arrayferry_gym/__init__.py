@@ -30,6 +30,7 @@ from ._adapters.functions import (
     torch_to_jax,
     torch_to_numpy,
 )
+from ._adapters.simulator import from_simulator
 from ._options.refusals import missing_adapter
 from .functional.registration import register_all
 
@@ -39,6 +40,7 @@ __all__ = [
     "JaxToTorch",
     "NumpyToTorch",
     "array_conversion",
+    "from_simulator",
     "functional",
     "jax_to_numpy",
     "jax_to_torch",

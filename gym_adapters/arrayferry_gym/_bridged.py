@@ -9,7 +9,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
 from arrayferry_gym._adapters.adapter import Adapter
-from arrayferry_gym._episodes import before_resets, final_observations
+from arrayferry_gym._adapters.simulator import SimulatorEnvs
+from arrayferry_gym._episodes import before_resets, final_observations, loses_final
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
@@ -36,17 +37,20 @@ class Bridged:
         xp: the library of the trainer.
         device: the device of results, None to keep theirs.
         infos: whether the trainer takes infos. If not, they are empty.
+        needs_final: whether the trainer needs the last observations of episodes.
 
     Attributes:
         envs: the environments in the library of the trainer.
         mode: when they reset.
         singles: the single environments inside, None if they cannot be reached from here.
+        loses_final: whether a step returns the first observations of the next episodes instead.
         firsts: for each environment, the infos of its last reset.
+        given: the infos of the last step, as the environments have returned them.
         current: the current observations, after resets in the same step; None before the first reset.
 
     Raises:
         TypeError: `envs` is not a vector environment.
-        arrayferry.OptionError: they reset in the next step.
+        arrayferry.OptionError: they reset in the next step, or lose last observations that are needed.
     """
 
     envs: vector.ArrayConversion[Any, Any, Any]
@@ -62,6 +66,7 @@ class Bridged:
         device: Any = None,
         *,
         infos: bool = False,
+        needs_final: bool = True,
     ) -> None:
         if is_batch(envs):
             raise batch_error(bridge, envs)
@@ -78,6 +83,12 @@ class Bridged:
                 remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec: vectorization_mode="sync", '
                 'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}).',
             )
+        self.loses_final = loses_final(envs)
+        if self.loses_final and needs_final:
+            raise af.OptionError(
+                f"{envs!r:.80} loses the last observations of episodes, which {trainer} learns from",
+                remedy="Make a simulator that returns them: see from_simulator.",
+            )
         self.envs = vector.ArrayConversion(
             envs, _own_library(envs), xp, None, device,
             convert_info=infos, stack_final=True, copy=True,
@@ -91,6 +102,7 @@ class Bridged:
         self.firsts = [{}] * envs.num_envs
         self._added = _added_keys(envs)
         self._reset_keys: set[Any] = set()
+        self.given: dict[str, Any] = {}
         self.current: Any = None
         # Masks of rows, None if there are none:
         self._ended: Any = None  # that ended in the last step, and were not reset since
@@ -166,9 +178,10 @@ class Bridged:
                     self._begin(over, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
+        self.given = infos
         turn = turn_of(self.mode, None, terminated, truncated)
         self.current, self._ended, self._ready = observations, turn.ended, turn.begins
-        if turn.begins is not None and turn.begins.any():
+        if turn.begins is not None and not self.loses_final and turn.begins.any():
             final = final_observations(self.envs.env, infos, turn.begins, self._to_trainer)
             xp = af.namespace_of(turn.begins)
             observations = before_resets(xp, turn.begins, self._to_trainer(final), observations)
@@ -208,7 +221,12 @@ class Bridged:
         envs: Any = self.envs.env
         while isinstance(envs, VectorWrapper) and not hasattr(envs, name):
             envs = envs.env
-        return envs
+        return self.simulator if envs is self._inner and hasattr(self.simulator, name) else envs
+
+    @property
+    def simulator(self) -> Any:
+        """The simulator inside, None if there is none."""
+        return self._inner.env if isinstance(self._inner, SimulatorEnvs) else None
 
     def get(self, name: str, chosen: list[int]) -> list[Any]:
         """Return an attribute of some environments. Environments of one batch share it. Spaces are those of the trainer."""

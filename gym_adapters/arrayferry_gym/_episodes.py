@@ -19,6 +19,9 @@ import arrayferry as af
 
 from ._arrays import mapped, select
 
+LOST = "final_obs_lost"
+"""The key in the metadata of environments that reset in the same step, and do not return the last observations of episodes."""
+
 
 class Turn(NamedTuple):
     """What a step does in each environment: masks (n,) of any library, or one value for one environment.
@@ -64,6 +67,11 @@ def turn(mode: AutoresetMode, ended: Any, terminated: Any, truncated: Any) -> Tu
 def only_begins(mode: AutoresetMode, ended: Any) -> bool:
     """Return whether the step of one environment only begins an episode."""
     return mode is AutoresetMode.NEXT_STEP and bool(ended)
+
+
+def loses_final(envs: Any) -> bool:
+    """Return whether environments do not return the last observations of episodes."""
+    return bool((envs.metadata or {}).get(LOST))
 
 
 def final_observations(

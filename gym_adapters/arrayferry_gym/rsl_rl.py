@@ -23,6 +23,9 @@ except ImportError as _error:
 
 __all__ = ["RslRlVecEnv"]
 
+LOGGED = ("log", "episode")
+"""The infos of simulators that rsl_rl logs."""
+
 
 class RslRlVecEnv(VecEnv):  # type: ignore[misc]
     """A vector environment of any library as a `VecEnv` of rsl_rl.
@@ -69,7 +72,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
     cfg: dict[str, Any]
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], device: Any = "cpu") -> None:
-        self._bridged = Bridged(envs, "RslRlVecEnv", "rsl_rl", "torch", device)
+        self._bridged = Bridged(envs, "RslRlVecEnv", "rsl_rl", "torch", device, needs_final=False)
         self.envs = self._bridged.envs
         self.num_envs = envs.num_envs
         observed, acted = envs.single_observation_space, envs.single_action_space
@@ -87,6 +90,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         self._action_shape = (self.num_envs, *acted.shape)
         self.num_actions = int(torch.Size(acted.shape).numel())
         limit = getattr(envs.spec, "max_episode_steps", None)
+        limit = getattr(envs, "max_episode_length", None) if limit is None else limit
         self.max_episode_length = sys.maxsize if limit is None else limit
         self.device, self.cfg = device, {}
         self._lengths = torch.zeros(self.num_envs, dtype=torch.int64, device=device)
@@ -94,11 +98,16 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
 
     @property
     def episode_length_buf(self) -> Any:
-        """The steps of each episode so far, int64 (num_envs,). They cannot be set: environments count their own."""
+        """The steps of each episode so far, int64 (num_envs,). They can be set in simulators alone: others count their own."""
         return self._lengths
 
     @episode_length_buf.setter
     def episode_length_buf(self, lengths: Any) -> None:
+        simulator = self._bridged.simulator
+        if hasattr(simulator, "episode_length_buf"):
+            simulator.episode_length_buf = lengths
+            self._lengths = lengths.clone()
+            return
         raise af.OptionError(
             "episode_length_buf was set, but environments count the steps of their episodes themselves",
             remedy="Call learn(..., init_at_random_ep_len=False).",
@@ -128,10 +137,10 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
             actions.reshape(self._action_shape)
         )
         ended = terminated | truncated
-        extras = {
-            "time_outs": truncated & ~terminated,
-            "final_observations": self._tensordict(final),
-        }
+        extras = {"time_outs": truncated & ~terminated}
+        extras.update((key, x) for key, x in self._bridged.given.items() if key in LOGGED)
+        if not self._bridged.loses_final:
+            extras["final_observations"] = self._tensordict(final)
         observations = self._bridged.reset(ended) if ended.any() else final
         self._observations = self._tensordict(observations)
         self._lengths = torch.where(ended, 0, self._lengths + 1)

@@ -79,7 +79,7 @@ def check_env(cls: type, env: Any) -> None:
         remedy = f"Use {other} for this one"
         if vectorised and (num_envs_inside(env) or 1) > 1:
             remedy += (
-                ", if it is one. A batch of several, as in Isaac Lab, needs a VectorEnv around it"
+                ", if it is one. A batch of several, as in Isaac Lab, needs arrayferry_gym.from_simulator"
             )
     elif (known := _of_another_project(env)) is not None:
         wanted, remedy = "an environment of Gymnasium", known
@@ -101,8 +101,8 @@ def batch_error(name: str, env: Any) -> TypeError:
     """
     return TypeError(
         f"{name} was given {env!r:.80}, which is {num_envs_inside(env)} environments in one batch, as in Isaac Lab and "
-        "ManiSkill, but is no VectorEnv of Gymnasium. Put a gymnasium.vector.VectorEnv around it that says when it resets, such "
-        "as ManiSkillVectorEnv of ManiSkill, and pass that to a bridge or to an adapter of arrayferry_gym.vector."
+        "ManiSkill, but is no VectorEnv of Gymnasium. arrayferry_gym.from_simulator(env) makes it one, for a bridge or an "
+        "adapter of arrayferry_gym.vector."
     )
 
 

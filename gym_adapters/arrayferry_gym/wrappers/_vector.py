@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry_gym._episodes import Turn, before_resets, final_observations
+from arrayferry_gym._episodes import Turn, before_resets, final_observations, loses_final
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
@@ -31,7 +31,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     Which rows count in a step depends on the environment's autoreset mode:
 
     - NEXT_STEP: those whose episode had not ended before. The others only begin a new episode.
-    - SAME_STEP: all, with the final observations where an episode has ended. Then new episodes begin there.
+    - SAME_STEP: all, with the final observations where an episode has ended. Then new episodes begin there. If the
+      environment loses final observations, kernels of observations alone do not count these rows.
     - DISABLED: those whose episode had not ended before. Episodes begin with `reset`, for all or those in `reset_mask`.
 
     Args:
@@ -57,6 +58,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         self._driver = Driver(kernel, inside, self.num_envs)
         self._kernel = kernel = self._driver.kernel
         self._mode = declared_mode(env)
+        self._loses_final = loses_final(env)
         self._ended = np.zeros(self.num_envs, bool)
         self._any_ended = False
         self._to_numpy = af.converter("numpy")
@@ -109,7 +111,9 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         final = None
         if self._mode is AutoresetMode.SAME_STEP:
             final = infos.get("final_obs")
-            if resets and driver.observes:
+            if resets and self._loses_final and not (driver.rewarded or driver.flagged):
+                rows = driver.own(~turn.begins)  # the others have no observation
+            elif resets and driver.observes:
                 final = final_observations(self.env, infos, turn.begins, self._to_numpy)
         if driver.observes:
             given = driver.own(observations)

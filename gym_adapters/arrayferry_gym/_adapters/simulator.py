@@ -1,0 +1,459 @@
+"""`from_simulator`: batches of environments in the form of simulators, as vector environments."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Literal, get_args
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry_gym._arrays import mapped, select
+from arrayferry_gym._episodes import LOST
+from arrayferry_gym._options.env_options import (
+    autoreset_mode_of,
+    check_flag,
+    options_of,
+    reset_mask_of,
+    seed_of,
+)
+from arrayferry_gym._options.refusals import num_envs_inside
+from arrayferry_gym._spaces.foreign import gymnasium_space, of_one, with_bounds
+from arrayferry_gym._spaces.trees import leaves, split
+
+Final = Literal["kept", "lost"]
+
+ROWS = ("env_ids", "envs_idx", "env_idx", "env_indices")
+"""The names that simulators have for the parameter of `reset` with the environments to reset."""
+
+FINAL = ("final_obs", "final_observation")
+"""The names that they have in infos for observations from before a reset."""
+
+UNBOUNDED = (-np.inf, np.inf)
+
+
+def from_simulator(
+    env: Any,
+    *,
+    final: Final = "kept",
+    autoreset_mode: AutoresetMode | str | None = None,
+    group: str | None = None,
+    observation_space: Space[Any] | None = None,
+    action_space: Space[Any] | None = None,
+    action_bounds: tuple[Any, Any] | None = None,
+    copy: bool = True,
+) -> VectorEnv[Any, Any, Any]:
+    """Return a batch of environments in the form of a simulator as a vector environment, in the same library and on the same device.
+
+    This is the form of Isaac Lab, mjlab, ManiSkill, Genesis and the like: one object with `num_envs`, whose `step` takes
+    and returns batches: observations, rewards, terminations, truncations and infos; or, as for rsl_rl, observations,
+    rewards, ends and infos with `time_outs`. The result works in every adapter, wrapper and bridge of this package.
+
+    - *Autoreset.* Simulators that reset in the step that ends an episode must return the observations from before in
+      `infos["final_obs"]`: for Isaac Lab, set `compute_final_obs=True` in its configuration. In others, the caller
+      resets (DISABLED), by `reset(options={"reset_mask": ...})`: for mjlab, set `auto_reset=False`. If the last
+      observations are lost, they would be mistaken for those of the next episode, so that this is refused, unless
+      `final="lost"` says that no trainer needs them.
+    - *Limits.* If the configuration says `is_finite_horizon`, the time limit belongs to the task: it terminates episodes.
+    - *Seeds* go to `reset` or to `seed`. Several seeds are combined if the simulator takes one. Most simulators seed the
+      whole process with it.
+    - *Infos* are those of the batch. Arrays in them are copied, as are all results.
+
+    Args:
+        env: the simulator.
+        final: "lost" if observations from before resets are not returned, and nobody needs them.
+        autoreset_mode: when episodes are reset, None if the simulator says it.
+        group: the key of a group of observations to return, such as "policy". None returns all, as a dict.
+        observation_space: the space of the observations of one environment, None for that of the simulator.
+        action_space: the space of its actions, likewise.
+        action_bounds: lower and upper bounds of actions, as numbers or arrays, where the space has none and a trainer needs
+            them. Actions are not clipped.
+        copy: whether results are copied. False is right only for simulators that do not write to earlier results.
+
+    Returns:
+        A vector environment whose attributes include those of the simulator.
+
+    Raises:
+        TypeError: `env` is no batch of environments.
+        arrayferry.OptionError: it loses last observations; it does not say when it resets, or which spaces it has; or an
+            option is invalid.
+
+    Examples:
+        >>> import torch
+        >>> import arrayferry_gym
+        >>> class Drift:
+        ...     num_envs, num_actions = 4, 1
+        ...     def reset(self, env_ids=None):
+        ...         rows = slice(None) if env_ids is None else env_ids
+        ...         if env_ids is None:
+        ...             self.x = torch.zeros(4, 1)
+        ...         self.x[rows] = 0.0
+        ...         return self.x, {}
+        ...     def step(self, actions):
+        ...         self.x += actions
+        ...         far = self.x[:, 0].abs() > 1
+        ...         return self.x, -self.x[:, 0].abs(), far, torch.zeros_like(far), {}
+        >>> envs = arrayferry_gym.from_simulator(Drift(), autoreset_mode="Disabled", action_bounds=(-1, 1))
+        >>> observations, infos = envs.reset()
+        >>> observations, rewards, *_ = envs.step(torch.ones(4, 1))
+        >>> rewards
+        tensor([-1., -1., -1., -1.])
+    """
+    return SimulatorEnvs(
+        env, final, autoreset_mode, group, observation_space, action_space, action_bounds, copy=copy
+    )
+
+
+class SimulatorEnvs(VectorEnv[Any, Any, Any]):
+    """What `from_simulator` returns. See there for the arguments.
+
+    Attributes:
+        env: the simulator.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        final: Final,
+        autoreset_mode: AutoresetMode | str | None,
+        group: str | None,
+        observation_space: Space[Any] | None,
+        action_space: Space[Any] | None,
+        action_bounds: tuple[Any, Any] | None,
+        *,
+        copy: bool,
+    ) -> None:
+        check_flag("copy", copy)
+        if final not in get_args(Final):
+            raise af.OptionError(f"final={final!r:.80} is not valid", remedy="Pass 'kept' or 'lost'.")
+        count = env.num_envs if isinstance(env, VectorEnv) else num_envs_inside(env)
+        if count is None or not callable(getattr(env, "step", None)):
+            raise TypeError(
+                f"from_simulator takes a batch of environments with num_envs, reset and step, but got {env!r:.80}"
+            )
+        self.env = env
+        self.num_envs = int(count)
+        self._group = group
+        self._copy = True if copy else None
+        self._takes = inspect.signature(env.reset).parameters
+        self._rows = next((name for name in ROWS if name in self._takes), None)
+        if self._rows is None and _is_mani_skill(env):
+            self._rows = "options"
+        self._cfg = _attribute(env, "cfg")
+        self._finite = bool(getattr(self._cfg, "is_finite_horizon", False))
+        mode = self._mode_of(autoreset_mode, final)
+        self._same_step = mode is AutoresetMode.SAME_STEP
+        self.metadata = {**(getattr(env, "metadata", None) or {}), "autoreset_mode": mode}
+        self._keeps = self._same_step and final == "kept"
+        # Whether the simulator returns last observations is checked until it has done so once, unless it says so.
+        self._trusted = getattr(self._cfg, "compute_final_obs", False) is True
+        if self._same_step and not self._keeps:
+            self.metadata[LOST] = True
+        self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
+        self._warned = self._checked = False
+        self._action_type: type | None = None
+        self._last: Any = None  # our copy of the latest observations, for resets of some environments
+        self._set_spaces(observation_space, action_space, action_bounds)
+
+    def _mode_of(self, given: AutoresetMode | str | None, final: Final) -> AutoresetMode:
+        """Return when the simulator resets.
+
+        Raises:
+            arrayferry.OptionError: it does not say it, or loses last observations.
+        """
+        resets = getattr(self._cfg, "auto_reset", None)
+        declared = (getattr(self.env, "metadata", None) or {}).get("autoreset_mode")
+        declared = declared or _attribute(self.env, "autoreset_mode")
+        if given is None and declared is None:
+            if resets is False or self._rows == "options":
+                return AutoresetMode.DISABLED
+            if final == "lost":
+                return AutoresetMode.SAME_STEP
+            if resets is True:
+                raise self._loses("auto_reset=False")
+            raise af.OptionError(
+                f"{self.env!r:.80} does not say when it resets",
+                remedy='Pass autoreset_mode="Disabled" if its caller does by reset(env_ids=...), "SameStep" if its step does '
+                'and infos["final_obs"] has the observations from before, or final="lost" if it does and they are lost.',
+            )
+        mode = autoreset_mode_of(declared if given is None else given)
+        if mode is AutoresetMode.SAME_STEP and final == "kept":
+            if resets is True:
+                raise self._loses("auto_reset=False")
+            if getattr(self._cfg, "compute_final_obs", None) is False:
+                raise self._loses("compute_final_obs=True")
+        return mode
+
+    def _loses(self, switch: str | None = None) -> af.OptionError:
+        """Return the error for a simulator that loses last observations."""
+        advice = f"Set {switch} in its configuration" if switch else 'Let it return them as infos["final_obs"]'
+        return af.OptionError(
+            f"{self.env!r:.80} resets in the step that ends an episode, and the last observation of the episode is lost",
+            remedy=f'{advice}, or pass final="lost" if no trainer needs it.',
+        )
+
+    def _set_spaces(self, observed: Any, acted: Any, bounds: Any) -> None:
+        n, env = self.num_envs, self.env
+        names = ("single_observation_space", "single_action_space")
+        spaces_given = [
+            _attribute(env, name) if given is None else given
+            for name, given in zip(names, (observed, acted), strict=True)
+        ]
+        one, action = (None if space is None else gymnasium_space(space) for space in spaces_given)
+        if one is None or action is None:
+            one, action = self._found_spaces(one, action)
+        if self._group is not None and observed is None:
+            groups = one.spaces if isinstance(one, spaces.Dict) else {}
+            if self._group not in groups:
+                raise af.OptionError(
+                    f"group={self._group!r} is not valid", remedy=f"The groups are {', '.join(map(repr, groups)) or 'none'}."
+                )
+            one = groups[self._group]
+        if bounds is not None:
+            action = with_bounds(action, *bounds)
+        self.single_observation_space, self.single_action_space = one, action
+        self.observation_space, self.action_space = batch_space(one, n), batch_space(action, n)
+
+    def _found_spaces(self, one: Any, action: Any) -> tuple[Space[Any], Space[Any]]:
+        """Return spaces that the simulator gives for the batch, or that follow from its observations."""
+        n, env = self.num_envs, self.env
+        whole, actions = (
+            None if (space := _attribute(env, name)) is None else gymnasium_space(space)
+            for name in ("observation_space", "action_space")
+        )
+        batched = True
+        if one is None:
+            look = _attribute(env, "get_observations") or env.reset
+            first = af.convert(_plain(_first(look())), "numpy")
+            one = _space_of(first)
+            if whole is not None:
+                inside = of_one(whole, n)
+                batched = inside is not None and _shapes(inside) == _shapes(one)
+                one = inside if batched else whole
+        if action is None and actions is not None:
+            inside = of_one(actions, n) if batched else None
+            action = actions if inside is None else inside
+        if action is None and (size := _attribute(env, "num_actions")) is not None:
+            action = spaces.Box(*UNBOUNDED, (int(size),))
+        if action is None:
+            raise af.OptionError(
+                f"{env!r:.80} has no action space", remedy="Pass action_space, that of one environment."
+            )
+        return one, action
+
+    def _use(self, observations: Any) -> None:
+        """Prepare conversions for the library of the simulator."""
+        array, backend = af.first_array(observations)
+        if backend is None:
+            raise TypeError(f"{self.env!r:.80} returned the observations {observations!r:.80}, without an array")
+        device = _attribute(self.env, "device") or backend.device_of(array)
+        self._xp = af.namespace_of(array)
+        self._results = af.converter(backend, copy=self._copy)
+        self._kept = af.converter(backend, copy=True)
+        self._infos = af.converter(backend, copy=self._copy, unsupported="keep", scalars="keep")
+        self._to_simulator = af.converter(backend, device=device)
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in the option `reset_mask`. Further options go to the simulator."""
+        given: dict[str, Any] = {}
+        others = options_of(options)
+        mask = reset_mask_of(others.pop("reset_mask", None), self.num_envs)
+        if mask is not None:
+            if self._rows is None or self._last is None:
+                raise af.OptionError(
+                    f"{self.env!r:.80} cannot be reset in part",
+                    remedy="Reset all of it." if self._rows is None else "Reset all of it first.",
+                )
+            if not mask.any():
+                return self._kept(self._last), {}
+            ids = self._xp.nonzero(self._to_simulator(mask))[0]
+            if self._rows == "options":
+                others["env_idx"] = ids
+            else:
+                given[self._rows] = ids
+        if others:
+            if "options" not in self._takes:
+                raise af.OptionError(f"{self.env!r:.80} takes no options", remedy=f"Leave out {', '.join(others)}.")
+            given["options"] = others
+        if seed is not None:
+            self._seed(seed_of(seed, self.num_envs), given)
+        result = self.env.reset(**given)
+        observations = _plain(_first(result), self._group)
+        self._use(observations)
+        infos = result[-1] if isinstance(result, tuple) and isinstance(result[-1], dict) else {}
+        self._check(observations)
+        if self._rows is not None:
+            if mask is not None:
+                rows, last = self._to_simulator(mask), self._last
+                observations = mapped(lambda new, old: select(self._xp, rows, new, old), observations, last)
+            self._last = self._kept(observations)
+        return self._results(observations), self._infos({**infos})
+
+    def _seed(self, seed: Any, given: dict[str, Any]) -> None:
+        """Pass on a seed to `reset`, or call `seed`."""
+        method = _attribute(self.env, "seed")
+        parameter = self._takes.get("seed")
+        if parameter is None and callable(method):
+            parameter = next(iter(inspect.signature(method).parameters.values()), None)
+        if parameter is None:
+            if not self._warned:
+                gym.logger.warn(f"{self.env!r:.80} takes no seed. Seed the simulator when it is made.")
+                self._warned = True
+            return
+        if isinstance(seed, list) and not _takes_lists(parameter):
+            parts = [0 if part is None else part + 1 for part in seed]
+            seed = int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1) if any(parts) else None
+        if seed is None:
+            return
+        if "seed" in self._takes:
+            given["seed"] = seed
+        else:
+            method(seed)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments. Actions of other libraries are converted."""
+        if type(actions) is not self._action_type:
+            actions = self._own_actions(actions)
+        observations, rewards, *flags, infos = self.env.step(actions)
+        observations = _plain(observations, self._group)
+        infos = {**infos}
+        if len(flags) == 2:
+            terminated, truncated = flags
+        else:
+            (terminated,) = flags
+            truncated = infos.get("time_outs")
+            truncated = self._xp.zeros_like(terminated) if truncated is None else truncated
+        if not self._checked:
+            self._check(observations, rewards, terminated, truncated)
+        if self._casts:
+            bool_ = self._xp.bool
+            terminated, truncated = (self._xp.astype(x, bool_) for x in (terminated, truncated))
+        if len(flags) == 1:
+            terminated, truncated = terminated & ~truncated, terminated & truncated
+        if self._finite:
+            terminated, truncated = terminated | truncated, self._xp.zeros_like(truncated)
+        if self._same_step:
+            self._add_final(infos, terminated, truncated)
+        if self._rows is not None:
+            self._last = self._kept(observations)
+        results = self._results((observations, rewards, terminated, truncated))
+        return *results, self._infos(infos) if infos else infos
+
+    def _own_actions(self, actions: Any) -> Any:
+        if not hasattr(self, "_to_simulator"):
+            raise gym.error.ResetNeeded("Call reset() before step().")
+        own = self._to_simulator(actions)
+        self._action_type = type(own) if type(own) not in (dict, tuple, list) else None
+        return own
+
+    def _add_final(self, infos: dict[str, Any], terminated: Any, truncated: Any) -> None:
+        """Put last observations into infos as `final_obs`, or take them out if they are lost."""
+        found = [infos.pop(name) for name in FINAL if name in infos]
+        masks = [infos.pop(f"_{name}") for name in FINAL if f"_{name}" in infos]
+        if not self._keeps:
+            return
+        ended = terminated | truncated
+        if found:
+            self._trusted = True
+            infos["final_obs"] = _plain(found[0], self._group)
+            infos["_final_obs"] = masks[0] if masks else ended
+        elif not self._trusted and bool(ended.any()):
+            raise self._loses()
+
+    def _check(self, observations: Any, *others: Any) -> None:
+        """Check that results are batches of the right shapes.
+
+        Raises:
+            TypeError: they are not.
+        """
+        n = self.num_envs
+        try:
+            parts = split(self.single_observation_space, observations)
+            shapes = [tuple(part.shape) for part in parts]
+        except (KeyError, IndexError, TypeError, AttributeError):
+            shapes = None
+        wanted = [(n, *(shape or ())) for shape in _shapes(self.single_observation_space)]
+        if shapes != wanted:
+            raise TypeError(
+                f"{self.env!r:.80} returned observations with the shapes {shapes}, but its space has {wanted}. Pass "
+                "observation_space, that of one environment, or group"
+            )
+        for name, part in zip(("rewards", "terminations", "truncations"), others, strict=False):
+            if tuple(getattr(part, "shape", ())) != (n,):
+                raise TypeError(
+                    f"{self.env!r:.80} returned {name} {part!r:.80}, but ({n},) is needed. Its step must return observations, "
+                    "rewards, terminations, truncations and infos, or observations, rewards, ends and infos"
+                )
+        if others:
+            self._casts = any("bool" not in str(part.dtype) for part in others[1:])
+            self._checked = True
+
+    def render(self) -> Any:
+        """Render as the simulator does."""
+        return self.env.render()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the simulator."""
+        getattr(self.env, "close", lambda: None)()
+
+    def __getattr__(self, name: str) -> Any:
+        if name[:1] == "_" or name == "env":
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        if (found := _attribute(self.env, name)) is None:
+            return getattr(self.env, name)
+        return found
+
+    def __repr__(self) -> str:
+        return f"from_simulator({self.env!r:.80}, num_envs={self.num_envs})"
+
+
+def _attribute(env: Any, name: str) -> Any:
+    """Return an attribute of a simulator, which may be inside wrappers that hide it; None if there is none."""
+    found = getattr(env, name, None)
+    return getattr(getattr(env, "unwrapped", env), name, None) if found is None else found
+
+
+def _is_mani_skill(env: Any) -> bool:
+    """Tell whether a simulator is ManiSkill, which takes the environments to reset as an option."""
+    inner = getattr(env, "unwrapped", env)
+    return any(cls.__module__.startswith("mani_skill.") for cls in type(inner).__mro__)
+
+
+def _takes_lists(parameter: inspect.Parameter) -> bool:
+    """Tell whether a parameter is annotated as a list or a sequence."""
+    return any(word in str(parameter.annotation).lower() for word in ("list", "sequence"))
+
+
+def _first(result: Any) -> Any:
+    """Return the observations that `reset` or `get_observations` has returned."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _plain(observations: Any, group: str | None = None) -> Any:
+    """Return observations as plain dicts and arrays, or one group of them."""
+    if type(observations) is not dict and hasattr(observations, "to_dict"):  # a TensorDict
+        observations = observations.to_dict()
+    return observations if group is None else observations[group]
+
+
+def _space_of(observations: Any) -> Space[Any]:
+    """Return a space without bounds for one row of a batch of observations, in NumPy."""
+    if isinstance(observations, dict):
+        return spaces.Dict({key: _space_of(part) for key, part in observations.items()})
+    dtype = observations.dtype
+    low, high = UNBOUNDED
+    if dtype.kind in "iu":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    if dtype.kind == "b":
+        return spaces.MultiBinary(observations.shape[1:])
+    return spaces.Box(low, high, observations.shape[1:], dtype.type)
+
+
+def _shapes(space: Space[Any]) -> list[Any]:
+    return [leaf.shape for leaf, _ in leaves(space)]
