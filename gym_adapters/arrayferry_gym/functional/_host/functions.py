@@ -231,10 +231,13 @@ class HostFunctions:
         final, final_infos = (arrays, infos) if self.resets_in_same_step else ([], [])
         if self.resets_in_same_step:
             ended = turn_of(AutoresetMode.SAME_STEP, None, terminated, truncated).begins
-            if self.num_envs is None and ended:  # what is returned may change with the reset
-                final, rest, infos = ([np.array(x) for x in part] for part in (arrays, rest, infos))
-                arrays, final_infos = observations.arrays(env.reset()[0]), infos
-            elif np.any(ended):
+            if self.num_envs is None:
+                if ended:  # what is returned may change with the reset
+                    final, rest, infos = (
+                        [np.array(x) for x in part] for part in (arrays, rest, infos)
+                    )
+                    arrays, final_infos = observations.arrays(env.reset()[0]), infos
+            elif ended.any():
                 last = observations.arrays(final_observations(env.env, info, ended, np.asarray))
                 final = before_resets(np, ended, last, arrays)
                 last = self._infos.arrays(info.get("final_info", {}))
