@@ -70,7 +70,9 @@ class IsaacLab(Simulator, Env):
         wrong = self.fault == "the wrong group"
         critic = torch.full_like(self.obs_buf, -1.0)
         policy = self.obs_buf
-        return {"policy": critic, "critic": policy} if wrong else {"policy": policy, "critic": critic}
+        return (
+            {"policy": critic, "critic": policy} if wrong else {"policy": policy, "critic": critic}
+        )
 
     def reset(self, seed=None, options=None):
         if seed is not None:
@@ -136,13 +138,23 @@ class Mjlab(Simulator):
         if self.pending.any():
             raise RuntimeError("environments must be reset")
         self.pending[:] = self.advance(action)
-        return {"actor": self.obs_buf}, self.rew_buf, self.reset_terminated, self.reset_time_outs, self.extras
+        return (
+            {"actor": self.obs_buf},
+            self.rew_buf,
+            self.reset_terminated,
+            self.reset_time_outs,
+            self.extras,
+        )
 
 
 class Genesis(Simulator):
     """As for rsl_rl: no spaces, one flag for both ends, limits as numbers in extras, a TensorDict, and no seed in `reset`."""
 
     num_actions = 1
+
+    def __init__(self, n, fault=None):
+        super().__init__(n, fault)
+        del self.single_action_space
 
     def get_observations(self):
         return TensorDict({"policy": self.obs_buf}, batch_size=[self.num_envs])
@@ -153,10 +165,7 @@ class Genesis(Simulator):
 
     def step(self, actions):
         ended = self.advance(actions)
-        self.extras["time_outs"] = self.reset_time_outs.float()
+        self.extras["time_outs"] = (self.reset_time_outs & ~self.reset_terminated).float()
         self.extras["final_obs"] = self.get_observations().clone()
         self.begin(ended)
         return self.get_observations(), self.rew_buf, ended, self.extras
-
-
-SEEDS = {"a list of seeds": 1}

@@ -129,7 +129,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
     ) -> None:
         check_flag("copy", copy)
         if final not in get_args(Final):
-            raise af.OptionError(f"final={final!r:.80} is not valid", remedy="Pass 'kept' or 'lost'.")
+            raise af.OptionError(
+                f"final={final!r:.80} is not valid", remedy="Pass 'kept' or 'lost'."
+            )
         count = env.num_envs if isinstance(env, VectorEnv) else num_envs_inside(env)
         if count is None or not callable(getattr(env, "step", None)):
             raise TypeError(
@@ -156,7 +158,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
         self._warned = self._checked = False
         self._action_type: type | None = None
-        self._last: Any = None  # our copy of the latest observations, for resets of some environments
+        self._last: Any = (
+            None  # our copy of the latest observations, for resets of some environments
+        )
         self._set_spaces(observation_space, action_space, action_bounds)
 
     def _mode_of(self, given: AutoresetMode | str | None, final: Final) -> AutoresetMode:
@@ -190,7 +194,11 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
 
     def _loses(self, switch: str | None = None) -> af.OptionError:
         """Return the error for a simulator that loses last observations."""
-        advice = f"Set {switch} in its configuration" if switch else 'Let it return them as infos["final_obs"]'
+        advice = (
+            f"Set {switch} in its configuration"
+            if switch
+            else 'Let it return them as infos["final_obs"]'
+        )
         return af.OptionError(
             f"{self.env!r:.80} resets in the step that ends an episode, and the last observation of the episode is lost",
             remedy=f'{advice}, or pass final="lost" if no trainer needs it.',
@@ -210,7 +218,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             groups = one.spaces if isinstance(one, spaces.Dict) else {}
             if self._group not in groups:
                 raise af.OptionError(
-                    f"group={self._group!r} is not valid", remedy=f"The groups are {', '.join(map(repr, groups)) or 'none'}."
+                    f"group={self._group!r} is not valid",
+                    remedy=f"The groups are {', '.join(map(repr, groups)) or 'none'}.",
                 )
             one = groups[self._group]
         if bounds is not None:
@@ -241,7 +250,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             action = spaces.Box(*UNBOUNDED, (int(size),))
         if action is None:
             raise af.OptionError(
-                f"{env!r:.80} has no action space", remedy="Pass action_space, that of one environment."
+                f"{env!r:.80} has no action space",
+                remedy="Pass action_space, that of one environment.",
             )
         return one, action
 
@@ -249,7 +259,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         """Prepare conversions for the library of the simulator."""
         array, backend = af.first_array(observations)
         if backend is None:
-            raise TypeError(f"{self.env!r:.80} returned the observations {observations!r:.80}, without an array")
+            raise TypeError(
+                f"{self.env!r:.80} returned the observations {observations!r:.80}, without an array"
+            )
         device = _attribute(self.env, "device") or backend.device_of(array)
         self._xp = af.namespace_of(array)
         self._results = af.converter(backend, copy=self._copy)
@@ -279,7 +291,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                 given[self._rows] = ids
         if others:
             if "options" not in self._takes:
-                raise af.OptionError(f"{self.env!r:.80} takes no options", remedy=f"Leave out {', '.join(others)}.")
+                raise af.OptionError(
+                    f"{self.env!r:.80} takes no options", remedy=f"Leave out {', '.join(others)}."
+                )
             given["options"] = others
         if seed is not None:
             self._seed(seed_of(seed, self.num_envs), given)
@@ -291,7 +305,9 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if self._rows is not None:
             if mask is not None:
                 rows, last = self._to_simulator(mask), self._last
-                observations = mapped(lambda new, old: select(self._xp, rows, new, old), observations, last)
+                observations = mapped(
+                    lambda new, old: select(self._xp, rows, new, old), observations, last
+                )
             self._last = self._kept(observations)
         return self._results(observations), self._infos({**infos})
 
@@ -303,12 +319,16 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             parameter = next(iter(inspect.signature(method).parameters.values()), None)
         if parameter is None:
             if not self._warned:
-                gym.logger.warn(f"{self.env!r:.80} takes no seed. Seed the simulator when it is made.")
+                gym.logger.warn(
+                    f"{self.env!r:.80} takes no seed. Seed the simulator when it is made."
+                )
                 self._warned = True
             return
         if isinstance(seed, list) and not _takes_lists(parameter):
             parts = [0 if part is None else part + 1 for part in seed]
-            seed = int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1) if any(parts) else None
+            seed = (
+                int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1) if any(parts) else None
+            )
         if seed is None:
             return
         if "seed" in self._takes:

@@ -78,9 +78,7 @@ def check_env(cls: type, env: Any) -> None:
             wanted, other = "a single environment", f"arrayferry_gym.vector.{name}"
         remedy = f"Use {other} for this one"
         if vectorised and (num_envs_inside(env) or 1) > 1:
-            remedy += (
-                ", if it is one. A batch of several, as in Isaac Lab, needs arrayferry_gym.from_simulator"
-            )
+            remedy += ", if it is one. A batch of several, as in Isaac Lab, needs arrayferry_gym.from_simulator"
     elif (known := _of_another_project(env)) is not None:
         wanted, remedy = "an environment of Gymnasium", known
     elif isinstance(env, str):
@@ -133,13 +131,21 @@ def is_batch(env: Any) -> bool:
     count = int(holder.num_envs)
     if not isinstance(env, Env):  # it may belong to another project
         return _of_another_project(env) is None and callable(getattr(env, "step", None))
-    single = getattr(holder, "single_observation_space", None)
-    if not isinstance(single, Space) or not isinstance(env.observation_space, Space):
+    observed = env.observation_space
+    if not isinstance(observed, Space) or not all(
+        x[:1] == (count,) for x in _shapes(observed) if x
+    ):
         return False
-    one, inside, outside = map(_shapes, (single, holder.observation_space, env.observation_space))
-    if inside != [None if shape is None else (count, *shape) for shape in one]:
-        return False
-    return outside != one and all(shape is None or shape[:1] == (count,) for shape in outside)
+    for name in (
+        "observation_space",
+        "action_space",
+    ):  # the first of some is that of one group only
+        single, outside = getattr(holder, f"single_{name}", None), getattr(env, name)
+        if isinstance(single, Space) and isinstance(outside, Space):
+            one, inside = _shapes(single), _shapes(getattr(holder, name))
+            if inside == [x if x is None else (count, *x) for x in one] and _shapes(outside) != one:
+                return True
+    return False
 
 
 def _shapes(space: Any) -> list[Any]:

@@ -1,0 +1,290 @@
+"""Simulators as vector environments: in each form, with each autoreset mode, and with the faults that they may have."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from simulators import Genesis, IsaacLab, Mjlab
+
+import arrayferry as af
+import arrayferry_gym
+from arrayferry_gym import from_simulator, vector, wrappers
+from arrayferry_gym.testing import LIMIT, BridgeContract, BridgeStep
+
+
+class OfGroup(BridgeContract):
+    """Resets in the step."""
+
+    def reset(self, bridge, seed):
+        return bridge.reset(seed=seed)[0]
+
+
+class TestIsaacLab(OfGroup):
+    def make(self):
+        return from_simulator(IsaacLab(self.num_envs), group="policy")
+
+
+class TestIsaacLabForNumpy(OfGroup):
+    num_envs = 5
+
+    def make(self):
+        envs = from_simulator(IsaacLab(self.num_envs), group="policy")
+        return vector.ArrayConversion(envs, target_xp="numpy")
+
+
+class TestMjlab(BridgeContract):
+    """Leaves resets to the trainer."""
+
+    def make(self):
+        return from_simulator(Mjlab(self.num_envs), group="actor", action_space=spaces.Discrete(3))
+
+    def step(self, bridge, actions):
+        final, reward, terminated, truncated, _ = bridge.step(actions)
+        observation, ended = final, terminated | truncated
+        if ended.any():
+            observation, _ = bridge.reset(options={"reset_mask": ended})
+        return BridgeStep(observation, reward, terminated, truncated, final)
+
+
+class TestGenesis(OfGroup):
+    """Its limits are no termination, and its ends are one flag. Seeds go to its `seed`."""
+
+    exclusive = True
+
+    def make(self):
+        return from_simulator(
+            Genesis(self.num_envs), autoreset_mode="SameStep", group="policy",
+            action_space=spaces.Discrete(3),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "fault, test",
+    [
+        ("the last observation is lost", "test_final_observations_are_of_the_last_state"),
+        ("the flags are swapped", "test_termination_is_no_truncation"),
+        ("the wrong group", "test_episodes_begin_at_the_beginning"),
+        ("the seed is ignored", "test_seeds_repeat"),
+        ("buffers are reused", "test_results_are_not_overwritten"),
+    ],
+)
+def test_the_kit_finds_faults_of_simulators(fault, test):
+    class Faulty(OfGroup):
+        def make(self):
+            simulator = IsaacLab(self.num_envs, fault)
+            return from_simulator(simulator, group="policy", copy=fault != "buffers are reused")
+
+    with pytest.raises(AssertionError):
+        getattr(Faulty(), test)()
+
+
+def test_groups_are_a_dict():
+    envs = from_simulator(IsaacLab(3))
+    observations, infos = envs.reset(seed=1)
+    assert set(observations) == {"policy", "critic"}
+    assert envs.single_observation_space["critic"].shape == (2,)
+    assert infos["log"]["mean"].shape == ()
+    *_, infos = envs.step(torch.ones(3, dtype=torch.int64))
+    assert infos["_final_obs"].all()
+    assert torch.equal(infos["final_obs"]["critic"], infos["final_obs"]["policy"] - 1)
+
+
+def test_last_observations_are_not_lost_in_silence():
+    with pytest.raises(af.OptionError, match="compute_final_obs=True"):
+        from_simulator(IsaacLab(3, compute_final_obs=False))
+    with pytest.raises(af.OptionError, match="auto_reset=False"):
+        from_simulator(Mjlab(3, auto_reset=True))
+    with pytest.raises(af.OptionError, match="does not say when it resets"):
+        from_simulator(Genesis(3), action_space=spaces.Discrete(3))
+    silent = IsaacLab(3)
+    silent.cfg = None
+    silent.step = lambda actions: (*IsaacLab.step(silent, actions)[:4], {})
+    envs = from_simulator(silent)
+    silent.cfg = IsaacLab(3, compute_final_obs=False).cfg
+    envs.reset(seed=1)
+    envs.step(torch.zeros(3))
+    with pytest.raises(af.OptionError, match="the last observation of the episode is lost"):
+        envs.step(torch.ones(3))
+
+
+def test_lost_observations_are_accepted_where_nobody_needs_them():
+    simulator = IsaacLab(3, compute_final_obs=False)
+    envs = from_simulator(simulator, final="lost", group="policy")
+    normal = wrappers.vector.NormalizeObservation(envs)
+    normal.reset(seed=1)
+    for _ in range(2):
+        *_, infos = normal.step(torch.ones(3, dtype=torch.int64))
+        assert "final_obs" not in infos
+    assert float(normal.obs_rms.count) == pytest.approx(
+        9, abs=0.01
+    )  # the first of three episodes each
+    assert float(normal.obs_rms.mean[1]) == 0.0
+    stats = wrappers.vector.RecordEpisodeStatistics(envs)
+    stats.reset(seed=1)
+    *_, infos = stats.step(torch.ones(3, dtype=torch.int64))
+    assert infos["episode"]["l"].tolist() == [1, 1, 1]
+    for module, bridge in (("torchrl", "TorchRLEnv"), ("sb3", "SB3VecEnv")):
+        make = getattr(
+            pytest.importorskip(f"arrayferry_gym.{module}", exc_type=ImportError), bridge
+        )
+        with pytest.raises(af.OptionError, match="loses the last observations"):
+            make(envs)
+
+
+def test_a_finite_horizon_terminates():
+    simulator = IsaacLab(2)
+    simulator.cfg.is_finite_horizon = True
+    envs = from_simulator(simulator)
+    envs.reset(seed=1)
+    for _ in range(LIMIT):
+        _, _, terminated, truncated, _ = envs.step(torch.zeros(2))
+    assert terminated.all() and not truncated.any()
+
+
+def test_resets_of_some_keep_the_others():
+    envs = from_simulator(Mjlab(3), group="actor", action_space=spaces.Discrete(3))
+    with pytest.raises(af.OptionError, match="Reset all of it first"):
+        envs.reset(options={"reset_mask": [True, False, False]})
+    envs.reset(seed=1)
+    before = envs.step(torch.tensor([0, 1, 0]))[0]
+    after, _ = envs.reset(options={"reset_mask": np.array([False, True, False])})
+    assert torch.equal(after[[0, 2]], before[[0, 2]])
+    assert after[1, 1] == 0 and before[1, 1] == 1
+    again, infos = envs.reset(options={"reset_mask": torch.zeros(3, dtype=torch.bool)})
+    assert torch.equal(again, after) and infos == {}
+    with pytest.raises(af.OptionError, match="cannot be reset in part"):
+        same = from_simulator(IsaacLab(3))
+        same.reset()
+        same.reset(options={"reset_mask": [True, False, False]})
+
+
+class TestSeeds:
+    def test_several_are_combined(self):
+        envs = from_simulator(IsaacLab(3), group="policy")
+        firsts = [envs.reset(seed=seed)[0] for seed in ([1, 2, 3], [1, 2, 3], [1, 2, 4], 1)]
+        assert torch.equal(firsts[0], firsts[1])
+        assert not torch.equal(firsts[0], firsts[2])
+        assert not torch.equal(firsts[0], firsts[3])
+
+    def test_lists_go_to_simulators_that_take_them(self):
+        class Listed(IsaacLab):
+            def reset(self, seed: int | list[int] | None = None, options=None):
+                self.given = seed
+                return super().reset(seed[0])
+
+        simulator = Listed(2)
+        from_simulator(simulator).reset(seed=[5, 6])
+        assert simulator.given == [5, 6]
+
+    def test_a_simulator_without_seeds_says_so_once(self):
+        class Unseeded(IsaacLab):
+            seed = None
+
+            def reset(self, options=None):
+                return super().reset()
+
+        envs = from_simulator(Unseeded(2))
+        with pytest.warns(UserWarning, match="takes no seed"):
+            envs.reset(seed=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            envs.reset(seed=2)
+
+
+class TestSpaces:
+    def test_those_of_other_packages(self):
+        envs = from_simulator(Mjlab(3))
+        assert envs.single_observation_space == spaces.Dict({"actor": spaces.Box(0.0, LIMIT, (2,))})
+
+    def test_those_of_a_batch_alone(self):
+        simulator = IsaacLab(2)
+        del simulator.single_observation_space, simulator.single_action_space
+        simulator.observed = lambda: simulator.obs_buf
+        envs = from_simulator(simulator)
+        assert envs.single_observation_space == simulator.observation_space.__class__(
+            np.zeros(2, np.float32), np.array([1, LIMIT], np.float32)
+        )
+        assert envs.single_action_space == spaces.Discrete(3)
+
+    def test_one_space_for_each(self):
+        simulator = IsaacLab(2)
+        del simulator.single_observation_space, simulator.single_action_space
+        simulator.observed = lambda: simulator.obs_buf
+        simulator.observation_space = spaces.Box(-9, 9, (2,))
+        simulator.action_space = spaces.Box(-1, 1, (2,))
+        envs = from_simulator(simulator)
+        assert envs.single_observation_space == spaces.Box(-9, 9, (2,))
+        assert envs.single_action_space == spaces.Box(-1, 1, (2,))
+
+    def test_none_at_all(self):
+        envs = from_simulator(Genesis(3), final="lost", action_bounds=(-1, 1))
+        assert envs.single_observation_space["policy"] == spaces.Box(-np.inf, np.inf, (2,))
+        assert envs.single_action_space == spaces.Box(-1, 1, (1,))
+        assert envs.action_space.shape == (3, 1)
+
+    def test_a_group_that_is_not_there(self):
+        with pytest.raises(af.OptionError, match="The groups are 'critic', 'policy'"):
+            from_simulator(IsaacLab(2), group="actor")
+
+    def test_a_space_that_is_wrong(self):
+        envs = from_simulator(IsaacLab(2), observation_space=spaces.Box(-1, 1, (7,)))
+        with pytest.raises(TypeError, match="observation_space"):
+            envs.reset()
+
+
+def test_results_of_another_form_are_refused():
+    simulator = IsaacLab(2)
+    simulator.step = lambda actions: (
+        simulator.observed(),
+        None,
+        torch.zeros(2),
+        torch.zeros(2),
+        {},
+    )
+    envs = from_simulator(simulator)
+    envs.reset()
+    with pytest.raises(TypeError, match="returned rewards None"):
+        envs.step(torch.zeros(2))
+
+
+@pytest.mark.parametrize("wrong", [gym.make("CartPole-v1"), None, 3])
+def test_what_is_no_batch_is_refused(wrong):
+    with pytest.raises(TypeError, match="takes a batch of environments"):
+        from_simulator(wrong)
+
+
+def test_adapters_and_bridges_name_it():
+    for take in (arrayferry_gym.ArrayConversion, vector.ArrayConversion):
+        with pytest.raises(TypeError, match=re.escape("arrayferry_gym.from_simulator(env)")):
+            take(IsaacLab(3))
+
+
+def test_wrappers_of_gymnasium_do_not_hide_it():
+    inner = IsaacLab(3)
+    envs = from_simulator(gym.wrappers.OrderEnforcing(inner))
+    assert envs.num_envs == 3 and envs.device == torch.device("cpu")
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    envs.reset(seed=1)
+    assert envs.step(np.zeros(3, np.int64))[1].tolist() == [1.0, 1.0, 1.0]
+    envs.close()
+
+
+def test_rsl_rl_logs_what_the_simulator_reports():
+    rsl_rl = pytest.importorskip("arrayferry_gym.rsl_rl", exc_type=ImportError)
+    simulator = Genesis(3)
+    simulator.max_episode_length, simulator.episode_length_buf = LIMIT, torch.zeros(3)
+    env = rsl_rl.RslRlVecEnv(from_simulator(simulator, final="lost", action_bounds=(-1, 1)))
+    env.episode_length_buf = torch.tensor([1, 2, 3])
+    assert simulator.episode_length_buf.tolist() == [1, 2, 3]
+    assert env.max_episode_length == LIMIT
+    for _ in range(LIMIT):
+        _, _, ended, extras = env.step(torch.zeros(3, 1))
+    assert ended.all() and extras["time_outs"].all()
+    assert "mean" in extras["log"] and "final_observations" not in extras
