@@ -66,7 +66,7 @@ class TestGenesis(OfGroup):
 
 
 @pytest.mark.parametrize(
-    "fault, test",
+    ("fault", "test"),
     [
         ("the last observation is lost", "test_final_observations_are_of_the_last_state"),
         ("the flags are swapped", "test_termination_is_no_truncation"),
@@ -145,7 +145,8 @@ def test_a_finite_horizon_terminates():
     envs.reset(seed=1)
     for _ in range(LIMIT):
         _, _, terminated, truncated, _ = envs.step(torch.zeros(2))
-    assert terminated.all() and not truncated.any()
+    assert terminated.all()
+    assert not truncated.any()
 
 
 def test_resets_of_some_keep_the_others():
@@ -156,13 +157,13 @@ def test_resets_of_some_keep_the_others():
     before = envs.step(torch.tensor([0, 1, 0]))[0]
     after, _ = envs.reset(options={"reset_mask": np.array([False, True, False])})
     assert torch.equal(after[[0, 2]], before[[0, 2]])
-    assert after[1, 1] == 0 and before[1, 1] == 1
+    assert after[1, 1] == 0
+    assert before[1, 1] == 1
     again, infos = envs.reset(options={"reset_mask": torch.zeros(3, dtype=torch.bool)})
-    assert torch.equal(again, after) and infos == {}
+    assert torch.equal(again, after)
+    assert infos == {}
     with pytest.raises(af.OptionError, match="cannot be reset in part"):
-        same = from_simulator(IsaacLab(3))
-        same.reset()
-        same.reset(options={"reset_mask": [True, False, False]})
+        from_simulator(IsaacLab(3)).reset(options={"reset_mask": [True, False, False]})
 
 
 class TestSeeds:
@@ -269,7 +270,8 @@ def test_adapters_and_bridges_name_it():
 def test_wrappers_of_gymnasium_do_not_hide_it():
     inner = IsaacLab(3)
     envs = from_simulator(gym.wrappers.OrderEnforcing(inner))
-    assert envs.num_envs == 3 and envs.device == torch.device("cpu")
+    assert envs.num_envs == 3
+    assert envs.device == torch.device("cpu")
     assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     envs.reset(seed=1)
     assert envs.step(np.zeros(3, np.int64))[1].tolist() == [1.0, 1.0, 1.0]
@@ -286,5 +288,7 @@ def test_rsl_rl_logs_what_the_simulator_reports():
     assert env.max_episode_length == LIMIT
     for _ in range(LIMIT):
         _, _, ended, extras = env.step(torch.zeros(3, 1))
-    assert ended.all() and extras["time_outs"].all()
-    assert "mean" in extras["log"] and "final_observations" not in extras
+    assert ended.all()
+    assert extras["time_outs"].all()
+    assert "mean" in extras["log"]
+    assert "final_observations" not in extras

@@ -140,7 +140,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.env = env
         self.num_envs = int(count)
         self._group = group
-        self._copy = True if copy else None
+        self._copy = copy
         self._takes = inspect.signature(env.reset).parameters
         self._rows = next((name for name in ROWS if name in self._takes), None)
         if self._rows is None and _is_mani_skill(env):
@@ -264,9 +264,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             )
         device = _attribute(self.env, "device") or backend.device_of(array)
         self._xp = af.namespace_of(array)
-        self._results = af.converter(backend, copy=self._copy)
-        self._kept = af.converter(backend, copy=True)
-        self._infos = af.converter(backend, copy=self._copy, unsupported="keep", scalars="keep")
+        self._method = "clone" if hasattr(array, "clone") else "copy"
         self._to_simulator = af.converter(backend, device=device)
 
     def reset(
@@ -283,7 +281,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                     remedy="Reset all of it." if self._rows is None else "Reset all of it first.",
                 )
             if not mask.any():
-                return self._kept(self._last), {}
+                return self._copied(self._last), {}
             ids = self._xp.nonzero(self._to_simulator(mask))[0]
             if self._rows == "options":
                 others["env_idx"] = ids
@@ -308,8 +306,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                 observations = mapped(
                     lambda new, old: select(self._xp, rows, new, old), observations, last
                 )
-            self._last = self._kept(observations)
-        return self._results(observations), self._infos({**infos})
+            self._last = self._copied(observations)
+        return self._own(observations), self._own(infos)
 
     def _seed(self, seed: Any, given: dict[str, Any]) -> None:
         """Pass on a seed to `reset`, or call `seed`."""
@@ -361,9 +359,22 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if self._same_step:
             self._add_final(infos, terminated, truncated)
         if self._rows is not None:
-            self._last = self._kept(observations)
-        results = self._results((observations, rewards, terminated, truncated))
-        return *results, self._infos(infos) if infos else infos
+            self._last = self._copied(observations)
+        own = self._own
+        return own(observations), own(rewards), own(terminated), own(truncated), own(infos)
+
+    def _own(self, tree: Any) -> Any:
+        """Return results that no later step changes."""
+        return self._copied(tree) if self._copy else tree
+
+    def _copied(self, tree: Any) -> Any:
+        """Return copies of the arrays in dicts, tuples and lists. Anything else is kept."""
+        if type(tree) is dict:
+            return {key: self._copied(part) for key, part in tree.items()}
+        if type(tree) in (tuple, list):
+            return type(tree)(map(self._copied, tree))
+        copy = getattr(tree, self._method, None)
+        return tree if copy is None else copy()
 
     def _own_actions(self, actions: Any) -> Any:
         if not hasattr(self, "_to_simulator"):
