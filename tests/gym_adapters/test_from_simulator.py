@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from simulators import Genesis, IsaacLab, Mjlab
+from simulators import Genesis, IsaacLab, Mjlab, Simulator
 
 import arrayferry as af
 import arrayferry_gym
@@ -292,3 +293,34 @@ def test_rsl_rl_logs_what_the_simulator_reports():
     assert extras["time_outs"].all()
     assert "mean" in extras["log"]
     assert "final_observations" not in extras
+
+
+def test_a_step_reads_nothing_from_the_device():
+    """On the meta device, tensors have no values: reading one raises."""
+
+    class Remote(Simulator):
+        metadata: ClassVar[dict] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+        def reset(self):
+            return self.obs_buf, {}
+
+        def step(self, actions):
+            flags = self.reset_terminated, self.reset_time_outs
+            return self.obs_buf, self.rew_buf, *flags, {"final_obs": self.obs_buf}
+
+    simulator = Remote(3)
+    for name, value in vars(simulator).items():
+        if isinstance(value, torch.Tensor):
+            setattr(simulator, name, value.to("meta"))
+    simulator.device = torch.device("meta")
+    simulator.single_observation_space = spaces.Box(0, LIMIT, (2,))
+    envs = from_simulator(simulator)
+    envs.reset()
+    with pytest.raises(NotImplementedError):
+        bool(simulator.reset_terminated.any())
+    for _ in range(3):
+        results = envs.step(torch.zeros(3, device="meta"))
+        observations, rewards, *_ = results
+        assert {x.device.type for x in results[:4]} == {"meta"}
+        assert observations is not simulator.obs_buf
+        assert rewards.shape == (3,)

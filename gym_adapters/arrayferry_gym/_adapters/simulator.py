@@ -157,7 +157,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             self.metadata[LOST] = True
         self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
         self._warned = self._checked = False
-        self._action_type: type | None = None
+        self._array: type | None = None  # the type of its arrays
         self._last: Any = (
             None  # our copy of the latest observations, for resets of some environments
         )
@@ -262,10 +262,12 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             raise TypeError(
                 f"{self.env!r:.80} returned the observations {observations!r:.80}, without an array"
             )
-        device = _attribute(self.env, "device") or backend.device_of(array)
-        self._xp = af.namespace_of(array)
         self._method = "clone" if hasattr(array, "clone") else "copy"
-        self._to_simulator = af.converter(backend, device=device)
+        self._xp, self._array, self._backend = af.namespace_of(array), type(array), backend
+        self._device = _attribute(self.env, "device") or backend.device_of(array)
+
+    def _to_simulator(self, tree: Any) -> Any:
+        return af.convert(tree, self._backend, device=self._device)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -336,8 +338,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments. Actions of other libraries are converted."""
-        if type(actions) is not self._action_type:
-            actions = self._own_actions(actions)
+        if self._array is None:
+            raise gym.error.ResetNeeded("Call reset() before step().")
+        if type(actions) is not self._array:
+            actions = self._to_simulator(actions)
         observations, rewards, *flags, infos = self.env.step(actions)
         observations = _plain(observations, self._group)
         infos = {**infos}
@@ -375,13 +379,6 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             return type(tree)(map(self._copied, tree))
         copy = getattr(tree, self._method, None)
         return tree if copy is None else copy()
-
-    def _own_actions(self, actions: Any) -> Any:
-        if not hasattr(self, "_to_simulator"):
-            raise gym.error.ResetNeeded("Call reset() before step().")
-        own = self._to_simulator(actions)
-        self._action_type = type(own) if type(own) not in (dict, tuple, list) else None
-        return own
 
     def _add_final(self, infos: dict[str, Any], terminated: Any, truncated: Any) -> None:
         """Put last observations into infos as `final_obs`, or take them out if they are lost."""
