@@ -46,7 +46,7 @@ def of_one(space: Space[Any], n: int) -> Space[Any] | None:
         if None in parts.values():
             return None
         known: Any = parts if isinstance(space, spaces.Dict) else list(parts.values())
-        return type(space)(known)  # type: ignore[no-any-return]
+        return type(space)(known)
     if not space.shape or space.shape[0] != n:
         return None
     if isinstance(space, spaces.Box):
@@ -70,5 +70,6 @@ def with_bounds(space: Space[Any], low: Any, high: Any) -> Space[Any]:
     if not isinstance(space, spaces.Box):
         return space
     dtype: Any = space.dtype
-    ends = (np.broadcast_to(np.asarray(bound, dtype), space.shape) for bound in (low, high))
-    return spaces.Box(*ends, space.shape, dtype)
+    low, high = (np.broadcast_to(np.asarray(bound, dtype), space.shape) for bound in (low, high))
+    box: Space[Any] = spaces.Box(low, high, space.shape, dtype)
+    return box
