@@ -324,6 +324,11 @@ PLANTED = {
             backend(dlpack_devices=("cpu",)), "__dlpack__ and __dlpack_device__", "take 'cpu' out of dlpack_devices",
         ),
     },
+    "test_dtypes_are_named": {
+        "names the library": (
+            backend(dlpack_devices=("cuda",), dtype_of=lambda self, x: "toy"), "dtype_of() returned 'toy'", "spelled as in dtypes()",
+        ),
+    },
     "test_computing_together": {
         "computes in any order": (computing(lambda found: found[::-1]), "compute(xs)", "in the same order"),
         "computes too few": (computing(lambda found: found[1:]), "returned 3 arrays instead of 4", "one entry for each"),

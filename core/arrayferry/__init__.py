@@ -1,4 +1,4 @@
-"""Convert arrays between NumPy, PyTorch, JAX, CuPy, Dask and any Array API library, alone or nested.
+"""Convert arrays between NumPy, PyTorch, JAX, CuPy, Dask, Warp and any Array API library, alone or nested.
 
     >>> import arrayferry as af
     >>> import numpy as np

@@ -100,8 +100,9 @@ def _special_values(dtype: np.dtype[Any]) -> frozenset[str]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype of any library, "float32" for `torch.float32`."""
-    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+    """Return the name of a dtype of any library, "float32" for `torch.float32` and the class `warp.float32`."""
+    default = dtype.__name__ if isinstance(dtype, type) else dtype
+    return str(getattr(dtype, "name", default)).rpartition(".")[2]
 
 
 @functools.cache

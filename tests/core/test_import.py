@@ -10,7 +10,17 @@ import pytest
 import arrayferry as af
 
 ROOT = Path(__file__).parents[2]
-LIBRARIES = ("numpy", "torch", "jax", "jaxlib", "dask", "cupy", "gymnasium", "array_api_compat")
+LIBRARIES = (
+    "numpy",
+    "torch",
+    "jax",
+    "jaxlib",
+    "dask",
+    "cupy",
+    "warp",
+    "gymnasium",
+    "array_api_compat",
+)
 
 
 def test_importing_loads_no_library(run_python):

@@ -22,7 +22,7 @@ PLACEHOLDER = PROJECT["urls"]["Homepage"]
 def test_the_oldest_versions_are_the_lower_bounds():
     extras = PROJECT["optional-dependencies"]
     required = [*PROJECT["dependencies"]]
-    for name in ("torch", "jax", "dask", "gym", "cli"):
+    for name in ("torch", "jax", "dask", "warp", "gym", "cli"):
         required += [each for each in extras[name] if not each.startswith("pytest")]
     lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
     tested = dict(line.split("==") for line in lines if not line.startswith("#"))

@@ -57,7 +57,8 @@ def test_what_could_be_an_array_is_never_returned_in_silence(name, to):
     for call in (lambda: af.convert(value, to), lambda: af.converter(to, unknown="raise")(value)):
         for _ in range(4):
             with pytest.raises(
-                af.NotAnArrayError, match=r"Call numpy\.\w+\(x\) first.*unknown="
+                af.NotAnArrayError,
+                match=r"(Call numpy\.asarray\(x\) first.*unknown=|Pass unknown=.*from_dlpack\(x\))",
             ) as info:
                 call()
             assert isinstance(info.value, (TypeError, af.ConversionError))
@@ -194,6 +195,19 @@ def test_the_remedy_names_the_objects_own_method():
     Column.__module__ = "mytables.columns"
     with pytest.raises(af.NotAnArrayError, match=r"Call x\.to_numpy\(\).*plugin for mytables"):
         af.convert(Column(), "torch")
+
+
+def test_the_remedy_leaves_what_offers_dlpack_on_its_device():
+    class Tensor(ByDLPack):
+        def numpy(self):
+            raise AssertionError("called")
+
+    Tensor.__module__ = "mytensors.core"
+    remedy = r'Pass unknown="convert", or call from_dlpack\(x\) of the library that you want first, or install'
+    with pytest.raises(af.NotAnArrayError, match=remedy + ".*plugin for mytensors") as info:
+        af.convert(Tensor(), "torch")
+    assert "numpy" not in str(info.value)
+    assert af.convert(Tensor(), "torch", unknown="convert").tolist() == VALUES.tolist()
 
 
 def test_the_option_is_part_of_a_converter():

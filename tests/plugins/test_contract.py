@@ -124,6 +124,30 @@ class TestCupy(BackendContract):
         return cupy.array(values)
 
 
+@pytest.mark.skipif(not af.backends()["warp"].usable, reason="Warp is not installed")
+class TestWarp(BackendContract):
+    backend = "warp"
+
+    def make(self, values):
+        import warp
+
+        made = warp.array(values)
+        if not values.shape:  # its constructor adds an axis
+            made.shape, made.strides, made.ndim = (), (), 0
+        return made
+
+    def read(self, array):
+        return np.array(array.numpy())
+
+    def write(self, array, value):
+        array.fill_(value)
+
+    def unportable(self):
+        import warp
+
+        return [(warp.array(dtype=float), "without memory")]
+
+
 class TestH5py(SourceContract):
     source = "h5py"
 
@@ -149,5 +173,5 @@ def test_every_built_in_plugin_is_tested():
     tested = {c.backend for c in here if isinstance(c, type) and issubclass(c, BackendContract)}
     points = {p.name for p in entry_points(group="arrayferry") if p.dist.name == "arrayferry"}
     built_in = points & af.backends().keys()  # the others have containers and sources
-    assert built_in == {"numpy", "torch", "jax", "cupy", "dask"}
+    assert built_in == {"numpy", "torch", "jax", "cupy", "dask", "warp"}
     assert built_in <= tested

@@ -78,6 +78,9 @@ DUTIES = {
         "of NumPy's.",
         lambda names: names is None or _are_names(names),
     ),
+    "dtype_of": Duty(
+        "Return from dtype_of(x) the name of the dtype of its numbers, spelled as in dtypes()."
+    ),
     "dtype_hint": Duty("Return from dtype_hint(dtype) a sentence, or an empty text.", str),
     "devices": Duty(
         'Return from devices() names such as ("cpu", "cuda:0"), the default first.',

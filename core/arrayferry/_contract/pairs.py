@@ -49,6 +49,15 @@ class PairTests(ArrayTests):
                 case = f"what to_dlpack() returned, {given.case}"
                 self._gives("from_dlpack", given._replace(x=exported, case=case))
 
+    def test_dtypes_are_named(self) -> None:
+        """Where arrays are exchanged by DLPack, `dtype_of` names their dtypes."""
+        for dtype in self._dtypes() if self._backend.dlpack_devices else ():
+            given = self._given("to_numpy", sample(dtype, (2, 3)), f"for dtype {dtype.name}")
+            name = self._ask("dtype_of", given.x, case=given.case)
+            assert name == dtype.name, (
+                f"dtype_of() returned {name!r}, {given.case}. {self._fix('dtype_of')}"
+            )
+
     def test_addresses(self) -> None:
         """`address` returns where the first element is."""
         for given in self._in_layouts(numbers(self._usual(), CUBE), more=True):

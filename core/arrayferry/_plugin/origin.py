@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+from arrayferry._dtypes import dtype_name
 from arrayferry._errors import BackendUnavailableError, describe_error
 from arrayferry._repr import never_raises
 
@@ -71,6 +72,13 @@ class Origin(ABC):
     def to_dlpack(self, x: Any) -> Any:
         """Return an object with `__dlpack__` and `__dlpack_device__` that exports the array."""
         return x
+
+    def dtype_of(self, x: Any) -> str:
+        """Return the name of the dtype of an array's numbers, as `dtypes` spells it. DLPack's users ask for it.
+
+        Override it if `x.dtype` does not name it, as of an array whose elements are vectors.
+        """
+        return dtype_name(x.dtype)
 
     def address(self, x: Any) -> int | None:
         """Return the address of the first element, None if reading it takes more than a tenth of a microsecond.

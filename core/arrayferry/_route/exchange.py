@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
-from arrayferry._dtypes import dtype_name
 from arrayferry._errors import ArrayFerryError, PluginWarning, describe_error
 from arrayferry._observers import note
 from arrayferry._options import Options
@@ -108,7 +107,7 @@ class Exchange(NamedTuple):
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
         before, after, device_name = self.before, self.after, self.device_name
         dtypes = call_backend(after, "dtypes")
-        name = dtype_name(x.dtype)
+        name = call_backend(before, "dtype_of", x)
         lacks = dtypes is not None and name not in dtypes
         if lacks and device_name == "cpu":
             raise NotHandledError("dlpack")

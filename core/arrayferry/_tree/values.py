@@ -72,8 +72,14 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
         own = package in {*_HOMES, "__main__"}
         listed = "that has this type among its array_types"
         plugin = "" if own else f", or install a plugin for {package} {listed}"
-        first = "Convert it by itself" if known else f"Call {_own_way(value)} first{plugin}"
-        remedy = f'{first}, or pass unknown="convert".'
+        convert = 'pass unknown="convert"'
+        if known:
+            remedy = f"Convert it by itself, or {convert}."
+        elif _offers(value, "__dlpack__"):  # its own numpy() would leave the device
+            library = "from_dlpack(x) of the library that you want"
+            remedy = f"P{convert[1:]}, or call {library} first{plugin}."
+        else:
+            remedy = f"Call {_own_way(value)} first{plugin}, or {convert}."
     return NotAnArrayError(reason, remedy=remedy, path=path)
 
 
@@ -92,8 +98,6 @@ def _own_way(value: Any) -> str:
             return f"x.{method}()"
     if issubclass(type(value), _BUFFERS) or _offers(value, _BY_NUMPY):
         return "numpy.asarray(x)"
-    if _offers(value, "__dlpack__"):
-        return "numpy.from_dlpack(x)"
     if _offers(value, "__arrow_c_array__"):
         return "pyarrow.array(x)"
     return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else "cupy.asarray(x)"

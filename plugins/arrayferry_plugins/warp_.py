@@ -1,0 +1,125 @@
+"""NVIDIA Warp: shares host memory with NumPy, and GPU memory by DLPack. Vectors and matrices are trailing axes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from arrayferry import STANDARD_DTYPES, Backend, ConversionError, hookimpl
+from arrayferry.adapting import dtype_named
+
+from ._cuda import is_capturing, unless_capturing
+
+
+class WarpBackend(Backend):
+    """`warp.array`, and Isaac Lab's `ProxyArray`, which holds one. Gradients stay Warp's."""
+
+    name = "warp"
+    package = "warp"
+    aliases: tuple[str, ...] = ("wp",)
+    install = "warp-lang"
+    array_types: tuple[str, ...] = ("warp.array", "isaaclab.utils.warp.proxy_array.ProxyArray")
+    to_numpy_shares: bool | None = True
+    from_numpy_shares: bool | None = True
+    dlpack_devices: tuple[str, ...] = ("cuda",)
+
+    def to_numpy(self, x: Any) -> Any:
+        x = _held(x)
+        if x.device is None:
+            raise ConversionError(
+                "a warp.array without memory, as annotations of kernels have it, cannot be converted",
+                remedy="Make an array with values, such as warp.zeros(shape, dtype).",
+            )
+        return x.numpy()
+
+    def from_numpy(self, x: Any, device: Any = None) -> Any:
+        return _shaped(_warp().array(x, device=device, copy=False), x.shape)
+
+    def copy(self, x: Any) -> Any:
+        x = _held(x)
+        return _shaped(_warp().clone(x if x.shape else x.reshape(1)), x.shape)
+
+    def to_device(self, x: Any, device: Any) -> Any:
+        x = _held(x)
+        with _warp().ScopedStream(x.device.null_stream):  # as x.numpy() does: it waits for others
+            return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
+
+    def devices(self) -> tuple[str, ...]:
+        default, names = self.default_device(), [str(d) for d in _warp().get_devices()]
+        return (default, *(name for name in names if name != default))
+
+    def default_device(self) -> str:
+        return str(_warp().get_device())
+
+    def device_of(self, x: Any) -> str:
+        return str(_held(x).device or "cpu")
+
+    def dtypes(self) -> frozenset[str]:
+        return _dtypes()
+
+    def dtype_of(self, x: Any) -> str:
+        return str(getattr(x.dtype, "_wp_scalar_type_", x.dtype).__name__)
+
+    def fence(self, x: Any) -> Callable[[], bool] | None:
+        if not x.device.is_cuda or is_capturing():
+            return None
+        event = x.device.stream.record_event()
+        return unless_capturing(lambda: bool(event.is_complete))
+
+    def address(self, x: Any) -> int | None:
+        return _held(x).ptr or 0
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, MemoryError) or "Failed to allocate" in str(error)
+
+    def use_device(self, device: Any) -> Any:
+        return _warp().ScopedDevice(device)
+
+    def to_dlpack(self, x: Any) -> Any:
+        return _held(x)
+
+    def from_dlpack(self, x: Any, device: Any = None) -> Any:
+        try:
+            return _warp().from_dlpack(x)
+        except IndexError as error:
+            raise BufferError("Warp takes no 0-d array by DLPack") from error
+
+
+@cache
+def _warp() -> Any:
+    """Return the module, initialised without the banner that it prints otherwise."""
+    import warp
+
+    level = warp.config.log_level
+    warp.config.log_level = max(level, warp.LOG_WARNING)
+    try:
+        warp.init()
+    finally:
+        warp.config.log_level = level
+    return warp
+
+
+def _held(x: Any) -> Any:
+    """Return the array that a `ProxyArray` holds, any other as it is."""
+    return getattr(x, "warp", x)
+
+
+def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array in its shape: what Warp makes of a 0-d one has an axis, and gives that up without complaint."""
+    if not shape:
+        x.shape, x.strides, x.ndim = (), (), 0
+    return x
+
+
+@cache
+def _dtypes() -> frozenset[str]:
+    """The names of the dtypes that Warp has: no complex ones, and bfloat16 if `ml_dtypes` is installed."""
+    names = {name for name in STANDARD_DTYPES if not name.startswith("complex")}
+    return frozenset(names | ({"bfloat16"} if dtype_named("bfloat16") else set()))
+
+
+@hookimpl
+def arrayferry_backends() -> list[Backend]:
+    """Return the backend of this module."""
+    return [WarpBackend()]
