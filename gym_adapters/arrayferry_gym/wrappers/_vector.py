@@ -111,8 +111,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         final = None
         if self._mode is AutoresetMode.SAME_STEP:
             final = infos.get("final_obs")
-            if resets and self._loses_final and not (driver.rewarded or driver.flagged):
-                rows = driver.own(~turn.begins)  # the others have no observation
+            if begins is not None and self._loses_final and not (driver.rewarded or driver.flagged):
+                rows = ~begins  # the others have no observation
             elif resets and driver.observes:
                 final = final_observations(self.env, infos, turn.begins, self._to_numpy)
         if driver.observes:
