@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 import sys
 import types
@@ -33,7 +34,15 @@ from arrayferry_gym.functional import (
 from arrayferry_gym.functional.registration import REFERENCE
 from arrayferry_gym.wrappers import kernels
 
+NUM_STEPS = 40
 NUM_ENVS = 64  # from which on only some of the environments are reset
+
+
+@dataclasses.dataclass
+class Plain:
+    """No pytree of JAX."""
+
+    at: Any
 
 
 class Drawn(FunctionalEnv):
@@ -49,12 +58,12 @@ class Drawn(FunctionalEnv):
         return {**params, "speed": rng.uniform((n,), 1.0, 2.0)}
 
     def reset(self, xp, rng, n, params):
-        return types.SimpleNamespace(at=rng.uniform((n,)))
+        return Plain(at=rng.uniform((n,)))
 
     def step(self, xp, rng, state, action, params):
         push = rng.uniform(action[0].shape) + xp.sum(action[1], axis=-1) * params["speed"]
         at = state.at + push * xp.astype(action[0], xp.float32)
-        return types.SimpleNamespace(at=at), push, at > params["most"]
+        return Plain(at=at), push, at > params["most"]
 
     def observe(self, xp, state, params):
         flags = xp.stack([state.at > 1.0, state.at > 2.0], axis=1)
@@ -68,11 +77,12 @@ class Case(NamedTuple):
     env: Any
     limit: int | None = 15
     params: dict[str, Any] = {}
-    steps: int = 40
 
 
 CASES = {env.__name__: Case(env()) for env in REFERENCE} | {
     "Acrobot": Case(REFERENCE[0](), params={"start": 3.0}),
+    "CliffWalking": Case(CliffWalking(), 4, {"starts": np.array([35], np.int32)}),  # at the goal
+    "CliffWalkingSlippery": Case(REFERENCE[4](), 4, {"starts": np.array([35], np.int32)}),
     "Blackjack": Case(Blackjack(), 3, {"natural": True, "sab": False}),
     "Drawn": Case(Drawn(), 4),
     "Normalised": Case(
@@ -85,32 +95,42 @@ CASES = {env.__name__: Case(env()) for env in REFERENCE} | {
     ),
     "Repeated": Case(repeat_action(FrozenLake(), 2), 4),
     "Sticky": Case(wrap(FrozenLake(), kernels.StickyAction(0.5)), 5),
-    "Taxi": Case(Taxi(), 100, steps=300),
+    "Taxi": Case(Taxi(), params={"starts": np.full(300, 16, np.int32)}),  # at the destination
     "MountainCar": Case(REFERENCE[7](), params={"goal_position": -0.5}),
     "MountainCarContinuous": Case(REFERENCE[8](), params={"goal_position": -0.5}),
 }
 NEVER_TERMINATE = {"Pendulum"}
 
 
-def actions_for(name: str, case: Case) -> Any:
-    space = gym.vector.utils.batch_space(case.env.action_space, NUM_ENVS)
+def actions_for(env: Any) -> Any:
+    space = gym.vector.utils.batch_space(env.action_space, NUM_ENVS)
     space.seed(3)
-    actions = [space.sample() for _ in range(case.steps)]
-    if name.startswith("CliffWalking"):  # some walk straight to the goal
-        path = [0, *[1] * 11, 2]
-        for step, action in enumerate(actions):
-            action[:8] = path[step % len(path)]
+    actions = [space.sample() for _ in range(NUM_STEPS)]
     return jax.tree.map(lambda *rows: jnp.asarray(np.stack(rows)), *actions)
 
 
 def close(a: Any, b: Any) -> None:
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        assert x.dtype == y.dtype and x.shape == y.shape
-        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
+        assert x.dtype == y.dtype
+        assert x.shape == y.shape
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = {
+    "Acrobot",
+    "CliffWalkingSlippery",
+    "FrozenLake8x8",
+    "MountainCar",
+    "MountainCarContinuous",
+    "Repeated",
+    "Sticky",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in CASES]
+)
 def test_it_takes_the_steps_of_functions(name: str) -> None:
     """Each environment under `vmap` is like a batch of one in `Functions`."""
     case = CASES[name]
@@ -141,10 +161,10 @@ def test_it_takes_the_steps_of_functions(name: str) -> None:
             running, outcome = jax.vmap(step, axes)(keys, carry[1], action, params)
             return (got[1], running), (got, running, outcome)
 
-        keys = jax.random.split(key, case.steps)
+        keys = jax.random.split(key, NUM_STEPS)
         return (first, expected), jax.lax.scan(one, (state, running), (keys, actions))[1]
 
-    firsts, (got, running, outcome) = run(jax.random.key(5), actions_for(name, case), params)
+    firsts, (got, running, outcome) = run(jax.random.key(5), actions_for(case.env), params)
     close(*firsts)
     observation, state, reward, done, infos = got
     close(state, running)
@@ -167,8 +187,8 @@ def test_it_takes_the_steps_of_functions(name: str) -> None:
 
 def test_batches_of_batches_are_the_same_as_each_alone() -> None:
     env = to_gymnax(CartPole(), max_episode_steps=12)
-    gravity = jnp.array([9.0, 50.0])
-    params = env.default_params.replace(gravity=gravity)
+    limits = jnp.array([0.05, 9.0])
+    params = env.default_params.replace(angle_limit=limits)
     over = jax.tree.map(lambda x: 0 if jnp.ndim(x) else None, params)
 
     def run(keys: Any, params: Any, batched: bool) -> Any:
@@ -189,10 +209,12 @@ def test_batches_of_batches_are_the_same_as_each_alone() -> None:
     nested = jax.jit(jax.vmap(lambda keys, params: run(keys, params, True), (0, over)))
     got = nested(keys, params)
     once, alone = (jax.jit(lambda *a, many=many: run(*a, many)) for many in (True, False))
-    done = np.asarray(got[2])
-    assert done[0].sum() != done[1].sum() and 0 < done.sum() < done.size
+    terminated = got[3]["terminated"]
+    assert terminated[0].any()
+    assert not terminated[1].any()
+    assert got[3]["truncated"][1].any()
     for row in range(2):
-        own = env.default_params.replace(gravity=gravity[row])
+        own = env.default_params.replace(angle_limit=limits[row])
         close(jax.tree.map(lambda x, row=row: x[row], got), once(keys[row], own))
         for column in (0, 47):
             expected = jax.tree.map(lambda x, row=row, column=column: x[row, :, column], got)
@@ -202,7 +224,7 @@ def test_batches_of_batches_are_the_same_as_each_alone() -> None:
 def test_a_step_is_one_without_reset_and_a_reset() -> None:
     env = to_gymnax(FrozenLake(), max_episode_steps=2)
     key = jax.random.PRNGKey(3)  # a raw one
-    observation, state = env.reset(key)
+    _, state = env.reset(key)
     for index in range(2):
         inner = jax.random.fold_in(key, index)
         final, after, reward, done, infos = env.step_env(inner, state, 2)
@@ -212,9 +234,11 @@ def test_a_step_is_one_without_reset_and_a_reset() -> None:
         first = env.reset_env(jax.random.split(inner)[1])
         close(got[:2], first if done else (final, after))
         assert bool(done) == (index == 1)
-        observation, state = got[:2]
+        _observation, state = got[:2]
     assert int(state.elapsed[0]) == 0
-    assert infos["truncated"] and infos["discount"] == 1.0 and not infos["terminated"]
+    assert infos["truncated"]
+    assert infos["discount"] == 1.0
+    assert not infos["terminated"]
 
 
 def test_terminated_and_truncated_can_be_separate() -> None:
@@ -223,13 +247,15 @@ def test_terminated_and_truncated_can_be_separate() -> None:
     _, state = env.reset(key)
     result = env.step(key, state, 1)
     assert len(result) == 6
-    assert not result[3] and result[4]
+    assert not result[3]
+    assert result[4]
 
 
 def test_parameters_are_arguments_of_jit() -> None:
     env = to_gymnax(Blackjack)
     params = env.default_params
-    assert params.sab is True and len(jax.tree.leaves(params)) == 1
+    assert params.sab is True
+    assert len(jax.tree.leaves(params)) == 1
     seen = []
 
     @jax.jit
@@ -263,28 +289,30 @@ def test_the_step_limit_is_a_parameter() -> None:
     params = env.default_params.replace(max_steps_in_episode=1)
     _, state = env.reset(jax.random.key(0), params)
     *_, done, infos = env.step(jax.random.key(0), state, 0, params)
-    assert done and infos["truncated"]
+    assert done
+    assert infos["truncated"]
     unlimited = to_gymnax(CliffWalking()).default_params
     assert unlimited.max_steps_in_episode == 2**31 - 1
     assert unlimited.replace(max_steps_in_episode=7).max_steps_in_episode == 7
 
 
 def test_gradients_go_through_steps() -> None:
-    env = to_gymnax(Pendulum(), max_episode_steps=2)
+    env = to_gymnax(Pendulum(), max_episode_steps=1)
 
     def total(torque: Any, params: Any) -> Any:
         _, state = env.reset(jax.random.key(0), params)
         rewards = 0.0
-        for _ in range(3):
+        for _ in range(2):
             _, state, reward, *_ = env.step(jax.random.key(1), state, torque, params)
             rewards += reward
         return rewards
 
     params, torque = env.default_params, jnp.ones((2, 1))
-    alone = jax.grad(total, argnums=(0, 1))(torque[0], params)
-    both = jax.vmap(jax.grad(total, argnums=(0, 1)), (0, None))(torque, params)
-    whole = jax.grad(lambda torque: jax.vmap(total, (0, None))(torque, params).sum())(torque)
-    assert alone[0] != 0.0 and alone[1].gravity != 0.0
+    both = jax.jit(jax.vmap(jax.grad(total, argnums=(0, 1)), (0, None)))(torque, params)
+    alone = jax.jit(jax.grad(total, argnums=(0, 1)))(torque[0], params)
+    whole = jax.jit(jax.grad(lambda x: jax.vmap(total, (0, None))(x, params).sum()))(torque)
+    assert alone[0] != 0.0
+    assert alone[1].start_angular_velocity != 0.0
     close(whole, both[0])
     close(alone[0], both[0][1])
 
@@ -349,7 +377,8 @@ def test_spaces_are_those_of_gymnax(monkeypatch: pytest.MonkeyPatch) -> None:
     cart = to_gymnax(wrap(CartPole(), kernels.FrameStackObservation(3)))
     box = cart.observation_space()
     assert box.shape == box.low.shape == (3, 4)
-    assert cart.num_actions == 2 and to_gymnax(Pendulum()).num_actions == 1
+    assert cart.num_actions == 2
+    assert to_gymnax(Pendulum()).num_actions == 1
 
     class Odd(CartPole):
         action_space = spaces.MultiDiscrete([2, 3])
@@ -358,6 +387,7 @@ def test_spaces_are_those_of_gymnax(monkeypatch: pytest.MonkeyPatch) -> None:
     odd = to_gymnax(Odd())
     many = odd.action_space()
     np.testing.assert_array_equal(many.high, [1, 2])
-    assert many.low == 0 and odd.num_actions == 2
+    assert many.low == 0
+    assert odd.num_actions == 2
     with pytest.raises(af.OptionError, match="no space like Discrete"):
         odd.observation_space()

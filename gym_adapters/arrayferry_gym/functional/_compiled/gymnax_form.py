@@ -376,5 +376,7 @@ def _gymnax_space(space: Space[Any]) -> Any:
     elif not isinstance(space, (spaces.Box, spaces.MultiBinary)):
         raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
     # bounds that are the same everywhere are numbers, which can be hashed
-    low, high = (x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, (low, high)))
+    low, high = (
+        x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, (low, high))
+    )
     return of.Box(low, high, tuple(space.shape or ()), jnp.dtype(space.dtype))
