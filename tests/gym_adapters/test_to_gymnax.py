@@ -118,6 +118,8 @@ def close(a: Any, b: Any) -> None:
 
 
 LONG = {
+    "CliffWalking",
+    "FrozenLake",
     "Acrobot",
     "CliffWalkingSlippery",
     "FrozenLake8x8",

@@ -132,8 +132,7 @@ def _begun(begin: Any, batched: tuple[bool, ...]) -> Any:
         batched: for each value, whether there is one for each row.
     """
 
-    @jax.custom_batching.custom_vmap
-    def begun(mask: Any, keys: Any, values: Any) -> Any:
+    def of_rows(mask: Any, keys: Any, values: Any) -> Any:
         n = mask.shape[0]
         few = n // 8 if n >= FEWEST else n  # at a time
         several = jax.vmap(begin, (0, [0 if rows else None for rows in batched]))
@@ -149,8 +148,7 @@ def _begun(begin: Any, batched: tuple[bool, ...]) -> Any:
         empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         return jax.lax.fori_loop(0, (mask.sum() + few - 1) // few, some, empty)
 
-    @begun.def_vmap
-    def rule(size: int, given: Any, mask: Any, keys: Any, values: Any) -> Any:
+    def of_batches(size: int, given: Any, mask: Any, keys: Any, values: Any) -> Any:
         n = mask.shape[-1]
 
         def merged(x: Any, mapped: bool, rows: bool = True) -> Any:
@@ -165,6 +163,8 @@ def _begun(begin: Any, batched: tuple[bool, ...]) -> Any:
         split = jax.tree.map(lambda x: x.reshape(size, n, *x.shape[1:]), result)
         return split, jax.tree.map(lambda x: True, split)
 
+    begun: Any = jax.custom_batching.custom_vmap(of_rows)
+    begun.def_vmap(of_batches)
     return begun
 
 
@@ -335,12 +335,10 @@ def _step(
     action = jax.tree.map(lambda x: jnp.asarray(x)[None], action)
     functions = form._functions(params, mode)
     state, outcome = functions.step(key, state, action, params.tree)
-    observation, reward, *flags = _first(outcome[:4])
-    terminated, truncated = flags
-    same = mode is AutoresetMode.SAME_STEP
+    observation, reward, terminated, truncated = _first(outcome[:4])
     final, final_info = outcome.observation, outcome.info
-    if same:
-        final, final_info = outcome.final_observation, outcome.final_info
+    if mode is AutoresetMode.SAME_STEP:
+        final, final_info = outcome.final_observation, outcome.final_info or {}
     infos = {
         "discount": 1.0 - terminated.astype(jnp.float32),
         **_first(final_info),
