@@ -21,7 +21,7 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Of `make bridges`, which has these packages.
 BRIDGES = {
     "brax", "craftax", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
-    "pgx", "ray", "rsl_rl", "skrl", "tensordict", "tianshou", "xminigrid",
+    "pgx", "ray", "rejax", "rsl_rl", "skrl", "tensordict", "tianshou", "xminigrid",
 }  # fmt: skip
 GPU = re.compile(r"\bcuda\b|cuda:0|import cupy|cupy\.")
 

@@ -39,6 +39,7 @@ from .tabular import (
 if TYPE_CHECKING:
     from ._compiled.evaluation import Episode, Evaluation, episode, evaluate
     from ._compiled.functions import Functions
+    from ._compiled.gymnax_form import GymnaxForm, GymnaxParams, to_gymnax
     from ._compiled.rollout import Carry, Transition, rollout
     from ._host.functions import HostFunctions
 
@@ -59,6 +60,8 @@ __all__ = [
     "FunctionalSingleEnv",
     "FunctionalVectorEnv",
     "Functions",
+    "GymnaxForm",
+    "GymnaxParams",
     "HostFunctions",
     "ImpureError",
     "MountainCar",
@@ -84,12 +87,15 @@ __all__ = [
     "register",
     "repeat_action",
     "rollout",
+    "to_gymnax",
     "video",
     "wrap",
 ]
 
 _JAX = {
     "Functions": "_compiled.functions",
+    "GymnaxForm": "_compiled.gymnax_form",
+    "GymnaxParams": "_compiled.gymnax_form",
     "HostFunctions": "_host.functions",
     "Carry": "_compiled.rollout",
     "Episode": "_compiled.evaluation",
@@ -98,6 +104,7 @@ _JAX = {
     "episode": "_compiled.evaluation",
     "evaluate": "_compiled.evaluation",
     "rollout": "_compiled.rollout",
+    "to_gymnax": "_compiled.gymnax_form",
 }
 
 

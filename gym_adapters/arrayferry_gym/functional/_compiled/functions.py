@@ -190,7 +190,8 @@ class Functions:
         n = running.elapsed.shape[0]
         env, prepared = self._checked(n, running), self._params(params, n)
         tree = prepared.tree
-        own, fresh = jax.random.split(checked_key(key))
+        key = checked_key(key)
+        own = jax.random.split(key)[0]
         read = Actions(
             env.name, self._actions, n, env.backend, None, action_warnings=self._action_warnings
         )
@@ -202,13 +203,17 @@ class Functions:
             before = running._replace(wrappers=states)
         running, outcome = advance(
             env, self.autoreset_mode, random_of(own), running._replace(state=from_pytree(running.state)), action,
-            tree, Renewal(env, fresh, tree, prepared.any_batched),
+            tree, self._renewal(env, key, prepared),
         )  # fmt: skip
         running = running._replace(state=as_pytree(running.state))
         result = (
             (running, outcome) if self._chain is None else self._shown(before, running, outcome)
         )
         return self._spread(result, n)  # type: ignore[no-any-return]
+
+    def _renewal(self, env: CheckedEnv, key: Any, params: Params) -> Any:
+        """Return what resets the environments whose episode has ended, for the key of a step."""
+        return Renewal(env, jax.random.split(key)[1], params.tree, params.any_batched)
 
     def _shown(self, before: Running, after: Running, outcome: Outcome) -> tuple[Running, Outcome]:
         """Return environments and the outcome of a step as changed by the kernels."""

@@ -163,7 +163,7 @@ def prepare(
     for path, default, value in zip(layout.paths, wanted, leaves, strict=True):
         if isinstance(default, (np.floating, np.complexfloating)):  # a number, as in each library
             default = default.item()
-        if _is_value(default):
+        if is_value(default):
             value = _value(path, default, value, convert, backend)
             shape, single = np.shape(value), np.shape(default)
             if shape not in (single, (n, *single)):
@@ -175,11 +175,12 @@ def prepare(
             values.append(value)
             batched.append(shape != single)
         else:
-            static.append(_static(path, default, value))
+            static.append(checked_static(path, default, value))
     return Params(Frame(tuple(static), own, own.unflatten), values, batched)
 
 
-def _is_value(default: Any) -> bool:
+def is_value(default: Any) -> bool:
+    """Tell whether parameters with this default are values."""
     return isinstance(default, (float, complex)) or _is_array(default)
 
 
@@ -208,8 +209,12 @@ def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backen
         ) from error
 
 
-def _static(path: str, default: Any, value: Any) -> Any:
-    """Return a parameter that is static."""
+def checked_static(path: str, default: Any, value: Any) -> Any:
+    """Return a parameter that is static.
+
+    Raises:
+        arrayferry.OptionError: it is an array, or cannot be hashed.
+    """
     if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
         value = int(value)
     if af.registry.kind(value).category in ("array", "objects") or (

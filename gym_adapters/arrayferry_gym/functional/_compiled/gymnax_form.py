@@ -1,0 +1,380 @@
+"""`to_gymnax`: an environment in the form of gymnax, which trainers in JAX expect."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym._arrays import select
+from arrayferry_gym._options.env_options import UNSET, limit_of
+from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym.functional._contract.checked import CheckedEnv
+from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_gym.functional._contract.params import (
+    VALUE,
+    Frame,
+    Params,
+    checked_static,
+    completed,
+    is_value,
+)
+from arrayferry_gym.functional._simulators.engine import Running
+from arrayferry_gym.functional._simulators.renewal import FEWEST, random_of
+
+from .functions import Functions
+
+
+class GymnaxParams:
+    """Parameters of an environment and its step limit, as a pytree.
+
+    Its leaves are the floats and arrays among the parameters. All else is static, and so is the step limit: `jit`
+    compiles for it. The fields of the parameters are attributes.
+
+    Args:
+        frame: the static part of the parameters.
+        values: the others.
+        limit: the step limit, None for none.
+    """
+
+    def __init__(self, frame: Frame, values: Iterable[Any], limit: int | None) -> None:
+        self._frame = frame
+        self._values = tuple(values)
+        self._limit = limit
+
+    @classmethod
+    def of(cls, tree: Any, defaults: Any, limit: int | None) -> GymnaxParams:
+        """Return a tree as parameters. The types of the defaults tell which leaves are values."""
+        wanted = af.flatten(defaults, everything=True)[0]
+        leaves, layout = af.flatten(tree, everything=True, prefix="params")
+        static = tuple(
+            VALUE if is_value(default) else checked_static(path, default, leaf)
+            for path, default, leaf in zip(layout.paths, wanted, leaves, strict=True)
+        )
+        values = [leaf for leaf, own in zip(leaves, static, strict=True) if own is VALUE]
+        return cls(Frame(static, layout, layout.unflatten), values, limit)
+
+    @property
+    def tree(self) -> Any:
+        """The parameters as the methods of the environment take them."""
+        return self._frame.join(self._values)
+
+    @property
+    def max_steps_in_episode(self) -> int:
+        """The step limit, 2**31 - 1 if there is none."""
+        return 2**31 - 1 if self._limit is None else self._limit
+
+    def replace(self, **fields: Any) -> GymnaxParams:
+        """Return a copy with other values for some fields, or for `max_steps_in_episode` (None for no limit).
+
+        For `vmap`, a value may be an array with more axes.
+
+        Raises:
+            arrayferry.OptionError: there is no such field, or it is static and cannot have this value.
+        """
+        limit = limit_of(fields.pop("max_steps_in_episode", self._limit), None)
+        tree = self.tree
+        return GymnaxParams.of(completed(fields, tree), tree, limit)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # such as those that copy.copy asks for
+            raise AttributeError(name)
+        tree = self.tree
+        return tree[name] if isinstance(tree, dict) and name in tree else getattr(tree, name)
+
+    def __repr__(self) -> str:
+        return f"GymnaxParams({self.tree!r}, max_steps_in_episode={self._limit})"
+
+
+jax.tree_util.register_pytree_node(
+    GymnaxParams,
+    lambda params: (params._values, (params._frame, params._limit)),
+    lambda static, values: GymnaxParams(static[0], values, static[1]),
+)
+
+
+class _OneEnv(Functions):
+    """The functions of a single environment. Of many under `vmap`, only those whose episode has ended are reset."""
+
+    def _renewal(self, env: CheckedEnv, key: Any, params: Params) -> Any:
+        def begin(key: Any, values: Any) -> Any:
+            tree = params.frame.join(values)
+            state = env.reset(random_of(jax.random.split(key)[1]), 1, tree)
+            return tuple(env.leaves(state)), env.observe(state, tree)
+
+        def renew(mask: Any, state: Any, observation: Any) -> Any:
+            values = jax.lax.stop_gradient(params.values)  # custom_vmap has no reverse gradient
+            fresh = _begun(begin, (False,) * len(values))(mask, key[None], values)
+            old = (tuple(env.leaves(state)), observation)
+            put = functools.partial(select, jnp, mask)
+            leaves, observation = jax.tree.map(lambda x, old: put(x[0], old), fresh, old)
+            return env.join(leaves), observation
+
+        return renew
+
+
+def _begun(begin: Any, batched: tuple[bool, ...]) -> Any:
+    """Return a function that begins an episode in each row of a mask. The other rows of its results are arbitrary.
+
+    Each row has its own key, so its results are the same in any batch.
+
+    Args:
+        begin: begins one episode, given a key and the values of the parameters.
+        batched: for each value, whether there is one for each row.
+    """
+
+    def of_rows(mask: Any, keys: Any, values: Any) -> Any:
+        n = mask.shape[0]
+        few = n // 8 if n >= FEWEST else n  # at a time
+        several = jax.vmap(begin, (0, [0 if rows else None for rows in batched]))
+        index = jnp.nonzero(mask, size=-(-n // few) * few, fill_value=0)[0].reshape(-1, few)
+
+        def some(turn: Any, results: Any) -> Any:
+            rows = index[turn]
+            own = [x[rows] if one else x for x, one in zip(values, batched, strict=True)]
+            fresh = several(keys[rows], own)
+            return jax.tree.map(lambda x, new: x.at[rows].set(new), results, fresh)
+
+        shapes = jax.eval_shape(several, keys, list(values))
+        empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return jax.lax.fori_loop(0, (mask.sum() + few - 1) // few, some, empty)
+
+    def of_batches(size: int, given: Any, mask: Any, keys: Any, values: Any) -> Any:
+        n = mask.shape[-1]
+
+        def merged(x: Any, mapped: bool, rows: bool = True) -> Any:
+            if not rows:  # one for each row of the outer axis, or for all
+                return jnp.repeat(x, n, axis=0) if mapped else x
+            x = x if mapped else jnp.broadcast_to(x, (size, *x.shape))
+            return x.reshape(-1, *x.shape[2:])
+
+        flat = tuple(map(merged, values, given[2], batched))
+        both = tuple(a or b for a, b in zip(given[2], batched, strict=True))
+        result = _begun(begin, both)(merged(mask, given[0]), merged(keys, given[1]), flat)
+        split = jax.tree.map(lambda x: x.reshape(size, n, *x.shape[1:]), result)
+        return split, jax.tree.map(lambda x: True, split)
+
+    begun: Any = jax.custom_batching.custom_vmap(of_rows)
+    begun.def_vmap(of_batches)
+    return begun
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class GymnaxForm:
+    """An environment with the methods of gymnax, as returned by `to_gymnax`. Those with equal attributes are equal.
+
+    Attributes:
+        env: the environment.
+        max_episode_steps: the step limit among its default parameters, None for none.
+        separate_flags: whether `step` returns terminated and truncated in place of done.
+    """
+
+    env: Dynamics
+    max_episode_steps: int | None
+    separate_flags: bool
+
+    @property
+    def name(self) -> str:
+        """The name of its class, without wrappers."""
+        return type(self.env.base).__name__
+
+    @property
+    def default_params(self) -> GymnaxParams:
+        """Its parameters and its step limit, as a pytree whose leaves are floats and arrays."""
+        defaults = self.env.default_params
+        return GymnaxParams.of(defaults, defaults, self.max_episode_steps)
+
+    def reset(self, key: Any, params: Any = None) -> tuple[Any, Running]:
+        """Begin an episode, given a key of JAX. Return the first observation and the state."""
+        result: tuple[Any, Running] = _reset(self, key, self._params(params))
+        return result
+
+    reset_env = reset
+
+    def step(self, key: Any, state: Running, action: Any, params: Any = None) -> tuple[Any, ...]:
+        """Take a step, and begin the next episode if this one has ended, in the state of `reset_env(split(key)[1])`.
+
+        Args:
+            key: a key of JAX, another one for each step.
+            state: the state.
+            action: the action, clipped to the action space.
+            params: the parameters, those of `default_params` by default.
+
+        Returns:
+            The observation and the state after the step or the reset, the reward, a float of shape (), done, a bool of
+            shape (), and infos.
+        """
+        mode = AutoresetMode.SAME_STEP
+        result: tuple[Any, ...] = _step(self, mode, key, state, action, self._params(params))
+        if self.separate_flags:
+            infos = result[-1]
+            result = (*result[:3], infos["terminated"], infos["truncated"], infos)
+        return result
+
+    def step_env(
+        self, key: Any, state: Running, action: Any, params: Any = None
+    ) -> tuple[Any, ...]:
+        """Take the same step without a reset. Return observation, state, reward, done and infos."""
+        mode = AutoresetMode.DISABLED
+        result: tuple[Any, ...] = _step(self, mode, key, state, action, self._params(params))
+        return result
+
+    @property
+    def num_actions(self) -> int:
+        """The number of actions, or of the numbers of which an action consists."""
+        space: Any = self._spaces(None)[1]
+        return int(space.n if isinstance(space, spaces.Discrete) else np.prod(space.shape))
+
+    def observation_space(self, params: Any = None) -> Any:
+        """The space of observations, as one of gymnax."""
+        return _gymnax_space(self._spaces(params)[0])
+
+    def action_space(self, params: Any = None) -> Any:
+        """The space of actions, as one of gymnax."""
+        return _gymnax_space(self._spaces(params)[1])
+
+    def _spaces(self, params: Any) -> tuple[Any, Any]:
+        functions = self._functions(self._params(params), AutoresetMode.DISABLED)
+        chain = functions._chain
+        if chain is None:
+            return self.env.observation_space, self.env.action_space
+        return chain.outside.observation, chain.outside.action
+
+    def _functions(self, params: GymnaxParams, mode: Any) -> _OneEnv:
+        return _OneEnv(self.env, autoreset_mode=mode, max_episode_steps=params._limit)
+
+    def _params(self, params: Any) -> GymnaxParams:
+        if params is not None and not isinstance(params, GymnaxParams):
+            raise af.OptionError(
+                f"params={params!r:.80} are not those of this environment",
+                remedy="Pass its default_params, or default_params.replace(...) with the fields that differ.",
+            )
+        return self.default_params if params is None else params
+
+    def __repr__(self) -> str:
+        return f"<to_gymnax({self.env!r})>"
+
+
+def to_gymnax(
+    env: Dynamics, *, max_episode_steps: Any = UNSET, separate_flags: bool = False
+) -> GymnaxForm:
+    """Return an environment in the form of gymnax, for trainers in JAX that expect it, such as rejax and PureJaxRL.
+
+    Its methods are pure functions of one environment, for `vmap`, `jit` and `scan`:
+
+    - `reset(key, params)` returns an observation and a state.
+    - `step(key, state, action, params)` returns observation, state, reward, done and infos. After the last step of an
+      episode, observation and state are those of the next episode.
+    - `reset_env` and `step_env` are the same without resets.
+    - `default_params` is a pytree of floats and arrays. All else in it is static, so it can be passed to `jit`, and its
+      values can differ under `vmap`. `params.replace(...)` changes fields, also `max_steps_in_episode`.
+    - `observation_space(params)` and `action_space(params)` are spaces of gymnax, which must be installed for them.
+
+    Besides the environment's own infos on the state before a reset, infos have "terminated", "truncated",
+    "final_observation" (before a reset), "discount" (0 where the episode has terminated, 1 elsewhere), and
+    "next_info" (infos on the state that is returned, if the environment has any).
+
+    The same key gives the same results with and without `vmap`, nested or not; with keys of "rbg" and "unsafe_rbg",
+    whose random numbers depend on the batch, it does not. Under `vmap`, only environments whose episode has ended are
+    reset. Statistics of wrappers are those of one environment. Gradients go through steps; the first states of
+    episodes that begin in `step` are constants.
+
+    Args:
+        env: the environment, which may have wrappers (see `wrap`).
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's. Steps are counted in the state.
+        separate_flags: whether `step` returns terminated and truncated in place of done, as the environments of gymnax
+            do from 1.0 on and its wrappers expect. rejax 0.1.3 expects done.
+
+    Raises:
+        TypeError: `env` is not a `FunctionalEnv`.
+        arrayferry.OptionError: it computes in another library than JAX, or an option is invalid.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, to_gymnax
+        >>> env = to_gymnax(CartPole())
+        >>> params = env.default_params.replace(gravity=9.0)
+        >>> keys = jax.random.split(jax.random.key(0), 3)
+        >>> observations, states = jax.vmap(env.reset, (0, None))(keys, params)
+        >>> step = jax.vmap(env.step, (0, 0, 0, None))
+        >>> observations, states, rewards, done, infos = step(keys, states, jax.numpy.ones(3, int), params)
+        >>> rewards
+        Array([1., 1., 1.], dtype=float32)
+    """
+    env = checked_dynamics(env)
+    form = GymnaxForm(env, limit_of(max_episode_steps, env.max_episode_steps), bool(separate_flags))
+    form._functions(form.default_params, AutoresetMode.SAME_STEP)._checked(1, None)
+    return form
+
+
+def _first(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reset(form: GymnaxForm, key: Any, params: GymnaxParams) -> Any:
+    functions = form._functions(params, AutoresetMode.DISABLED)
+    running, observation = functions.reset(key, 1, params.tree)
+    return _first(observation), running
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _step(
+    form: GymnaxForm, mode: Any, key: Any, state: Running, action: Any, params: GymnaxParams
+) -> Any:
+    action = jax.tree.map(lambda x: jnp.asarray(x)[None], action)
+    functions = form._functions(params, mode)
+    state, outcome = functions.step(key, state, action, params.tree)
+    observation, reward, terminated, truncated = _first(outcome[:4])
+    final, final_info = outcome.observation, outcome.info
+    if mode is AutoresetMode.SAME_STEP:
+        final, final_info = outcome.final_observation, outcome.final_info or {}
+    infos = {
+        "discount": 1.0 - terminated.astype(jnp.float32),
+        **_first(final_info),
+        "terminated": terminated,
+        "truncated": truncated,
+        "final_observation": _first(final),
+    }
+    if outcome.info:
+        infos["next_info"] = _first(outcome.info)
+    return observation, state, reward, terminated | truncated, infos
+
+
+def _gymnax_space(space: Space[Any]) -> Any:
+    """Return a space as one of gymnax.
+
+    Raises:
+        arrayferry.BackendUnavailableError: gymnax cannot be imported.
+        arrayferry.OptionError: gymnax has no such space.
+    """
+    try:
+        of = importlib.import_module("gymnax.environments.spaces")
+    except ImportError as error:
+        raise missing_package("to_gymnax(...).action_space", "gymnax six", error) from error
+    if isinstance(space, spaces.Dict):
+        return of.Dict({key: _gymnax_space(part) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return of.Tuple([_gymnax_space(part) for part in space.spaces])
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return of.Discrete(int(space.n))
+    low, high = getattr(space, "low", 0), getattr(space, "high", 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    elif not isinstance(space, (spaces.Box, spaces.MultiBinary)):
+        raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
+    # bounds that are the same everywhere are numbers, which can be hashed
+    low, high = (
+        x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, (low, high))
+    )
+    return of.Box(low, high, tuple(space.shape or ()), jnp.dtype(space.dtype))

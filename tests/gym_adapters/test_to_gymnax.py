@@ -1,0 +1,395 @@
+"""`to_gymnax`: environments in the form of gymnax, alone and under `vmap`."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+import sys
+import types
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym.functional import (
+    Blackjack,
+    BlackjackParams,
+    CartPole,
+    CliffWalking,
+    FrozenLake,
+    FunctionalEnv,
+    Functions,
+    Pendulum,
+    Taxi,
+    repeat_action,
+    to_gymnax,
+    wrap,
+)
+from arrayferry_gym.functional.registration import REFERENCE
+from arrayferry_gym.wrappers import kernels
+
+NUM_STEPS = 40
+NUM_ENVS = 64  # from which on only some of the environments are reset
+
+
+@dataclasses.dataclass
+class Plain:
+    """No pytree of JAX."""
+
+    at: Any
+
+
+class Drawn(FunctionalEnv):
+    """Draws a parameter at each reset, has nested spaces, and states in a container that JAX does not know."""
+
+    observation_space = spaces.Dict(
+        {"at": spaces.Box(-np.inf, np.inf, (), np.float32), "flag": spaces.MultiBinary(2)}
+    )
+    action_space = spaces.Tuple([spaces.Discrete(2), spaces.Box(0.0, 1.0, (2,))])
+    default_params = {"speed": 1.0, "most": 3, "name": "drawn"}
+
+    def sample_params(self, xp, rng, n, params):
+        return {**params, "speed": rng.uniform((n,), 1.0, 2.0)}
+
+    def reset(self, xp, rng, n, params):
+        return Plain(at=rng.uniform((n,)))
+
+    def step(self, xp, rng, state, action, params):
+        push = rng.uniform(action[0].shape) + xp.sum(action[1], axis=-1) * params["speed"]
+        at = state.at + push * xp.astype(action[0], xp.float32)
+        return Plain(at=at), push, at > params["most"]
+
+    def observe(self, xp, state, params):
+        flags = xp.stack([state.at > 1.0, state.at > 2.0], axis=1)
+        return {"at": state.at * params["speed"], "flag": flags}
+
+    def info(self, xp, state, params):
+        return {"speed": params["speed"]}
+
+
+class Case(NamedTuple):
+    env: Any
+    limit: int | None = 15
+    params: dict[str, Any] = {}
+
+
+CASES = {env.__name__: Case(env()) for env in REFERENCE} | {
+    "Acrobot": Case(REFERENCE[0](), params={"start": 3.0}),
+    "CliffWalking": Case(CliffWalking(), 4, {"starts": np.array([35], np.int32)}),  # at the goal
+    "CliffWalkingSlippery": Case(REFERENCE[4](), 4, {"starts": np.array([35], np.int32)}),
+    "Blackjack": Case(Blackjack(), 3, {"natural": True, "sab": False}),
+    "Drawn": Case(Drawn(), 4),
+    "Normalised": Case(
+        wrap(
+            CartPole(),
+            kernels.NormalizeObservation(),
+            kernels.FrameStackObservation(2),
+            kernels.RecordEpisodeStatistics(),
+        )
+    ),
+    "Repeated": Case(repeat_action(FrozenLake(), 2), 4),
+    "Sticky": Case(wrap(FrozenLake(), kernels.StickyAction(0.5)), 5),
+    "Taxi": Case(Taxi(), params={"starts": np.full(300, 16, np.int32)}),  # at the destination
+    "MountainCar": Case(REFERENCE[7](), params={"goal_position": -0.5}),
+    "MountainCarContinuous": Case(REFERENCE[8](), params={"goal_position": -0.5}),
+}
+NEVER_TERMINATE = {"Pendulum"}
+
+
+def actions_for(env: Any) -> Any:
+    space = gym.vector.utils.batch_space(env.action_space, NUM_ENVS)
+    space.seed(3)
+    actions = [space.sample() for _ in range(NUM_STEPS)]
+    return jax.tree.map(lambda *rows: jnp.asarray(np.stack(rows)), *actions)
+
+
+def close(a: Any, b: Any) -> None:
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert x.dtype == y.dtype
+        assert x.shape == y.shape
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)
+
+
+LONG = {
+    "CliffWalking",
+    "FrozenLake",
+    "Acrobot",
+    "CliffWalkingSlippery",
+    "FrozenLake8x8",
+    "MountainCar",
+    "MountainCarContinuous",
+    "Repeated",
+    "Sticky",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in CASES]
+)
+def test_it_takes_the_steps_of_functions(name: str) -> None:
+    """Each environment under `vmap` is like a batch of one in `Functions`."""
+    case = CASES[name]
+    env = to_gymnax(case.env, max_episode_steps=case.limit)
+    params = env.default_params.replace(**case.params)
+    functions = Functions(case.env, max_episode_steps=case.limit)
+
+    def begin(key: Any, params: Any) -> Any:
+        running, observation = functions.reset(key, 1, params.tree)
+        return jax.tree.map(lambda x: x[0], observation), running
+
+    def step(key: Any, running: Any, action: Any, params: Any) -> Any:
+        action = jax.tree.map(lambda x: x[None], action)
+        running, outcome = functions.step(key, running, action, params.tree)
+        return running, jax.tree.map(lambda x: x[0], outcome)
+
+    @jax.jit
+    def run(key: Any, actions: Any, params: Any) -> Any:
+        keys = jax.random.split(key, NUM_ENVS)
+        first, state = jax.vmap(env.reset, (0, None))(keys, params)
+        expected, running = jax.vmap(begin, (0, None))(keys, params)
+
+        def one(carry: Any, inputs: Any) -> Any:
+            key, action = inputs
+            keys = jax.random.split(key, NUM_ENVS)
+            axes = (0, 0, 0, None)
+            got = jax.vmap(env.step, axes)(keys, carry[0], action, params)
+            running, outcome = jax.vmap(step, axes)(keys, carry[1], action, params)
+            return (got[1], running), (got, running, outcome)
+
+        keys = jax.random.split(key, NUM_STEPS)
+        return (first, expected), jax.lax.scan(one, (state, running), (keys, actions))[1]
+
+    firsts, (got, running, outcome) = run(jax.random.key(5), actions_for(case.env), params)
+    close(*firsts)
+    observation, state, reward, done, infos = got
+    close(state, running)
+    close((observation, reward), (outcome.observation, outcome.reward))
+    np.testing.assert_array_equal(done, outcome.terminated | outcome.truncated)
+    np.testing.assert_array_equal(infos.pop("discount"), 1.0 - outcome.terminated)
+    expected = {
+        **outcome.final_info,
+        "terminated": outcome.terminated,
+        "truncated": outcome.truncated,
+        "final_observation": outcome.final_observation,
+    }
+    if outcome.info:
+        expected["next_info"] = outcome.info
+    close(infos, expected)
+    assert outcome.terminated.any() or name in NEVER_TERMINATE
+    assert outcome.truncated.any()
+    assert state.elapsed.max() == case.limit - 1
+
+
+def test_batches_of_batches_are_the_same_as_each_alone() -> None:
+    env = to_gymnax(CartPole(), max_episode_steps=12)
+    limits = jnp.array([0.05, 9.0])
+    params = env.default_params.replace(angle_limit=limits)
+    over = jax.tree.map(lambda x: 0 if jnp.ndim(x) else None, params)
+
+    def run(keys: Any, params: Any, batched: bool) -> Any:
+        reset, step = env.reset, env.step
+        if batched:
+            reset, step = jax.vmap(reset, (0, None)), jax.vmap(step, (0, 0, 0, None))
+
+        def one(carry: Any, index: Any) -> Any:
+            observation, state = carry
+            folded = jax.vmap(jax.random.fold_in, (0, None)) if batched else jax.random.fold_in
+            action = (observation[..., 0] > 0).astype(int)
+            observation, state, *rest = step(folded(keys, index), state, action, params)
+            return (observation, state), (observation, *rest)
+
+        return jax.lax.scan(one, reset(keys, params), jnp.arange(30))[1]
+
+    keys = jax.random.split(jax.random.key(1), (2, 48))
+    nested = jax.jit(jax.vmap(lambda keys, params: run(keys, params, True), (0, over)))
+    got = nested(keys, params)
+    once, alone = (jax.jit(lambda *a, many=many: run(*a, many)) for many in (True, False))
+    terminated = got[3]["terminated"]
+    assert terminated[0].any()
+    assert not terminated[1].any()
+    assert got[3]["truncated"][1].any()
+    for row in range(2):
+        own = env.default_params.replace(angle_limit=limits[row])
+        close(jax.tree.map(lambda x, row=row: x[row], got), once(keys[row], own))
+        for column in (0, 47):
+            expected = jax.tree.map(lambda x, row=row, column=column: x[row, :, column], got)
+            close(expected, alone(keys[row, column], own))
+
+
+def test_a_step_is_one_without_reset_and_a_reset() -> None:
+    env = to_gymnax(FrozenLake(), max_episode_steps=2)
+    key = jax.random.PRNGKey(3)  # a raw one
+    _, state = env.reset(key)
+    for index in range(2):
+        inner = jax.random.fold_in(key, index)
+        final, after, reward, done, infos = env.step_env(inner, state, 2)
+        got = env.step(inner, state, 2)
+        close((reward, done), got[2:4])
+        close((final, final), (infos["final_observation"], got[4]["final_observation"]))
+        first = env.reset_env(jax.random.split(inner)[1])
+        close(got[:2], first if done else (final, after))
+        assert bool(done) == (index == 1)
+        _observation, state = got[:2]
+    assert int(state.elapsed[0]) == 0
+    assert infos["truncated"]
+    assert infos["discount"] == 1.0
+    assert not infos["terminated"]
+
+
+def test_terminated_and_truncated_can_be_separate() -> None:
+    env = to_gymnax(CartPole(), max_episode_steps=1, separate_flags=True)
+    key = jax.random.key(0)
+    _, state = env.reset(key)
+    result = env.step(key, state, 1)
+    assert len(result) == 6
+    assert not result[3]
+    assert result[4]
+
+
+def test_parameters_are_arguments_of_jit() -> None:
+    env = to_gymnax(Blackjack)
+    params = env.default_params
+    assert params.sab is True
+    assert len(jax.tree.leaves(params)) == 1
+    seen = []
+
+    @jax.jit
+    def reset(params: Any) -> Any:
+        seen.append((params.sab, params.natural))
+        return env.reset(jax.random.key(0), params)
+
+    for sab in (True, True, False):
+        reset(params.replace(sab=sab, natural=True))
+    reset(jax.tree.map(lambda x: x + 0, params.replace(natural=True)))
+    assert seen == [(True, True), (False, True)]
+    assert params.tree._replace(dealer=None) == BlackjackParams(dealer=None)
+    for again in (copy.deepcopy(params), pickle.loads(pickle.dumps(params)), copy.copy(params)):
+        assert jax.tree.structure(again) == jax.tree.structure(params)
+    with pytest.raises(af.OptionError, match="static"):
+        params.replace(sab=jnp.array(True))
+    with pytest.raises(af.OptionError, match="no parameter 'gravity'"):
+        params.replace(gravity=1.0)
+    with pytest.raises(AttributeError, match="gravity"):
+        _ = params.gravity
+    with pytest.raises(af.OptionError, match="default_params"):
+        env.reset(jax.random.key(0), BlackjackParams())
+    drawn = to_gymnax(Drawn()).default_params
+    assert (drawn.most, drawn.name, jax.tree.leaves(drawn)) == (3, "drawn", [1.0])
+    assert "speed" in repr(drawn)
+
+
+def test_the_step_limit_is_a_parameter() -> None:
+    env = to_gymnax(CartPole())
+    assert env.default_params.max_steps_in_episode == 500
+    params = env.default_params.replace(max_steps_in_episode=1)
+    _, state = env.reset(jax.random.key(0), params)
+    *_, done, infos = env.step(jax.random.key(0), state, 0, params)
+    assert done
+    assert infos["truncated"]
+    unlimited = to_gymnax(CliffWalking()).default_params
+    assert unlimited.max_steps_in_episode == 2**31 - 1
+    assert unlimited.replace(max_steps_in_episode=7).max_steps_in_episode == 7
+
+
+def test_gradients_go_through_steps() -> None:
+    env = to_gymnax(Pendulum(), max_episode_steps=1)
+
+    def total(torque: Any, params: Any) -> Any:
+        _, state = env.reset(jax.random.key(0), params)
+        rewards = 0.0
+        for _ in range(2):
+            _, state, reward, *_ = env.step(jax.random.key(1), state, torque, params)
+            rewards += reward
+        return rewards
+
+    params, torque = env.default_params, jnp.ones((2, 1))
+    both = jax.jit(jax.vmap(jax.grad(total, argnums=(0, 1)), (0, None)))(torque, params)
+    alone = jax.jit(jax.grad(total, argnums=(0, 1)))(torque[0], params)
+    whole = jax.jit(jax.grad(lambda x: jax.vmap(total, (0, None))(x, params).sum()))(torque)
+    assert alone[0] != 0.0
+    assert alone[1].start_angular_velocity != 0.0
+    close(whole, both[0])
+    close(alone[0], both[0][1])
+
+
+def test_environments_that_are_equal_are_compiled_once() -> None:
+    env = to_gymnax(CartPole())
+    assert env == to_gymnax(CartPole()) == copy.deepcopy(env) == pickle.loads(pickle.dumps(env))
+    assert len({env, copy.deepcopy(env), to_gymnax(CartPole(), max_episode_steps=3)}) == 2
+    assert (env.name, repr(env)) == ("CartPole", "<to_gymnax(<CartPole>)>")
+    assert to_gymnax(wrap(CartPole(), kernels.ClipReward(-1, 1))).name == "CartPole"
+
+
+def test_mistakes_are_refused() -> None:
+    with pytest.raises(TypeError, match="a FunctionalEnv is needed"):
+        to_gymnax("CartPole-v1")  # type: ignore[arg-type]
+
+    class InTorch(CartPole):
+        library = "torch"
+
+    with pytest.raises(af.OptionError, match="computes in torch"):
+        to_gymnax(InTorch())
+    env = to_gymnax(CartPole())
+    _, state = env.reset(jax.random.key(0))
+    with pytest.raises(af.ConversionError):
+        env.step(jax.random.key(0), state, jnp.zeros(3, int))
+
+
+class FakeSpaces(types.ModuleType):
+    """The spaces of gymnax, which is not installed here."""
+
+    class Discrete(NamedTuple):
+        n: int
+
+    class Box(NamedTuple):
+        low: Any
+        high: Any
+        shape: tuple[int, ...]
+        dtype: Any
+
+    class Dict(NamedTuple):
+        spaces: Any
+
+    class Tuple(NamedTuple):
+        spaces: Any
+
+
+def test_spaces_are_those_of_gymnax(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = to_gymnax(Drawn())
+    monkeypatch.setitem(sys.modules, "gymnax", None)
+    monkeypatch.setitem(sys.modules, "gymnax.environments.spaces", None)
+    with pytest.raises(af.BackendUnavailableError, match="pip install gymnax"):
+        env.action_space()
+    of = FakeSpaces("spaces")
+    monkeypatch.setitem(sys.modules, "gymnax.environments.spaces", of)
+    float32 = np.dtype("float32")
+    assert env.action_space() == of.Tuple(
+        [of.Discrete(2), of.Box(0.0, 1.0, (2,), float32)],
+    )
+    at = of.Box(-np.inf, np.inf, (), float32)
+    flag = of.Box(0, 1, (2,), np.dtype("int8"))
+    assert env.observation_space(env.default_params) == of.Dict({"at": at, "flag": flag})
+    cart = to_gymnax(wrap(CartPole(), kernels.FrameStackObservation(3)))
+    box = cart.observation_space()
+    assert box.shape == box.low.shape == (3, 4)
+    assert cart.num_actions == 2
+    assert to_gymnax(Pendulum()).num_actions == 1
+
+    class Odd(CartPole):
+        action_space = spaces.MultiDiscrete([2, 3])
+        observation_space = spaces.Discrete(3, start=1)
+
+    odd = to_gymnax(Odd())
+    many = odd.action_space()
+    np.testing.assert_array_equal(many.high, [1, 2])
+    assert many.low == 0
+    assert odd.num_actions == 2
+    with pytest.raises(af.OptionError, match="no space like Discrete"):
+        odd.observation_space()
