@@ -111,6 +111,7 @@ BLOCKS = [
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # JAX is in this process, but not in the block's
 @pytest.mark.filterwarnings("ignore:.*WeightUpdaterBase:DeprecationWarning")  # TorchRL's own
+@pytest.mark.filterwarnings("ignore:jax.core.*:DeprecationWarning")  # of packages below rejax
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block(block, names, capfd):
     run(block, names)
