@@ -138,7 +138,8 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         )
         ended = terminated | truncated
         extras = {"time_outs": truncated & ~terminated}
-        extras.update((key, x) for key, x in self._bridged.given.items() if key in LOGGED)
+        if self._bridged.simulator is not None:  # others have infos of these names for other things
+            extras.update((key, x) for key, x in self._bridged.given.items() if key in LOGGED)
         if not self._bridged.loses_final:
             extras["final_observations"] = self._tensordict(final)
         observations = self._bridged.reset(ended) if ended.any() else final

@@ -20,19 +20,12 @@ from arrayferry_gym import from_simulator, vector, wrappers
 from arrayferry_gym.testing import LIMIT, BridgeContract, BridgeStep
 
 
-class OfGroup(BridgeContract):
-    """Resets in the step."""
-
-    def reset(self, bridge, seed):
-        return bridge.reset(seed=seed)[0]
-
-
-class TestIsaacLab(OfGroup):
+class TestIsaacLab(BridgeContract):
     def make(self):
         return from_simulator(IsaacLab(self.num_envs), group="policy")
 
 
-class TestIsaacLabForNumpy(OfGroup):
+class TestIsaacLabForNumpy(BridgeContract):
     num_envs = 5
 
     def make(self):
@@ -54,7 +47,7 @@ class TestMjlab(BridgeContract):
         return BridgeStep(observation, reward, terminated, truncated, final)
 
 
-class TestGenesis(OfGroup):
+class TestGenesis(BridgeContract):
     """Its limits are no termination, and its ends are one flag. Seeds go to its `seed`."""
 
     exclusive = True
@@ -77,7 +70,7 @@ class TestGenesis(OfGroup):
     ],
 )
 def test_the_kit_finds_faults_of_simulators(fault, test):
-    class Faulty(OfGroup):
+    class Faulty(BridgeContract):
         def make(self):
             simulator = IsaacLab(self.num_envs, fault)
             return from_simulator(simulator, group="policy", copy=fault != "buffers are reused")

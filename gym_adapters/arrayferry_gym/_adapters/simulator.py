@@ -12,8 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry_gym._arrays import mapped, select
-from arrayferry_gym._episodes import LOST
+from arrayferry_gym._episodes import LOST, before_resets
 from arrayferry_gym._options.env_options import (
     autoreset_mode_of,
     check_flag,
@@ -23,7 +22,7 @@ from arrayferry_gym._options.env_options import (
 )
 from arrayferry_gym._options.refusals import num_envs_inside
 from arrayferry_gym._spaces.foreign import gymnasium_space, of_one, with_bounds
-from arrayferry_gym._spaces.trees import leaves, split
+from arrayferry_gym._spaces.trees import shapes, split
 
 Final = Literal["kept", "lost"]
 
@@ -141,7 +140,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.num_envs = int(count)
         self._group = group
         self._copy = copy
-        self._takes = inspect.signature(env.reset).parameters
+        self._takes = {**inspect.signature(env.reset).parameters}
         self._rows = next((name for name in ROWS if name in self._takes), None)
         if self._rows is None and _is_mani_skill(env):
             self._rows = "options"
@@ -158,9 +157,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
         self._warned = self._checked = False
         self._array: type | None = None  # the type of its arrays
-        self._last: Any = (
-            None  # our copy of the latest observations, for resets of some environments
-        )
+        # Our copy of the latest observations, for resets of some environments.
+        self._last: Any = None
         self._set_spaces(observation_space, action_space, action_bounds)
 
     def _mode_of(self, given: AutoresetMode | str | None, final: Final) -> AutoresetMode:
@@ -241,7 +239,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             one = _space_of(first)
             if whole is not None:
                 inside = of_one(whole, n)
-                batched = inside is not None and _shapes(inside) == _shapes(one)
+                batched = inside is not None and shapes(inside) == shapes(one)
                 one = inside if batched else whole
         if action is None and actions is not None:
             inside = of_one(actions, n) if batched else None
@@ -274,6 +272,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`. Further options go to the simulator."""
         given: dict[str, Any] = {}
+        rows: Any = None
         others = options_of(options)
         mask = reset_mask_of(others.pop("reset_mask", None), self.num_envs)
         if mask is not None:
@@ -284,7 +283,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                 )
             if not mask.any():
                 return self._copied(self._last), {}
-            ids = self._xp.nonzero(self._to_simulator(mask))[0]
+            rows = self._to_simulator(mask)
+            ids = self._xp.nonzero(rows)[0]
             if self._rows == "options":
                 others["env_idx"] = ids
             else:
@@ -303,11 +303,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         infos = result[-1] if isinstance(result, tuple) and isinstance(result[-1], dict) else {}
         self._check(observations)
         if self._rows is not None:
-            if mask is not None:
-                rows, last = self._to_simulator(mask), self._last
-                observations = mapped(
-                    lambda new, old: select(self._xp, rows, new, old), observations, last
-                )
+            if rows is not None:
+                observations = before_resets(self._xp, rows, observations, self._last)
             self._last = self._copied(observations)
         return self._own(observations), self._own(infos)
 
@@ -403,13 +400,13 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         n = self.num_envs
         try:
             parts = split(self.single_observation_space, observations)
-            shapes = [tuple(part.shape) for part in parts]
+            found = [tuple(part.shape) for part in parts]
         except (KeyError, IndexError, TypeError, AttributeError):
-            shapes = None
-        wanted = [(n, *(shape or ())) for shape in _shapes(self.single_observation_space)]
-        if shapes != wanted:
+            found = None
+        wanted = [(n, *(shape or ())) for shape in shapes(self.single_observation_space)]
+        if found != wanted:
             raise TypeError(
-                f"{self.env!r:.80} returned observations with the shapes {shapes}, but its space has {wanted}. Pass "
+                f"{self.env!r:.80} returned observations with the shapes {found}, but its space has {wanted}. Pass "
                 "observation_space, that of one environment, or group"
             )
         for name, part in zip(("rewards", "terminations", "truncations"), others, strict=False):
@@ -481,7 +478,3 @@ def _space_of(observations: Any) -> Space[Any]:
     if dtype.kind == "b":
         return spaces.MultiBinary(observations.shape[1:])
     return spaces.Box(low, high, observations.shape[1:], dtype.type)
-
-
-def _shapes(space: Space[Any]) -> list[Any]:
-    return [leaf.shape for leaf, _ in leaves(space)]

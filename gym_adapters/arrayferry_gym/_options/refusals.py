@@ -12,7 +12,7 @@ from gymnasium import Env, Space, Wrapper
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._spaces.trees import leaves, split
+from arrayferry_gym._spaces.trees import shapes, split
 
 _MEANT = {
     "to": "target_xp", "target": "target_xp", "xp": "target_xp", "agent_xp": "target_xp",
@@ -132,9 +132,7 @@ def is_batch(env: Any) -> bool:
     if not isinstance(env, Env):  # it may belong to another project
         return _of_another_project(env) is None and callable(getattr(env, "step", None))
     observed = env.observation_space
-    if not isinstance(observed, Space) or not all(
-        x[:1] == (count,) for x in _shapes(observed) if x
-    ):
+    if not isinstance(observed, Space) or not all(x[:1] == (count,) for x in shapes(observed) if x):
         return False
     for name in (
         "observation_space",
@@ -142,15 +140,10 @@ def is_batch(env: Any) -> bool:
     ):  # the first of some is that of one group only
         single, outside = getattr(holder, f"single_{name}", None), getattr(env, name)
         if isinstance(single, Space) and isinstance(outside, Space):
-            one, inside = _shapes(single), _shapes(getattr(holder, name))
-            if inside == [x if x is None else (count, *x) for x in one] and _shapes(outside) != one:
+            one, inside = shapes(single), shapes(getattr(holder, name))
+            if inside == [x if x is None else (count, *x) for x in one] and shapes(outside) != one:
                 return True
     return False
-
-
-def _shapes(space: Any) -> list[Any]:
-    """Return the shapes of the arrays of a space."""
-    return [leaf.shape for leaf, _ in leaves(space)]
 
 
 def check_observation(name: str, env: Any, observation: Any) -> None:
@@ -166,8 +159,8 @@ def check_observation(name: str, env: Any, observation: Any) -> None:
         parts = split(space, observation)
     except Exception:  # any error: it is not in its space
         return
-    shapes = [tuple(getattr(part, "shape", ())) for part in parts]
-    if shapes == [(count, *(shape or ())) for shape in _shapes(space)]:
+    found = [tuple(getattr(part, "shape", ())) for part in parts]
+    if found == [(count, *(shape or ())) for shape in shapes(space)]:
         raise batch_error(name, env)
 
 

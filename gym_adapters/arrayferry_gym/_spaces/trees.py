@@ -36,6 +36,11 @@ def leaves(space: Space[Any], path: str = "") -> Iterator[tuple[Space[Any], str]
         yield from leaves(part, f"{path}[{key!r}]")
 
 
+def shapes(space: Space[Any]) -> list[Any]:
+    """Return the shapes of the leaves of a space, None for those without one."""
+    return [leaf.shape for leaf, _ in leaves(space)]
+
+
 def split(
     space: Space[Any], value: Any, mismatch: Mismatch | None = None, path: str = ""
 ) -> list[Any]:

@@ -190,8 +190,7 @@ class Functions:
         n = running.elapsed.shape[0]
         env, prepared = self._checked(n, running), self._params(params, n)
         tree = prepared.tree
-        key = checked_key(key)
-        own = jax.random.split(key)[0]
+        own, fresh = jax.random.split(checked_key(key))
         read = Actions(
             env.name, self._actions, n, env.backend, None, action_warnings=self._action_warnings
         )
@@ -203,7 +202,7 @@ class Functions:
             before = running._replace(wrappers=states)
         running, outcome = advance(
             env, self.autoreset_mode, random_of(own), running._replace(state=from_pytree(running.state)), action,
-            tree, self._renewal(env, key, prepared),
+            tree, self._renewal(env, fresh, prepared),
         )  # fmt: skip
         running = running._replace(state=as_pytree(running.state))
         result = (
@@ -212,8 +211,8 @@ class Functions:
         return self._spread(result, n)  # type: ignore[no-any-return]
 
     def _renewal(self, env: CheckedEnv, key: Any, params: Params) -> Any:
-        """Return what resets the environments whose episode has ended, for the key of a step."""
-        return Renewal(env, jax.random.split(key)[1], params.tree, params.any_batched)
+        """Return what resets the environments whose episode has ended, given a key."""
+        return Renewal(env, key, params.tree, params.any_batched)
 
     def _shown(self, before: Running, after: Running, outcome: Outcome) -> tuple[Running, Outcome]:
         """Return environments and the outcome of a step as changed by the kernels."""

@@ -108,7 +108,7 @@ class _OneEnv(Functions):
     def _renewal(self, env: CheckedEnv, key: Any, params: Params) -> Any:
         def begin(key: Any, values: Any) -> Any:
             tree = params.frame.join(values)
-            state = env.reset(random_of(jax.random.split(key)[1]), 1, tree)
+            state = env.reset(random_of(key), 1, tree)
             return tuple(env.leaves(state)), env.observe(state, tree)
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
