@@ -176,7 +176,8 @@ $(FUNCTIONAL): $(READY) tests/bridges/functional/requirements.txt
 bridges: $(BRIDGES) $(FUNCTIONAL)  ## run environments and trainers of many packages
 	.venv-bridges/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/bridges \
 		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional \
-		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py
+		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py \
+		tests/gym_adapters/test_from_simulator.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "faq or pettingzoo"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional

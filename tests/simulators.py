@@ -47,6 +47,7 @@ class Simulator:
         self.extras["log"] = {"mean": drawn.mean()}
 
     def advance(self, actions):
+        actions = actions.reshape(self.num_envs)  # (n, 1) where they are a Box
         self.obs_buf[:, 1] += 1
         self.rew_buf[:] = self.obs_buf[:, 1] + 0.5 * actions
         self.reset_terminated[:] = actions == 1

@@ -7,12 +7,13 @@ import re
 import numpy as np
 import pytest
 import wrong_bridges
+from bridge_forms import LeavesResets
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from arrayferry_gym import vector
 from arrayferry_gym.functional import repeat_action
-from arrayferry_gym.testing import LIMIT, BridgeContract, BridgeStep, Probe
+from arrayferry_gym.testing import LIMIT, BridgeContract, Probe
 
 TESTS = [name for name in dir(BridgeContract) if name.startswith("test_")]
 
@@ -36,18 +37,11 @@ class TestServedInJax(BridgeContract):
         return Probe().make_vec(self.num_envs, xp="jax", autoreset_mode="SameStep")
 
 
-class TestDisabled(BridgeContract):
+class TestDisabled(LeavesResets):
     """The reset is left to the trainer."""
 
     def make(self):
         return Probe().make_vec(self.num_envs, xp="torch", autoreset_mode="Disabled")
-
-    def step(self, bridge, actions):
-        final, reward, terminated, truncated, _ = bridge.step(actions)
-        observation, ended = final, terminated | truncated
-        if ended.any():
-            observation, _ = bridge.reset(options={"reset_mask": ended})
-        return BridgeStep(observation, reward, terminated, truncated, final)
 
 
 class TestAdaptersAroundGymnasium(BridgeContract):

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from bridge_forms import LeavesResets
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from simulators import Genesis, IsaacLab, Mjlab, Simulator
@@ -17,7 +18,8 @@ from simulators import Genesis, IsaacLab, Mjlab, Simulator
 import arrayferry as af
 import arrayferry_gym
 from arrayferry_gym import from_simulator, vector, wrappers
-from arrayferry_gym.testing import LIMIT, BridgeContract, BridgeStep
+from arrayferry_gym.functional import Pendulum
+from arrayferry_gym.testing import LIMIT, BridgeContract
 
 
 class TestIsaacLab(BridgeContract):
@@ -33,18 +35,11 @@ class TestIsaacLabForNumpy(BridgeContract):
         return vector.ArrayConversion(envs, target_xp="numpy")
 
 
-class TestMjlab(BridgeContract):
+class TestMjlab(LeavesResets):
     """Leaves resets to the trainer."""
 
     def make(self):
         return from_simulator(Mjlab(self.num_envs), group="actor", action_space=spaces.Discrete(3))
-
-    def step(self, bridge, actions):
-        final, reward, terminated, truncated, _ = bridge.step(actions)
-        observation, ended = final, terminated | truncated
-        if ended.any():
-            observation, _ = bridge.reset(options={"reset_mask": ended})
-        return BridgeStep(observation, reward, terminated, truncated, final)
 
 
 class TestGenesis(BridgeContract):
@@ -286,6 +281,15 @@ def test_rsl_rl_logs_what_the_simulator_reports():
     assert extras["time_outs"].all()
     assert "mean" in extras["log"]
     assert "final_observations" not in extras
+
+
+def test_rsl_rl_logs_nothing_of_other_environments():
+    """Statistics of episodes are arrays for each environment, under a name by which rsl_rl logs."""
+    rsl_rl = pytest.importorskip("arrayferry_gym.rsl_rl", exc_type=ImportError)
+    envs = Pendulum().make_vec(2, autoreset_mode="SameStep", max_episode_steps=1)
+    env = rsl_rl.RslRlVecEnv(wrappers.vector.RecordEpisodeStatistics(envs))
+    *_, extras = env.step(torch.zeros(2, 1))
+    assert set(extras) == {"time_outs", "final_observations"}
 
 
 def test_a_step_reads_nothing_from_the_device():

@@ -1,0 +1,16 @@
+"""Forms of bridges that several test files share."""
+
+from __future__ import annotations
+
+from arrayferry_gym.testing import BridgeContract, BridgeStep
+
+
+class LeavesResets(BridgeContract):
+    """A vector environment that leaves the reset to the trainer."""
+
+    def step(self, bridge, actions):
+        final, reward, terminated, truncated, _ = bridge.step(actions)
+        observation, ended = final, terminated | truncated
+        if ended.any():
+            observation, _ = bridge.reset(options={"reset_mask": ended})
+        return BridgeStep(observation, reward, terminated, truncated, final)
