@@ -210,6 +210,8 @@ class Adds(VectorWrapper):
 
 @pytest.mark.parametrize("wrapper", [RecordEpisodeStatistics, OfGymnasium, Adds])
 def test_what_wrappers_add_to_infos_is_of_the_step(wrapper):
+    if wrapper is OfGymnasium and gym.__version__ < "1.4":
+        pytest.skip("before Gymnasium 1.4, its lengths are wrong in this mode")
     makes = [functools.partial(Tells, number) for number in range(3)]
     served = wrapper(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP))
     ours, theirs = SB3VecEnv(served), DummyVecEnv(makes)

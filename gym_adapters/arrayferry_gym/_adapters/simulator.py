@@ -126,6 +126,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         *,
         copy: bool,
     ) -> None:
+        self.env = env  # first, as older versions of Gymnasium close what is not complete, too
         check_flag("copy", copy)
         if final not in get_args(Final):
             raise af.OptionError(
@@ -136,7 +137,6 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             raise TypeError(
                 f"from_simulator takes a batch of environments with num_envs, reset and step, but got {env!r:.80}"
             )
-        self.env = env
         self.num_envs = int(count)
         self._group = group
         self._copy = copy
