@@ -173,9 +173,21 @@ $(FUNCTIONAL): $(READY) tests/bridges/functional/requirements.txt
 		-r tests/bridges/functional/requirements.txt
 	@touch $@
 
-bridges: $(BRIDGES) $(FUNCTIONAL)  ## run environments and trainers of many packages
+# Simulators, whose pins conflict, in an environment for each.
+SIMULATORS := mjlab genesis
+$(SIMULATORS:%=.venv-%/.ready): .venv-%/.ready: $(READY) tests/bridges/simulators/%.txt
+	@echo "Installing $* into .venv-$*"
+	$(call on_top,.venv-$*)
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/bridges/simulators/$*.txt
+	@touch $@
+
+# Each simulator is built once, for agents in all libraries, and says how long that takes.
+bridges: $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ## run environments and trainers of many packages
+	for each in $(SIMULATORS); do \
+		.venv-$$each/bin/python -m pytest -p no:cacheprovider --capture=no tests/bridges/simulators/test_$$each.py || exit 1; \
+	done
 	.venv-bridges/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/bridges \
-		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional \
+		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional --ignore=tests/bridges/simulators \
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py \
 		tests/gym_adapters/test_from_simulator.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
