@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
-from gymnasium import Env, spaces
+from gymnasium import Env, Wrapper, spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from tensordict import TensorDict
@@ -146,6 +146,39 @@ class Mjlab(Simulator):
             self.reset_time_outs,
             self.extras,
         )
+
+
+class _ManiSkill(Simulator, Env):
+    """Its limit is in a wrapper. Environments to reset are an option, without which a reset is one of all."""
+
+    __module__ = "mani_skill.envs.sapien_env"
+
+    def __init__(self, n, fault=None):
+        super().__init__(n, fault)
+        self.single_observation_space, self.observation_space = ONE, batch_space(ONE, n)
+        self.action_space = batch_space(self.single_action_space, n)
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.seed(seed)
+        self.begin((options or {}).get("env_idx", torch.arange(self.num_envs)))
+        return self.obs_buf, {"reconfigure": False}
+
+    def step(self, action):
+        self.advance(action)
+        never = torch.zeros(self.num_envs, dtype=torch.bool)
+        return self.obs_buf, self.rew_buf, self.reset_terminated.clone(), never, {}
+
+
+class ManiSkill(Wrapper):
+    """What `gymnasium.make` returns."""
+
+    def __init__(self, n, fault=None):
+        super().__init__(_ManiSkill(n, fault))
+
+    def step(self, action):
+        *results, _, infos = self.env.step(action)
+        return *results, self.unwrapped.reset_time_outs, infos
 
 
 class Genesis(Simulator):

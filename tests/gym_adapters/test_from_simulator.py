@@ -13,7 +13,7 @@ import torch
 from bridge_forms import LeavesResets
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from simulators import Genesis, IsaacLab, Mjlab, Simulator
+from simulators import Genesis, IsaacLab, ManiSkill, Mjlab, Simulator
 
 import arrayferry as af
 import arrayferry_gym
@@ -40,6 +40,13 @@ class TestMjlab(LeavesResets):
 
     def make(self):
         return from_simulator(Mjlab(self.num_envs), group="actor", action_space=spaces.Discrete(3))
+
+
+class TestManiSkill(LeavesResets):
+    """Resets those that its options name."""
+
+    def make(self):
+        return from_simulator(ManiSkill(self.num_envs))
 
 
 class TestGenesis(BridgeContract):

@@ -6,6 +6,7 @@ the library itself.
 
 from __future__ import annotations
 
+import copy
 import functools
 import pickle
 import warnings
@@ -40,6 +41,7 @@ with warnings.catch_warnings(action="ignore"):
     from jumanji import types as jumanji_types
     from jumanji import wrappers as jumanji_wrappers
     from ml_collections import config_dict
+    from mujoco_playground import registry
     from mujoco_playground._src import mjx_env
     from navix.environments import environment as navix_base
     from navix.spaces import Continuous, Discrete
@@ -478,6 +480,106 @@ def test_steps_are_those_of_the_library(name):
                 one, other = np.asarray(one, float), np.asarray(other, float)
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
         seen = {xp: (result[0], result[4]) for xp, result in seen.items()}
+
+
+PLAYGROUND = ("AcrobotSwingup", "BallInCup", "CartpoleBalance", "PendulumSwingup", "PointMass")
+
+
+def playground(name):
+    return registry.load(name, config_overrides={"impl": "jax"})
+
+
+@pytest.mark.parametrize("name", PLAYGROUND)
+def test_episodes_of_playground_are_those_by_hand(name):
+    """Whole episodes of 1,000 steps, for agents in three libraries. At the end, all are truncated."""
+    own = playground(name)
+    env, n = from_env(own), 2
+    served = {
+        xp: env.make_vec(n, xp=xp, autoreset_mode="SameStep") for xp in ("numpy", "torch", "jax")
+    }
+    observations = {xp: envs.reset(seed=1)[0] for xp, envs in served.items()}
+    by_hand = served["jax"].state.tree
+    step = jax.jit(jax.vmap(own.step))
+    draws = np.random.default_rng(0)
+    for number in range(1000):
+        action = draws.uniform(-1, 1, (n, own.action_size)).astype(np.float32)
+        by_hand = step(by_hand, action)
+        for xp, envs in served.items():
+            results = envs.step(af.convert(action, xp))
+            observations[xp], reward, terminated, truncated, infos = af.convert(results, "numpy")
+            late = number == 999
+            np.testing.assert_array_equal(truncated, [late] * n)
+            np.testing.assert_array_equal(terminated, by_hand.done > 0.5)
+            seen = infos["final_obs"] if late else observations[xp]
+            np.testing.assert_allclose(
+                seen, by_hand.obs, rtol=1e-4, atol=1e-4, err_msg=f"{xp}, step {number}"
+            )
+            np.testing.assert_allclose(reward, by_hand.reward, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(observations["jax"], served["jax"].state.tree.obs)
+    assert not np.allclose(observations["jax"], by_hand.obs, atol=1e-4)
+
+
+def randomized(model, keys):
+    """Draw masses and damping, as functions for the trainers of Brax and Playground do."""
+
+    @jax.vmap
+    def draw(key):
+        mass, damping = jax.random.uniform(key, (2,), minval=0.5, maxval=2.0)
+        return model.body_mass * mass, model.dof_damping + damping
+
+    mass, damping = draw(keys)
+    axes = jax.tree.map(lambda x: None, model)
+    axes = axes.tree_replace({"body_mass": 0, "dof_damping": 0})
+    return model.tree_replace({"body_mass": mass, "dof_damping": damping}), axes
+
+
+def test_models_of_playground_differ_between_episodes():
+    own = playground("CartpoleBalance")
+    env = from_env(own, randomization_fn=randomized)
+    assert env == from_env(own, randomization_fn=randomized) != from_env(own)
+    envs = env.make_vec(3, xp="jax", autoreset_mode="SameStep", max_episode_steps=7)
+    envs.reset(seed=1)
+    draws, masses = np.random.default_rng(0), []
+
+    @jax.jit
+    def by_hand(kept, action, params):
+        same = copy.copy(own)
+        same._mjx_model = own.mjx_model.tree_replace(params)
+        return same.step(kept, action).obs
+
+    for _ in range(10):
+        (kept, params), action = envs.state, draws.uniform(-1, 1, (3, 1)).astype(np.float32)
+        masses.append(params["body_mass"][:, 1])
+        seen, _, _, truncated, infos = envs.step(action)
+        seen = infos["final_obs"] if truncated.any() else seen
+        for row in range(3):
+            rest = jax.tree.map(lambda x, row=row: x[row], (kept.tree, action, params))
+            np.testing.assert_allclose(seen[row], by_hand(*rest), rtol=1e-5, atol=1e-5)
+    assert len(set(np.ravel(masses[:7]).tolist())) == 3  # one for each episode
+    assert not set(np.ravel(masses[6]).tolist()) & set(np.ravel(masses[7]).tolist())
+    given = {"body_mass": 2 * env.default_params["body_mass"]}
+    _, transitions = rollout(env, at_random(env), None, jax.random.key(0), 9, 3, env_params=given)
+    assert np.isfinite(np.asarray(transitions.reward)).all()
+
+
+def test_models_of_brax_differ_between_episodes():
+    def with_gravity(sys, keys):
+        gravity = jax.vmap(lambda key: sys.gravity * jax.random.uniform(key, (), minval=0.5))(keys)
+        axes = jax.tree.map(lambda x: None, sys).tree_replace({"gravity": 0})
+        return sys.tree_replace({"gravity": gravity}), axes
+
+    env = from_env(REAL["Brax"][0](), randomization_fn=with_gravity)
+    envs = env.make_vec(2, xp="torch")
+    envs.reset(seed=1)
+    assert envs.state.params["gravity"].shape == (2, 3)
+    assert len(set(envs.state.params["gravity"][:, 2].tolist())) == 2
+    with pytest.raises(af.OptionError, match="randomization_fn"):
+        from_env(REAL["pgx"][0](), randomization_fn=with_gravity)
+
+
+def test_batches_of_mujoco_warp_are_refused():
+    with pytest.raises(af.OptionError, match='"impl": "jax"'):
+        from_env(registry.load("CartpoleBalance", config_overrides={"impl": "warp"}))
 
 
 @pytest.mark.parametrize("name", ["gymnax CartPole", "pgx", "Jumanji", "navix"])

@@ -26,7 +26,7 @@ _LIBRARIES = {module.partition(".")[0] for module, _ in _ADAPTERS} - {"gymnasium
 _TAKE_PARAMS = {"gymnax", "func_env"}
 
 
-def from_env(env: Any, params: Any = None) -> Any:
+def from_env(env: Any, params: Any = None, *, randomization_fn: Any = None) -> Any:
     """Turn a functional environment of another library into a `FunctionalEnv`.
 
     Environments of gymnax, Craftax, Kinetix, Brax, MuJoCo Playground, pgx, Jumanji and navix are supported, and
@@ -38,6 +38,8 @@ def from_env(env: Any, params: Any = None) -> Any:
         env: the environment.
         params: its parameters, for gymnax, Craftax, Kinetix and `FuncEnv`. None uses its own. They become
             `default_params`.
+        randomization_fn: for Brax and MuJoCo Playground: `randomization_fn(model, keys) -> (models, axes)`, as for their
+            trainers. It draws the physical model of each new episode. The values that it draws are parameters.
 
     Returns:
         The environment, for `make_vec`, `make`, `rollout`, `Functions`, `wrap` and so on.
@@ -62,11 +64,11 @@ def from_env(env: Any, params: Any = None) -> Any:
             )
         found = _ADAPTERS.get((cls.__module__, cls.__qualname__))
         if found is not None:
-            return _adapted(env, params, *found)
+            return _adapted(env, params, randomization_fn, *found)
     raise TypeError(f"from_env was given {env!r:.80}. {_meant(env)}")
 
 
-def _adapted(env: Any, params: Any, module: str, name: str) -> Any:
+def _adapted(env: Any, params: Any, randomization_fn: Any, module: str, name: str) -> Any:
     backend = af.registry.backend("jax")
     problem = backend.problem()
     if problem is not None:
@@ -78,6 +80,13 @@ def _adapted(env: Any, params: Any, module: str, name: str) -> Any:
         raise af.OptionError(
             f"params were passed, but {_name(env)} has none", remedy="Leave them out."
         )
+    if randomization_fn is not None:
+        if module != "brax":
+            raise af.OptionError(
+                f"randomization_fn was passed, but {_name(env)} has no physical model",
+                remedy="Leave it out. wrap and sample_params of a FunctionalEnv draw parameters.",
+            )
+        arguments = (env, randomization_fn)
     make = getattr(import_module(f"{__name__}.{module}"), name)
     try:
         return make(*arguments)

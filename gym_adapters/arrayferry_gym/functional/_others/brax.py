@@ -29,13 +29,15 @@ class BraxEnv(OtherEnv):
 
     Args:
         env: the environment.
+        randomization_fn: draws physical models, as for `brax.training`, None if there is one for all episodes. The values that
+            it draws are the parameters, by their paths in the model.
 
     Raises:
         arrayferry.OptionError: a wrapper repeats actions, or another one is around a wrapper that must be removed; or
             it computes with MuJoCo Warp.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, randomization_fn: Any = None) -> None:
         limit = None
         while type(env).__name__ in WRAPPERS and hasattr(env, "env"):
             if getattr(env, "action_repeat", 1) != 1:
@@ -46,7 +48,13 @@ class BraxEnv(OtherEnv):
             limit = getattr(env, "episode_length", None) if "episode_length" in vars(env) else limit
             env = env.env
         _check_inside(env)
-        super().__init__(env)
+        self.randomization_fn = randomization_fn
+        params = None
+        if randomization_fn is not None:
+            model = _model(env)
+            drawn = _drawn(randomization_fn, model, jax.random.key(0))
+            params = {path: x for path, x in _by_path(model).items() if path in drawn}
+        super().__init__(env, params)
         config = vars(self.env).get("_config")
         if limit is None and config is not None:  # of MuJoCo Playground
             limit = config.get("episode_length", None)
@@ -57,13 +65,34 @@ class BraxEnv(OtherEnv):
         _check_batches(self.env)
         return _actions(self.env, example)
 
+    @property
+    def _draws_params(self) -> bool:
+        return self.randomization_fn is not None
+
+    def sample_params(self, xp: Any, rng: Any, n: int, params: Any) -> Any:
+        """Draw what the models of new episodes differ in."""
+
+        def one(key: Any, params: Any) -> Any:
+            return _drawn(self.randomization_fn, _model(self._with(params)), key)
+
+        return self._mapped(one, n, params, jax.random.split(rng.key(), n))
+
+    def _with(self, params: Any) -> Any:
+        """Return the environment with these values in its model."""
+        if not params:
+            return self.env
+        model = jax.tree_util.tree_map_with_path(
+            lambda path, x: params.get(_path(path), x), _model(self.env)
+        )
+        return _replaced(self.env, _model_name(self.env), model)
+
     def begin(self, key: Any, params: Any) -> Any:
         """Return the state."""
-        return self.env.reset(jax.random.key_data(key))
+        return self._with(params).reset(jax.random.key_data(key))
 
     def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Take a step."""
-        state = self.env.step(kept, action)
+        state = self._with(params).step(kept, action)
         done = state.done > 0.5
         truncated = jnp.asarray(state.info.get("truncation", False)) > 0.5
         return state, state.reward, done & ~truncated, truncated
@@ -94,7 +123,7 @@ def _check_inside(env: Any) -> None:
         if type(env).__name__ in REFUSED and hasattr(env, "env"):
             raise af.OptionError(
                 f"{type(env).__name__} is around or inside this environment, but resets, limits and batches are made here",
-                remedy="Leave it out. Parameters that differ between environments are sample_params of a FunctionalEnv.",
+                remedy="Leave it out. For models that differ between environments, pass randomization_fn to from_env.",
             )
         env = vars(env).get("env")
 
@@ -128,7 +157,7 @@ def _passes_on(env: Any, example: Any, limits: Any) -> bool:
     def reach(state: Any, action: Any) -> None:
         raise _Reached(np.asarray(action))
 
-    stopped = _with_step(env, reach)
+    stopped = _replaced(env, "pipeline_step", reach)
     state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
     low, high = np.clip(limits, -2, 2).T
     for part in (0.3, 0.8):
@@ -144,11 +173,44 @@ def _passes_on(env: Any, example: Any, limits: Any) -> bool:
     return True
 
 
-def _with_step(env: Any, step: Any) -> Any:
-    """Return an environment with another `pipeline_step`, also inside wrappers."""
+def _replaced(env: Any, name: str, value: Any) -> Any:
+    """Return an environment with another value of an attribute, also inside wrappers."""
     env = copy.copy(env)
     if "env" in vars(env):
-        env.env = _with_step(env.env, step)
+        env.env = _replaced(env.env, name, value)
     else:
-        env.pipeline_step = step
+        setattr(env, name, value)
     return env
+
+
+def _model_name(env: Any) -> str:
+    """Return the attribute that holds the physical model: Brax's system, or the model of MJX in MuJoCo Playground."""
+    return "sys" if hasattr(env, "sys") else "_mjx_model"
+
+
+def _model(env: Any) -> Any:
+    return getattr(env.unwrapped, _model_name(env))
+
+
+def _path(keys: Any) -> str:
+    return str(jax.tree_util.keystr(keys, simple=True, separator="."))
+
+
+def _by_path(tree: Any) -> dict[str, Any]:
+    return {_path(path): x for path, x in jax.tree.leaves_with_path(tree)}
+
+
+def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
+    """Return what a function like those of Brax draws for one environment, by path.
+
+    Args:
+        randomization_fn: takes the model and keys, and returns models and their axes of environments, None where there is none.
+        model: the model.
+        key: a key.
+    """
+    models, axes = randomization_fn(model, jax.random.key_data(key)[None])
+
+    def first(axis: Any, part: Any) -> Any:
+        return None if axis is None else jax.tree.map(lambda x: jnp.take(x, 0, axis), part)
+
+    return _by_path(jax.tree.map(first, axes, models, is_leaf=lambda axis: axis is None))
