@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import pickle
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -20,7 +23,9 @@ from arrayferry_gym.functional import (
     episode,
     evaluate,
     rollout,
+    wrap,
 )
+from arrayferry_gym.wrappers import kernels
 
 N = 3
 
@@ -395,3 +400,40 @@ def test_ordinary_environments():
         assert (results.returns == results.lengths).all()
         with pytest.raises(af.OptionError, match="cannot collect 'state'"):
             rollout(functions, lean, None, jax.random.key(0), 5, collect="state")
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_policy_and_step_are_traced_once(wrapped):
+    log = io.StringIO()  # whose contents are no part of what the policy is compiled for
+
+    class Traced(CartPole):
+        def step(self, *args):
+            log.write("step ")
+            return super().step(*args)
+
+    def policy(params, observation, key):
+        log.write("policy ")
+        return (observation[:, 0] > 0).astype(int), None
+
+    env = wrap(Traced(), kernels.NormalizeObservation()) if wrapped else Traced()
+    key = jax.random.key(0)
+    rollout(env, policy, None, key, 5, 2)
+    evaluate(env, policy, None, key, 2)
+    assert sorted(log.getvalue().split()) == ["policy", "policy", "step", "step"]
+    rollout(env, policy, None, key, 5, 2)
+    evaluate(env, policy, None, key, 2)
+    assert len(log.getvalue().split()) == 4
+
+
+def test_states_of_wrappers_are_of_each_precision(enable_x64):
+    """What is known of one wrapped environment serves traced calls, and calls with and without x64."""
+    env = wrap(CartPole(), kernels.NormalizeObservation())
+    values = {"obs_rms": {"mean": [0.0] * 4, "var": [1.0] * 4, "count": 3}}
+    for x64 in (False, True, False):
+        with enable_x64(x64):
+            state = wrap(CartPole(), kernels.NormalizeObservation()).wrapper_state(values)
+            traced = jax.jit(env.wrapper_state)(state)  # the first call with this precision
+            for same in (traced, env.wrapper_state(traced), env.wrapper_state(values)):
+                assert int(same[0].lasting["obs_rms"].low) == 3
+    assert pickle.loads(pickle.dumps(env)) == env
+    assert "_fresh" not in vars(pickle.loads(pickle.dumps(env)))

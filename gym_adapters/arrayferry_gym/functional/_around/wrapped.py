@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,9 +134,21 @@ class WrappedEnv(AroundEnv):
         Raises:
             arrayferry.OptionError: they belong to other kernels.
         """
-        import jax.numpy as jnp
+        import jax
 
-        return self.given(jnp, self._any_chain()[0].init(jnp, 1, None), values)
+        x64 = jax.config.jax_enable_x64
+        if x64 not in self._fresh:
+            with jax.ensure_compile_time_eval():  # they serve all calls, also if this one is traced
+                self._fresh[x64] = self._any_chain()[0].init(jax.numpy, 1, None)
+        return self.given(jax.numpy, self._fresh[x64], values)
+
+    @functools.cached_property
+    def _fresh(self) -> dict[bool, tuple[State, ...]]:
+        """The kernel states before the first episode of one environment, in JAX, without and with x64."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_fresh"}
 
     def given(self, xp: Any, fresh: Any, values: Any) -> Any:
         """Return kernel states with the lasting part of others.
@@ -299,8 +312,10 @@ def _is_state(value: Any) -> bool:
 
 def _form(tree: Any) -> tuple[Any, ...]:
     """Return the structure of a tree of arrays, and their shapes and dtypes."""
-    arrays, layout = af.flatten(tree, everything=True)
-    return (layout, *((np.shape(x), getattr(x, "dtype", type(x))) for x in arrays))
+    import jax
+
+    arrays, structure = jax.tree.flatten(tree)
+    return (structure, *((np.shape(x), getattr(x, "dtype", type(x))) for x in arrays))
 
 
 def checked_wrapper_state(env: Any, given: Any) -> Any:

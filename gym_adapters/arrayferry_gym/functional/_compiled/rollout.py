@@ -222,10 +222,16 @@ class Steps:
         call: the call that is compiled.
         values: its values.
         autoreset_mode: when finished episodes are reset.
+        extras: whether transitions have the extras of the policy.
     """
 
     def __init__(
-        self, call: Call, values: Values, autoreset_mode: Any = AutoresetMode.SAME_STEP
+        self,
+        call: Call,
+        values: Values,
+        autoreset_mode: Any = AutoresetMode.SAME_STEP,
+        *,
+        extras: bool = True,
     ) -> None:
         env, self._policy, self._policy_params = call.frame.join(values.leaves)
         params = call.env_params
@@ -243,6 +249,17 @@ class Steps:
                 sharding=call.sharding,
             )  # fmt: skip
 
+        self._extras = extras
+        self._step = jax.jit(
+            self._taken, inline=True
+        )  # so that it is traced once, for `start` and `take`
+
+    def _taken(self, acting: Any, stepping: Any, running: Any, observation: Any, state: Any) -> Any:
+        """Return the policy's action, extras and state, where the environments are after it, and the outcome."""
+        action, extras, state = acted(self._policy, self._policy_params, observation, acting, state)
+        running, outcome = self._functions.step(stepping, running, action, self._env_params)
+        return action, extras if self._extras else None, state, running, outcome
+
     def _reset(self, key: Any) -> tuple[Any, Any]:
         return self._functions.reset(  # type: ignore[no-any-return]
             key, self._num_envs, self._env_params, wrapper_state=self._wrapper_state
@@ -252,12 +269,7 @@ class Steps:
         """Restart all environments."""
         running, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
-
-        def first_step() -> Any:
-            action, _, _ = acted(self._policy, self._policy_params, observation, key, state)
-            return self._functions.step(key, running, action, self._env_params)[1].reward
-
-        reward = jax.eval_shape(first_step)
+        reward = jax.eval_shape(self._step, key, key, running, observation, state)[-1].reward
         total = jnp.zeros(reward.shape, jnp.promote_types(reward.dtype, jnp.float32))
         length = jnp.zeros(n, jnp.int32)
         return Carry(running, observation, jnp.ones(n, bool), total, length, state, state)
@@ -289,10 +301,9 @@ class Steps:
         """Take a step in all environments. Return where they are, the transition, and the outcome of the step."""
         acting, stepping = jax.random.split(key)
         state = began_anew(carry.began, carry.first_policy_state, carry.policy_state)
-        action, extras, state = acted(
-            self._policy, self._policy_params, carry.observation, acting, state
+        action, extras, state, running, outcome = self._step(
+            acting, stepping, carry.running, carry.observation, state
         )
-        running, outcome = self._functions.step(stepping, carry.running, action, self._env_params)
         total = jnp.zeros_like(carry.episode_return)
         total = select(jnp, carry.began, total, carry.episode_return)
         total = total + outcome.reward.astype(total.dtype)

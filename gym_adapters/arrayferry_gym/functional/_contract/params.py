@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
+from arrayferry.adapting import Cache
 from arrayferry_gym._arrays import held_dtype, plain_name, select
 from arrayferry_gym._keys.identity import Key, identity
 
@@ -131,6 +132,12 @@ def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
     return x if batched else x[None, ...]
 
 
+_PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
+"""Default parameters that hold no arrays, by their ids: these are the same in all libraries."""
+
+_CONSTANTS = (float, int, bool, complex, str, type(None))
+
+
 def prepare(
     given: Any, defaults: Any, n: int, backend: af.Backend, device: Any, *, base: Any = None
 ) -> Params:
@@ -147,6 +154,20 @@ def prepare(
     Raises:
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
     """
+    if given is base is None:
+        known = _PREPARED.get(id(defaults))
+        if known is not None and known[0] is defaults:
+            return known[1]
+        params = _prepare(None, defaults, n, backend, device, None)
+        if isinstance(defaults, tuple) and all(type(x) in _CONSTANTS for x in defaults):
+            _PREPARED[id(defaults)] = defaults, params
+        return params
+    return _prepare(given, defaults, n, backend, device, base)
+
+
+def _prepare(
+    given: Any, defaults: Any, n: int, backend: af.Backend, device: Any, base: Any
+) -> Params:
     given = completed(given, defaults if base is None else base)
     wanted, layout = af.flatten(defaults, everything=True, prefix="params")
     leaves, own = af.flatten(given, everything=True, prefix="params")
