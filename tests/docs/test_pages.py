@@ -20,8 +20,8 @@ OUTPUT = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Of `make bridges`, which has these packages.
 BRIDGES = {
-    "brax", "craftax", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
-    "pgx", "ray", "rejax", "rsl_rl", "skrl", "tensordict", "tianshou", "xminigrid",
+    "brax", "craftax", "grain", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
+    "pgx", "ray", "rejax", "rsl_rl", "skrl", "tensordict", "tensorflow", "tianshou", "xminigrid",
 }  # fmt: skip
 GPU = re.compile(r"\bcuda\b|cuda:0|import cupy|cupy\.")
 
@@ -111,6 +111,7 @@ BLOCKS = [
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # JAX is in this process, but not in the block's
 @pytest.mark.filterwarnings("ignore:.*WeightUpdaterBase:DeprecationWarning")  # TorchRL's own
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, PyTorch 2.13
 @pytest.mark.filterwarnings("ignore:jax.core.*:DeprecationWarning")  # of packages below rejax
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block(block, names, capfd):
