@@ -173,13 +173,14 @@ $(FUNCTIONAL): $(READY) tests/bridges/functional/requirements.txt
 		-r tests/bridges/functional/requirements.txt
 	@touch $@
 
-bridges: $(BRIDGES) $(FUNCTIONAL)  ## run environments and trainers of many packages
+# Of the example plugins, only TensorFlow is needed: for the pages.
+bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL)  ## run environments, trainers and data pipelines of many packages
 	.venv-bridges/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/bridges \
 		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional \
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py \
 		tests/gym_adapters/test_from_simulator.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
-	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "faq or pettingzoo"
+	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "faq or pettingzoo or streams"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k other-environments
 
