@@ -189,6 +189,10 @@ class OtherEnv(FunctionalEnv):
         kept, reward, terminated, truncated = self._mapped(
             self.advance, n, params, keys, state.tree, action
         )
+        if jnp.issubdtype(
+            reward.dtype, jnp.integer
+        ):  # else a warning to the author of the environment
+            reward = reward.astype(jnp.float32)
         return self._kept(kept), reward, terminated.astype(bool), truncated.astype(bool)
 
     def observe(self, xp: Any, state: OtherState, params: Any) -> Any:
