@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import itertools
 import re
 import sys
 import textwrap
@@ -130,3 +131,17 @@ def test_lines_are_short(page):
     )
     long = [n for n, line in enumerate(text.splitlines(), 1) if len(line) > 120]
     assert not long
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/comparison.md"])
+def test_tables_fit_a_phone(page):
+    """The longest words of the columns fit beside each other."""
+    rows = [
+        re.split(r"(?<!\\)\|", line.strip("|"))
+        for line in (ROOT / page).read_text().splitlines()
+        if line.startswith("|")
+    ]
+    assert rows
+    words = [[max(map(len, re.split(r"<wbr>|[\s/-]+", cell))) for cell in row] for row in rows]
+    tables = itertools.groupby(words, key=len)
+    assert max(sum(map(max, zip(*found, strict=True))) for _, found in tables) <= 36
