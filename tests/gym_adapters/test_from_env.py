@@ -109,10 +109,11 @@ class Inside:
 
 
 class Holds(Ends):
-    """Holds an object with an array, and a module."""
+    """Holds an object with an array, a module, and a space."""
 
     def __init__(self, factor=1.0):
         super().__init__()
+        self.observation_space = spaces.Box(0, LIMIT, (2,), np.float32)
         self.inside = Inside(factor)
         self.module = jnp
 
@@ -138,6 +139,7 @@ def test_a_copy_is_held():
 
 def test_equal_contents_are_equal():
     env = from_env(Holds(2.0))
+    assert repr(env.observation_space)  # which the space keeps
     assert env == from_env(Holds(2.0))
     assert hash(env) == hash(from_env(Holds(2.0)))
     assert from_env(Ends()) == pickle.loads(pickle.dumps(from_env(Ends())))

@@ -89,6 +89,9 @@ class OtherEnv(FunctionalEnv):
     env: Any = dataclasses.field(compare=False)
     """A copy of the environment. Later changes to the copy have no effect."""
     default_params: Any = dataclasses.field(compare=False)
+    # which follow from these; to print a Box changes it
+    observation_space: Any = dataclasses.field(compare=False)
+    action_space: Any = dataclasses.field(compare=False)
     _contents: Key
     _dtypes: tuple[Any, ...] = ()  # of what is kept
 
