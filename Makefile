@@ -181,8 +181,9 @@ $(SIMULATORS:%=.venv-%/.ready): .venv-%/.ready: $(READY) tests/bridges/simulator
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/bridges/simulators/$*.txt
 	@touch $@
 
-# Each simulator is built once, for agents in all libraries, and says how long that takes.
-bridges: $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ## run environments and trainers of many packages
+# Each simulator is built once, for agents in all libraries, and says how long that takes. Of the example plugins, only
+# TensorFlow is needed: for the pages.
+bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ## run environments, trainers and data pipelines of many packages
 	for each in $(SIMULATORS); do \
 		.venv-$$each/bin/python -m pytest -p no:cacheprovider --capture=no tests/bridges/simulators/test_$$each.py || exit 1; \
 	done
@@ -191,7 +192,7 @@ bridges: $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ## run environ
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py \
 		tests/gym_adapters/test_from_simulator.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
-	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "faq or pettingzoo"
+	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "faq or pettingzoo or streams"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k other-environments
 

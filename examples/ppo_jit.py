@@ -84,7 +84,9 @@ def returns(totals: Any, transitions: Transition) -> tuple[Any, Any]:
 
 def run(name: str, agent: PPO, seeds: list[int], add: Add) -> Result:
     """Compile the training of all seeds at once, train, and play 100 episodes with each agent."""
-    bar = {seed: add(f"{name}, seed {seed}", agent.settings.updates) for seed in seeds}
+    if len(seeds) > 1:
+        name = f"{name}, {len(seeds)} at once"
+    bar = {seed: add(f"{name}: seed {seed}", agent.settings.updates) for seed in seeds}
 
     def one(seed: Any) -> tuple[Any, Any]:
         return train(agent, seed, lambda seed, update, score: bar[int(seed)](update, score))
@@ -101,9 +103,8 @@ def run(name: str, agent: PPO, seeds: list[int], add: Add) -> Result:
     jax.effects_barrier()  # the last bars
     scores = jax.jit(jax.vmap(play))(params)
     steps = len(seeds) * agent.settings.updates * agent.settings.per_update
-    all_of_them = name if len(seeds) == 1 else f"{name}, {len(seeds)} at once"
     return Result(
-        all_of_them, compiled - started, done - compiled, steps, scores.tolist(), curves.tolist()
+        name, compiled - started, done - compiled, steps, scores.tolist(), curves.tolist()
     )
 
 

@@ -66,11 +66,13 @@ class Line(NamedTuple):
         name: whose they are.
         unit: how much of what is counted an update takes.
         curves: the scores after each update.
+        start: how much of it passes before the first update, such as the time of compilation.
     """
 
     name: str
     unit: float
     curves: Sequence[Sequence[float]]
+    start: float = 0.0
 
 
 @contextmanager
@@ -124,7 +126,8 @@ def table(results: Sequence[Result]) -> None:
 def draw(path: str, lines: Sequence[Line], xlabel: str, mean_of: int = 1) -> None:
     """Save a picture of learning curves, those of one name in one colour, and print where it is.
 
-    If an update of one line takes far more of what is counted than one of another, the axis is logarithmic.
+    If an update of one line takes far more of what is counted than one of another, and all start at 0, the axis is
+    logarithmic. Where a line starts later, a dotted line leads to it.
 
     Args:
         path: where to save it.
@@ -134,17 +137,19 @@ def draw(path: str, lines: Sequence[Line], xlabel: str, mean_of: int = 1) -> Non
     """
     figure = Figure(figsize=(7, 4.5), dpi=150, layout="constrained")
     axes = figure.subplots()
-    for number, (name, unit, curves) in enumerate(lines):
+    for number, (name, unit, curves, start) in enumerate(lines):
         for index, scores in enumerate(curves):
-            known = [(unit * update, y) for update, y in enumerate(scores, 1) if not math.isnan(y)]
-            x, y = zip(*known, strict=True)
+            points = ((start + unit * update, y) for update, y in enumerate(scores, 1))
+            x, y = zip(*((x, y) for x, y in points if not math.isnan(y)), strict=True)
             means = [fmean(y[max(0, end - mean_of) : end]) for end in range(1, len(y) + 1)]
             axes.plot(
                 x, means, ("-", "--")[number % 2], color=f"C{number}",
                 linewidth=1.4 if len(curves) == 1 else 0.7, zorder=10 - number, label="" if index else name,
             )  # fmt: skip
-    units = [unit for _, unit, _ in lines]
-    if max(units) > FAR * min(units):
+            if start and not index:
+                axes.plot((0, x[0]), (y[0],) * 2, ":", color=f"C{number}", linewidth=1)
+    units = [line.unit for line in lines]
+    if max(units) > FAR * min(units) and not any(line.start for line in lines):
         axes.set_xscale("log")
         axes.set_xlim(left=min(units) * mean_of)  # before that, few scores are known
         axes.xaxis.set_major_formatter("{x:g}")

@@ -152,7 +152,8 @@ PLANTED = {
         ),
         "raises": (
             reading(lambda x: x.view("no dtype")),
-            "to_numpy(), for an array of dtype bool and shape (), raised TypeError", "dtype bool", "Return from to_numpy(x)",
+            "to_numpy(), for an array of dtype bool and shape (), raised TypeError",
+            "Make to_numpy(x) work for such an array, or leave 'bool' out of dtypes()",
         ),
         "a subclass": (
             reading(lambda x: x.view(np.recarray)), "returned a numpy.recarray", "a numpy.ndarray with the values",

@@ -78,11 +78,16 @@ def doctor(json: Json = False, timeout: Timeout = 60) -> None:
 @app.command()
 def routes(
     source: Annotated[
-        str | None, typer.Argument(help="The name of a library.", autocompletion=_complete.sources)
+        str | None,
+        typer.Argument(
+            metavar="SOURCE", help="The name of a library.", autocompletion=_complete.sources
+        ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Argument(help="The name of another one.", autocompletion=_complete.targets),
+        typer.Argument(
+            metavar="TARGET", help="The name of another one.", autocompletion=_complete.targets
+        ),
     ] = None,
     json: Json = False,
     timeout: Timeout = 60,
@@ -109,6 +114,7 @@ def check(
     package: Annotated[
         str,
         typer.Argument(
+            metavar="PACKAGE",
             help="The name of a backend, a plugin, a distribution or a module.",
             autocompletion=_complete.plugins,
         ),
@@ -150,7 +156,10 @@ def check_env(
 
 @app.command()
 def new_plugin(
-    name: Annotated[str, typer.Argument(help="The name of the library for users, such as mylib.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="The name of the library for users, such as mylib."),
+    ],
     package: Annotated[
         str | None,
         typer.Option(metavar="LIB", help="The module of the library, NAME by default."),

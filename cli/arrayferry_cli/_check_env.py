@@ -44,8 +44,10 @@ def show(report: EnvReport, screen: Screen) -> None:
     count = len(report.problems)
     if report.ok:
         screen.say(f"{report.env}: nothing is wrong", style="green")
-        return
-    screen.say(f"{report.env}: {count} problem{'s' * (count > 1)}", style="bold red")
+    else:
+        screen.say(f"{report.env}: {count} problem{'s' * (count > 1)}", style="bold red")
+    for text in report.warnings:
+        screen.say(f"Warning: {text}", style="yellow")
     for each in report.problems:
         screen.say()
         screen.say(f"{each.method}(), {each.place}", style="bold", indent=2)

@@ -307,9 +307,11 @@ class EnvReport:
         ok: whether nothing is wrong.
         env: the name that was asked for.
         problems: what is wrong.
+        warnings: what is unusual, but may be meant.
     """
 
     schema: int
     ok: bool
     env: str
     problems: list[EnvProblem]
+    warnings: list[str]

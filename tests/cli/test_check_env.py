@@ -19,6 +19,12 @@ class Wrong(CartPole):
 class Right(CartPole):
     pass
 
+class Endless(CartPole):
+    max_episode_steps = None
+
+    def step(self, xp, rng, state, action, params):
+        return state, 1.0, False
+
 class Prints(CartPole):
     def observe(self, xp, state, params):
         print("hello")
@@ -85,6 +91,16 @@ def test_code_that_ends_its_process(run, folder, name, told, options):
 def test_nothing_is_wrong(run, folder):
     status, out, _ = run("check-env", "own_envs_of_test:Right")
     assert (status, out) == (0, "own_envs_of_test:Right: nothing is wrong\n")
+
+
+def test_what_may_be_meant_is_a_warning(run, folder):
+    status, out, _ = run("check-env", "own_envs_of_test:Endless")
+    assert status == 0
+    told, warning = out.splitlines()
+    assert told == "own_envs_of_test:Endless: nothing is wrong"
+    assert warning.startswith("Warning: Endless.step(), own_envs_of_test.py:17: no episode ended")
+    _, out, _ = run("check-env", "own_envs_of_test:Endless", "--json")
+    assert warning == f"Warning: {json.loads(out)['warnings'][0]}"
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,21 @@ def test_help(run):
 
 
 @pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("doctor", ""),
+        ("routes", "[SOURCE] [TARGET]"),
+        ("check", "PACKAGE"),
+        ("check-env", "MODULE:CLASS"),
+        ("new-plugin", "NAME"),
+    ],
+)
+def test_arguments_have_names_in_capitals(run, command, usage):
+    shown = run(command, "--help")[1].splitlines()[0].replace("{", "").replace("}", "")
+    assert shown == f"Usage: arrayferry {command} [OPTIONS] {usage}".rstrip()
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         (),

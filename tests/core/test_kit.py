@@ -14,7 +14,7 @@ import pytest
 import torch
 from boxes import registered
 from distributions import write_distribution
-from subtle_plugins import SUBTLE, direct, making, reading
+from subtle_plugins import SUBTLE, copying, direct, making, reading
 from toys import (
     Array,
     Correct,
@@ -158,6 +158,62 @@ def test_the_wrong_half_of_a_round_trip_is_told_first(fault, register):
     message = first_message(contract_for(register(part)))
     assert message.startswith(method)
     assert words in message
+
+
+def rounded(x):
+    with np.errstate(all="ignore"):
+        return x.astype("f2").astype(x.dtype) if x.dtype == "f8" else x
+
+
+LEAVE_OUT = "leave '{}' out of dtypes(): return arrayferry.STANDARD_DTYPES - {{'{}'}}."
+REMEDIES = {
+    "another dtype": (
+        reading(lambda x: x.astype("f4") if x.dtype == "f8" else x),
+        "Return from to_numpy(x) a numpy.ndarray with the dtype of x, or " + LEAVE_OUT.format(*["float64"] * 2),
+    ),
+    "another dtype of a copy": (
+        copying(lambda x: x.astype("f4")),
+        "Return from copy(x) an array in memory of its own with the dtype of x.",
+    ),
+    "another shape": (
+        reading(lambda x: np.ravel(x) if x.shape == (2, 3) else x),
+        "Return from to_numpy(x) a numpy.ndarray with the shape of x.",
+    ),
+    "no dimensions": (
+        reading(np.atleast_1d),
+        "Return from to_numpy(x) a numpy.ndarray with the shape of x, also if it has no dimensions.",
+    ),
+    "nothing": (
+        reading(lambda x: x.reshape(0) if not x.size else x),
+        "Return from to_numpy(x) a numpy.ndarray with the shape of x, also if it is empty.",
+    ),
+    "an error": (
+        reading(lambda x: x.view("?") if x.dtype == "?" else {}["other"]),
+        f"Make to_numpy(x) work for such an array, or {LEAVE_OUT.format('complex128', 'complex128')}",
+    ),
+    "another order": (
+        reading(lambda x: x[::-1] if x.ndim else x),
+        "Return from to_numpy(x) a numpy.ndarray with the values of x. They are all there, but in another order.",
+    ),
+    "rounded": (
+        reading(rounded),
+        "a numpy.ndarray with the values of x. The numbers were rounded: do not compute in another dtype.",
+    ),
+    "other numbers": (
+        reading(lambda x: np.asarray(x + x.dtype.type(1))),
+        "Return from to_numpy(x) a numpy.ndarray with the values of x.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("fault", REMEDIES)
+def test_the_remedy_fits_what_was_found(fault):
+    part, remedy = REMEDIES[fault]
+    tests = {"rounded": "test_special_values_are_kept", "another dtype of a copy": "test_copy"}
+    (message,) = map(str, toy_failures(part, tests.get(fault, "test_to_numpy")).values())
+    assert remedy in message
+    assert fault == "rounded" or message.endswith(remedy)
 
 
 @pytest.mark.usefixtures("toy")

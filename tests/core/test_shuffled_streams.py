@@ -485,31 +485,13 @@ def test_a_part_goes_on_where_it_was():
     assert [result.tolist() for result in other] == whole[1:]
 
 
-class Batches(torch.utils.data.IterableDataset):
-    def __init__(self, stream):
-        self.stream = stream
-
-    def __iter__(self):
-        worker = torch.utils.data.get_worker_info()
-        return iter(
-            self.stream if worker is None else self.stream.shard(worker.id, worker.num_workers)
-        )
-
-
-@pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, which the workers do not use
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
-def test_workers_of_a_loader_read_each_row_once(workers):
-    x = da.from_array(np.arange(500), chunks=13)
-    stream = af.stream({"x": x, "y": x * 2}, "torch", shuffle=True, seed=0, batch_size=32)
-    loader = torch.utils.data.DataLoader(Batches(stream), batch_size=None, num_workers=workers)
-    orders = []
-    for epoch in (0, 1):
-        stream.set_epoch(epoch)
-        batches = list(loader)
-        assert all(torch.equal(batch["y"], 2 * batch["x"]) for batch in batches)
-        orders.append([int(x) for batch in batches for x in batch["x"]])
-        assert sorted(orders[-1]) == list(range(500))
-    assert orders[0] != orders[1]
+@pytest.mark.parametrize("options", [{"shuffle": True, "seed": 1}, {"batch_size": 70}])
+def test_a_part_is_divided_again(options):
+    stream = af.stream(X, "numpy", block=60, **options)
+    of_one = rows(stream.shard(1, 2))
+    parts = [rows(stream.shard(1, 2).shard(index, 3)) for index in range(3)]
+    assert all(parts)
+    assert sorted(itertools.chain(*parts)) == sorted(of_one)
 
 
 def test_files_and_other_axes(tmp_path):
@@ -639,9 +621,6 @@ def test_single_results_are_refused(options):
             stream.shard(*arguments)
     with pytest.raises(af.OptionError, match="epoch=-1"):
         stream.set_epoch(-1)
-    if "shuffle" in options:
-        with pytest.raises(af.OptionError, match="part 0 of 2 already"):
-            stream.shard(0, 2).shard(0, 2)
 
 
 def test_what_is_shown():

@@ -29,6 +29,7 @@ from chunks import CHUNK, ROWS, mapped
 from clusters import local_cluster
 
 import arrayferry as af
+from arrayferry_plugins.torch_.data import Batches
 
 
 @pytest.fixture(autouse=True)
@@ -469,15 +470,6 @@ def test_many_at_once():
             np.testing.assert_array_equal(np.concatenate(found), x.compute())
 
 
-class Batches(torch.utils.data.IterableDataset):
-    def __init__(self, stream):
-        self.stream = stream
-
-    def __iter__(self):
-        worker = torch.utils.data.get_worker_info()
-        return iter(self.stream if worker is None else self.stream[worker.id :: worker.num_workers])
-
-
 @pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, which the workers do not use
 @pytest.mark.parametrize(
     ("workers", "place"),
@@ -493,7 +485,8 @@ class Batches(torch.utils.data.IterableDataset):
 def test_a_loader_sees_each_block_once(workers, place):
     stream = af.stream(da.arange(50, chunks=10), "torch", client=place)
     list(stream)
-    loader = torch.utils.data.DataLoader(Batches(stream), batch_size=None, num_workers=workers)
+    batches = Batches(stream, num_workers=workers)
+    loader = torch.utils.data.DataLoader(batches, batch_size=None, num_workers=workers)
     for _ in range(2):
         assert sorted(torch.cat(list(loader)).tolist()) == list(range(50))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import itertools
 import re
 import sys
 import textwrap
@@ -20,8 +21,8 @@ OUTPUT = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Of `make bridges`, which has these packages.
 BRIDGES = {
-    "brax", "craftax", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
-    "pgx", "ray", "rejax", "rsl_rl", "skrl", "tensordict", "tianshou", "xminigrid",
+    "brax", "craftax", "grain", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
+    "pgx", "ray", "rejax", "rsl_rl", "skrl", "tensordict", "tensorflow", "tianshou", "xminigrid",
 }  # fmt: skip
 GPU = re.compile(r"\bcuda\b|cuda:0|import cupy|cupy\.")
 
@@ -111,6 +112,7 @@ BLOCKS = [
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # JAX is in this process, but not in the block's
 @pytest.mark.filterwarnings("ignore:.*WeightUpdaterBase:DeprecationWarning")  # TorchRL's own
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, PyTorch 2.13
 @pytest.mark.filterwarnings("ignore:jax.core.*:DeprecationWarning")  # of packages below rejax
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block(block, names, capfd):
@@ -129,3 +131,17 @@ def test_lines_are_short(page):
     )
     long = [n for n, line in enumerate(text.splitlines(), 1) if len(line) > 120]
     assert not long
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/comparison.md"])
+def test_tables_fit_a_phone(page):
+    """The longest words of the columns fit beside each other."""
+    rows = [
+        re.split(r"(?<!\\)\|", line.strip("|"))
+        for line in (ROOT / page).read_text().splitlines()
+        if line.startswith("|")
+    ]
+    assert rows
+    words = [[max(map(len, re.split(r"<wbr>|[\s/-]+", cell))) for cell in row] for row in rows]
+    tables = itertools.groupby(words, key=len)
+    assert max(sum(map(max, zip(*found, strict=True))) for _, found in tables) <= 36

@@ -147,6 +147,60 @@ WRONG = [
 ]  # fmt: skip
 
 
+def other_fields(self, xp, rng, n, params):
+    return {"other": rng.uniform((n,))}
+
+
+def misspells_the_parameter(self, xp, rng, n, params):
+    return {"end": params["and"]}  # here
+
+
+def draws_parameters(self, xp, rng, n, params):
+    return {"end": xp.asarray(np.float32(np.random.rand(n)))}
+
+
+def short(self, xp, rng, n, params):
+    return {"end": rng.uniform((3,))}
+
+
+def by_index(self, xp, rng, n, params):
+    return {"end": rng.uniform((n,)) + xp.astype(xp.arange(n), xp.float32)}
+
+
+def sets(self, xp, rng, n, params):
+    self.count = 1  # here
+    return params
+
+
+def sets_in_step(self, xp, rng, state, action, params):
+    self.count = 1  # here
+    return state, 1.0, False
+
+
+def draws_sometimes(self, xp, rng, state, action, params):
+    reward = 1.0 if np.random.rand() < 0.05 else 0.0
+    return state, state["x"] + np.float32(reward), False
+
+
+def counts(self, xp, rng, state, action, params):
+    COUNT[0] += 1
+    return state, state["x"] + np.float32(COUNT[0] // 40), False
+
+
+COUNT = [0]
+WRONG += [
+    ("sample_params", other_fields, r"sample_params\(\) returned the parameters", {"numpy", "jax"}),
+    ("sample_params", misspells_the_parameter, "there is no parameter 'and'", {"numpy", "jax"}),
+    ("sample_params", draws_parameters, "different results for the same arguments", {"numpy"}),
+    ("sample_params", short, r"the shape \(3,\) for params", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("sample_params", by_index, "depends on its index", {"numpy"}),
+    ("sample_params", sets, "count was assigned to", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", sets_in_step, "count was assigned to", {"numpy", "jax"}),
+    ("step", draws_sometimes, "different results for the same arguments", {"numpy"}),
+    ("step", counts, "different results for the same arguments", {"numpy"}),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("method", "function", "words", "libraries"), WRONG, ids=[case[1].__name__ for case in WRONG]
 )
@@ -361,6 +415,33 @@ def test_threads_leave_the_filters_of_warnings_alone():
         found = [pool.submit(first), pool.submit(check, Second, ["numpy"])]
     assert [each.result() for each in found] == [[], []]
     assert warnings.filters == before
+
+
+def ending(when, limit=None):
+    class Ending(Right):
+        max_episode_steps = limit
+
+        def step(self, xp, rng, state, action, params):
+            state, reward, _ = super().step(xp, rng, state, action, params)
+            return state, reward, when(state["x"])
+
+    return Ending
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        (ending(lambda x: x < 100), "every episode ended in its first step"),
+        (ending(lambda x: x > 100), "no episode ended in 1000 steps.*max_episode_steps"),
+    ],
+)
+def test_episodes_of_one_step_and_those_without_end(env, told):
+    with pytest.warns(UserWarning, match=rf"Ending.step\(\), test_check_env.py:\d+: {told}") as got:
+        assert check(env) == []
+    assert len(got) == 1
+    assert got[0].filename == __file__
+    assert check(ending(lambda x: x > 2.5), ["numpy"]) == []  # at some time
+    assert check(ending(lambda x: x > 100, 50), ["numpy"]) == []
 
 
 def test_no_environment():

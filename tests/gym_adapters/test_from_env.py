@@ -109,10 +109,11 @@ class Inside:
 
 
 class Holds(Ends):
-    """Holds an object with an array, and a module."""
+    """Holds an object with an array, a module, and a space."""
 
     def __init__(self, factor=1.0):
         super().__init__()
+        self.observation_space = spaces.Box(0, LIMIT, (2,), np.float32)
         self.inside = Inside(factor)
         self.module = jnp
 
@@ -138,6 +139,7 @@ def test_a_copy_is_held():
 
 def test_equal_contents_are_equal():
     env = from_env(Holds(2.0))
+    assert repr(env.observation_space)  # which the space keeps
     assert env == from_env(Holds(2.0))
     assert hash(env) == hash(from_env(Holds(2.0)))
     assert from_env(Ends()) == pickle.loads(pickle.dumps(from_env(Ends())))
@@ -198,6 +200,20 @@ def test_states_keep_the_dtype_of_later_steps():
     assert [envs.step([0, 0])[1][0] for _ in range(3)] == [0.25, 0.5, 0.75]
 
 
+class Counts(Ends):
+    """Has whole numbers as rewards."""
+
+    def reward(self, state, action, next_state, rng, params=None):
+        return next_state["count"]
+
+
+@pytest.mark.parametrize("xp", ["jax", "numpy"])
+def test_rewards_that_are_whole_numbers_need_no_warning(xp):
+    envs = begun(from_env(Counts()).make_vec(2, xp=xp))
+    reward = envs.step([0, 0])[1]
+    assert (reward.dtype, reward.tolist()) == ("float32", [1.0, 1.0])
+
+
 def test_rendering():
     pytest.importorskip("pygame")
     env = begun(from_env(CartPoleFunctional()).make(render_mode="rgb_array"))
@@ -219,7 +235,10 @@ def test_jaxmarl_is_told_where_to_go():
     [
         (gym.make("CartPole-v1"), "ArrayConversion"),
         (CartPole(), "already"),
-        ((1, 2), r"from_env\(\*gymnax\.make"),
+        (
+            (CartPole(), 2),
+            r"given \(\S+\.CartPole, builtins\.int\)\. Pass .*from_env\(\*gymnax\.make",
+        ),
         (CartPoleFunctional, "not its class"),
         (
             of_module("gymnax.wrappers.purerl", "FlattenObservationWrapper"),
@@ -232,6 +251,15 @@ def test_jaxmarl_is_told_where_to_go():
 def test_what_is_of_no_known_library(env, words):
     with pytest.raises(TypeError, match=words):
         from_env(env)
+
+
+def test_no_word_of_an_error_is_cut():
+    class Fails(Ends):
+        def initial(self, rng, params=None):
+            raise ValueError("words " * 100)
+
+    with pytest.raises(af.OptionError, match=r"\(ValueError: (words ?)+\.\.\.\)"):
+        from_env(Fails())
 
 
 def test_a_library_that_does_not_run_is_named():

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,9 @@ def answer(name: str, folder: str) -> Iterator[Unanswerable | EnvReport]:
     try:
         from arrayferry_gym import functional
 
-        problems = functional.check(env)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            problems = functional.check(env)
     except (TypeError, BackendUnavailableError) as error:
         yield Unanswerable(str(error), True)
         return
@@ -41,7 +44,7 @@ def answer(name: str, folder: str) -> Iterator[Unanswerable | EnvReport]:
         EnvProblem(each.method, each.place, each.what, each.remedy, list(each.libraries))
         for each in problems
     ]
-    yield EnvReport(SCHEMA, not told, name, told)
+    yield EnvReport(SCHEMA, not told, name, told, [str(each.message) for each in caught])
 
 
 def _named(module_name: str, attribute: str) -> Any:

@@ -16,10 +16,20 @@ from arrayferry._registry.discovery import is_built_in
 from arrayferry._registry.registry import default_registry
 
 from .alone import find_backend, only_plugins, usable
-from .checks import DUTIES, FIX_DEVICE, Values, ask, kept, same, skip_if_lacking, stated_difference
+from .checks import (
+    DUTIES,
+    FIX_DEVICE,
+    Values,
+    ask,
+    difference,
+    kept,
+    remedy,
+    same,
+    skip_if_lacking,
+    stated_difference,
+)
 from .classes import describe_type, describe_value
 
-_DTYPES = "Or leave the dtype out of dtypes(): def dtypes(self): return arrayferry.STANDARD_DTYPES - {...}."
 _FIX_METHOD = (
     "Change that method so that it handles every ordinary array of the dtypes that dtypes() names."
 )
@@ -221,17 +231,10 @@ class BackendTests(Tested):
         """Whether values are read without the plugin."""
         return type(self).read is not BackendTests.read
 
-    def _fix(self, method: str) -> str:
-        fix = super()._fix(method)
-        return f"{fix} {_DTYPES}" if method in ("to_numpy", "from_numpy") else fix
-
-    def _fix_for(self, method: str, given: Given) -> str:
-        """Return the remedy if a method returns something wrong for an array."""
-        fix = self._fix(method)
-        if given.by_plugin and not self._reads and method in ("to_numpy", "from_numpy"):
-            both = f"{super()._fix('to_numpy')} {super()._fix('from_numpy')} {_DTYPES}"
-            fix = f"Either to_numpy() or from_numpy() is wrong. {both}"
-        return f"{fix} {given.hint}".rstrip()
+    def _fix_for(self, method: str, given: Given, found: str, actual: Any = None) -> str:
+        """Return the remedy for what was found of the result of a method for an array."""
+        either = given.by_plugin and not self._reads and method != "copy"
+        return f"{remedy(method, found, actual, given.values, either=either)} {given.hint}".rstrip()
 
     def _gives(self, method: str, given: Given) -> Any:
         """Assert that a method returns an array of the same values, and return it."""
@@ -239,17 +242,25 @@ class BackendTests(Tested):
         if method != "to_numpy":
             self._recognised(y, f"{method}()")
         out = y if method == "to_numpy" else self.read(y)
-        same(out, given.values, f"{method}(), {given.case}", self._fix_for(method, given))
+        self._agree(method, given, difference(out, given.values), out)
         return y
+
+    def _agree(self, method: str, given: Given, found: str, actual: Any = None) -> None:
+        """Assert that no difference was found."""
+        assert not found, (
+            f"{method}(), {given.case}: {found}. {self._fix_for(method, given, found, actual)}"
+        )
 
     def _call(self, method: str, given: Given) -> Any:
         """Call a method and return the array that it returns, which states the right dtype and shape if any."""
         x, what = given.x, f"{method}(), {given.case}"
         unchanged = kept(x, f"the argument of {what}") if method == "from_numpy" else None
+        raised = remedy(method, "raised", None, given.values)
         with unchanged or contextlib.nullcontext():
-            y = self._ask(method, x, case=given.case)
-        found = "" if method == "to_numpy" else stated_difference(y, given.values)
-        assert not found, f"{what}: {found}. {self._fix_for(method, given)}"
+            y = self._ask(method, x, case=given.case, raised=raised)
+        self._agree(
+            method, given, "" if method == "to_numpy" else stated_difference(y, given.values)
+        )
         return y
 
     def _recognised(self, array: Any, who: str) -> None:

@@ -134,16 +134,74 @@ FIX_DEVICE = (
 STRIDES = "Read its memory by its shape and strides, as numpy.asarray does."
 
 
-def ask(function: Any, *args: Any, call: str, duty: Duty, case: str = "", **options: Any) -> Any:
-    """Call a function of a plugin and return its result. Assert that it is of the right kind."""
+_RESULTS = {
+    "to_numpy": "a numpy.ndarray",
+    "from_numpy": "an array of the library",
+    "copy": "an array in memory of its own",
+}
+
+
+def remedy(method: str, found: str, actual: Any, values: Any, *, either: bool = False) -> str:
+    """Return what to change in a method that returned something else than the values of its argument.
+
+    Args:
+        method: the method.
+        found: the difference, or "raised" if there was no result.
+        actual: the values of the result.
+        values: the right values.
+        either: whether `to_numpy` and `from_numpy` were called, and either may be wrong.
+    """
+    if method not in _RESULTS:
+        return DUTIES[method].fix
+    dtype, start = values.dtype.name, f"Return from {method}(x) {_RESULTS[method]}"
+    if either:
+        start = "Either to_numpy() or from_numpy() is wrong. Return from both an array"
+    leave_out = ""
+    if method != "copy" and dtype != "float32":  # which each library has
+        leave_out = f", or leave {dtype!r} out of dtypes(): return arrayferry.STANDARD_DTYPES - {{{dtype!r}}}"
+    if found == "raised":
+        return f"Make {method}(x) work for such an array{leave_out}."
+    if found.startswith("dtype "):
+        return f"{start} with the dtype of x{leave_out}."
+    if found.startswith("shape "):
+        also = (
+            ""
+            if values.size and values.ndim
+            else f", also if it {'is empty' if values.ndim else 'has no dimensions'}"
+        )
+        return f"{start} with the shape of x{also}."
+    fix = f"{start} with the values of x."
+    if values.dtype.kind in "fc" and not np.array_equal(actual, values, equal_nan=True):
+        finite = np.isfinite(actual) & np.isfinite(values)
+        with np.errstate(all="ignore"):
+            if np.allclose(actual[finite], values[finite], 1e-2, 1e-4):
+                return f"{fix} The numbers were rounded: do not compute in another dtype."
+    if values.size > 1 and np.array_equal(np.sort(np.ravel(actual)), np.sort(np.ravel(values))):
+        return f"{fix} They are all there, but in another order."
+    return fix
+
+
+def ask(
+    function: Any,
+    *args: Any,
+    call: str,
+    duty: Duty,
+    case: str = "",
+    raised: str = "",
+    **options: Any,
+) -> Any:
+    """Call a function of a plugin and return its result. Assert that it is of the right kind.
+
+    `raised` is the remedy if it raises an error, if that is another one.
+    """
     what = f"{call}, {case}," if case else call
     try:
         result = function(*args, **options)
     except Exception as error:
         skip_if_lacking(error)
-        fix = "" if isinstance(error, NotImplementedError) and str(error) else duty.fix
-        raised = describe_error(error).rstrip(" .")
-        raise AssertionError(f"{what} raised {raised}. {fix}".rstrip()) from error
+        fix = "" if isinstance(error, NotImplementedError) and str(error) else raised or duty.fix
+        text = describe_error(error).rstrip(" .")
+        raise AssertionError(f"{what} raised {text}. {fix}".rstrip()) from error
     plain = isinstance(result, (bool, str, tuple, set, frozenset))
     shown = f"{result!r:.80}" if plain else describe_value(result)
     assert duty.is_done(result), f"{what} returned {shown}. {duty.fix}"

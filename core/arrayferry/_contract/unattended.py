@@ -50,9 +50,10 @@ class Unattended(ValueTests):
         case = f"for an array of dtype {values.dtype.name} and shape {values.shape}"
         return self._call("from_numpy", Given(values.copy(), values, case))
 
-    def _fix_for(self, method: str, given: Given) -> str:
+    def _fix_for(self, method: str, given: Given, found: str, actual: Any = None) -> str:
         made = PLUGIN in self.ways and method == "to_numpy"
-        return super()._fix_for(method, given._replace(by_plugin=given.by_plugin or made))
+        given = given._replace(by_plugin=given.by_plugin or made)
+        return super()._fix_for(method, given, found, actual)
 
     def write(self, array: Any, value: float) -> None:
         """Write a value to every element, in one of the usual ways."""

@@ -174,14 +174,14 @@ class Stream(Generic[B]):
         """Return the part for one of several readers, such as the workers of a data loader.
 
         Together they read each row of an epoch once. If rows are shuffled, all must have the same seed and epoch;
-        copies of one stream do.
+        copies of one stream do. A part may be divided again, such as that of a process among its workers.
 
         Args:
             index: the number of the reader, from 0.
             count: the number of readers.
 
         Raises:
-            OptionError: there is no such reader, or the stream is shuffled and already a part.
+            OptionError: there is no such reader, or the stream begins at another result than its first.
 
         Examples:
             >>> import arrayferry as af
@@ -198,9 +198,8 @@ class Stream(Generic[B]):
         self._refuse_position()
         if not self._ordering.shuffle:
             return self._part(slice(index, None, count))
-        if self._shard != (0, 1):
-            raise OptionError(f"this stream is part {self._shard[0]} of {self._shard[1]} already")
-        return self._changed(_shard=(index, count))
+        part, parts = self._shard
+        return self._changed(_shard=(part + parts * index, parts * count))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the number of the next epoch, which decides how it is shuffled.

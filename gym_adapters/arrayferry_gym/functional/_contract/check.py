@@ -8,6 +8,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ from .params import Params, prepare
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
 STEPS = 12
+LONG = 1000
+"""How many steps are tried before a warning that no episode ends."""
 NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
 """Errors that mean that there is no image: packages for images are optional, and so are images."""
 
@@ -88,6 +91,10 @@ def check(
         TypeError: `env` is not a `FunctionalEnv`.
         arrayferry.ArrayFerryError: there is no such library, or a parameter is invalid.
 
+    Warns:
+        UserWarning: there is no problem, but with random actions in NumPy, all episodes end in their first step, or
+            none ends in 1000 steps and `max_episode_steps` is None.
+
     Examples:
         >>> from arrayferry_gym.functional import CartPole, check
         >>> check(CartPole)
@@ -103,6 +110,7 @@ def check(
     """
     dynamics = checked_dynamics(env)
     problems = list(_signatures(dynamics))
+    told: list[str] = []
     dtypes: dict[str, list[tuple[str, str]]] = {}
     if not problems:
         for name in libraries:
@@ -111,8 +119,11 @@ def check(
                 continue
             trial = _Trial(dynamics, backend, params)
             problems += trial.problems()
+            told += trial.warned
             dtypes[backend.name] = trial.dtypes
         problems += _different_dtypes(dynamics, dtypes)
+    for text in told if not problems else ():
+        warnings.warn(text, stacklevel=2)
     return _merged(problems)
 
 
@@ -169,10 +180,12 @@ class _Trial:
 
     Attributes:
         dtypes: the paths and the dtypes of the arrays of its states.
+        warned: what is unusual, but may be meant.
     """
 
     def __init__(self, dynamics: Dynamics, backend: af.Backend, params: Any) -> None:
         self.dtypes: list[tuple[str, str]] = []
+        self.warned: list[str] = []
         self._dynamics = dynamics
         self._backend = backend
         self._params = self._prepared(params)
@@ -193,6 +206,11 @@ class _Trial:
 
     def _try(self) -> None:
         in_numpy = self._backend.name == "numpy"
+        if self._env.drawn is not None:
+            drawn = self._called("sample_params", 0)
+            if in_numpy:
+                self._repeated("sample_params", drawn, 0)
+                self._by_itself("sample_params", 0)
         state = self._called("reset", 0)
         leaves, layout = af.flatten(state)
         self.dtypes = [
@@ -200,7 +218,7 @@ class _Trial:
         ]
         self._env.adopt(state)
         self._dynamics.action_space.seed(0)
-        rewards, states = [], [state]
+        rewards, states, ended = [], [state], []
         if in_numpy:
             self._repeated("reset", state, 0)
         for number in range(STEPS):
@@ -216,6 +234,7 @@ class _Trial:
                     self._repeated(method, result, number, *given)
                 self._by_itself("reset", number)
                 first = self._called("reset", number)
+                ended.append(_ended(self._called("step", number, first, given[1])))
                 for each in (given[0], first, self._of_ages([first, *states])):
                     for method in results:
                         self._by_itself(method, number, each, given[1])
@@ -225,6 +244,7 @@ class _Trial:
             self._no_number(np.stack(rewards))
             self._spread(state)
             self._image(state)
+            self._episodes(np.stack(ended))
 
     def _found(self, method: str, what: str, remedy: str, place: str | None = None) -> _FoundError:
         """Return the error for a problem, which gets the first line of the method if its place is not known."""
@@ -298,6 +318,25 @@ class _Trial:
         if rewards.dtype.kind == "f" and np.isnan(rewards).all(axis=(0, 1)).any():
             raise self._found("step", "the reward is always NaN", "Return a number for each environment.")  # fmt: skip
 
+    def _episodes(self, ended: Any) -> None:
+        """Warn of episodes that all end in their first step, and of those that do not end.
+
+        Args:
+            ended: which episodes have ended in their first step.
+        """
+        where = f"{self._env.name}.step(), {first_line(self._dynamics, 'step')}"
+        if ended.all():
+            self.warned.append(f"{where}: every episode ended in its first step. If that is not meant, look at terminated.")  # fmt: skip
+        if ended.any() or self._env.limit is not None:
+            return
+        state = self._called("reset", 0)
+        for number in range(LONG):
+            state, *rest = self._called("step", number, state, self._action())
+            if _ended((state, *rest)).any():
+                return
+        self.warned.append(f"{where}: no episode ended in {LONG} steps of random actions. Set max_episode_steps, or return "
+                           "True for terminated at some time.")  # fmt: skip
+
     def _image(self, state: Any) -> None:
         """Check the image of an environment, if there is one."""
         render, state = self._dynamics.render, self._env.shown(state)
@@ -331,6 +370,7 @@ class _Trial:
             except Exception as error:
                 wrong = f"{type(error).__name__}: {error}"
             if wrong is not None:
+                self._pure(method, partial(self._run, method, 0, state, action, self._params))
                 raise self._found(method,
                                   f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
                                   "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
@@ -338,7 +378,14 @@ class _Trial:
 
     def _repeated(self, method: str, result: Any, *given: Any) -> None:
         """Check that a method depends on its arguments alone."""
-        if not _agree(result, self._called(method, *given)):
+        self._pure(method, lambda: self._called(method, *given), result, times=1)
+
+    def _pure(
+        self, method: str, call: Callable[[], Any], result: Any = None, times: int = 50
+    ) -> None:
+        """Check that calls of a method give one result. Hidden randomness may show in some calls only."""
+        result = call() if result is None else result
+        if not all(_agree(result, call()) for _ in range(times)):
             raise self._found(method, "it gives different results for the same arguments",
                               "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
 
@@ -357,17 +404,23 @@ class _Trial:
             return self._explained(method, lambda: _result(env, method, rng, given, params))
 
         everyone = np.arange(N)
-        whole = run(NamedRows(seed, everyone), everyone)
+
+        def again() -> Any:
+            return run(NamedRows(seed, everyone), everyone)
+
+        whole = again()
         for what, index in _BATCHES:
             rng = NamedRows(seed, index)
             found, expected = run(rng, index), _rows(whole, index)
             if what is None:  # the row that was replaced may depend on its index
                 others = np.flatnonzero(index == everyone)
                 if not _agree(_rows(found, others), _rows(expected, others)):
+                    self._pure(method, again)
                     raise self._found(method, "the result of an environment depends on the others in its batch",
                                       "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as "
                                       "many random numbers whatever the values are.")  # fmt: skip
             elif rng.comparable and not _agree(found, expected, floats=1e-4):
+                self._pure(method, again)
                 raise self._found(method, f"the result of an environment depends on {what}",
                                   "Compute each row from its own state, action, parameters and random numbers: no "
                                   "xp.arange, and no arrays with a row for each environment.")  # fmt: skip
@@ -384,12 +437,20 @@ class _Trial:
 def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], params: Any) -> Any:
     """Call a method of an environment with a state and an action. Its result is checked."""
     state, action = given
+    if method == "sample_params":
+        assert env.drawn is not None
+        return env.drawn.draw(env.xp, rng, env.n, params)[1]
     if method == "reset":
         return env.reset(rng, env.n, params)
     if method == "step":
         results = env.step(rng, state, env.clip(action), params)
         return tuple(part for part in results if part is not None)
     return (env.observe if method == "observe" else env.inform)(state, params)
+
+
+def _ended(results: tuple[Any, ...]) -> Any:
+    """Return which episodes have ended, from what `_result` returns for a step."""
+    return np.any(results[2:], axis=0)
 
 
 def _replaced(row: int) -> Any:

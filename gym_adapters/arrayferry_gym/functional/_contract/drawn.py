@@ -45,7 +45,7 @@ class DrawnParams:
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> WithParams:
         """Draw parameters, and return states with them."""
-        params, drawn = self._draw(xp, rng, n, params)
+        params, drawn = self.draw(xp, rng, n, params)
         return WithParams(self._env.reset(xp, rng, n, params), drawn)
 
     def step(self, xp: Any, rng: Any, state: WithParams, action: Any, params: Any) -> Any:
@@ -62,7 +62,7 @@ class DrawnParams:
         """Return infos."""
         return self._env.info(xp, state.state, self._params(params, state))
 
-    def _draw(self, xp: Any, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
+    def draw(self, xp: Any, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
         """Return the parameters of new episodes, and the same tree with None in place of those that were not drawn."""
         tree = self._env.sample_params(xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
@@ -79,8 +79,9 @@ class DrawnParams:
                 continue
             shape = tuple(getattr(new, "shape", ()))
             if not hasattr(new, "dtype") or shape[:1] != (n,):
+                form = f"the shape {shape}" if hasattr(new, "dtype") else f"{new!r:.80}"
                 raise EnvResultError(
-                    f"{self._name}.sample_params() returned {new!r:.80} for params{path}",
+                    f"{self._name}.sample_params() returned {form} for params{path}",
                     remedy=f"Return an array that begins with the {n} environments, or what was given.",
                 )
             drawn.append(new)

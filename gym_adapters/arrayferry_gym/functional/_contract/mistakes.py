@@ -52,12 +52,12 @@ def last_line(dynamics: Dynamics, error: BaseException, method: str) -> str:
     for frame, line in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
         inside = inside or frame.f_code in codes
-        if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, _HERE, "<"))):
+        if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, *_OURS, "<"))):
             place = f"{Path(name).name}:{line}"
     return place or first_line(dynamics, method)
 
 
-_HERE = str(Path(af.__file__).parent)
+_OURS = str(Path(af.__file__).parent), str(Path(__file__).parents[2])
 
 
 def explanation(error: Exception, params: Any) -> tuple[str, str]:

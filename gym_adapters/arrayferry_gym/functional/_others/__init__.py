@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from importlib import import_module
 from typing import Any
 
@@ -65,7 +66,10 @@ def from_env(env: Any, params: Any = None, *, randomization_fn: Any = None) -> A
         found = _ADAPTERS.get((cls.__module__, cls.__qualname__))
         if found is not None:
             return _adapted(env, params, randomization_fn, *found)
-    raise TypeError(f"from_env was given {env!r:.80}. {_meant(env)}")
+    given = f"({', '.join(map(_name, env))})" if isinstance(env, tuple) else _name(env)
+    if isinstance(env, (type, str)):
+        given = textwrap.shorten(repr(env), 80, placeholder="...")
+    raise TypeError(f"from_env was given {given}. {_meant(env)}")
 
 
 def _adapted(env: Any, params: Any, randomization_fn: Any, module: str, name: str) -> Any:
@@ -95,8 +99,9 @@ def _adapted(env: Any, params: Any, randomization_fn: Any, module: str, name: st
     except Exception as error:
         import jax
 
+        text = textwrap.shorten(str(error), 200, placeholder="...")
         raise af.OptionError(
-            f"{_name(env)} fails with JAX {jax.__version__} ({type(error).__name__}: {error!s:.200})",
+            f"{_name(env)} fails with JAX {jax.__version__} ({type(error).__name__}: {text})",
             remedy="If the fault is not in the environment or its parameters, install the versions that its library "
             "asks for, or a newer release of it.",
         ) from error

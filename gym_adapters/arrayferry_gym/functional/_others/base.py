@@ -89,6 +89,9 @@ class OtherEnv(FunctionalEnv):
     env: Any = dataclasses.field(compare=False)
     """A copy of the environment. Later changes to the copy have no effect."""
     default_params: Any = dataclasses.field(compare=False)
+    # which follow from these; to print a Box changes it
+    observation_space: Any = dataclasses.field(compare=False)
+    action_space: Any = dataclasses.field(compare=False)
     _contents: Key
     _dtypes: tuple[Any, ...] = ()  # of what is kept
 
@@ -189,6 +192,10 @@ class OtherEnv(FunctionalEnv):
         kept, reward, terminated, truncated = self._mapped(
             self.advance, n, params, keys, state.tree, action
         )
+        if jnp.issubdtype(
+            reward.dtype, jnp.integer
+        ):  # else a warning to the author of the environment
+            reward = reward.astype(jnp.float32)
         return self._kept(kept), reward, terminated.astype(bool), truncated.astype(bool)
 
     def observe(self, xp: Any, state: OtherState, params: Any) -> Any:
