@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import numbers
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -152,17 +153,16 @@ def _counted(
     steps: Iterable[Step | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
 ) -> Evaluation:  # fmt: skip
     """Count the first episodes of each environment."""
-    count, length = np.zeros((2, n), np.int32)
-    total: Any = None
-    for step in steps:
-        if step is None:  # a reset
-            continue
-        if total is None:
-            total, discounted = np.zeros((2, *step.reward.shape))
-            factor = np.ones_like(total)
-            returns, others = np.zeros((2, n, episodes, *step.reward.shape[1:]))
-            ends, cuts = np.zeros((2, n, episodes), np.bool_)
-            results = Evaluation(returns, others, np.zeros((n, episodes), np.int32), ends, cuts)
+    taken = (step for step in steps if step is not None)  # which is a reset
+    first = next(taken)
+    count, length = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    total, discounted = np.zeros_like(first.reward), np.zeros_like(first.reward)
+    factor = np.ones_like(total)
+    results = Evaluation(
+        *(np.zeros((n, episodes, *x.shape[1:]), x.dtype) for x in (total, total, length)),
+        *(np.zeros((n, episodes), np.bool_) for _ in range(2)),
+    )
+    for step in itertools.chain([first], taken):
         counts = np.ones(n, np.bool_) if step.turn.counts is None else step.turn.counts
         total[counts] += step.reward[counts]
         discounted[counts] += factor[counts] * step.reward[counts]
