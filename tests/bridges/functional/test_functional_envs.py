@@ -553,8 +553,8 @@ def test_images_of_mujoco(make, monkeypatch, tmp_path):
 
 def test_what_cannot_be_drawn_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cairosvg", None)
+    env = from_env(REAL["pgx"][0]())
     with pytest.raises(af.OptionError, match="pip install cairosvg"):
-        env = from_env(REAL["pgx"][0]())
         record(env, at_random(env), None, tmp_path / "agent.gif")
     for make in (REAL["gymnax DeepSea"][0], JumanjiProbe):
         env = from_env(make())
