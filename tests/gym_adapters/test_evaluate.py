@@ -144,10 +144,14 @@ def test_a_single_environment(library):
 
 
 def test_a_single_environment_is_not_switched_to_another_library():
-    env = Count().make(xp="torch")
-    results = evaluate(env, policy("torch"), WEIGHTS, policy_xp="torch")
-    assert results.lengths.tolist() == [[3]]
-    assert type(env.reset(seed=0)[0]) is torch.Tensor
+    for env in (
+        Count().make(xp="torch"),
+        gym.wrappers.OrderEnforcing(Count().make(xp="torch")),
+        gym.wrappers.OrderEnforcing(arrayferry_gym.JaxToTorch(Count().make(xp="jax"))),
+    ):
+        results = evaluate(env, policy("torch"), WEIGHTS, policy_xp="torch")
+        assert results.lengths.tolist() == [[3]]
+        assert type(env.reset(seed=0)[0]) is torch.Tensor
 
 
 class Agent(torch.nn.Module):
@@ -303,7 +307,7 @@ def test_a_policy_of_another_library_is_told_what_to_pass():
 
 
 ORDINARY = {
-    "num_envs": 3, "env_params": {}, "max_episode_steps": 5, "wrapper_state": {}, "sharding": 1
+    "num_envs": 3, "env_params": {}, "max_episode_steps": None, "wrapper_state": {}, "sharding": 1
 }  # fmt: skip
 
 
@@ -328,10 +332,23 @@ def test_what_is_wrong_is_named(env, wrong, told):
         evaluate(env(), **{"policy": policy("numpy"), **wrong})
 
 
+class Batch:
+    """A batch of environments, as simulators have them."""
+
+    num_envs, num_actions = 4, 2
+
+    def reset(self):
+        return np.zeros((4, 4), np.float32), {}
+
+    def step(self, actions):
+        return np.zeros((4, 4), np.float32), np.zeros(4), np.ones(4, bool), np.ones(4, bool), {}
+
+
 def test_what_is_no_environment():
     for env, told in (
         ("CartPole-v1", "make_vec"),
         (None, "FunctionalEnv"),
+        (Batch(), "from_simulator"),
         (HostFunctions(make_vec(2, AutoresetMode.SAME_STEP)), r"\.env"),
     ):
         with pytest.raises(TypeError, match=told):

@@ -138,7 +138,7 @@ class Failing(Glow):
 def test_a_failure_leaves_the_file_that_was_there(env, tmp_path):
     path = tmp_path / "glow.mp4"
     path.write_text("before")
-    with pytest.raises((EnvResultError, RuntimeError), match=r"step 6|no brush"):
+    with pytest.raises((EnvResultError, RuntimeError), match=r"image 6|no brush"):
         video(env, states(Glow()), path)
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1
@@ -275,7 +275,7 @@ def test_what_is_wrong_with_an_agent_is_named(env, changed, told, tmp_path):
 def test_images_of_other_forms_are_refused(tmp_path):
     env = Bright()
     env.render = lambda: "drawn"
-    with pytest.raises(EnvResultError, match="at step 0"):
+    with pytest.raises(EnvResultError, match="as image 0"):
         record(env, Zero(), None, tmp_path / "glow.mp4")
     with pytest.raises(TypeError, match="record was given"):
         record("CartPole-v1", Zero(), None, tmp_path / "glow.mp4")

@@ -22,8 +22,7 @@ from arrayferry_gym._options.libraries import Target
 from ._contract.drawn import WithParams
 from ._contract.dynamics import Dynamics, checked_dynamics
 from ._contract.errors import EnvResultError
-from ._policies.policies import TO_NUMPY
-from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
+from ._policies.stepping import TO_NUMPY, EnvOptions, Stepping, is_functional, library_of
 from ._progress import INSTALL, shown
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def video(
     check_flag("progress", progress)
     state, count = _of_one(states, index)
     images = _images(dynamics, state, count, progress)
-    return _written(images, path, fps, dynamics.metadata)
+    return _written(images, type(dynamics).__name__, path, fps, dynamics.metadata)
 
 
 def record(
@@ -180,7 +179,7 @@ def record(
         )
     index = _index(index, steps.envs.num_envs)
     images = _images_of_agent(steps, index, episodes, num_steps, progress)
-    return _written(images, path, fps, steps.envs.metadata)
+    return _written(images, f"{steps.envs!r:.80}", path, fps, steps.envs.metadata)
 
 
 def _images_of_agent(
@@ -188,14 +187,13 @@ def _images_of_agent(
 ) -> Generator[Any, None, None]:
     """Draw one of the environments before and after each step."""
     ended = taken = 0
-    check = _Check(repr(steps.envs))
     with shown(progress, "drawing", num_steps) as show, contextlib.closing(iter(steps)) as taking:
         for step in taking:
             ended += 0 if step is None else bool(step.turn.done[index])
             if ended == episodes and steps.mode is AutoresetMode.SAME_STEP:
                 return
             images = steps.envs.render()
-            yield check(None if images is None else TO_NUMPY([images[index]])[0], taken)
+            yield None if images is None else TO_NUMPY([images[index]])[0]
             taken += step is not None
             show(taken)
             if ended == episodes or taken == num_steps:
@@ -203,9 +201,9 @@ def _images_of_agent(
 
 
 def _written(
-    images: Generator[Any, None, None], path: str | Path, fps: float | None, metadata: Any
-) -> Path:
-    """Write images to a file. An existing one is replaced when the new one is complete."""
+    images: Generator[Any, None, None], name: str, path: str | Path, fps: float | None, metadata: Any
+) -> Path:  # fmt: skip
+    """Write the images of an environment to a file. An existing one is replaced when the new one is complete."""
     rate = (metadata or {}).get("render_fps", 30) if fps is None else fps
     if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 < float(rate) < 1000:
         raise af.OptionError(
@@ -219,13 +217,21 @@ def _written(
             f"path={str(path)!r} has no ending of a video that is known",
             remedy=f"Use one of {', '.join(_FORMATS)}.",
         )
+    shape: tuple[int, ...] = ()
     unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")
     try:
         with (
             _writer(unfinished, _FORMATS[ending], float(rate)) as append,
             contextlib.closing(images),
         ):
-            for image in images:
+            for number, given in enumerate(images):
+                image = np.asarray(given)
+                shape = image.shape if number == 0 else shape
+                if image.dtype != np.uint8 or image.shape[2:] != (3,) or image.shape != shape:
+                    raise EnvResultError(
+                        f"{name}.render() returned {image.dtype} of shape {image.shape} as image {number}",
+                        remedy="Return uint8 of shape (height, width, 3), of the same size for all states.",
+                    )
                 append(image)
         unfinished.replace(path)
     finally:
@@ -311,30 +317,7 @@ def _index(index: Any, count: int) -> int:
 
 def _images(env: Dynamics, state: Any, count: int, progress: bool) -> Generator[Any, None, None]:
     """Draw states."""
-    check = _Check(type(env).__name__)
     with shown(progress, "drawing", count) as show:
         for time in range(count):
-            yield check(env.render(state, time), time)
+            yield env.render(state, time)
             show(time + 1)
-
-
-class _Check:
-    """Checks images, which must have the same size.
-
-    Args:
-        name: whose they are.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._shape: Any = None
-
-    def __call__(self, image: Any, step: int) -> Any:
-        image = np.asarray(image)
-        self._shape = self._shape or image.shape
-        if image.dtype != np.uint8 or image.shape[2:] != (3,) or image.shape != self._shape:
-            raise EnvResultError(
-                f"{self._name:.80}.render() returned {image.dtype} of shape {image.shape} at step {step}",
-                remedy="Return uint8 of shape (height, width, 3), of the same size for all states.",
-            )
-        return image

@@ -30,10 +30,8 @@ def jax_weights(weights: Any) -> Any:
 class JaxPolicy(LibraryPolicy):
     """A policy that JAX compiles."""
 
-    def __init__(
-        self, policy: Any, backend: Any, place: Any, count: int, state: Any, device: Any
-    ) -> None:
-        super().__init__(policy, backend, place, count, state, device)
+    def __init__(self, policy: Any, backend: Any, place: Any, count: int, *others: Any) -> None:
+        super().__init__(policy, backend, place, count, *others)
         if self._first_state is not None:
             self._first_state = self._state = first_policy_state(self._first_state, count)
 

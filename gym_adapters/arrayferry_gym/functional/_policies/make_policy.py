@@ -10,13 +10,8 @@ from .policies import FunctionPolicy, LibraryPolicy, ModulePolicy, is_module
 
 
 def make_policy(
-    policy: Any,
-    backend: af.Backend,
-    place: tuple[int, ...],
-    count: int,
-    state: Any = None,
-    device: Any = None,
-) -> LibraryPolicy:
+    policy: Any, backend: af.Backend, place: tuple[int, ...], count: int, state: Any = None, device: Any = None
+) -> LibraryPolicy:  # fmt: skip
     """Return a policy in its library. See `LibraryPolicy` for the arguments."""
     made: type[LibraryPolicy] = ModulePolicy if is_module(policy) else FunctionPolicy
     if backend.name == "jax":

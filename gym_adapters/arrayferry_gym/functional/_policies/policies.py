@@ -66,14 +66,8 @@ class LibraryPolicy(ABC):
     """
 
     def __init__(
-        self,
-        policy: Any,
-        backend: af.Backend,
-        place: tuple[int, ...],
-        count: int,
-        state: Any,
-        device: Any,
-    ) -> None:
+        self, policy: Any, backend: af.Backend, place: tuple[int, ...], count: int, state: Any, device: Any
+    ) -> None:  # fmt: skip
         self._policy = policy
         self._backend = backend
         self.library = backend.name

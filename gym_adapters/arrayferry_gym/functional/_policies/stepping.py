@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrap
 
 import arrayferry as af
 from arrayferry_gym import vector
+from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._adapters.env import ArrayConversion
 from arrayferry_gym._episodes import Turn
 from arrayferry_gym._episodes import turn as turn_of
@@ -24,7 +25,10 @@ from arrayferry_gym.functional._around.wrapped import WrappedEnv, checked_wrappe
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 
 from .make_policy import make_policy
-from .policies import TO_NUMPY, LibraryPolicy, check_policy, is_module
+from .policies import LibraryPolicy, check_policy, is_module
+
+TO_NUMPY = af.converter("numpy", unsupported="keep")
+"""It also reads arrays of a GPU."""
 
 
 class Step(NamedTuple):
@@ -127,10 +131,8 @@ class Stepping:
         self._what = what
         self._seed = seed_of_key(key)
         self._library = library
-        self._device = _device(policy, params, library)
-        if is_module(
-            policy
-        ):  # which has a mode, weights and perhaps statistics, and shall keep them
+        device = _device(library, policy, params)
+        if is_module(policy):  # whose mode, weights and statistics shall stay as they are
             policy = copy.deepcopy(policy).eval()
         self._policy = policy, params, state
         if isinstance(env, (Env, VectorEnv)):
@@ -138,21 +140,20 @@ class Stepping:
         else:
             env = _checked(what, env)
             assert library is not None
-            self.envs = _served(env, options, library, self._device, mode, render_mode)
+            self.envs = _served(env, options, library, device, mode, render_mode)
         self.mode = declared_mode(self.envs)
 
     def __iter__(self) -> Generator[Step | None, None, None]:
         """Yield None after each reset, and a `Step` after each step, as long as somebody asks."""
-        envs, n, mode = self.envs, self.envs.num_envs, self.mode
+        envs, mode = self.envs, self.mode
         with _frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
             own = af.first_array(observation)[1] or af.registry.backend("numpy")
-            chosen = self._made(own, n)
-            keeps = (
-                self._policy[2] is not None
-            )  # perhaps observations, which another step might overwrite
-            inside = _Kept(envs, own, own, convert_info=False, copy=True if keeps else None)
-            began, ended, number = np.ones(n, np.bool_), None, 0
+            chosen = self._made(own, observation)
+            # the state of a policy may have observations, which another step might overwrite
+            copies = None if self._policy[2] is None else True
+            inside = _Kept(envs, own, own, convert_info=False, copy=copies)
+            began, ended, number = np.ones(envs.num_envs, np.bool_), None, 0
             yield None
             while True:
                 action = self._acted(chosen, observation, began, number)
@@ -161,16 +162,18 @@ class Stepping:
                 turn = turn_of(mode, ended, terminated, truncated)
                 ended, number = turn.ended, number + 1
                 yield Step(reward.astype(np.float64), terminated, truncated, turn)
-                began = np.zeros(n, np.bool_) if turn.begins is None else turn.begins
+                began = np.zeros_like(began) if turn.begins is None else turn.begins
                 if mode is AutoresetMode.DISABLED and turn.ended.any():
                     observation, _ = inside.reset(options={"reset_mask": turn.ended})
                     began, ended = turn.ended, None
                     yield None
 
-    def _made(self, own: af.Backend, n: int) -> LibraryPolicy:
+    def _made(self, own: af.Backend, observation: Any) -> LibraryPolicy:
         """Return the policy. Without a library of its own, it has that of the observations."""
         policy, params, state = self._policy
-        made = make_policy(policy, self._library or own, (self._seed,), n, state, self._device)
+        library, n = self._library or own, self.envs.num_envs
+        device = _device(library, policy, params, observation)
+        made = make_policy(policy, library, (self._seed,), n, state, device)
         made.load(params)
         made.begin(0)
         return made
@@ -186,12 +189,15 @@ class Stepping:
             raise
 
 
-def _device(policy: Any, params: Any, library: af.Backend | None) -> Any:
-    """Return the device of the weights of a policy, None for the library's own choice."""
+def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
+    """Return the device of a policy: that of its weights, or of the first of other arrays. None is the library's own choice."""
     if library is None or library.name in ("jax", "numpy"):
         return None
-    array, backend = af.first_array(list(policy.parameters()) if is_module(policy) else params)
-    return None if backend is not library or array is None else library.device_of(array)
+    for held in (list(policy.parameters()) if is_module(policy) else None, *others):
+        array, backend = af.first_array(held)
+        if array is not None and backend is library:
+            return library.device_of(array)
+    return None
 
 
 class _Kept(vector.ArrayConversion[Any, Any, Any]):
@@ -220,9 +226,9 @@ def _checked(what: str, env: Any) -> Dynamics:
     if isinstance(env, str):
         meant = f"Write gymnasium.make_vec({env!r}, num_envs=8)"
     elif type(env).__name__ == "HostFunctions":
-        meant = (
-            "Policies of other libraries than JAX take the environment inside, which is its .env"
-        )
+        meant = "A policy of another library than JAX takes the environment inside, its .env"
+    elif is_batch(env):
+        raise batch_error(what, env)
     raise TypeError(f"{what} was given {env!r:.80}. {meant}.")
 
 
@@ -231,15 +237,15 @@ def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, A
     if is_batch(env):
         raise batch_error(what, env)
     n = env.num_envs if isinstance(env, VectorEnv) else 1
-    for name, given, default in zip(EnvOptions._fields, options, EnvOptions(n), strict=True):
-        if given is not None and given is not default and given != default:
+    for name, given, default in zip(EnvOptions._fields, options, EnvOptions(), strict=True):
+        if given is not default and (name != "num_envs" or given != n):
             raise af.OptionError(
                 f"{name}={given!r:.80} was passed, but {env!r:.80} is an ordinary environment, which has its own",
                 remedy="Leave it out.",
             )
     if isinstance(env, VectorEnv):
         return env
-    one = ArrayConversion(env, env_xp=getattr(env, "xp", None), target_xp="numpy")
+    one = ArrayConversion(env, env_xp=own_library(env), target_xp="numpy")
     one.metadata = dict(env.metadata or {})  # older versions of Gymnasium write to it
     return _One([lambda: one], autoreset_mode=AutoresetMode.DISABLED)
 
