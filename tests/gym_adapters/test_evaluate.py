@@ -105,11 +105,11 @@ def test_the_same_episodes_in_each_mode(mode):
     envs = make_vec(4, mode)
     found = evaluate(envs, lean, None, 5, episodes=3)
     assert (found.returns == found.lengths).all()
+    again = evaluate(envs, lean, None, 5, episodes=3)
+    assert again.lengths.tolist() == found.lengths.tolist()
     other = evaluate(make_vec(4, AutoresetMode.DISABLED), lean, None, 5, episodes=3)
     assert found.lengths.tolist() == other.lengths.tolist()
     assert len(set(found.lengths.ravel().tolist())) > 3
-    again = evaluate(envs, lean, None, 5, episodes=3)
-    assert again.lengths.tolist() == found.lengths.tolist()
     assert not envs.closed
 
 

@@ -238,11 +238,12 @@ def test_one_of_several_environments(mode, tmp_path):
     envs = gym.vector.SyncVectorEnv(
         [lambda start=start: Bright(start=start) for start in (0, 100)], autoreset_mode=mode
     )
-    path = record(NumpyToTorch(envs), Zero(), None, tmp_path / "agent.gif", index=1, episodes=2)
+    adapter = NumpyToTorch(envs)
+    path = record(adapter, Zero(), None, tmp_path / "agent.gif", index=1, episodes=2)
     first = [100 + x for x in EPISODE]
     shown = first[:-1] * 2 if mode is AutoresetMode.SAME_STEP else first * 2
     np.testing.assert_allclose(levels(path)[0], shown, atol=4)
-    assert not any(env.closed for env in envs.envs)
+    assert not any(env.closed for env in adapter.unwrapped.envs)
 
 
 def test_a_part_of_an_episode(tmp_path):
