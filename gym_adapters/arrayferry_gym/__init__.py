@@ -32,6 +32,7 @@ from ._adapters.functions import (
 )
 from ._adapters.simulator import from_simulator
 from ._options.refusals import missing_adapter
+from .functional import evaluate, record
 from .functional.registration import register_all
 
 __all__ = [
@@ -40,12 +41,14 @@ __all__ = [
     "JaxToTorch",
     "NumpyToTorch",
     "array_conversion",
+    "evaluate",
     "from_simulator",
     "functional",
     "jax_to_numpy",
     "jax_to_torch",
     "numpy_to_jax",
     "numpy_to_torch",
+    "record",
     "torch_to_jax",
     "torch_to_numpy",
     "vector",

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
-from arrayferry_gym._adapters.adapter import Adapter
+from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
 from arrayferry_gym._episodes import before_resets, final_observations, loses_final
 from arrayferry_gym._episodes import turn as turn_of
@@ -90,7 +90,7 @@ class Bridged:
                 remedy="Make a simulator that returns them: see from_simulator.",
             )
         self.envs = vector.ArrayConversion(
-            envs, _own_library(envs), xp, None, device,
+            envs, own_library(envs), xp, None, device,
             convert_info=infos, stack_final=True, copy=True,
         )  # fmt: skip
         self._inner: Any = envs.unwrapped
@@ -300,14 +300,6 @@ class Bridged:
         """Return an image of each environment, None for those that have none."""
         images = self.envs.render()
         return [None] * self.envs.num_envs if images is None else list(images)
-
-
-def _own_library(envs: VectorEnv[Any, Any, Any]) -> str | None:
-    """Return the library of a FunctionalEnv, which may be wrapped but not in an adapter; None for all others."""
-    while isinstance(envs, VectorWrapper) and not isinstance(envs, Adapter):
-        envs = envs.env
-    own = getattr(envs, "xp", None)
-    return own if isinstance(own, str) else None
 
 
 def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:

@@ -107,6 +107,8 @@ WINGS = {
         "_around",
         "_host",
         "_compiled",
+        "_policies",
+        "_progress",
         "_drawing",
         "_others",
         "classic",

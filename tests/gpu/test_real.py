@@ -294,3 +294,32 @@ def test_dask_blocks_stay_on_the_gpu(gpu):
     with cupy.cuda.Stream(non_blocking=True):
         lazy = af.convert(cupy.full(1 << 24, 3, np.float32), "dask")
     assert float(lazy.min().compute()) == 3
+
+
+def test_an_agent_on_the_gpu_is_evaluated(gpu):
+    import gymnasium as gym
+    import torch
+
+    from arrayferry_gym import evaluate
+    from arrayferry_gym.functional import CartPole
+    from arrayferry_gym.vector import JaxToTorch
+
+    class Agent(torch.nn.Linear):
+        def forward(self, observation):
+            assert observation.is_cuda
+            return super().forward(observation).argmax(-1)
+
+    def remembers(params, observation, key, steps):
+        assert observation.is_cuda
+        assert steps.is_cuda
+        return key.integers(steps.shape, 0, 2), None, steps + 1
+
+    for env, count in (
+        (CartPole(), 4),
+        (gym.make_vec("CartPole-v1", num_envs=4), None),
+        (gym.make("CartPole-v1"), None),
+        (JaxToTorch(CartPole().make_vec(4, xp="jax")), None),
+    ):
+        assert (evaluate(env, Agent(4, 2).cuda(), num_envs=count).lengths > 5).all()
+    rows = np.zeros(4, np.int32)
+    assert (evaluate(env, remembers, policy_state=rows).lengths > 5).all()

@@ -6,9 +6,11 @@ import distributed
 import jax
 import numpy as np
 import ppo_cluster
+import ppo_jit
 import ppo_normalised
 import ppo_recurrent
 import pytest
+import sweep
 import torch
 import torchrl_ppo
 from clusters import local_cluster
@@ -25,6 +27,17 @@ def test_one_update_of_each():
     network, lengths = jax.jit(lambda seed: ppo_recurrent.train(seed, settings))(0)
     assert lengths.shape == (2,)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(network))
+
+
+@pytest.mark.long
+def test_trainings_at_once_are_those_alone():
+    settings = Settings(updates=3, num_envs=8, num_steps=32)
+    returns = sweep.sweep([0.001, 0.01], 2, settings)
+    agent = PPO(settings._replace(learning_rate=0.01))
+    _, alone = jax.jit(lambda seed: ppo_jit.train(agent, seed))(1)
+    np.testing.assert_allclose(returns[1, 1], alone, rtol=0.2)
+    assert (returns[0, 1, 0] == returns[1, 1, 0]).all()
+    assert (returns[0, 0, 0] != returns[0, 1, 0]).all()
 
 
 def test_a_game_of_two_libraries():

@@ -1,20 +1,27 @@
-"""Videos of collected states."""
+"""Videos of collected states, and of agents."""
 
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
+import gymnasium as gym
 import imageio.v3 as imageio
 import jax
 import numpy as np
 import pytest
-from envs import still
+import torch
+from envs import MODES, make_vec, still
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym.functional import EnvResultError, FunctionalEnv, rollout, video, wrap
+import arrayferry_gym
+from arrayferry_gym.functional import EnvResultError, FunctionalEnv, record, rollout, video, wrap
+from arrayferry_gym.vector import NumpyToTorch
 from arrayferry_gym.wrappers import kernels
 
 
@@ -73,7 +80,7 @@ def levels(path):
 @pytest.mark.parametrize("env", [Glow(), Drawn(), wrap(Glow(), kernels.ClipReward(-1, 1))])
 def test_each_state_is_an_image(env, ending, tmp_path):
     path = tmp_path / f"glow.{ending}"
-    video(env, states(env), path, index=2)
+    assert video(env, states(env), path, index=2) == path
     found, size, rate = levels(path)
     gain = 8.5 if isinstance(env, Drawn) else 8.0
     assert len(found) == 20
@@ -131,7 +138,7 @@ class Failing(Glow):
 def test_a_failure_leaves_the_file_that_was_there(env, tmp_path):
     path = tmp_path / "glow.mp4"
     path.write_text("before")
-    with pytest.raises((EnvResultError, RuntimeError), match=r"step 6|no brush"):
+    with pytest.raises((EnvResultError, RuntimeError), match=r"image 6|no brush"):
         video(env, states(Glow()), path)
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1
@@ -154,3 +161,122 @@ def test_missing_libraries_are_named(module, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(af.OptionError, match=r"arrayferry\[video\]"):
         video(Glow, states(Glow()), tmp_path / "a.mp4")
+
+
+def test_a_notebook_shows_it(tmp_path):
+    for ending, begins in (("gif", '<img src="data:image/gif;base64,'), ("mp4", "<video")):
+        path = video(Glow, states(Glow()), tmp_path / f"glow.{ending}")
+        assert isinstance(path, Path)
+        assert path._repr_html_().startswith(begins)
+        assert pickle.loads(pickle.dumps(path)) == path
+        path.unlink()
+        assert path._repr_html_() is None
+    assert video(Glow, states(Glow()), tmp_path / "glow.mkv")._repr_html_() is None
+
+
+class Ends(Glow):
+    """Ends after four steps."""
+
+    max_episode_steps = 4
+
+
+class Bright(gym.Env):
+    """The same, as an environment of Gymnasium."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    observation_space, action_space = Glow.observation_space, Glow.action_space
+
+    def __init__(self, render_mode="rgb_array", start=0):
+        self.render_mode, self.start, self.closed = render_mode, start, False
+
+    def reset(self, *, seed=None, options=None):
+        self.level, self.steps = self.start, 0
+        return np.float32(self.level), {}
+
+    def step(self, action):
+        self.level, self.steps = self.level + 8, self.steps + 1
+        return np.float32(self.level), 0.0, False, self.steps == 4, {}
+
+    def render(self):
+        return np.full((33, 47, 3), self.level, np.uint8)
+
+    def close(self):
+        self.closed = True
+
+
+class Zero(torch.nn.Module):
+    def forward(self, observation):
+        assert type(observation) is torch.Tensor
+        return torch.zeros(len(observation), dtype=torch.int64)
+
+
+EPISODE = [0, 8, 16, 24, 32]
+
+
+@pytest.mark.parametrize("policy", [Zero(), still])
+@pytest.mark.parametrize(
+    ("env", "shown"),
+    [
+        (Ends, EPISODE),
+        (wrap(Ends(), kernels.ClipReward(-1, 1)), EPISODE),
+        (Bright(), EPISODE),
+        (arrayferry_gym.NumpyToTorch(Bright()), EPISODE),
+        (Ends().make(render_mode="rgb_array"), EPISODE),
+        (Ends().make_vec(3, xp="jax", autoreset_mode="Disabled", render_mode="rgb_array"), EPISODE),
+    ],
+)
+def test_an_agent_is_shown(env, shown, policy, tmp_path):
+    xp = None if isinstance(policy, Zero) else "jax"
+    path = record(env, policy, None, tmp_path / "agent.gif", episodes=2, policy_xp=xp)
+    found, _, rate = levels(path)
+    np.testing.assert_allclose(found, shown * 2, atol=4)
+    assert rate == 10
+
+
+@MODES
+def test_one_of_several_environments(mode, tmp_path):
+    envs = gym.vector.SyncVectorEnv(
+        [lambda start=start: Bright(start=start) for start in (0, 100)], autoreset_mode=mode
+    )
+    adapter = NumpyToTorch(envs)
+    path = record(adapter, Zero(), None, tmp_path / "agent.gif", index=1, episodes=2)
+    first = [100 + x for x in EPISODE]
+    shown = first[:-1] * 2 if mode is AutoresetMode.SAME_STEP else first * 2
+    np.testing.assert_allclose(levels(path)[0], shown, atol=4)
+    assert not any(env.closed for env in adapter.unwrapped.envs)
+
+
+def test_a_part_of_an_episode(tmp_path):
+    path = record(Glow(), still, None, tmp_path / "agent.gif", num_steps=3)
+    np.testing.assert_allclose(levels(path)[0], [0, 8, 16, 24], atol=4)
+
+
+@pytest.mark.parametrize(
+    ("env", "changed", "told"),
+    [
+        (Bright(None), {}, "render_mode='rgb_array'"),
+        (make_vec(2), {}, "render_mode='rgb_array'"),
+        (Bright(), {"index": 1}, "1 environments"),
+        (Bright(), {"fps": 0}, "fps=0"),
+        (Bright(), {"path": "glow.txt"}, "glow.txt"),
+        (Bright(), {"episodes": 0}, "episodes=0"),
+        (Bright(), {"num_steps": 0}, "num_steps=0"),
+        (Bright(), {"progress": 0}, "progress=0"),
+        (Bright(), {"max_episode_steps": 3}, "max_episode_steps=3"),
+        (type("Unseen", (Glow,), {"metadata": {}}), {}, "Unseen has none"),
+    ],
+)
+def test_what_is_wrong_with_an_agent_is_named(env, changed, told, tmp_path):
+    options = {"path": "glow.mp4", **changed}
+    with pytest.raises(af.OptionError, match=told):
+        record(env, Zero(), None, tmp_path / options.pop("path"), **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_images_of_other_forms_are_refused(tmp_path):
+    env = Bright()
+    env.render = lambda: "drawn"
+    with pytest.raises(EnvResultError, match="as image 0"):
+        record(env, Zero(), None, tmp_path / "glow.mp4")
+    with pytest.raises(TypeError, match="record was given"):
+        record("CartPole-v1", Zero(), None, tmp_path / "glow.mp4")

@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from gymnasium import Space, wrappers
+from gymnasium import Space, Wrapper, wrappers
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
@@ -322,6 +322,14 @@ def _switches_library(env: Any, target: af.Backend, libraries: Libraries) -> boo
         env = env.env
     use = getattr(type(env), "use_library", None)
     return use is not None and bool(use(env, target, libraries.target_device))
+
+
+def own_library(env: Any) -> str | None:
+    """Return the library of a FunctionalEnv, which may be wrapped but not in an adapter; None for all others."""
+    while isinstance(env, (Wrapper, VectorWrapper)) and not isinstance(env, Adapter):
+        env = env.env
+    own = getattr(env, "xp", None)
+    return own if isinstance(own, str) else None
 
 
 def converted_space_property(name: str) -> property:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from arrayferry_gym._episodes import Evaluation
+
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
 from ._contract.errors import EnvResultError, ImpureError, StaleStateError
+from ._evaluate import evaluate
 from ._others import from_env
 from ._served.base import FunctionalEnv
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Outcome, Running
-from ._video import video
+from ._video import record, video
 from .classic import (
     Acrobot,
     AcrobotParams,
@@ -37,7 +40,7 @@ from .tabular import (
 )
 
 if TYPE_CHECKING:
-    from ._compiled.evaluation import Episode, Evaluation, episode, evaluate
+    from ._compiled.evaluation import Episode, episode
     from ._compiled.functions import Functions
     from ._compiled.gymnax_form import GymnaxForm, GymnaxParams, to_gymnax
     from ._compiled.rollout import Carry, Transition, rollout
@@ -84,6 +87,7 @@ __all__ = [
     "evaluate",
     "freeze",
     "from_env",
+    "record",
     "register",
     "repeat_action",
     "rollout",
@@ -99,10 +103,8 @@ _JAX = {
     "HostFunctions": "_host.functions",
     "Carry": "_compiled.rollout",
     "Episode": "_compiled.evaluation",
-    "Evaluation": "_compiled.evaluation",
     "Transition": "_compiled.rollout",
     "episode": "_compiled.evaluation",
-    "evaluate": "_compiled.evaluation",
     "rollout": "_compiled.rollout",
     "to_gymnax": "_compiled.gymnax_form",
 }

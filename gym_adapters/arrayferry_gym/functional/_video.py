@@ -1,23 +1,50 @@
-"""Videos of the states that a rollout has collected."""
+"""Videos: of the states that a rollout has collected, and of an agent."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import numbers
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import Env
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._options.env_options import check_flag
-from arrayferry_gym.functional._contract.drawn import WithParams
-from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
-from arrayferry_gym.functional._contract.errors import EnvResultError
+from arrayferry.adapting import html_view
+from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym._options.libraries import Target
 
-_INSTALL = "pip install 'arrayferry[video]', or in the folder of its source pip install '.[video]'"
+from ._contract.drawn import WithParams
+from ._contract.dynamics import Dynamics, checked_dynamics
+from ._contract.errors import EnvResultError
+from ._policies.stepping import TO_NUMPY, EnvOptions, Stepping, is_functional, library_of
+from ._progress import INSTALL, shown
+
+if TYPE_CHECKING:
+    _Path = Path
+else:
+    _Path = type(Path())  # a plain Path cannot be subclassed before Python 3.12
+
+
+class VideoPath(_Path):
+    """The path of a video, which a notebook shows."""
+
+    @html_view
+    def _repr_html_(self) -> str:
+        kind = _SHOWN[self.suffix.lower()]
+        data = base64.b64encode(self.read_bytes()).decode()
+        if kind.startswith("image"):
+            return f'<img src="data:{kind};base64,{data}">'
+        return f'<video controls loop src="data:{kind};base64,{data}"></video>'
+
+
+_SHOWN = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
+"""What browsers can show."""
 
 
 def video(
@@ -28,10 +55,10 @@ def video(
     index: int | None = 0,
     fps: float | None = None,
     progress: bool = True,
-) -> None:
+) -> Path:
     """Write a video of states, drawn by the environment's `render`.
 
-    An existing file is replaced once the video is complete.
+    An existing file is replaced once the video is complete. `record` shows an agent, in environments of any kind.
 
     Args:
         env: the environment, or its class. A wrapped environment is drawn as the inner environment.
@@ -40,6 +67,9 @@ def video(
         index: the index of the environment; None if the arrays are (time, ...), of a single one.
         fps: frames per second, by default `metadata["render_fps"]` of the environment, or 30.
         progress: whether to show progress in a terminal.
+
+    Returns:
+        The path. A notebook shows the video.
 
     Raises:
         arrayferry.OptionError: an argument is invalid, or a package that videos need is not installed.
@@ -54,38 +84,159 @@ def video(
         ...     CartPole(), policy, None, jax.random.key(0), 20, 4, collect=("state",)
         ... )
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = os.path.join(folder, "cart.gif")
-        ...     video(CartPole(), transitions.state, path)
-        ...     os.path.exists(path)
-        True
+        ...     path = video(CartPole(), transitions.state, os.path.join(folder, "cart.gif"))
+        ...     path.name, path.exists()
+        ('cart.gif', True)
     """
     dynamics = checked_dynamics(env).base
     check_flag("progress", progress)
     state, count = _of_one(states, index)
-    rate = dynamics.metadata.get("render_fps", 30) if fps is None else fps
+    images = _images(dynamics, state, count, progress)
+    return _written(images, type(dynamics).__name__, path, fps, dynamics.metadata)
+
+
+def record(
+    env: Dynamics | type[Dynamics] | Env[Any, Any] | VectorEnv[Any, Any, Any],
+    policy: Any,
+    policy_params: Any,
+    path: str | Path,
+    key: Any = 0,
+    *,
+    episodes: int = 1,
+    num_steps: int | None = None,
+    index: int = 0,
+    fps: float | None = None,
+    env_params: Any = None,
+    max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
+    wrapper_state: Any = None,
+    policy_xp: Target | None = None,
+    progress: bool = True,
+) -> Path:
+    """Write a video of an agent, of any library, in an environment of any kind.
+
+    Environments are stepped as by `evaluate`: they are reset first, stay open, and statistics of wrappers are not updated. A
+    vector environment that resets in the same step does not show the last state of an episode.
+
+    An existing file is replaced once the video is complete.
+
+    Args:
+        env: a `FunctionalEnv`; or a vector environment, an adapter or a single environment of Gymnasium, made with
+            `render_mode="rgb_array"`.
+        policy: as in `evaluate`.
+        policy_params: as in `evaluate`: None for the weights that a module has.
+        path: the file, as in `video`.
+        key: the seed of all random numbers: an integer, or a JAX key.
+        episodes: how many episodes to show.
+        num_steps: after how many steps to stop anyway, None for no limit.
+        index: which of several environments to show.
+        fps: frames per second, by default `metadata["render_fps"]` of the environment, or 30.
+        env_params: as in `evaluate`, for a `FunctionalEnv`.
+        max_episode_steps: as in `evaluate`, for a `FunctionalEnv`.
+        policy_state: as in `evaluate`. A `FunctionalEnv` is one environment: arrays (1, ...).
+        wrapper_state: as in `evaluate`.
+        policy_xp: as in `evaluate`.
+        progress: whether to show progress in a terminal.
+
+    Returns:
+        The path. A notebook shows the video.
+
+    Raises:
+        TypeError: `env` is no such environment.
+        arrayferry.OptionError: an argument is invalid, the environment has no images, or a package that videos need is not
+            installed.
+        EnvResultError: an image is no array of dtype uint8 and shape (height, width, 3).
+
+    Examples:
+        >>> import os, tempfile
+        >>> import gymnasium as gym
+        >>> import torch
+        >>> from arrayferry_gym import record
+        >>> class Agent(torch.nn.Linear):
+        ...     def forward(self, observation):
+        ...         return super().forward(observation).argmax(-1)
+        >>> env = gym.make("CartPole-v1", render_mode="rgb_array")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = record(env, Agent(4, 2), None, os.path.join(folder, "cart.gif"))
+        ...     path.name, path.exists()
+        ('cart.gif', True)
+    """
+    episodes = count_of("episodes", episodes)
+    num_steps = None if num_steps is None else count_of("num_steps", num_steps)
+    check_flag("progress", progress)
+    library = library_of(policy, policy_xp, key, functional=is_functional(env))
+    own = EnvOptions(
+        1 if is_functional(env) else None, env_params, max_episode_steps, wrapper_state
+    )
+    steps = Stepping(
+        "record", env, own, library, policy, policy_params, policy_state, key, AutoresetMode.DISABLED,
+        "rgb_array",
+    )  # fmt: skip
+    if steps.envs.render_mode != "rgb_array":
+        raise af.OptionError(
+            f"{env!r:.80} has the render mode {steps.envs.render_mode!r}, but a video needs 'rgb_array'",
+            remedy="Make the environment with render_mode='rgb_array'.",
+        )
+    index = _index(index, steps.envs.num_envs)
+    images = _images_of_agent(steps, index, episodes, num_steps, progress)
+    return _written(images, f"{steps.envs!r:.80}", path, fps, steps.envs.metadata)
+
+
+def _images_of_agent(
+    steps: Stepping, index: int, episodes: int, num_steps: int | None, progress: bool
+) -> Generator[Any, None, None]:
+    """Draw one of the environments before and after each step."""
+    ended = taken = 0
+    with shown(progress, "drawing", num_steps) as show, contextlib.closing(iter(steps)) as taking:
+        for step in taking:
+            ended += 0 if step is None else bool(step.turn.done[index])
+            if ended == episodes and steps.mode is AutoresetMode.SAME_STEP:
+                return
+            images = steps.envs.render()
+            yield None if images is None else TO_NUMPY([images[index]])[0]
+            taken += step is not None
+            show(taken)
+            if ended == episodes or taken == num_steps:
+                return
+
+
+def _written(
+    images: Generator[Any, None, None], name: str, path: str | Path, fps: float | None, metadata: Any
+) -> Path:  # fmt: skip
+    """Write the images of an environment to a file. An existing one is replaced when the new one is complete."""
+    rate = (metadata or {}).get("render_fps", 30) if fps is None else fps
     if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 < float(rate) < 1000:
         raise af.OptionError(
             f"fps={rate!r:.80} is not a number of images per second",
             remedy="Pass 30, for instance.",
         )
-    path = Path(path)
+    path = VideoPath(path)
     ending = path.suffix.lower()
     if ending not in _FORMATS:
         raise af.OptionError(
             f"path={str(path)!r} has no ending of a video that is known",
             remedy=f"Use one of {', '.join(_FORMATS)}.",
         )
+    shape: tuple[int, ...] = ()
     unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")
     try:
         with (
             _writer(unfinished, _FORMATS[ending], float(rate)) as append,
-            contextlib.closing(_images(dynamics, state, range(count), progress)) as images,
+            contextlib.closing(images),
         ):
-            for image in images:
+            for number, given in enumerate(images):
+                image = np.asarray(given)
+                shape = image.shape if number == 0 else shape
+                if image.dtype != np.uint8 or image.shape[2:] != (3,) or image.shape != shape:
+                    raise EnvResultError(
+                        f"{name}.render() returned {image.dtype} of shape {image.shape} as image {number}",
+                        remedy="Return uint8 of shape (height, width, 3), of the same size for all states.",
+                    )
                 append(image)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+    return path
 
 
 _FORMATS = {
@@ -110,7 +261,7 @@ def _writer(path: Path, codec: str | None, rate: float) -> Iterator[Callable[[An
             import av  # noqa: F401
     except ImportError as error:
         raise af.OptionError(
-            f"a video needs imageio and PyAV ({error})", remedy=f"{_INSTALL}."
+            f"a video needs imageio and PyAV ({error})", remedy=f"{INSTALL}."
         ) from None
     if codec is None:
         opened: Any = imageio.v2.get_writer(path, duration=1000 / rate, loop=0)
@@ -150,45 +301,23 @@ def _of_one(states: Any, index: int | None) -> tuple[Any, int]:
     count, *rest = next(iter(shapes))
     if index is None:
         return state, count
-    if isinstance(index, bool) or not isinstance(index, int) or not -rest[0] <= index < rest[0]:
+    row = _index(index, rest[0])
+    return layout.unflatten([x[:, row] for x in arrays]), count
+
+
+def _index(index: Any, count: int) -> int:
+    """Check the index of an environment, and return it."""
+    if isinstance(index, bool) or not isinstance(index, int) or not -count <= index < count:
         raise af.OptionError(
-            f"index={index!r:.80}, but there are {rest[0]} environments",
-            remedy=f"Pass a number from 0 to {rest[0] - 1}.",
+            f"index={index!r:.80}, but there are {count} environments",
+            remedy=f"Pass a number from 0 to {count - 1}.",
         )
-    return layout.unflatten([x[:, index] for x in arrays]), count
+    return index
 
 
-def _images(
-    env: Dynamics, state: Any, times: Iterable[int], progress: bool
-) -> Generator[Any, None, None]:
+def _images(env: Dynamics, state: Any, count: int, progress: bool) -> Generator[Any, None, None]:
     """Draw states."""
-    first = None
-    with _shown(times, progress) as shown:
-        for time in shown:
-            image = np.asarray(env.render(state, time))
-            first = image.shape if first is None else first
-            if image.dtype != np.uint8 or image.ndim != 3 or image.shape != first:
-                raise EnvResultError(
-                    f"{type(env).__name__}.render() returned {image.dtype} of shape {image.shape} at step {time}",
-                    remedy="Return uint8 of shape (height, width, 3), of the same size for all states.",
-                )
-            yield image
-
-
-@contextlib.contextmanager
-def _shown(times: Iterable[int], progress: bool) -> Iterator[Iterable[int]]:
-    """Show the progress of a loop over numbers in a terminal."""
-    if not progress:
-        yield times
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError as error:
-        raise af.OptionError(
-            f"the progress of a video needs rich ({error})",
-            remedy=f"{_INSTALL}, or pass progress=False.",
-        ) from None
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        yield bar.track(times, description="drawing")
+    with shown(progress, "drawing", count) as show:
+        for time in range(count):
+            yield env.render(state, time)
+            show(time + 1)

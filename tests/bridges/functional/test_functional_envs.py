@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import sys
 import warnings
 
 import jax
@@ -19,7 +20,7 @@ from flax import struct
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.functional import evaluate, from_env, rollout, wrap
+from arrayferry_gym.functional import evaluate, from_env, record, rollout, video, wrap
 from arrayferry_gym.testing import LIMIT, BridgeContract
 from arrayferry_gym.wrappers import kernels
 
@@ -27,7 +28,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 with warnings.catch_warnings(action="ignore"):
     import brax.envs
     import gymnax
+    import imageio.v3 as imageio
     import jumanji
+    import mujoco
     import navix
     import pgx
     from brax.envs import base as brax_base
@@ -603,6 +606,62 @@ def test_rollouts(name):
     results = evaluate(env, at_random(env), None, jax.random.key(0), 3, max_episode_steps=20)
     assert (np.asarray(results.lengths) <= 20).all()
     assert from_env(pickle.loads(pickle.dumps(env.env)) if name != "navix" else env.env) is not None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gymnax CartPole", "gymnax Breakout", "Craftax", "pgx", "Jumanji", "Jumanji, several actions", "navix"],
+)  # fmt: skip
+def test_images(name, tmp_path):
+    """A window or a message about one would be an error."""
+    env = from_env(REAL[name][0]())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        path = record(env, at_random(env), None, tmp_path / "agent.gif", num_steps=6)
+    images = imageio.imread(path, index=None)
+    assert images.shape[-1] == 3
+    assert any((images[0] != image).any() for image in images)
+    _, transitions = rollout(env, at_random(env), None, jax.random.key(0), 3, 2, collect=("state",))
+    path = video(env, transitions.state, tmp_path / "states.gif", index=1)
+    assert imageio.imread(path, index=None).shape[1:] == images.shape[1:]
+
+
+@pytest.mark.parametrize("make", [REAL["Brax"][0], PlaygroundProbe])
+def test_images_of_mujoco(make, monkeypatch, tmp_path):
+    class Renderer:
+        """In the place of the real one, which needs OpenGL. It shows the position."""
+
+        def __init__(self, model, height, width):
+            self.image = np.zeros((height, width, 3), np.uint8)
+
+        def update_scene(self, data, camera):
+            self.image[:] = 100 + 100 * data.qpos[0]
+
+        def render(self):
+            return self.image
+
+    def own(self, trajectory):
+        return [np.full((8, 8, 3), 100 + state.data.time, np.uint8) for state in trajectory]
+
+    monkeypatch.setattr(mujoco, "Renderer", Renderer)
+    monkeypatch.setattr(PlaygroundProbe, "render", own)
+    env = from_env(make())
+    path = record(env, at_random(env), None, tmp_path / "agent.gif", num_steps=3)
+    images = imageio.imread(path, index=None)
+    assert (images > 50).all()
+    assert (images[0] != images[-1]).any()
+    assert env.metadata["render_fps"] == round(1 / env.env.dt)
+
+
+def test_what_cannot_be_drawn_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
+    env = from_env(REAL["pgx"][0]())
+    with pytest.raises(af.OptionError, match="pip install cairosvg"):
+        record(env, at_random(env), None, tmp_path / "agent.gif")
+    for make in (REAL["gymnax DeepSea"][0], JumanjiProbe):
+        env = from_env(make())
+        with pytest.raises(NotImplementedError, match="cannot be rendered"):
+            record(env, at_random(env), None, tmp_path / "agent.gif")
 
 
 def test_limits_of_jumanji_and_navix_are_truncations():

@@ -24,10 +24,10 @@ from arrayferry_gym.distributed._placing.engine import Engine
 from arrayferry_gym.distributed._placing.placement import Placement
 from arrayferry_gym.distributed._placing.pool import HostPool, await_workers
 from arrayferry_gym.distributed._workers.messages import GroupSetup, Plan, to_bytes
-from arrayferry_gym.distributed._workers.policies import is_module
 from arrayferry_gym.distributed._workers.records import GroupRecord
 from arrayferry_gym.distributed._workers.trajectories import Trajectories
 from arrayferry_gym.functional import FunctionalEnv
+from arrayferry_gym.functional._policies.policies import check_policy, is_module, policy_rows
 
 from .display import Display
 from .group_runner import AHEAD, GroupRunner, Weights
@@ -353,11 +353,7 @@ def _environments(
 
 def _library(policy: Any, policy_xp: Any, env: Any) -> Any:
     """Return the backend of a policy."""
-    if not callable(policy):
-        raise af.OptionError(
-            f"policy={policy!r:.80} cannot be called",
-            remedy="Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch.",
-        )
+    check_policy(policy)
     own = "torch" if is_module(policy) else "jax" if env is not None else None
     backend = af.registry.backend(policy_xp or own or "numpy")
     if (own is not None and backend.name != own) or (env is not None and is_module(policy)):
@@ -380,13 +376,7 @@ def _names(infos: Any) -> tuple[str, ...]:
 
 def _policy_state(state: Any, count: int) -> Callable[[int, int], Any]:
     """Return a function that takes the first row of a group and the one after its last, and returns its rows in NumPy."""
-    arrays, layout = af.flatten(af.convert(state, "numpy", copy=True))
-    for x in arrays:
-        if x.shape[:1] != (count,):
-            raise af.OptionError(
-                f"policy_state has an array of shape {x.shape}, which does not begin with {count} environments",
-                remedy=f"Pass arrays of shape ({count}, ...), one row for each environment.",
-            )
+    arrays, layout = policy_rows(af.convert(state, "numpy", copy=True), count)
 
     def rows(first: int, last: int) -> Any:
         return None if state is None else layout.unflatten([x[first:last] for x in arrays])

@@ -14,12 +14,13 @@ import arrayferry as af
 from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._adapters.quick import range_test
 from arrayferry_gym._episodes import turn as turn_of
+from arrayferry_gym.functional._policies.make_policy import make_policy
+from arrayferry_gym.functional._policies.policies import TO_NUMPY
 
 from .actions import split_actions
 from .hosted_group import HostedGroup
 from .messages import Description, GroupSetup, Plan, SegmentSetup
 from .observations import stacked
-from .policies import TO_NUMPY, FunctionPolicy, HostedPolicy, ModulePolicy, is_module
 from .progress import Progress, close_all, make_env
 from .recorder import Recorder
 from .records import seed_again
@@ -58,7 +59,10 @@ class EnvGroup(HostedGroup):
             self._action_dtype = None if self._in_range is None else self._actions.dtype
         elif isinstance(self._actions, spaces.Box) and plan.check_actions != "strict":
             self._action_dtype = self._actions.dtype
-        self._policy = _policy(plan, setup)
+        library = af.registry.backend(plan.library)
+        place = (plan.seed, setup.index)
+        self._policy = make_policy(plan.policy, library, place, count, setup.policy_state)
+        self._version = -1  # of the weights
         self._observations: list[Any] = []  # none before the first reset
         self._began = np.ones(count, np.bool_)
         self._returns = np.zeros(count)
@@ -115,7 +119,10 @@ class EnvGroup(HostedGroup):
             self._reset()
         batch = self._batch()
         place.policy = True
-        self._policy.begin(setup, weights)
+        if setup.version != self._version:
+            self._policy.load(weights)
+            self._version = setup.version
+        self._policy.begin(setup.number)
         num_steps = plan.num_steps
         observations = Recorder(num_steps, "the observation")
         final = Recorder(num_steps, "the observation")
@@ -128,7 +135,7 @@ class EnvGroup(HostedGroup):
             place.step, place.policy = step, True
             observations.write(step, batch)
             began[step] = self._began
-            action, extra = self._policy(batch, self._began, step)
+            action, extra = self._policy.in_numpy(*self._policy(batch, self._began, step))
             actions.write(step, action)
             extras.write(step, extra)
             chosen = action if self._fits(action) else self._fitted(action)
@@ -213,14 +220,3 @@ class _Infos:
             return None
         both = {name: self._arrays.get(name) for name in self._names}
         return {**both, **{f"_{name}": given for name, given in self._given.items()}}
-
-
-def _policy(plan: Plan, setup: GroupSetup) -> HostedPolicy:
-    """Return the policy of a group."""
-    if is_module(plan.policy):
-        return ModulePolicy(plan, setup)
-    if af.registry.backend(plan.library).name == "jax":
-        from .jax_policy import JaxPolicy
-
-        return JaxPolicy(plan, setup)
-    return FunctionPolicy(plan, setup)

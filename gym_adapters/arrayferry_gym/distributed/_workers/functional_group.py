@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from arrayferry_gym.functional import rollout
+from arrayferry_gym.functional._policies.jax_policy import jax_weights, segment_key
 
 from .hosted_group import HostedGroup
-from .jax_policy import jax_weights, segment_key
 from .messages import Description, GroupSetup, Plan, SegmentSetup
 from .progress import Progress
 

@@ -125,6 +125,22 @@ class WrappedEnv(AroundEnv):
                 found.append((own if count == 1 else f"{own}_{count}", index, own))
         return found
 
+    def load_into(self, envs: Any, values: dict[str, Any]) -> None:
+        """Load statistics into the wrappers of environments that `make_vec` or `make` has returned.
+
+        Args:
+            envs: the environments.
+            values: the result of `state_dict`.
+
+        Raises:
+            arrayferry.OptionError: they belong to other kernels.
+        """
+        for name, _, own in reversed(self._statistics()):
+            while envs._driver.name is None:
+                envs = envs.env
+            envs.load_state_dict({own: values[name]} if name in values else values)
+            envs = envs.env
+
     def wrapper_state(self, values: Any) -> Any:
         """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.
 

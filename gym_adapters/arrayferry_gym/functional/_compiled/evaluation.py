@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-import numbers
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_gym._arrays import select
-from arrayferry_gym._options.env_options import UNSET, count_of
+from arrayferry_gym._episodes import Evaluation
+from arrayferry_gym._options.env_options import UNSET
 from arrayferry_gym.functional._around.wrapped import freeze
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._host.functions import HostFunctions
@@ -21,8 +21,6 @@ from arrayferry_gym.functional._host.functions import HostFunctions
 from .arguments import Call, Program, Values
 from .policies import Policy
 from .rollout import Steps
-
-_REAL = (jnp.floating, jnp.integer, jnp.bool_)
 
 
 class Episode(NamedTuple):
@@ -42,90 +40,37 @@ class Episode(NamedTuple):
     final_observation: Any
 
 
-class Evaluation(NamedTuple):
-    """The episodes of an evaluation: `episodes` in each of `n` environments.
-
-    Attributes:
-        returns: the sums of the rewards, (n, episodes), in float32, or in the dtype of the rewards if that is wider.
-        discounted_returns: the same, each reward multiplied by the discount to the power of the number of steps
-            before it.
-        lengths: the numbers of steps, int32 (n, episodes).
-        terminated: whether each has terminated, bool (n, episodes).
-        truncated: whether each has been truncated, bool (n, episodes).
-    """
-
-    returns: Any
-    discounted_returns: Any
-    lengths: Any
-    terminated: Any
-    truncated: Any
+_SHOW: list[Callable[[int], None]] = []
+"""What shows the progress of the evaluations that this process waits for, the innermost last."""
 
 
-def evaluate(
-    env: Dynamics | HostFunctions,
-    policy: Policy,
-    policy_params: Any,
-    key: Any,
-    num_envs: int | None = None,
-    *,
-    episodes: int = 1,
-    discount: Any = 0.99,
-    env_params: Any = None,
-    max_episode_steps: Any = UNSET,
-    policy_state: Any = None,
-    wrapper_state: Any = None,
-    sharding: Any = None,
+def evaluate_compiled(
+    call: Call, episodes: int, discount: Any, show: Callable[[int], None] | None
 ) -> Evaluation:
     """Run several episodes in each of many environments, in one compiled `lax.while_loop`.
 
-    The first episodes of each environment count, so short ones are not counted more often than long ones. All wait
-    for the slowest environment.
-
     Args:
-        env: the environment; or the functions of an ordinary vector environment that resets in the same step.
-        policy: as in `rollout`. Its results other than the action and its state are not used.
-        policy_params: as in `rollout`.
-        key: a JAX key.
-        num_envs: the number of environments. An ordinary vector environment has its own number.
+        call: the environments and the policy.
         episodes: the number of episodes in each environment.
-        discount: the discount factor for each further step, a float.
-        env_params: as in `rollout`.
-        max_episode_steps: as in `rollout`. If it is None, episodes must terminate by themselves.
-        policy_state: as in `rollout`.
-        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
-            of the environment's `state_dict` for it. The statistics are used but not updated.
-        sharding: as in `rollout`.
-
-    Returns:
-        The results of each episode.
-
-    Raises:
-        arrayferry.OptionError: an argument is invalid.
-
-    Examples:
-        >>> import jax
-        >>> from arrayferry_gym.functional import CartPole, evaluate
-        >>> def policy(params, observation, key):
-        ...     return (observation[:, 2] > 0).astype(int), None
-        >>> results = evaluate(CartPole(), policy, None, jax.random.key(0), 4, episodes=3)
-        >>> results.returns.shape
-        (4, 3)
-        >>> bool((results.returns == results.lengths).all())
-        True
+        discount: the discount factor.
+        show: is called with the number of episodes that have ended, None if nobody wants to know.
     """
-    episodes = count_of("episodes", episodes)
-    array = isinstance(discount, (np.ndarray, jax.Array)) and discount.shape == ()
-    real = any(jnp.issubdtype(discount.dtype, x) for x in _REAL) if array else False
-    if not real and not isinstance(discount, numbers.Real):
-        raise af.OptionError(
-            f"discount={discount!r:.80} is not a number", remedy="Pass a float such as 0.99."
-        )
-    call = Call(
-        "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
-        wrapper_state, sharding,
-    )  # fmt: skip
-    program = call.program(episodes, False)
-    return _evaluate(program, call.values, jnp.asarray(discount, float))  # type: ignore[no-any-return]
+    program = call.program(episodes, False, show is not None)
+    if show is None:
+        return _evaluate(program, call.values, jnp.asarray(discount, float))  # type: ignore[no-any-return]
+    _SHOW.append(show)
+    try:
+        results = _evaluate(program, call.values, jnp.asarray(discount, float))
+        jax.block_until_ready(results)
+        jax.effects_barrier()
+    finally:
+        _SHOW.pop()
+    return results  # type: ignore[no-any-return]
+
+
+def _show(count: Any) -> None:
+    if _SHOW:
+        _SHOW[-1](int(count))
 
 
 def episode(
@@ -184,12 +129,12 @@ def episode(
         "episode", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
         wrapper_state, sharding,
     )  # fmt: skip
-    return _evaluate(call.program(1, True), call.values, jnp.asarray(1.0))  # type: ignore[no-any-return]
+    return _evaluate(call.program(1, True, False), call.values, jnp.asarray(1.0))  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _evaluate(program: Program, values: Values, discount: Any) -> Any:
-    episodes, once = program.options
+    episodes, once, shown = program.options
     num_envs = program.call.num_envs
     values = values._replace(wrapper_state=freeze(values.wrapper_state))
     mode = AutoresetMode.DISABLED if once else AutoresetMode.SAME_STEP
@@ -227,7 +172,11 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
             return old.at[jnp.arange(num_envs), at].set(new, mode="drop")
 
         results = jax.tree.map(recorded, results, (latest, carry.observation if once else None))
-        return carry, factor, discounted, key, count + ended.astype(count.dtype), results
+        count = count + ended.astype(count.dtype)
+        if shown:
+            done = jnp.minimum(count, episodes).sum()
+            jax.lax.cond(ended.any(), lambda: jax.debug.callback(_show, done), lambda: None)
+        return carry, factor, discounted, key, count, results
 
     def empty(x: Any) -> Any:
         axes = (num_envs,) if once else (num_envs, episodes)

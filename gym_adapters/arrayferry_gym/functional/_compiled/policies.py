@@ -45,12 +45,15 @@ def acted(
     Raises:
         arrayferry.OptionError: the policy returned something else.
     """
-    names: tuple[str, ...] = ("action", "extras")
-    if state is None:
-        result = policy(params, observation, key)
-    else:
-        result = policy(params, observation, key, state)
-        names = (*names, "policy_state")
+    own = () if state is None else (state,)
+    names = ("action", "extras", "policy_state")[: 2 + len(own)]
+    try:
+        result = policy(params, observation, key, *own)
+    except Exception as error:
+        error.add_note(
+            "It is from the policy, which JAX compiles. For a policy of another library, pass policy_xp= to evaluate."
+        )
+        raise
     if not isinstance(result, tuple) or len(result) != len(names):
         given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise af.OptionError(

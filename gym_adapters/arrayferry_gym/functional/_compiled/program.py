@@ -116,7 +116,8 @@ def _key(leaf: Any) -> Any:
         leaf,
         getattr(leaf, "__qualname__", None) or type(leaf).__qualname__,
         "Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, "
-        "or the function a jax.tree_util.Partial: then they are values.",
+        "or the function a jax.tree_util.Partial: then they are values. For a policy of another library, pass policy_xp= "
+        "to evaluate.",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._keys.contents import key_of_contents
@@ -16,6 +17,9 @@ from arrayferry_gym._keys.identity import Key
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
 from .spaces import as_builtin, space_of
+
+DRAWS: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+"""The metadata of environments that can be drawn."""
 
 
 class _Structure:
@@ -138,6 +142,10 @@ class OtherEnv(FunctionalEnv):
         """Return the infos of the state."""
         return {}
 
+    def image_of(self, kept: Any) -> Any:
+        """Return an image, of shape (height, width, 3 or 4) and dtype uint8."""
+        raise NotImplementedError
+
     def _lasting_dtypes(self, first: Any) -> tuple[Any, ...]:
         """Return dtypes that hold what is kept at the start of an episode and after a step: some libraries begin with 0."""
         action = jax.tree.map(jnp.asarray, self.action_space.sample())
@@ -212,6 +220,11 @@ class OtherEnv(FunctionalEnv):
             self.info_of, state.leaves[0].shape[0], params, state.tree
         )
         return infos
+
+    def render(self, state: OtherState, index: int) -> Any:
+        """Draw it as its library does."""
+        kept = jax.tree.map(lambda x: x[index], jax.tree.map(jnp.asarray, state.tree))
+        return np.asarray(self.image_of(kept))[..., :3]
 
     def __repr__(self) -> str:
         name = getattr(self.env, "name", None)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 
-from .base import OtherEnv
+from .base import DRAWS, OtherEnv
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
 """Wrappers that are removed, since arrayferry does their work."""
@@ -59,6 +59,8 @@ class BraxEnv(OtherEnv):
         if limit is None and config is not None:  # of MuJoCo Playground
             limit = config.get("episode_length", None)
         self.max_episode_steps = None if limit is None else int(limit)
+        if hasattr(self.env, "render") and hasattr(self.env, "dt"):
+            self.metadata = {**DRAWS, "render_fps": float(1 / self.env.dt)}
 
     def actions(self, example: Any) -> Any:
         """Return the range of the actuators where they get actions as they are, otherwise -1 to 1."""
@@ -104,6 +106,10 @@ class BraxEnv(OtherEnv):
     def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the metrics."""
         return {str(name): x for name, x in kept.metrics.items()}
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw it by MuJoCo, which needs OpenGL: see its `MUJOCO_GL`."""
+        return self.env.render([getattr(kept, "pipeline_state", kept)])[0]
 
 
 def _check_batches(env: Any) -> None:

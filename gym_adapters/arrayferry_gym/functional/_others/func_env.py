@@ -58,9 +58,7 @@ class FuncEnvAdapter(OtherEnv):
         """Return the infos of the state."""
         return {str(name): jnp.asarray(x) for name, x in kept[2].items()}
 
-    def render(self, state: Any, index: int) -> Any:
+    def image_of(self, kept: Any) -> Any:
         """Draw it as the environment does."""
-        one = jax.tree.map(lambda x: np.asarray(x)[index], state.tree[0])
-        return self.env.render_image(
-            one, self.env.render_init(self.default_params), self.default_params
-        )[1]
+        state, params = jax.tree.map(np.asarray, kept[0]), self.default_params
+        return self.env.render_image(state, self.env.render_init(params), params)[1]

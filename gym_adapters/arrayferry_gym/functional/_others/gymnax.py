@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+from importlib import import_module
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._spaces.jax_spaces import gymnasium_space
 
-from .base import OtherEnv
+from .base import DRAWS, OtherEnv
 from .spaces import space_of
 
 LIMITS = ("max_steps_in_episode", "max_timesteps")
@@ -33,6 +35,8 @@ class GymnaxEnv(OtherEnv):
         env: the environment.
         params: its parameters, None for its own.
     """
+
+    metadata = DRAWS
 
     def __init__(self, env: Any, params: Any = None) -> None:
         params = env.default_params if params is None else params
@@ -119,6 +123,33 @@ class GymnaxEnv(OtherEnv):
         """Return the infos of the step."""
         info: dict[str, Any] = kept[2]
         return info
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw it by gymnax's `Visualizer`, which needs matplotlib and seaborn; or as Craftax does."""
+        package, *parts = type(self.env).__module__.split(".")
+        if package == "craftax":
+            return _craftax_renderer(f"craftax.{parts[0]}.renderer")(kept[1]).astype(np.uint8)
+        from matplotlib import pyplot
+
+        drawn = import_module("gymnax.visualize").Visualizer(
+            self.env, self.default_params, [kept[1]]
+        )
+        try:
+            drawn.init()
+            drawn.fig.canvas.draw()
+            image = np.array(drawn.fig.canvas.buffer_rgba())
+        finally:
+            pyplot.close(drawn.fig)
+        if not hasattr(drawn, "im"):
+            raise NotImplementedError(
+                f"{self!r} cannot be rendered: gymnax's Visualizer does not know it"
+            )
+        return image
+
+
+@functools.cache
+def _craftax_renderer(module: str) -> Any:
+    return jax.jit(import_module(module).make_craftax_pixel_renderer(16))
 
 
 def _is_whole(limit: Any) -> bool:

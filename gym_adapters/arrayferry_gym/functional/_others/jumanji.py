@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 
-from .base import OtherEnv
+from .base import DRAWS, OtherEnv
 from .spaces import as_builtin, space_of
 
 LAST = 2
@@ -33,6 +34,8 @@ class JumanjiEnv(OtherEnv):
     Raises:
         arrayferry.OptionError: a wrapper resets it, or makes batches.
     """
+
+    metadata = DRAWS
 
     def __init__(self, env: Any) -> None:
         _check(env)
@@ -64,6 +67,18 @@ class JumanjiEnv(OtherEnv):
         """Return the extras and the discount."""
         extras = as_builtin(kept[1].extras or {})
         return {**extras, "discount": kept[1].discount}
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw it by its viewer, which needs matplotlib."""
+        viewer: Any = copy.copy(getattr(self.env.unwrapped, "_viewer", None))
+        if not hasattr(viewer, "_display_rgb_array"):
+            raise NotImplementedError(
+                f"{self!r} cannot be rendered: it has no viewer of matplotlib"
+            )
+        # that of an environment of its own may open windows
+        viewer._display = viewer._display_rgb_array
+        viewer._get_fig_ax = functools.partial(viewer._get_fig_ax, show=False)
+        return np.array(viewer.render(kept[0]))
 
 
 def _check(env: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import jax
 import numpy as np
 from gymnasium import spaces
 
-from .base import OtherEnv
+from .base import DRAWS, OtherEnv
 from .spaces import space_of
 
 TRUNCATION, TERMINATION = 1, 2
@@ -20,6 +21,8 @@ class NavixEnv(OtherEnv):
     Args:
         env: the environment.
     """
+
+    metadata = DRAWS
 
     # observations have the bounds of their dtype: those that navix declares are too narrow
 
@@ -47,3 +50,7 @@ class NavixEnv(OtherEnv):
     def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos."""
         return {str(name): x for name, x in kept.info.items() if hasattr(x, "dtype")}
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw the whole grid, as navix does."""
+        return import_module("navix.observations").rgb(kept.state)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+from importlib import import_module
 from typing import Any
 
 import jax
+import numpy as np
 from gymnasium import spaces
 
-from .base import OtherEnv
+import arrayferry as af
+
+from .base import DRAWS, OtherEnv
 from .spaces import space_of
 
 
@@ -21,6 +26,8 @@ class PgxEnv(OtherEnv):
     Args:
         env: the game.
     """
+
+    metadata = {**DRAWS, "render_fps": 2}
 
     def actions(self, example: Any) -> Any:
         """Return the moves."""
@@ -48,3 +55,16 @@ class PgxEnv(OtherEnv):
     def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return whose turn it is, and the rewards of all."""
         return {"current_player": kept.current_player, "rewards": kept.rewards}
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw it as pgx does, in SVG, which CairoSVG turns into an image."""
+        try:
+            to_png = import_module("cairosvg").svg2png
+            from PIL import Image
+        except (ImportError, OSError) as error:  # OSError without the library of Cairo
+            raise af.OptionError(
+                f"an image of a game of pgx needs CairoSVG and Pillow ({error})",
+                remedy="Run: pip install cairosvg pillow",
+            ) from None
+        png = to_png(bytestring=kept.to_svg().encode(), background_color="white")
+        return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))

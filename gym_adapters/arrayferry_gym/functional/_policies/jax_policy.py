@@ -1,4 +1,4 @@
-"""Policies in JAX on a worker, for ordinary environments."""
+"""Policies in JAX, for ordinary environments."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import arrayferry as af
 from arrayferry_gym.functional._compiled.policies import acted, began_anew, first_policy_state
 from arrayferry_gym.functional._compiled.program import partition
 
-from .messages import GroupSetup, Plan, SegmentSetup
-from .policies import HostedPolicy
+from .policies import LibraryPolicy
 
 
-def segment_key(seed: int, group: int, number: int) -> Any:
+def segment_key(*place: int) -> Any:
     """Return the key of a segment."""
-    return af.registry.backend("jax").random((seed, group, number)).key()
+    return af.registry.backend("jax").random(place).key()
 
 
 def jax_weights(weights: Any) -> Any:
@@ -28,21 +27,19 @@ def jax_weights(weights: Any) -> Any:
     return af.convert(weights, "jax", unsupported="keep", unknown="keep")
 
 
-class JaxPolicy(HostedPolicy):
+class JaxPolicy(LibraryPolicy):
     """A policy that JAX compiles."""
 
-    def __init__(self, plan: Plan, setup: GroupSetup) -> None:
-        super().__init__(plan, setup)
+    def __init__(self, policy: Any, backend: Any, place: Any, count: int, *others: Any) -> None:
+        super().__init__(policy, backend, place, count, *others)
         if self._first_state is not None:
-            self._first_state = first_policy_state(self._first_state, setup.num_envs)
-            self._state = self._first_state
+            self._first_state = self._state = first_policy_state(self._first_state, count)
 
-    def load(self, weights: Any) -> None:
-        self._values, self._frame = partition(None, self._policy, jax_weights(weights))
+    def load(self, params: Any) -> None:
+        self._values, self._frame = partition(None, self._policy, jax_weights(params))
 
-    def begin(self, setup: SegmentSetup, weights: Any) -> None:
-        super().begin(setup, weights)
-        self._key = segment_key(*self._place, setup.number)
+    def begin(self, number: int) -> None:
+        self._key = segment_key(*self._place, number)
 
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
         observation = self._convert(observation)
@@ -50,6 +47,9 @@ class JaxPolicy(HostedPolicy):
         action, extras, self._state = _act(
             self._frame, self._values, observation, self._key, step, states
         )
+        return action, extras
+
+    def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:
         numpy: tuple[Any, Any] = jax.device_get((action, extras))
         return numpy
 

@@ -1,0 +1,182 @@
+"""`evaluate`: the episodes of an agent, of any library, in environments of any kind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import numbers
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import Env
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import arrayferry as af
+from arrayferry_gym._arrays import plain_name
+from arrayferry_gym._episodes import Evaluation
+from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym._options.libraries import Target
+
+from ._contract.dynamics import Dynamics
+from ._policies.stepping import EnvOptions, Step, Stepping, is_functional, library_of
+from ._progress import shown
+
+if TYPE_CHECKING:
+    from ._host.functions import HostFunctions
+
+
+def evaluate(
+    env: Dynamics | HostFunctions | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[Dynamics],
+    policy: Any,
+    policy_params: Any = None,
+    key: Any = 0,
+    num_envs: int | None = None,
+    *,
+    episodes: int = 1,
+    discount: Any = 0.99,
+    env_params: Any = None,
+    max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
+    wrapper_state: Any = None,
+    sharding: Any = None,
+    policy_xp: Target | None = None,
+    progress: bool = False,
+) -> Evaluation:
+    """Run several episodes in each of many environments, with a policy of any library.
+
+    The first episodes of each environment count, so short ones are not counted more often than long ones. All wait
+    for the slowest environment.
+
+    A policy in JAX runs in one compiled `lax.while_loop` with a `FunctionalEnv` or `HostFunctions`. Anything else is stepped
+    from Python: a `FunctionalEnv` as a vector environment in the policy's library, other environments as they are, in
+    each autoreset mode. They are reset first, with the key as the seed, stay open, and are left after the last step. Wrappers with statistics, such
+    as `NormalizeObservation`, use them without updating them.
+
+    Args:
+        env: a `FunctionalEnv`; `HostFunctions` of a vector environment that resets in the same step; a vector
+            environment of Gymnasium, an adapter around one, or a single environment, of which a policy gets batches of one.
+        policy: as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations,
+            and with `policy_state` `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
+            The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called with
+            the observations and returns actions. A copy of it is used, in evaluation mode.
+        policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
+            `state_dict`, None for the weights that it has.
+        key: the seed of all random numbers: an integer, or a JAX key.
+        num_envs: the number of environments of a `FunctionalEnv`. Others have their own number.
+        episodes: the number of episodes in each environment.
+        discount: the discount factor for each further step, a float.
+        env_params: as in `rollout`, for a `FunctionalEnv`.
+        max_episode_steps: as in `rollout`, for a `FunctionalEnv`. If it is None, episodes must terminate by themselves.
+        policy_state: as in `rollout`: arrays (num_envs, ...).
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+            of the environment's `state_dict` for it. The statistics are used but not updated.
+        sharding: as in `rollout`.
+        policy_xp: the library of the policy, as a name or namespace. None means PyTorch for a module; JAX with a
+            `FunctionalEnv` or a JAX key; otherwise that of the observations.
+        progress: whether to show progress in a terminal, with rich.
+
+    Returns:
+        The results of each episode: arrays of JAX from compiled code, else of NumPy.
+
+    Raises:
+        TypeError: `env` is no such environment.
+        arrayferry.OptionError: an argument is invalid.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_gym.functional import CartPole, evaluate
+        >>> def policy(params, observation, key):
+        ...     return (observation[:, 2] > 0).astype(int), None
+        >>> results = evaluate(CartPole(), policy, None, jax.random.key(0), 4, episodes=3)
+        >>> results.returns.shape
+        (4, 3)
+        >>> bool((results.returns == results.lengths).all())
+        True
+
+        A module of PyTorch, in environments of Gymnasium:
+
+        >>> import gymnasium as gym
+        >>> import torch
+        >>> class Agent(torch.nn.Linear):
+        ...     def forward(self, observation):
+        ...         return super().forward(observation).argmax(-1)
+        >>> envs = gym.make_vec("CartPole-v1", num_envs=4)
+        >>> evaluate(envs, Agent(4, 2), episodes=3).lengths.shape
+        (4, 3)
+        >>> envs.close()
+    """
+    episodes = count_of("episodes", episodes)
+    check_flag("progress", progress)
+    if not _is_real(discount):
+        raise af.OptionError(
+            f"discount={discount!r:.80} is not a number", remedy="Pass a float such as 0.99."
+        )
+    functional = is_functional(env) or type(env).__name__ == "HostFunctions"
+    library = library_of(policy, policy_xp, key, functional=functional)
+    if functional and library is not None and library.name == "jax":
+        import jax
+
+        from ._compiled.arguments import Call
+        from ._compiled.evaluation import evaluate_compiled
+
+        if isinstance(key, numbers.Integral):
+            key = jax.random.key(count_of("key", key, "an integer of 0 or more, or a JAX key", 0))
+        call = Call(
+            "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps,
+            policy_state, wrapper_state, sharding,
+        )  # fmt: skip
+        with shown(progress, "evaluating", call.num_envs * episodes) as show:
+            return evaluate_compiled(call, episodes, discount, show if progress else None)
+    options = EnvOptions(num_envs, env_params, max_episode_steps, wrapper_state, sharding)
+    steps = Stepping(
+        "evaluate", env, options, library, policy, policy_params, policy_state, key,
+        AutoresetMode.SAME_STEP,
+    )  # fmt: skip
+    n = steps.envs.num_envs
+    with (
+        shown(progress, "evaluating", n * episodes) as show,
+        contextlib.closing(iter(steps)) as taken,
+    ):
+        return _counted(taken, n, episodes, float(discount), show)
+
+
+def _is_real(x: Any) -> bool:
+    """Tell whether a value is a real number, of any library."""
+    if isinstance(x, numbers.Real):
+        return True
+    known = ("float", "bfloat", "int", "uint", "bool")
+    return getattr(x, "shape", None) == () and plain_name(x.dtype).startswith(known)
+
+
+def _counted(
+    steps: Iterable[Step | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
+) -> Evaluation:  # fmt: skip
+    """Count the first episodes of each environment."""
+    taken = (step for step in steps if step is not None)  # which is a reset
+    first = next(taken)
+    count, length = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    total, discounted = np.zeros_like(first.reward), np.zeros_like(first.reward)
+    factor = np.ones_like(total)
+    results = Evaluation(
+        *(np.zeros((n, episodes, *x.shape[1:]), x.dtype) for x in (total, total, length)),
+        *(np.zeros((n, episodes), np.bool_) for _ in range(2)),
+    )
+    for step in itertools.chain([first], taken):
+        counts = np.ones(n, np.bool_) if step.turn.counts is None else step.turn.counts
+        total[counts] += step.reward[counts]
+        discounted[counts] += factor[counts] * step.reward[counts]
+        factor[counts] *= discount
+        length += counts
+        done = step.turn.done
+        rows = np.flatnonzero(done & (count < episodes))
+        latest = (total, discounted, length, step.terminated, step.truncated)
+        for held, new in zip(results, latest, strict=True):
+            held[rows, count[rows]] = new[rows]
+        if rows.size:
+            count[rows] += 1
+            show(int(count.sum()))
+            if (count == episodes).all():
+                break
+        total[done], discounted[done], factor[done], length[done] = 0, 0, 1, 0
+    return results

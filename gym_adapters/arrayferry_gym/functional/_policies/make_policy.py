@@ -1,0 +1,21 @@
+"""`make_policy`: a policy, in its library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrayferry as af
+
+from .policies import FunctionPolicy, LibraryPolicy, ModulePolicy, is_module
+
+
+def make_policy(
+    policy: Any, backend: af.Backend, place: tuple[int, ...], count: int, state: Any = None, device: Any = None
+) -> LibraryPolicy:  # fmt: skip
+    """Return a policy in its library. See `LibraryPolicy` for the arguments."""
+    made: type[LibraryPolicy] = ModulePolicy if is_module(policy) else FunctionPolicy
+    if backend.name == "jax":
+        from .jax_policy import JaxPolicy
+
+        made = JaxPolicy
+    return made(policy, backend, place, count, state, device)

@@ -1,0 +1,163 @@
+"""Policies called from Python: functions of any library, and modules of PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+import arrayferry as af
+from arrayferry_gym._arrays import namespace, select
+
+TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
+
+
+def is_module(policy: Any) -> bool:
+    """Tell whether a policy is a module of PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(policy, torch.nn.Module)
+
+
+def check_policy(policy: Any) -> None:
+    """Check that a policy can be called.
+
+    Raises:
+        arrayferry.OptionError: it cannot.
+    """
+    if not callable(policy):
+        raise af.OptionError(
+            f"policy={policy!r:.80} cannot be called",
+            remedy="Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch.",
+        )
+
+
+def policy_rows(state: Any, count: int) -> tuple[list[Any], Any]:
+    """Return the arrays and the layout of the state of a policy, which has one row for each environment.
+
+    Raises:
+        arrayferry.OptionError: an array has not.
+    """
+    arrays, layout = af.flatten(state)
+    for x in arrays:
+        if x.shape[:1] != (count,):
+            raise af.OptionError(
+                f"policy_state has an array of shape {x.shape}, which does not begin with {count} environments",
+                remedy=f"Pass arrays of shape ({count}, ...), one row for each environment.",
+            )
+    return arrays, layout
+
+
+class LibraryPolicy(ABC):
+    """A policy, in its library.
+
+    Args:
+        policy: the policy.
+        backend: its library.
+        place: the first numbers of the seeds of its random numbers.
+        count: the number of environments, n.
+        state: its state where an episode begins, (n, ...); None if it has none.
+        device: the device of what it is called with, None for the library's own choice.
+
+    Attributes:
+        library: the name of its library.
+    """
+
+    def __init__(
+        self, policy: Any, backend: af.Backend, place: tuple[int, ...], count: int, state: Any, device: Any
+    ) -> None:  # fmt: skip
+        self._policy = policy
+        self._backend = backend
+        self.library = backend.name
+        self._device = device
+        self._convert = af.converter(backend, device=device)
+        self._place = place
+        self._params: Any = None
+        policy_rows(state, count)
+        self._first_state = self._state = None if state is None else self._convert(state)
+
+    def begin(self, number: int) -> None:
+        """Begin a segment of steps. Random numbers depend on its number."""
+        self._number = number
+
+    def load(self, params: Any) -> None:
+        """Load the parameters of the policy."""
+        self._params = af.convert(params, self._backend, unsupported="keep", unknown="keep")
+
+    @abstractmethod
+    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        """Return actions and extras in the policy's library.
+
+        Args:
+            observation: the batch, of any library.
+            began: which environments begin an episode, bool (n,) of NumPy.
+            step: the number of the step in the segment.
+        """
+
+    def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:
+        """Return the results of a call in NumPy."""
+        if type(action) is np.ndarray and self._backend.name == "numpy":
+            return action, extras
+        converted: tuple[Any, Any] = TO_NUMPY((action, extras))
+        return converted
+
+
+class FunctionPolicy(LibraryPolicy):
+    """A function of a library other than JAX."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._is_numpy = self._backend.name == "numpy"
+        self._xp = namespace(self._backend)
+
+    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        if not self._is_numpy or type(observation) is not np.ndarray:
+            observation = self._convert(observation)
+        rng = self._backend.random((*self._place, self._number, step), self._device)
+        args = [self._params, observation, rng]
+        if self._first_state is not None:
+            mask = self._convert(began)
+            first, layout = af.flatten(self._first_state)
+            state, other = af.flatten(self._state)
+            if layout != other:
+                raise af.OptionError(
+                    f"the policy got the policy_state {layout}, but returned {other}",
+                    remedy="Return states of the same structure as policy_state.",
+                )
+            rows = [select(self._xp, mask, x, y) for x, y in zip(first, state, strict=True)]
+            args.append(layout.unflatten(rows))
+        with _without_gradients():
+            return self._result(self._policy(*args))
+
+    def _result(self, result: Any) -> tuple[Any, Any]:
+        """Check what the policy returned, keep its state, and return the actions and extras."""
+        names = ("action", "extras", *(["policy_state"] if self._first_state is not None else []))
+        if not isinstance(result, tuple) or len(result) != len(names):
+            given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+            raise af.OptionError(
+                f"the policy returned {given}, not {len(names)}",
+                remedy=f"Return ({', '.join(names)}); extras may be None.",
+            )
+        action, extras, *state = result
+        if state:
+            self._state = state[0]
+        return action, extras
+
+
+class ModulePolicy(LibraryPolicy):
+    """A module of PyTorch, which returns actions."""
+
+    def load(self, params: Any) -> None:
+        if params is not None:
+            self._policy.load_state_dict(af.convert(params, "torch", unsupported="keep"))
+
+    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        with _without_gradients():
+            return self._policy(self._convert(observation)), None
+
+
+def _without_gradients() -> Any:
+    torch = sys.modules.get("torch")
+    return contextlib.nullcontext() if torch is None else torch.no_grad()

@@ -1,0 +1,39 @@
+"""Progress on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import arrayferry as af
+
+INSTALL = "pip install 'arrayferry[video]', or in the folder of its source pip install '.[video]'"
+
+
+@contextlib.contextmanager
+def shown(progress: bool, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show the progress of something in a terminal. Yields a function that takes how much is done.
+
+    Args:
+        progress: whether to show it.
+        what: what is done, as "drawing".
+        total: how much there is to do, None if that is not known.
+
+    Raises:
+        arrayferry.OptionError: rich is not installed.
+    """
+    if not progress:
+        yield lambda done: None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError as error:
+        raise af.OptionError(
+            f"progress is shown by rich, which cannot be imported ({error})",
+            remedy=f"{INSTALL}, or pass progress=False.",
+        ) from None
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)

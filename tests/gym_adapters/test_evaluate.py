@@ -1,0 +1,374 @@
+"""Evaluations of policies of any library, in environments of any kind."""
+
+from __future__ import annotations
+
+import gc
+
+import gymnasium as gym
+import jax
+import numpy as np
+import pytest
+import rich.progress
+import torch
+from envs import MODES, NAMESPACES, make_vec
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+import arrayferry_gym
+from arrayferry_gym import evaluate
+from arrayferry_gym.functional import CartPole, FunctionalEnv, HostFunctions, rollout, wrap
+from arrayferry_gym.vector import ArrayConversion, NumpyToTorch
+from arrayferry_gym.wrappers import kernels
+from arrayferry_gym.wrappers.vector import NormalizeObservation
+
+ENDS = [2.0, 3.0, 7.0]
+N = len(ENDS)
+LIBRARIES = pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+
+
+class Count(FunctionalEnv):
+    """Counts its steps, which are the rewards. It terminates at `end`; where it also truncates, at 3."""
+
+    observation_space = spaces.Box(0, 100, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    default_params = {"end": 4.0}
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        count = state + 1
+        return count, count, count >= params["end"], count == 3.0
+
+    def observe(self, xp, state, params):
+        return state[:, None]
+
+
+def policy(library):
+    """Return a policy that needs arrays of a library, and its own kind of random numbers."""
+    xp = NAMESPACES[library]
+
+    def act(params, observation, key):
+        assert af.backend_of(observation).name == af.backend_of(params["w"]).name == library
+        if library == "jax":
+            return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        return key.integers(observation.shape[:1], 0, 2), xp.sum(params["w"])
+
+    return act
+
+
+WEIGHTS = {"w": np.ones(2, np.float32)}
+
+
+def check(results):
+    """Check the episodes of `Count` with `ENDS`."""
+    assert np.asarray(results.lengths).tolist() == [[2, 2], [3, 3], [3, 3]]
+    assert np.asarray(results.returns).tolist() == [[3, 3], [6, 6], [6, 6]]
+    assert np.asarray(results.discounted_returns).tolist() == [[2, 2], [2.75, 2.75], [2.75, 2.75]]
+    assert np.asarray(results.terminated).tolist() == [[True] * 2, [True] * 2, [False] * 2]
+    assert np.asarray(results.truncated).tolist() == [[False] * 2, [True] * 2, [True] * 2]
+
+
+@LIBRARIES
+def test_a_functional_environment(library):
+    results = evaluate(
+        Count(), policy(library), WEIGHTS, 0, N, episodes=2, discount=0.5,
+        env_params={"end": np.array(ENDS, np.float32)}, policy_xp=library,
+    )  # fmt: skip
+    check(results)
+    assert af.backend_of(results.returns).name == ("jax" if library == "jax" else "numpy")
+    assert results.returns.dtype == (np.float32 if library == "jax" else np.float64)
+    assert results.lengths.dtype == np.int32
+
+
+@MODES
+@pytest.mark.parametrize("adapted", [False, True])
+@LIBRARIES
+@pytest.mark.parametrize("served", ["numpy", "torch", "jax"])
+def test_a_vector_environment(served, library, adapted, mode):
+    params = {"end": np.array(ENDS, np.float32)}
+    envs = Count().make_vec(N, xp=served, autoreset_mode=mode, params=params)
+    if adapted:
+        envs = ArrayConversion(envs, served, library)
+    xp = None if served == library or adapted else library
+    check(
+        evaluate(envs, policy(library), WEIGHTS, 0, episodes=2, discount=np.array(0.5), policy_xp=xp)
+    )  # fmt: skip
+
+
+@MODES
+def test_the_same_episodes_in_each_mode(mode):
+    def lean(params, observation, key):
+        return (observation[:, 2] > 0).astype(int), None
+
+    envs = make_vec(4, mode)
+    found = evaluate(envs, lean, None, 5, episodes=3)
+    assert (found.returns == found.lengths).all()
+    again = evaluate(envs, lean, None, 5, episodes=3)
+    assert again.lengths.tolist() == found.lengths.tolist()
+    other = evaluate(make_vec(4, AutoresetMode.DISABLED), lean, None, 5, episodes=3)
+    assert found.lengths.tolist() == other.lengths.tolist()
+    assert len(set(found.lengths.ravel().tolist())) > 3
+    assert not envs.closed
+
+
+class Closes(gym.Env):
+    """Counts its resets and whether it was closed. Its rewards are not exact in float32."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    resets, closed = 0, False
+
+    def reset(self, *, seed=None, options=None):
+        self.resets, self.steps = self.resets + 1, 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(2, np.float32), 0.1, self.steps == 100, False, {}
+
+    def close(self):
+        self.closed = True
+
+
+@LIBRARIES
+def test_a_single_environment(library):
+    env = Closes()
+    results = evaluate(env, policy(library), WEIGHTS, 0, episodes=3, policy_xp=library)
+    gc.collect()
+    assert not env.closed
+    assert env.resets == 3
+    assert results.lengths.tolist() == [[100] * 3]
+    assert results.returns[0].tolist() == [sum([0.1] * 100)] * 3
+
+
+def test_a_single_environment_is_not_switched_to_another_library():
+    for env in (
+        Count().make(xp="torch"),
+        gym.wrappers.OrderEnforcing(Count().make(xp="torch")),
+        gym.wrappers.OrderEnforcing(arrayferry_gym.JaxToTorch(Count().make(xp="jax"))),
+    ):
+        results = evaluate(env, policy("torch"), WEIGHTS, policy_xp="torch")
+        assert results.lengths.tolist() == [[3]]
+        assert type(env.reset(seed=0)[0]) is torch.Tensor
+
+
+class Agent(torch.nn.Module):
+    def __init__(self, size=4):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.BatchNorm1d(size), torch.nn.Linear(size, 2))
+
+    def forward(self, observation):
+        assert not observation.requires_grad
+        return self.layers(observation).argmax(-1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [CartPole, lambda: make_vec(3), lambda: NumpyToTorch(make_vec(3)), lambda: gym.make("CartPole-v1")],
+    ids=["functional", "vector", "adapter", "single"],
+)  # fmt: skip
+def test_a_module_stays_as_it_is(make):
+    env, agent = make(), Agent()
+    before = {name: x.clone() for name, x in agent.state_dict().items()}
+    results = evaluate(env, agent, num_envs=3 if isinstance(env, CartPole) else None, episodes=2)
+    assert (results.lengths > 5).all()
+    other = {name: torch.zeros_like(x) for name, x in before.items()}  # always pushes to the left
+    left = evaluate(env, agent, other, num_envs=3 if isinstance(env, CartPole) else None)
+    assert (left.lengths < 15).all()
+    assert agent.training
+    assert all((x == before[name]).all() for name, x in agent.state_dict().items())
+
+
+@LIBRARIES
+def test_a_policy_with_a_state(library):
+    seen = []
+
+    def counting(params, observation, key, steps):
+        if library != "jax":
+            seen.append((np.asarray(steps).tolist(), np.asarray(observation)[:, 0].tolist()))
+        return (steps % 2) * (observation[:, 0] == steps), None, steps + 1
+
+    rows = np.zeros(N, np.int32)
+    params = {"end": np.array(ENDS, np.float32)}
+    for env, own in (
+        (Count(), {"num_envs": N, "env_params": params}),
+        (Count().make_vec(N, autoreset_mode="NextStep", params=params), {}),
+        (Count().make_vec(N, autoreset_mode="Disabled", params=params), {}),
+    ):
+        found = evaluate(env, counting, policy_xp=library, policy_state=rows, episodes=2, **own)
+        assert np.asarray(found.lengths).tolist() == [[2, 2], [3, 3], [3, 3]]
+    for steps, counts in seen:
+        at_end = np.array(counts) >= np.minimum(ENDS, 3)  # whose action does not count
+        assert ((np.array(steps) == counts) | at_end).all()
+
+
+def test_several_objectives():
+    class Two(Count):
+        def step(self, xp, rng, state, action, params):
+            state, reward, *flags = super().step(xp, rng, state, action, params)
+            return state, xp.stack([reward, -reward], axis=1), *flags
+
+    found = evaluate(
+        Two(), policy("torch"), WEIGHTS, 0, 2, episodes=2, discount=0.5, policy_xp="torch"
+    )
+    assert found.returns.tolist() == [[[6, -6]] * 2] * 2
+    assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2] * 2
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_statistics_of_a_training_are_used_and_not_updated(library):
+    def lean(params, observation, key):
+        return (observation[:, 2] > 0) * 1, None
+
+    env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward(gamma=0.9))
+    carry, _ = rollout(env, lean, None, jax.random.key(0), 30, 4)
+    compiled = evaluate(env, lean, None, 0, 50, wrapper_state=carry.running.wrappers)
+    for state in (carry.running.wrappers, env.state_dict(carry.running)):
+        found = evaluate(env, lean, None, 0, 50, wrapper_state=state, policy_xp=library)
+        mean = (found.returns / found.lengths).mean()
+        assert np.isclose(mean, (compiled.returns / compiled.lengths).mean(), rtol=1e-3)
+    with pytest.raises(af.OptionError, match="return_rms"):
+        evaluate(env, lean, None, 0, 2, wrapper_state={"obs_rms": state["obs_rms"]}, policy_xp=library)  # fmt: skip
+
+
+def test_statistics_of_wrappers_are_not_updated_meanwhile():
+    ours = NormalizeObservation(make_vec(2))
+    ours.reset(seed=0)
+    before = ours.state_dict()
+    single = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+    theirs = gym.vector.SyncVectorEnv([lambda: single])
+    for envs in (ours, theirs):
+        evaluate(envs, Agent())
+    assert ours.state_dict() == before
+    assert ours.update_running_mean
+    assert single.obs_rms.count < 1
+    assert single.update_running_mean
+
+
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_progress(library, monkeypatch):
+    done = []
+    update = rich.progress.Progress.update
+
+    def watched(self, task, **changed):
+        done.append(changed["completed"])
+        assert self.tasks[0].total == 6
+        update(self, task, **changed)
+
+    monkeypatch.setattr(rich.progress.Progress, "update", watched)
+    params = {"end": np.array(ENDS, np.float32)}
+    options = {"policy_xp": library, "episodes": 2, "env_params": params}
+    check_ = evaluate(Count(), policy(library), WEIGHTS, 0, N, progress=True, **options)
+    assert np.asarray(check_.lengths).sum() == 16
+    assert sorted(set(done)) == [1, 3, 4, 6]
+    evaluate(Count(), policy(library), WEIGHTS, 0, N, **options)
+    assert done[-1] == 6
+
+
+def test_an_integer_and_a_key_of_jax():
+    act = policy("jax")
+    for key in (3, np.int64(3), jax.random.key(3), jax.random.PRNGKey(3)):
+        assert (
+            evaluate(CartPole(), act, WEIGHTS, key, 2).lengths.tolist()
+            == evaluate(CartPole(), act, WEIGHTS, jax.random.key(3), 2).lengths.tolist()
+        )
+    found = evaluate(make_vec(2), act, WEIGHTS, jax.random.key(3))  # tells that the policy is JAX's
+    assert found.lengths.tolist() == evaluate(make_vec(2), act, WEIGHTS, jax.random.key(3)).lengths.tolist()  # fmt: skip
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_an_error_of_a_policy_says_where_it_is_from(library):
+    def wrong(params, observation, key):
+        raise KeyError("mine")
+
+    for env, count in ((Count(), 2), (Count().make_vec(2), None)):
+        with pytest.raises(KeyError, match="mine") as caught:
+            evaluate(env, wrong, None, 0, count, policy_xp=library)
+        assert any("policy_xp" in note for note in caught.value.__notes__)
+
+
+def test_a_policy_of_another_library_is_told_what_to_pass():
+    def other(params, observation, key):
+        return torch.argmax(observation, 1), None
+
+    with pytest.raises(TypeError, match="must be Tensor") as caught:
+        evaluate(CartPole(), other, None, 0, 2)
+    assert any("policy_xp=" in note for note in caught.value.__notes__)
+    weights = torch.ones(2, 4)
+
+    def closes(params, observation, key):
+        return (observation @ weights.T).argmax(-1), None
+
+    with pytest.raises(af.OptionError, match=r"holds an array.*policy_xp="):
+        evaluate(CartPole(), closes, None, 0, 2)
+    assert evaluate(CartPole(), closes, None, 0, 2, policy_xp="torch").lengths.shape == (2, 1)
+
+
+ORDINARY = {
+    "num_envs": 3, "env_params": {}, "max_episode_steps": None, "wrapper_state": {}, "sharding": 1
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("env", "wrong", "told"),
+    [
+        *((lambda: make_vec(2), {name: x}, name) for name, x in ORDINARY.items()),
+        (CartPole, {"num_envs": None}, "num_envs=None"),
+        (CartPole, {"num_envs": 2, "policy_xp": "none"}, "none"),
+        (CartPole, {"num_envs": 2, "policy_xp": "numpy", "wrapper_state": {}}, "no wrappers"),
+        (lambda: make_vec(2), {"policy": 1}, "cannot be called"),
+        (lambda: make_vec(2), {"policy": Agent(), "policy_xp": "jax"}, "module of PyTorch"),
+        (lambda: make_vec(2), {"key": -1}, "key=-1"),
+        (lambda: make_vec(2), {"key": "a"}, "key='a'"),
+        (lambda: make_vec(2), {"progress": 1}, "progress=1"),
+        (lambda: make_vec(2), {"policy_state": np.zeros(3)}, "2 environments"),
+        (lambda: make_vec(2), {"policy": lambda *_: np.zeros(2)}, "not 2"),
+    ],
+)
+def test_what_is_wrong_is_named(env, wrong, told):
+    with pytest.raises((af.OptionError, af.UnknownBackendError), match=told):
+        evaluate(env(), **{"policy": policy("numpy"), **wrong})
+
+
+class Batch:
+    """A batch of environments, as simulators have them."""
+
+    num_envs, num_actions = 4, 2
+
+    def reset(self):
+        return np.zeros((4, 4), np.float32), {}
+
+    def step(self, actions):
+        return np.zeros((4, 4), np.float32), np.zeros(4), np.ones(4, bool), np.ones(4, bool), {}
+
+
+def test_what_is_no_environment():
+    for env, told in (
+        ("CartPole-v1", "make_vec"),
+        (None, "FunctionalEnv"),
+        (Batch(), "from_simulator"),
+        (HostFunctions(make_vec(2, AutoresetMode.SAME_STEP)), r"\.env"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            evaluate(env, Agent())
+
+
+def test_it_is_the_same_function_everywhere():
+    assert arrayferry_gym.functional.evaluate is evaluate
+
+
+def test_an_agent_in_pytorch_needs_no_jax(run_python):
+    out = run_python(
+        "import sys; sys.modules['jax'] = None\n"
+        "import arrayferry_gym, gymnasium as gym\n"
+        "assert 'torch' not in sys.modules\n"
+        "import torch\n"
+        "class Agent(torch.nn.Linear):\n"
+        "    def forward(self, x): return super().forward(x).argmax(-1)\n"
+        "envs = gym.make_vec('CartPole-v1', num_envs=2)\n"
+        "print(arrayferry_gym.evaluate(envs, Agent(4, 2)).lengths.shape)\n"
+        "print(arrayferry_gym.evaluate(arrayferry_gym.functional.CartPole, Agent(4, 2), num_envs=2).lengths.shape)"
+    )
+    assert out.split("\n")[:2] == ["(2, 1)", "(2, 1)"]
