@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 
 import gymnasium as gym
@@ -204,6 +205,33 @@ def test_a_policy_with_a_state(library):
         assert ((np.array(steps) == counts) | at_end).all()
 
 
+class Counts(torch.nn.Module):
+    """Counts the steps of an episode in its state, and fails if the observation says otherwise."""
+
+    def forward(self, observation, steps):
+        at_end = (observation[:, 0] == 2) | (observation[:, 0] == 3)  # whose action does not count
+        assert ((steps == observation[:, 0]) | at_end).all()
+        return (steps % 2).int(), steps + 1
+
+
+@MODES
+@pytest.mark.parametrize("served", ["numpy", "torch"])
+def test_a_module_with_a_state(served, mode):
+    params = {"end": np.array(ENDS, np.float32)}
+    envs = Count().make_vec(N, xp=served, autoreset_mode=mode, params=params)
+    for rows in (torch.zeros(N), np.zeros(N, np.float32)):
+        check(evaluate(envs, Counts(), policy_state=rows, episodes=2, discount=0.5))
+    with pytest.raises(
+        af.OptionError, match=r"returned Tensor, not 2\. Return \(action, policy_state\)\."
+    ):
+        evaluate(envs, Ignores(), policy_state=rows)
+
+
+class Ignores(torch.nn.Module):
+    def forward(self, observation, state):
+        return state
+
+
 def test_several_objectives():
     class Two(Count):
         def step(self, xp, rng, state, action, params):
@@ -278,6 +306,11 @@ def test_an_integer_and_a_key_of_jax():
     assert found.lengths.tolist() == evaluate(make_vec(2), act, WEIGHTS, jax.random.key(3)).lengths.tolist()  # fmt: skip
 
 
+def explained(error):
+    """Return the notes of an error that name `policy_xp`. JAX adds its own."""
+    return [note for note in error.__notes__ if "policy_xp=" in note]
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
 def test_an_error_of_a_policy_says_where_it_is_from(library):
     def wrong(params, observation, key):
@@ -286,7 +319,101 @@ def test_an_error_of_a_policy_says_where_it_is_from(library):
     for env, count in ((Count(), 2), (Count().make_vec(2), None)):
         with pytest.raises(KeyError, match="mine") as caught:
             evaluate(env, wrong, None, 0, count, policy_xp=library)
-        assert any("policy_xp" in note for note in caught.value.__notes__)
+        (note,) = explained(caught.value)
+    if library != "jax":
+        assert f"observations of {library}: float32 (2, 1)." in note
+
+
+def test_an_error_of_a_module_says_what_it_was_called_with():
+    class Doubles(Count):
+        observation_space = spaces.Box(0, 100, (1,), np.float64)
+
+        def observe(self, xp, state, params):
+            return xp.astype(state[:, None], xp.float64)
+
+    with pytest.raises(RuntimeError, match="dtype") as caught:
+        evaluate(Doubles(), torch.nn.Linear(1, 2), num_envs=2)
+    (note,) = caught.value.__notes__
+    assert note.endswith(
+        "in step 0 of evaluate, which passes observations of torch: float64 (2, 1)."
+    )
+
+
+def test_an_error_of_a_policy_compiled_by_jax_is_explained_once():
+    def other(params, observation, key):
+        return torch.argmax(observation, 1), None
+
+    with pytest.raises(TypeError, match="must be Tensor") as caught:
+        evaluate(make_vec(2), other, policy_xp="jax")
+    assert len(explained(caught.value)) == 1
+
+
+def test_a_module_that_cannot_be_copied():
+    agent = Agent()
+    agent.last = agent.layers[1].weight * 2
+    with pytest.raises(
+        af.OptionError, match=r"evaluate uses a copy.*RuntimeError.*Detach.*policy_xp='torch'"
+    ) as caught:
+        evaluate(make_vec(2), agent)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+class Takes:
+    """Policies of other forms."""
+
+    def __call__(self, params, observation, key):
+        return observation[:, 2] > 0, None
+
+    def several(self, *args):
+        return self(*args)
+
+    def defaults(self, params, observation, key=None, more=1):
+        return self(params, observation, key)
+
+
+@functools.wraps(lambda observation: observation)
+def wraps_another(params, observation, key):
+    return observation[:, 2] > 0, None
+
+
+@pytest.mark.parametrize(
+    "act",
+    [Takes(), Takes().several, Takes().defaults, wraps_another, jax.jit(Takes().defaults)],
+    ids=repr,
+)
+def test_policies_that_take_what_they_are_called_with(act):
+    assert evaluate(make_vec(2), act, key=jax.random.key(0)).lengths.shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("act", "own"),
+    [
+        (Agent().forward, {}),
+        (Agent, {}),
+        (lambda observation: observation, {}),
+        (lambda params, observation, key, state: observation, {}),
+        (lambda params, observation, key: observation, {"policy_state": np.zeros(2)}),
+    ],
+)
+def test_policies_that_do_not(act, own):
+    for env, count in ((CartPole(), 2), (make_vec(2), None)):
+        with pytest.raises(
+            af.OptionError, match=r"evaluate calls policy\(policy_params, observation, key"
+        ):
+            evaluate(env, act, num_envs=count, **own)
+
+
+def test_a_warning_names_no_option_that_there_is_not():
+    def column(params, observation, key):
+        return np.zeros((2, 1), int), None
+
+    with pytest.warns(UserWarning, match=r"was corrected.*samples them$"):
+        evaluate(make_vec(2), column)
+
+
+class Model:
+    def predict(self, observation):
+        raise NotImplementedError
 
 
 def test_a_policy_of_another_library_is_told_what_to_pass():
@@ -319,11 +446,22 @@ ORDINARY = {
         (CartPole, {"num_envs": 2, "policy_xp": "none"}, "none"),
         (CartPole, {"num_envs": 2, "policy_xp": "numpy", "wrapper_state": {}}, "no wrappers"),
         (lambda: make_vec(2), {"policy": 1}, "cannot be called"),
+        (lambda: make_vec(2), {"policy": Model()}, r"model\.predict\("),
         (lambda: make_vec(2), {"policy": Agent(), "policy_xp": "jax"}, "module of PyTorch"),
         (lambda: make_vec(2), {"key": -1}, "key=-1"),
         (lambda: make_vec(2), {"key": "a"}, "key='a'"),
+        (
+            lambda: make_vec(2),
+            {"policy": Agent(), "key": None},
+            r"key=None is no key\. Pass an integer, or a JAX key",
+        ),
+        (CartPole, {"num_envs": 2, "key": torch.Generator()}, "an integer, or a JAX key"),
         (lambda: make_vec(2), {"progress": 1}, "progress=1"),
-        (lambda: make_vec(2), {"policy_state": np.zeros(3)}, "2 environments"),
+        (
+            lambda: make_vec(2),
+            {"policy": lambda *_: None, "policy_state": np.zeros(3)},
+            "2 environments",
+        ),
         (lambda: make_vec(2), {"policy": lambda *_: np.zeros(2)}, "not 2"),
     ],
 )

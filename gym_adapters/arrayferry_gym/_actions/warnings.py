@@ -12,7 +12,13 @@ from arrayferry_gym._options.caller import caller_level
 
 
 class ActionWarnings:
-    """Warns of actions that were corrected or passed on, once for each kind."""
+    """Warns of actions that were corrected or passed on, once for each kind.
+
+    Attributes:
+        can_be_strict: whether the user can pass check_actions="strict".
+    """
+
+    can_be_strict = True
 
     def __init__(self) -> None:
         self._warned: frozenset[str] = frozenset()
@@ -42,7 +48,8 @@ class ActionWarnings:
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:
             self._warned |= {kind}
-            text += '. Pass actions as the space samples them; check_actions="strict" makes this an error'
+            text += ". Pass actions as the space samples them"
+            text += '; check_actions="strict" makes this an error' if self.can_be_strict else ""
             warnings.warn(text, stacklevel=caller_level())
 
 

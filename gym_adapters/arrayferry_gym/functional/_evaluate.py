@@ -59,10 +59,14 @@ def evaluate(
         policy: as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations,
             and with `policy_state` `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
             The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called with
-            the observations and returns actions. A copy of it is used, in evaluation mode.
+            the observations and returns actions, and with `policy_state` with `(observation, policy_state)` and returns
+            `(action, policy_state)`. A copy of it is used, in evaluation mode. What a module itself remembers is not
+            reset between episodes: use `policy_state`. A module inside a function stays in its mode: call its `eval()`.
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
             `state_dict`, None for the weights that it has.
-        key: the seed of all random numbers: an integer, or a JAX key.
+        key: the seed of the environments and of the policy's key: an integer, or a JAX key. Numbers that PyTorch draws by
+            itself, as in `Categorical.sample`, do not depend on it: call `torch.manual_seed` before, or draw from the key,
+            as in `key.categorical(shape, logits)`.
         num_envs: the number of environments of a `FunctionalEnv`. Others have their own number.
         episodes: the number of episodes in each environment.
         discount: the discount factor for each further step, a float.
@@ -113,7 +117,7 @@ def evaluate(
             f"discount={discount!r:.80} is not a number", remedy="Pass a float such as 0.99."
         )
     functional = is_functional(env) or type(env).__name__ == "HostFunctions"
-    library = library_of(policy, policy_xp, key, functional=functional)
+    library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)
     if functional and library is not None and library.name == "jax":
         import jax
 

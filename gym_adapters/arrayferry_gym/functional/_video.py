@@ -126,7 +126,7 @@ def record(
         policy: as in `evaluate`.
         policy_params: as in `evaluate`: None for the weights that a module has.
         path: the file, as in `video`.
-        key: the seed of all random numbers: an integer, or a JAX key.
+        key: as in `evaluate`.
         episodes: how many episodes to show.
         num_steps: after how many steps to stop anyway, None for no limit.
         index: which of several environments to show.
@@ -164,7 +164,9 @@ def record(
     episodes = count_of("episodes", episodes)
     num_steps = None if num_steps is None else count_of("num_steps", num_steps)
     check_flag("progress", progress)
-    library = library_of(policy, policy_xp, key, functional=is_functional(env))
+    library = library_of(
+        "record", policy, policy_xp, key, policy_state, functional=is_functional(env)
+    )
     own = EnvOptions(
         1 if is_functional(env) else None, env_params, max_episode_steps, wrapper_state
     )

@@ -56,7 +56,8 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
             observations. With `policy_state` it is
             `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
             The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called
-            with the observations and returns actions.
+            with the observations and returns actions, and with `policy_state` with `(observation, policy_state)` and
+            returns `(action, policy_state)`.
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
             `state_dict`, None for the weights that it has.
         num_steps: the number of steps of a segment, in each environment.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._arrays import namespace, select
+from arrayferry_gym._arrays import namespace, plain_name, select
 
 TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
@@ -28,10 +29,32 @@ def check_policy(policy: Any) -> None:
         arrayferry.OptionError: it cannot.
     """
     if not callable(policy):
-        raise af.OptionError(
-            f"policy={policy!r:.80} cannot be called",
-            remedy="Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch.",
-        )
+        remedy = "Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch."
+        if hasattr(policy, "predict"):  # as models of Stable-Baselines3 have
+            remedy = "Pass lambda params, observation, key: (model.predict(observation, deterministic=True)[0], None)."
+        raise af.OptionError(f"policy={policy!r:.80} cannot be called", remedy=remedy)
+
+
+def check_arguments(what: str, policy: Any, state: Any) -> None:
+    """Check that a function takes the arguments of a policy, as far as it tells.
+
+    Raises:
+        arrayferry.OptionError: it does not, or is a class.
+    """
+    names = "policy_params", "observation", "key", *(() if state is None else ("policy_state",))
+    if not isinstance(policy, type):
+        try:
+            signature = inspect.signature(policy, follow_wrapped=False)
+        except (TypeError, ValueError):  # it does not tell
+            return
+        with contextlib.suppress(TypeError):
+            signature.bind(*names)
+            return
+    raise af.OptionError(
+        f"{what} calls policy({', '.join(names)}), which {policy!r:.80} does not take",
+        remedy="Of a PyTorch agent pass the module itself. A function takes these arguments and returns "
+        f"({', '.join(('action', 'extras', *names[3:]))}).",
+    )
 
 
 def policy_rows(state: Any, count: int) -> tuple[list[Any], Any]:
@@ -96,6 +119,12 @@ class LibraryPolicy(ABC):
             step: the number of the step in the segment.
         """
 
+    def given(self, observation: Any) -> str:
+        """Describe the observations that it is called with, for errors."""
+        arrays = af.flatten(self._convert(observation))[0]
+        listed = ", ".join(f"{plain_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
+        return f"observations of {self.library}: {listed}{', ...' * (len(arrays) > 4)}"
+
     def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:
         """Return the results of a call in NumPy."""
         if type(action) is np.ndarray and self._backend.name == "numpy":
@@ -118,44 +147,52 @@ class FunctionPolicy(LibraryPolicy):
         rng = self._backend.random((*self._place, self._number, step), self._device)
         args = [self._params, observation, rng]
         if self._first_state is not None:
-            mask = self._convert(began)
-            first, layout = af.flatten(self._first_state)
-            state, other = af.flatten(self._state)
-            if layout != other:
-                raise af.OptionError(
-                    f"the policy got the policy_state {layout}, but returned {other}",
-                    remedy="Return states of the same structure as policy_state.",
-                )
-            rows = [select(self._xp, mask, x, y) for x, y in zip(first, state, strict=True)]
-            args.append(layout.unflatten(rows))
+            args.append(self._state_of(began))
         with _without_gradients():
-            return self._result(self._policy(*args))
+            action, extras, *state = self._result(self._policy(*args), "action", "extras")
+        self._state = state[0] if state else None
+        return action, extras
 
-    def _result(self, result: Any) -> tuple[Any, Any]:
-        """Check what the policy returned, keep its state, and return the actions and extras."""
-        names = ("action", "extras", *(["policy_state"] if self._first_state is not None else []))
+    def _state_of(self, began: Any) -> Any:
+        """Return the state of the policy, which is the first one where an episode begins."""
+        mask = self._convert(began)
+        first, layout = af.flatten(self._first_state)
+        state, other = af.flatten(self._state)
+        if layout != other:
+            raise af.OptionError(
+                f"the policy got the policy_state {layout}, but returned {other}",
+                remedy="Return states of the same structure as policy_state.",
+            )
+        rows = [select(self._xp, mask, x, y) for x, y in zip(first, state, strict=True)]
+        return layout.unflatten(rows)
+
+    def _result(self, result: Any, *names: str) -> tuple[Any, ...]:
+        """Return what the policy returned, if it has these parts, and a state where there is one."""
+        names += () if self._first_state is None else ("policy_state",)
         if not isinstance(result, tuple) or len(result) != len(names):
             given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
             raise af.OptionError(
                 f"the policy returned {given}, not {len(names)}",
-                remedy=f"Return ({', '.join(names)}); extras may be None.",
+                remedy=f"Return ({', '.join(names)}){'; extras may be None' * ('extras' in names)}.",
             )
-        action, extras, *state = result
-        if state:
-            self._state = state[0]
-        return action, extras
+        return result
 
 
-class ModulePolicy(LibraryPolicy):
-    """A module of PyTorch, which returns actions."""
+class ModulePolicy(FunctionPolicy):
+    """A module of PyTorch, which returns actions. With a state it takes and returns that as well."""
 
     def load(self, params: Any) -> None:
         if params is not None:
             self._policy.load_state_dict(af.convert(params, "torch", unsupported="keep"))
 
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        observation = self._convert(observation)
         with _without_gradients():
-            return self._policy(self._convert(observation)), None
+            if self._first_state is None:
+                return self._policy(observation), None
+            result = self._policy(observation, self._state_of(began))
+        action, self._state = self._result(result, "action")
+        return action, None
 
 
 def _without_gradients() -> Any:

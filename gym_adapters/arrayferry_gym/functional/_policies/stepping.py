@@ -25,7 +25,7 @@ from arrayferry_gym.functional._around.wrapped import WrappedEnv, checked_wrappe
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 
 from .make_policy import make_policy
-from .policies import LibraryPolicy, check_policy, is_module
+from .policies import LibraryPolicy, check_arguments, check_policy, is_module
 
 TO_NUMPY = af.converter("numpy", unsupported="keep")
 """It also reads arrays of a GPU."""
@@ -62,20 +62,29 @@ def is_functional(env: Any) -> bool:
     return isinstance(env, Dynamics) or (isinstance(env, type) and issubclass(env, Dynamics))
 
 
-def library_of(policy: Any, policy_xp: Any, key: Any, *, functional: bool) -> af.Backend | None:
+def library_of(
+    what: str, policy: Any, policy_xp: Any, key: Any, state: Any, *, functional: bool
+) -> af.Backend | None:
     """Return the library of a policy, None for that of the observations.
 
     Args:
+        what: the function that the user has called, for errors.
         policy: the policy.
         policy_xp: its library if the user has named it.
         key: the key that the user has passed.
+        state: the state of the policy, None if it has none.
         functional: whether the environment is functional, so that a policy in JAX can be compiled with it.
 
     Raises:
-        arrayferry.OptionError: the policy cannot be called, or is a module of PyTorch and `policy_xp` another library.
+        arrayferry.OptionError: the policy cannot be called like this, or is a module of PyTorch and `policy_xp` another
+            library, or the key is none.
     """
     check_policy(policy)
     module = is_module(policy)
+    if not module:
+        check_arguments(what, policy, state)
+    if not isinstance(key, numbers.Integral) and not hasattr(key, "dtype"):
+        raise af.OptionError(f"key={key!r:.80} is no key", remedy="Pass an integer, or a JAX key.")
     given = None if policy_xp is None else af.registry.backend(policy_xp)
     if module and given is not None and given.name != "torch":
         raise af.OptionError(
@@ -133,7 +142,7 @@ class Stepping:
         self._library = library
         device = _device(library, policy, params)
         if is_module(policy):  # whose mode, weights and statistics shall stay as they are
-            policy = copy.deepcopy(policy).eval()
+            policy = _copied(what, policy).eval()
         self._policy = policy, params, state
         if isinstance(env, (Env, VectorEnv)):
             self.envs = _ordinary(what, env, options)
@@ -153,6 +162,7 @@ class Stepping:
             # the state of a policy may have observations, which another step might overwrite
             copies = None if self._policy[2] is None else True
             inside = _Kept(envs, own, own, convert_info=False, copy=copies)
+            inside._action_warnings.can_be_strict = False
             began, ended, number = np.ones(envs.num_envs, np.bool_), None, 0
             yield None
             while True:
@@ -182,11 +192,29 @@ class Stepping:
         try:
             return policy(observation, began, number)[0]
         except Exception as error:
-            error.add_note(
-                f"It is from the policy, in step {number} of {self._what}, which passes arrays of {policy.library}. "
-                "policy_xp= names another library."
-            )
+            if not any("policy_xp=" in note for note in getattr(error, "__notes__", ())):
+                with contextlib.suppress(Exception):  # if the observations cannot be converted
+                    note = f"It is from the policy, in step {number} of {self._what}, which passes {policy.given(observation)}."
+                    other = (
+                        "" if is_module(self._policy[0]) else " policy_xp= names another library."
+                    )
+                    error.add_note(note + other)
             raise
+
+
+def _copied(what: str, module: Any) -> Any:
+    """Return a copy of a module.
+
+    Raises:
+        arrayferry.OptionError: it cannot be copied.
+    """
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise af.OptionError(
+            f"{what} uses a copy of the module, but copying it raised {type(error).__name__}: {error}",
+            remedy="Detach the tensors that it keeps and take files out of it, or pass a function with policy_xp='torch'.",
+        ) from error
 
 
 def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
