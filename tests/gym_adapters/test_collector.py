@@ -163,6 +163,17 @@ def test_policies_with_a_state(client, library):
     assert (length == 1).sum() > 4
 
 
+def test_a_module_with_a_state(client):
+    class Alternates(torch.nn.Module):
+        def forward(self, observation, steps):
+            return (steps % 2).int(), steps + 1
+
+    (segment,) = collected(
+        [CARTPOLE] * 4, Alternates(), None, client, 1, num_steps=12, policy_state=np.zeros(4)
+    )
+    np.testing.assert_array_equal(segment.action, (segment.episode_length - 1) % 2)
+
+
 def test_a_module_and_its_weights(client):
     class Best(torch.nn.Module):
         def __init__(self):

@@ -389,6 +389,7 @@ def test_policies_that_take_what_they_are_called_with(act):
     ("act", "own"),
     [
         (Agent().forward, {}),
+        (functools.partial(lambda observation, more: observation, more=1), {}),
         (Agent, {}),
         (lambda observation: observation, {}),
         (lambda params, observation, key, state: observation, {}),

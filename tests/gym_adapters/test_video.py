@@ -263,13 +263,15 @@ def test_a_part_of_an_episode(tmp_path):
         (Bright(), {"num_steps": 0}, "num_steps=0"),
         (Bright(), {"progress": 0}, "progress=0"),
         (Bright(), {"max_episode_steps": 3}, "max_episode_steps=3"),
+        (Bright(), {"policy": Zero}, r"record calls policy\(.*, which Zero does not"),
+        (Bright(), {"key": None}, "key=None"),
         (type("Unseen", (Glow,), {"metadata": {}}), {}, "Unseen has none"),
     ],
 )
 def test_what_is_wrong_with_an_agent_is_named(env, changed, told, tmp_path):
-    options = {"path": "glow.mp4", **changed}
+    options = {"path": "glow.mp4", "policy": Zero(), "policy_params": None, **changed}
     with pytest.raises(af.OptionError, match=told):
-        record(env, Zero(), None, tmp_path / options.pop("path"), **options)
+        record(env, path=tmp_path / options.pop("path"), **options)
     assert not list(tmp_path.iterdir())
 
 
