@@ -1,7 +1,7 @@
 """Train an agent on each environment of `arrayferry_gym.functional`, and draw it.
 
 `python tools/environments.py` prints the rows of the table in docs/environments.md, and writes a picture of each
-environment into docs/assets/environments. It takes a quarter of an hour.
+environment into docs/assets/envs. It takes a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from arrayferry_gym.functional.registration import REFERENCE
 from arrayferry_gym.sb3 import SB3VecEnv
 from arrayferry_gym.wrappers.vector import FlattenObservation
 
-PICTURES = Path(__file__).parents[1] / "docs/assets/environments"
+PICTURES = Path(__file__).parents[1] / "docs/assets/envs"
 NUM_ENVS, EPISODES, WIDTH = 16, 10, 160
 LIMIT = 1000
 """The limit of steps where the environment has none."""
@@ -80,7 +80,7 @@ def main() -> None:
         draw(env, PICTURES / f"{name}.png")
         found = returns(env, given.steps)
         print(
-            f"| ![{name}](assets/environments/{name}.png) | `{name}` | {described(env.observation_space)} | "
+            f"| ![](assets/envs/{name}.png) | `{name}` | {described(env.observation_space)} | "
             f"{described(env.action_space)} | {env.max_episode_steps or 'none'} | {found.mean():.4g} |",
             flush=True,
         )
