@@ -1,6 +1,7 @@
 """Agents in PyTorch and JAX learn CartPole on environments in NumPy and JAX.
 
-First step by step, each pair of libraries through an adapter, then in JAX in one compiled call. Run it with `make demo`.
+First step by step, each pair of libraries through an adapter, then in JAX in one compiled call. A video shows one of them.
+Run it with `make demo`.
 """
 
 from __future__ import annotations
@@ -9,28 +10,42 @@ import argparse
 import sys
 from typing import Any
 
+import gymnasium as gym
 import torch
 from ppo import PPO, Settings
 from ppo_gymnasium import JaxAgent
 from ppo_jit import run as run_compiled
 from ppo_torch import TorchAgent
 from report import Add, Line, Result, bars, draw, table
-from stepwise import run
+from stepwise import Agent, run
+
+from arrayferry_gym import ArrayConversion, record
 
 NAMES = {"numpy": "NumPy", "jax": "JAX", "torch": "PyTorch"}
 
 
-def pair(library: str, make: type[Any], settings: Settings, add: Add) -> Result:
+def pair(library: str, agent: Agent, add: Add) -> Result:
     """Train an agent step by step on environments of a library.
 
     Examples:
-        >>> settings = Settings(updates=2, num_envs=4, num_steps=8)
-        >>> pair("numpy", TorchAgent, settings, lambda name, updates: lambda done, score: None).name
+        >>> agent = TorchAgent(Settings(updates=2, num_envs=4, num_steps=8), seed=0)
+        >>> pair("numpy", agent, lambda name, updates: lambda done, score: None).name
         'PyTorch agent, NumPy environment'
     """
-    agent = make(settings, seed=0)
     name = f"{NAMES[agent.library]} agent, {NAMES[library]} environment"
     return run(name, agent, library, 0, add)
+
+
+def film(agent: TorchAgent, path: str) -> None:
+    """Write a video of an agent in PyTorch in an environment in JAX."""
+    env = gym.make("arrayferry/CartPole-v0", xp="jax", render_mode="rgb_array")
+
+    def policy(params: Any, observation: Any, rng: Any) -> tuple[Any, None]:
+        return agent.greedy(observation), None
+
+    adapter = ArrayConversion(env, "jax", "torch")
+    record(adapter, policy, None, path, key=1, num_steps=150, policy_xp="torch")
+    adapter.close()
 
 
 def main() -> int:
@@ -38,15 +53,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5, help="how many to train at once")
     parser.add_argument("--picture", default="demo.png")
+    parser.add_argument("--video", default="demo.gif")
     given = parser.parse_args()
     torch.set_num_threads(1)
     settings = Settings()
     with bars() as add:
-        results = [
-            pair(library, make, settings, add)
-            for library in ("numpy", "jax")
-            for make in (JaxAgent, TorchAgent)
-        ]
+        results = []
+        for library in ("numpy", "jax"):
+            results.append(pair(library, JaxAgent(settings, seed=0), add))
+            results.append(pair(library, agent := TorchAgent(settings, seed=0), add))
         for count in (1, given.seeds):
             results.append(run_compiled("JAX, compiled", PPO(settings), list(range(count)), add))
     table(results)
@@ -60,6 +75,8 @@ def main() -> int:
         for found in results
     ]
     draw(given.picture, lines, "seconds, with compilation (dotted)", mean_of=10)
+    film(agent, given.video)
+    print(f"{given.video} shows the PyTorch agent in the JAX environment.")
     learned = all(found.learned for found in results)
     print("Every agent learned." if learned else "An agent did not learn.")
     return 0 if learned else 1
