@@ -379,7 +379,7 @@ def wraps_another(params, observation, key):
 @pytest.mark.parametrize(
     "act",
     [Takes(), Takes().several, Takes().defaults, wraps_another, jax.jit(Takes().defaults)],
-    ids=repr,
+    ids=["object", "several", "defaults", "wraps_another", "compiled"],
 )
 def test_policies_that_take_what_they_are_called_with(act):
     assert evaluate(make_vec(2), act, key=jax.random.key(0)).lengths.shape == (2, 1)

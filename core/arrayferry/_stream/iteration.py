@@ -72,7 +72,12 @@ class Iteration(Generic[B]):
                     self.close()
                     raise StopIteration
                 at = self._progress.position
-                block = self._take(at)
+                try:
+                    block = self._take_result(self._results or self._begin(), at)
+                except BaseException as error:
+                    if self._ended_elsewhere(error):
+                        raise StopIteration from None
+                    raise
                 self._progress.position = at + 1
                 return block
         except BaseException:
@@ -83,19 +88,13 @@ class Iteration(Generic[B]):
                     self._progress.position = at
             raise
 
-    def _take(self, position: int) -> B:
-        try:
-            return self._take_result(self._results or self._begin(), position)
-        except BaseException as error:
-            closed = self._closed
-            if self._results is not None and isinstance(
-                error, (BlockTimeoutError, KeyboardInterrupt)
-            ):
-                self._results.abandon()
-            self.close()
-            if closed and isinstance(error, Exception):  # by another thread
-                raise StopIteration from None
-            raise
+    def _ended_elsewhere(self, error: BaseException) -> bool:
+        """End the iteration after an error. Tell whether it is due to another thread that has closed it."""
+        closed = self._closed
+        if self._results is not None and isinstance(error, (BlockTimeoutError, KeyboardInterrupt)):
+            self._results.abandon()
+        self.close()
+        return closed and isinstance(error, Exception)
 
     def _begin(self) -> Any:
         results = self._open()

@@ -41,27 +41,32 @@ class Results:
         at, stop = self._order.result(number)
         if not self._order.shuffled:
             return self._read(number)
-        pieces: list[list[Any]] = [[] for _ in self._leaves]
+        if at < self._end:
+            chosen = self._chosen(at, min(stop, self._end))
+            if stop <= self._end:
+                return chosen
+            pieces, at = [chosen], self._end
+        else:
+            pieces = []
         while at < stop:
-            if at >= self._end:
-                self._fill()
-            end = min(stop, self._end)
-            begin = self._end - len(self._rows)
-            self._choose(self._rows[at - begin : end - begin], pieces)
-            at = end
+            self._fill()
+            pieces.append(self._chosen(at, min(stop, self._end)))
+            at = self._end
         return [
-            self._prefetcher.own(leaf.x)
-            if leaf.axis is None
-            else guarded(leaf, _joined, own, leaf.axis)
-            for leaf, own in zip(self._leaves, pieces, strict=True)
+            parts[0] if leaf.axis is None else guarded(leaf, _joined, parts, leaf.axis)
+            for leaf, *parts in zip(self._leaves, *pieces, strict=True)
         ]
 
     # Methods of their own, so that no variable holds a block or a buffer while the next ones are read.
 
-    def _choose(self, rows: Any, pieces: list[list[Any]]) -> None:
-        for leaf, buffer, own in zip(self._leaves, self._buffers, pieces, strict=True):
-            if buffer is not None:
-                own.append(guarded(leaf, buffer.take, rows))
+    def _chosen(self, at: int, stop: int) -> list[Any]:
+        """Return rows of the window in memory."""
+        begin = self._end - len(self._rows)
+        rows = self._rows[at - begin : stop - begin]
+        return [
+            self._prefetcher.own(leaf.x) if buffer is None else guarded(leaf, buffer.take, rows)
+            for leaf, buffer in zip(self._leaves, self._buffers, strict=True)
+        ]
 
     def _add(self, parts: list[Any]) -> None:
         for leaf, buffer, x in zip(self._leaves, self._buffers, parts, strict=True):
@@ -151,11 +156,12 @@ class _Buffer:
 
     def take(self, rows: Any) -> Any:
         """Return some rows, in memory of their own."""
+        if not self._pieces:
+            return self._array.take(rows, self._axis)
         import numpy as np
 
-        if self._pieces:
-            self._pieces = [_joined(self._pieces, self._axis)]
-        x = self._pieces[0] if self._pieces else self._array
+        self._pieces = [_joined(self._pieces, self._axis)]
+        x = self._pieces[0]
         if isinstance(x, np.ndarray):  # also a masked one
             return x.take(rows, axis=self._axis)
         import array_api_compat
