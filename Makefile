@@ -21,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all pythons newest docs package workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo test test-all pythons newest docs package rehearsal release workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,12 @@ docs: .venv-docs/.ready  ## build the pages into site/, and check them
 # The sdist and the wheel, in dist/.
 package: .venv-tools/.ready  ## build the package, and try it in an empty environment
 	.venv-tools/bin/python tools/check_package.py
+
+rehearsal: .venv-tools/.ready  ## the same, and upload it to an index on this machine, and install it from there
+	.venv-tools/bin/python tools/check_package.py --rehearse
+
+release: .venv-tools/.ready  ## build the package for a release, as the workflow does
+	.venv-tools/bin/python tools/check_package.py --release
 
 # The workflows and forms in .github, and CITATION.cff.
 SCHEMA := .venv-tools/bin/check-jsonschema --builtin-schema vendor

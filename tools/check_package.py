@@ -2,17 +2,21 @@
 
 `python tools/check_package.py`, with `build` and `twine` installed, writes dist/ anew: an sdist, and the wheel that is
 built from it. It looks at what they hold, and installs the wheel into empty environments, without and with the command.
-With `--release`, it also refuses the address that stands in for the real one.
+With `--release`, it also refuses the address that stands in for the real one. With `--rehearse`, it also uploads both to
+an index on this machine, and installs from there.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -78,7 +82,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def check_contents(wheel: Path) -> None:
-    """Compare a wheel with one that is built without the sdist, and with the sources."""
+    """Compare a wheel with one that is built again, without the sdist, and with the sources. So is the sdist."""
     held = contents(wheel)
     for package in PACKAGES:
         assert f"{package}/py.typed" in held, f"{package} has no py.typed"
@@ -90,22 +94,79 @@ def check_contents(wheel: Path) -> None:
     assert not tests, f"tests in the wheel: {tests}"
     assert f"{info}/licenses/LICENSE" in held, "no licence in the wheel"
     with tempfile.TemporaryDirectory() as folder:
-        run("-m", "build", "--quiet", "--wheel", "--outdir", folder)
-        (direct,) = Path(folder).glob("*.whl")
-        assert contents(direct) == held, "the sdist builds another wheel than the sources"
+        run("-m", "build", "--quiet", "--sdist", "--wheel", "--outdir", folder)
+        for again in Path(folder).iterdir():
+            same = again.read_bytes() == (DIST / again.name).read_bytes()
+            assert same, f"{again.name} is another one if it is built again"
 
 
-def try_installed(wheel: Path) -> None:
-    """Install the wheel where nothing else is, and convert; then with the command, and call that."""
+def try_installed(wheel: str, *options: str) -> None:
+    """Install the wheel where nothing else is, and convert; then with the command, and call that.
+
+    Args:
+        wheel: its path, or a requirement.
+        options: those of pip.
+    """
     with tempfile.TemporaryDirectory() as folder:
         run("-m", "venv", folder)
         python = str(Path(folder) / "bin" / "python")
         pip = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        run(*pip, str(wheel), python=python)
+        run(*pip, *options, wheel, python=python)
         run("-I", "-c", TRIED, python=python, cwd=folder)
-        run(*pip, f"{wheel}[cli]", python=python)
+        name, found, version = wheel.partition("==")
+        run(*pip, *options, f"{name}[cli]{found}{version}", python=python)
         run("-I", "-m", "arrayferry", "doctor", python=python, cwd=folder)
         run("-I", "-m", "arrayferry", "check", "numpy", python=python, cwd=folder)
+
+
+def rehearse(wheel: Path) -> None:
+    """Upload dist/ to an index on this machine, and try what pip installs from there."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        serve = (
+            sys.executable,
+            "-m",
+            "pypiserver",
+            "run",
+            "-i",
+            "127.0.0.1",
+            "-p",
+            str(port),
+            "-P",
+            ".",
+            "-a",
+            ".",
+            folder,
+        )
+        server = subprocess.Popen(serve)
+        try:
+            address = f"http://127.0.0.1:{port}"
+            wait_for(address)
+            files = map(str, DIST.iterdir())
+            run("-m", "twine", "upload", "--repository-url", address, "-u", "x", "-p", "x", *files)
+            version = wheel.name.split("-")[1]
+            try_installed(
+                f"arrayferry=={version}", "--extra-index-url", f"{address}/simple", "--no-cache-dir"
+            )
+            print(
+                f"arrayferry {version} was uploaded to an index on this machine, and installed from there"
+            )
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def wait_for(address: str) -> None:
+    """Wait until a server answers."""
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    sys.exit("the index on this machine did not start")
 
 
 def run(*arguments: str, python: str = sys.executable, cwd: str | None = None) -> None:
@@ -121,4 +182,6 @@ if __name__ == "__main__":
     check_contents(built)
     if "--release" in sys.argv[1:]:
         refuse_placeholder(built)
-    try_installed(built.absolute())
+    try_installed(str(built.absolute()))
+    if "--rehearse" in sys.argv[1:]:
+        rehearse(built)
