@@ -1,0 +1,84 @@
+"""How many functions of ours run in calls that programs make millions of times. Fewer are welcome."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import SyncVectorEnv
+
+import arrayferry as af
+import arrayferry_gym
+from arrayferry_gym.functional import CartPole, rollout, wrap
+from arrayferry_gym.wrappers import kernels
+
+OURS = tuple(str(Path(package.__file__).parent) for package in (af, arrayferry_gym))
+
+
+def frames(call):
+    """Return how many functions of ours run in the third call."""
+    call(), call()
+    count = 0
+
+    def counted(frame, event, argument):
+        nonlocal count
+        name = frame.f_code.co_filename
+        count += event == "call" and (name.startswith(OURS) or name.startswith("<arrayferry"))
+
+    sys.setprofile(counted)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def steps(env, actions):
+    env.reset(seed=0)
+    return lambda: env.step(actions)
+
+
+def policy(params, observation, key):
+    return (observation @ params > 0).astype(int), None
+
+
+def rollouts(env):
+    params, key = jnp.ones(4), jax.random.key(0)
+    carry, _ = rollout(env, policy, params, key, 3, 2)
+    state = carry.running.wrappers
+    options = {"wrapper_state": state} if state else {}
+    return lambda: rollout(env, policy, params, key, 3, 2, **options)
+
+
+CALLS = {
+    "convert": (3, lambda: lambda: af.convert({"a": np.ones(2)}, "torch")),
+    "a step": (5, lambda: steps(arrayferry_gym.NumpyToTorch(gym.make("CartPole-v1")), 1)),
+    "a step of several": (
+        7,
+        lambda: steps(
+            arrayferry_gym.vector.NumpyToTorch(
+                SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
+            ),
+            torch.ones(2, dtype=torch.int64),
+        ),
+    ),
+    "a rollout": (123, lambda: rollouts(CartPole())),
+    "a rollout with wrappers": (
+        267,
+        lambda: rollouts(
+            wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_frames_of_the_third_call(name):
+    limit, make = CALLS[name]
+    assert frames(make()) <= limit
