@@ -437,3 +437,62 @@ def test_states_of_wrappers_are_of_each_precision(enable_x64):
                 assert int(same[0].lasting["obs_rms"].low) == 3
     assert pickle.loads(pickle.dumps(env)) == env
     assert "_fresh" not in vars(pickle.loads(pickle.dumps(env)))
+
+
+def test_statistics_serve_compiled_code():
+    """Those of `state_dict` are numbers, in a traced function too."""
+    env = wrap(CartPole(), kernels.NormalizeObservation())
+    key = jax.random.key(0)
+
+    def policy(scale, observation, key):
+        return (scale * observation[:, 2] > 0).astype(int), None
+
+    carry, _ = rollout(env, policy, 1.0, key, 9, 4)
+    statistics = env.state_dict(carry.running)
+
+    def run(scale):
+        running, _ = Functions(env).reset(key, 4, wrapper_state=statistics)
+        steps = rollout(env, policy, scale, key, 3, 4, wrapper_state=statistics)[1]
+        results = evaluate(env, policy, scale, key, 4, wrapper_state=statistics)
+        return running.wrappers[0].lasting["obs_rms"].low, steps.observation, results.returns
+
+    expected = run(1.0)
+    for traced in (jax.jit(run)(1.0), jax.lax.map(run, jnp.ones(1))):
+        for one, other in zip(jax.tree.leaves(traced), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one.reshape(other.shape), other, rtol=1e-5)
+
+
+def test_extras_that_are_no_arrays():
+    def policy(params, observation, key):
+        return jnp.ones(2, int), {"d": "text"}
+
+    with pytest.raises(af.OptionError, match=r"extras\['d'\] = 'text'"):
+        rollout(CartPole(), policy, None, jax.random.key(0), 2, 2)
+    assert evaluate(CartPole(), policy, None, jax.random.key(0), 2).lengths.shape == (2, 1)
+
+
+def test_actions_that_are_no_whole_numbers():
+    def policy(params, observation, key):
+        return jnp.ones(3), None
+
+    with pytest.raises(af.ArrayFerryError, match="Cast it to an integer dtype"):
+        rollout(CartPole(), policy, None, jax.random.key(0), 2, 3)
+
+
+def test_default_parameters_with_attributes_of_their_own():
+    class Own(type(CartPole.default_params)):
+        pass
+
+    class Pays(CartPole):
+        default_params = Own(*CartPole.default_params)
+
+        def step(self, xp, rng, state, action, params):
+            after, reward, *rest = super().step(xp, rng, state, action, params)
+            return after, reward * params.pay, *rest
+
+    env = Pays()
+    for pay in (1.0, 2.0):
+        env.default_params.pay = pay
+        envs = env.make_vec(2)
+        envs.reset(seed=1)
+        assert envs.step([0, 1])[1].tolist() == [pay, pay]

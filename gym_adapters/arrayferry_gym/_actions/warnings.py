@@ -123,6 +123,9 @@ def likely_mistake(value: Any, space: Any, num_envs: int | None) -> str | None:
         )
     if num_envs is not None and shape[:1] != (num_envs,):
         return f"Pass one action for each of the {num_envs} environments, along the first axis."
+    if num_envs is not None:
+        whole = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
+        return "Cast it to an integer dtype." if whole and "float" in str(value.dtype) else None
     if len(shape) == len(space.shape) + 1 and shape[1:] == tuple(space.shape):
         return "It has an axis too many, like a batch of actions: pass one of them, such as x[0]."
     return None

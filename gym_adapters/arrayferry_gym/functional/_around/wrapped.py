@@ -153,10 +153,12 @@ class WrappedEnv(AroundEnv):
         import jax
 
         x64 = jax.config.jax_enable_x64
-        if x64 not in self._fresh:
-            with jax.ensure_compile_time_eval():  # they serve all calls, also if this one is traced
+        with (
+            jax.ensure_compile_time_eval()
+        ):  # their numbers are known, and serve all calls, also if this one is traced
+            if x64 not in self._fresh:
                 self._fresh[x64] = self._any_chain()[0].init(jax.numpy, 1, None)
-        return self.given(jax.numpy, self._fresh[x64], values)
+            return self.given(jax.numpy, self._fresh[x64], values)
 
     @functools.cached_property
     def _fresh(self) -> dict[bool, tuple[State, ...]]:

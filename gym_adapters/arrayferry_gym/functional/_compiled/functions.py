@@ -156,8 +156,8 @@ class Functions:
             env, random_of(key), None, None, self._params(params, num_envs).tree
         )
         running = running._replace(state=as_pytree(running.state))
+        wrapper_state = checked_wrapper_state(self.env, wrapper_state)
         if self._chain is None:
-            checked_wrapper_state(self.env, wrapper_state)
             return self._spread((running, observation), num_envs)  # type: ignore[no-any-return]
         states = self._chain.init(jnp, num_envs, None)
         if wrapper_state is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._arrays import select
@@ -71,6 +72,23 @@ def acted(
                 )
     action, extras, *after = result
     return action, extras, _same(state, *after) if after else None
+
+
+def checked_extras(extras: Any) -> Any:
+    """Return the extras of a policy, which transitions hold.
+
+    Raises:
+        arrayferry.OptionError: they have something that is no array or number.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(extras):
+        if not isinstance(
+            leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
+        ) and not hasattr(leaf, "__jax_array__"):
+            raise af.OptionError(
+                f"the policy returned extras{jax.tree_util.keystr(path)} = {leaf!r:.80}, which a transition cannot hold",
+                remedy="Extras are arrays (num_envs, ...), in any pytree, or None.",
+            )
+    return extras
 
 
 def _listed(names: tuple[str, ...]) -> str:

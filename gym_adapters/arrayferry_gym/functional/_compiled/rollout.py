@@ -19,7 +19,7 @@ from arrayferry_gym.functional._host.functions import HostFunctions
 
 from .arguments import Call, Program, Values
 from .functions import Functions, as_shown
-from .policies import Policy, acted, began_anew
+from .policies import Policy, acted, began_anew, checked_extras
 
 
 class Transition(NamedTuple):
@@ -258,7 +258,7 @@ class Steps:
         """Return the policy's action, extras and state, where the environments are after it, and the outcome."""
         action, extras, state = acted(self._policy, self._policy_params, observation, acting, state)
         running, outcome = self._functions.step(stepping, running, action, self._env_params)
-        return action, extras if self._extras else None, state, running, outcome
+        return action, checked_extras(extras) if self._extras else None, state, running, outcome
 
     def _reset(self, key: Any) -> tuple[Any, Any]:
         return self._functions.reset(  # type: ignore[no-any-return]

@@ -159,7 +159,8 @@ def prepare(
         if known is not None and known[0] is defaults:
             return known[1]
         params = _prepare(None, defaults, n, backend, device, None)
-        if isinstance(defaults, tuple) and all(type(x) in _CONSTANTS for x in defaults):
+        is_tuple = isinstance(defaults, tuple) and not hasattr(defaults, "__dict__")
+        if is_tuple and all(type(x) in _CONSTANTS for x in defaults):
             _PREPARED[id(defaults)] = defaults, params
         return params
     return _prepare(given, defaults, n, backend, device, base)
