@@ -255,8 +255,8 @@ class Stream(Generic[B]):
             state: the result of `state_dict`.
 
         Raises:
-            OptionError: it is not a state, or it belongs to a stream of other arrays, blocks or options, or to another
-                part of this one.
+            OptionError: it is not a state, or it belongs to a stream of arrays of another length, of other blocks or
+                options, or to another part of this one. The values of arrays are not compared.
         """
         own = self._identity()
         found = {name: _whole(state, name) for name in ("epoch", "position", *own)}

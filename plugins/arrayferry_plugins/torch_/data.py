@@ -20,9 +20,9 @@ class Batches(IterableDataset):  # type: ignore[misc]
     `batch_size=None` to the loader, since the stream makes the batches. An item is what the stream returns: a tensor,
     or a tree of tensors, with the dtypes, the device and the batch size that were chosen there.
 
-    `len()` is the number of batches that all workers return in the epoch that was set. Each worker may end with a batch
-    that is not full, so it depends on their number. The order of an epoch depends on the seed of the stream, the epoch
-    and the number of workers.
+    `len()` is the number of batches that all workers return in the whole epoch that was set, also after a state was
+    loaded. Each worker may end with a batch that is not full, so it depends on their number. The order of an epoch
+    depends on the seed of the stream, the epoch and the number of workers.
 
     `StatefulDataLoader` saves the position of each worker with `state_dict`, and continues from there.
 
