@@ -221,9 +221,9 @@ def _show_tests(checked: CheckedBackend, screen: Screen) -> None:
     screen.say(f"{checked.backend}: {', '.join(counts)}", style="bold red" if bad else "green")
     for message, tests in bad.items():
         screen.say()
+        screen.say(f"{message.rstrip('.')}.", style="bold", indent=2)
         for test in tests:
-            screen.say(f"{test.name}: {test.checks}", style="bold", indent=2)
-        screen.say(f"{message.rstrip('.')}.", indent=4)
+            screen.say(f"{test.name}: {test.checks}", indent=4)
     left = [test.name for test in checked.tests if test.outcome == "not run"]
     if left:
         screen.say()
@@ -236,7 +236,7 @@ def _show_tests(checked: CheckedBackend, screen: Screen) -> None:
         )
     skipped: dict[str, list[str]] = {}
     for test in checked.tests:
-        if test.outcome == "skipped":
+        if test.outcome == "skipped" or (test.outcome == "passed" and test.message):
             skipped.setdefault(test.message, []).append(test.name)
     for text, names in skipped.items():
         screen.say(f"{', '.join(names)}: {text}", style="yellow", indent=2)

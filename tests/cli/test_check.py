@@ -106,9 +106,16 @@ def test_a_plugin_that_fails(run, only, installed, capfd):
     _check.show(load(CheckReport, report), Screen())
     out = capfd.readouterr().out
     assert (
-        "\n  test_arrays_are_not_traced: An ordinary array is not traced.\n    is_traced(), for"
-        in out
+        "unless x has no values yet, as inside a compiled function.\n"
+        "    test_arrays_are_not_traced: An ordinary array is not traced.\n" in out
     )
+
+
+def test_a_warning_of_a_test_is_shown(run, toy):
+    toy(("    def from_numpy", "    to_numpy_share = True\n\n    def from_numpy"))
+    status, out, _ = run("check", "toy")
+    assert status == 0
+    assert "test_array_types_exist: Toy has an attribute 'to_numpy_share'" in out
 
 
 @pytest.mark.long
@@ -145,7 +152,10 @@ def test_a_plugin_that_is_left_out(run, installed):
 def test_a_library_that_is_not_installed(run, installed):
     write_distribution(installed, "absent", plugin("absent", "not_there"))
     status, out, _ = run("check", "absent")
-    assert (status, out) == (1, "absent is not installed. Run: pip install absent\n")
+    assert (status, out) == (
+        1,
+        "absent is not installed: there is no module 'not_there'. Run: pip install absent\n",
+    )
 
 
 @pytest.mark.long

@@ -108,7 +108,10 @@ def test_a_library_that_is_not_installed(run, only, installed):
     only("numpy", "absent")
     status, out, err = run("routes", "absent", "numpy")
     assert (status, out) == (1, "")
-    assert err == "Error: absent is not installed. Run: pip install absent\n"
+    assert (
+        err
+        == "Error: absent is not installed: there is no module 'not_there'. Run: pip install absent\n"
+    )
 
 
 @pytest.mark.long

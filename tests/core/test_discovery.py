@@ -72,6 +72,10 @@ BROKEN = {
     "syntaxerror": ("def f(:\n    pass", "SyntaxError"),
     "wrongtype": (BACKEND.replace("[Broken()]", "[3]"), "returned 3, where a Backend is expected"),
     "noiterable": (BACKEND.replace("[Broken()]", "3"), "returned 3, where a list of Backend"),
+    "forgotten": (
+        BACKEND.replace("return [Broken()]", "[Broken()]"),
+        "arrayferry_backends returned None, where a list of Backend is expected. Write return",
+    ),
     "raises": (
         BACKEND.replace("return [Broken()]", "raise RuntimeError('no luck')"),
         "RuntimeError: no luck",
@@ -217,7 +221,10 @@ except af.BackendUnavailableError as error:
 """,
         python=broken,
     )
-    assert out.splitlines() == ["False False", "absent is not installed. Run: pip install absent"]
+    assert out.splitlines() == [
+        "False False",
+        "absent is not installed: there is no module 'a_missing_library'. Run: pip install absent",
+    ]
 
 
 def test_only_requested_plugins_are_loaded(working, run_python):

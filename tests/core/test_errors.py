@@ -48,7 +48,7 @@ def failing():
 
 
 CAUSES = {
-    af.BackendUnavailableError: (lambda: af.convert(1, "absent"), "ImportError", "absent is not installed. Run: pip install absent-lib"),
+    af.BackendUnavailableError: (lambda: af.convert(1, "absent"), "ImportError", "absent is not installed: there is no module 'a_missing_library'. Run: pip install absent-lib"),
     af.BlockError: (
         lambda: streamed(lambda b: b[3]),
         "RuntimeError",

@@ -216,6 +216,48 @@ def test_the_remedy_fits_what_was_found(fault):
     assert fault == "rounded" or message.endswith(remedy)
 
 
+class WithoutDevice(Correct):
+    def from_numpy(self, x):
+        return Array(x.copy(), "cpu")
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_from_numpy_without_device_is_told():
+    message = "from_numpy() takes no device. Give from_numpy an argument device=None."
+    for test in ("test_from_numpy", "test_copy"):
+        (error,) = toy_failures(WithoutDevice(), test).values()
+        assert str(error) == message
+    assert first_failure([WithoutDevice()]) == message
+
+
+class WithTypes(Correct):
+    def dtypes(self):
+        return {np.float32, np.float64}
+
+
+@pytest.mark.usefixtures("toy")
+def test_dtypes_that_are_types_are_told():
+    found = toy_failures(WithTypes())
+    for test in ("test_to_numpy", "test_from_numpy", "test_copy", "test_special_values_are_kept"):
+        assert "Return from dtypes() a set of names" in str(found[test])
+    assert not any("'<' not supported" in str(error) for error in found.values())
+
+
+class Mistyped(Correct):
+    to_numpy_share = None
+    _to_numpy_share = None
+
+    def cache(self):
+        """A method of its own."""
+
+
+@pytest.mark.usefixtures("toy")
+def test_an_attribute_that_is_perhaps_mistyped_is_told():
+    with pytest.warns(af.PluginWarning, match="'to_numpy_share'.* mean 'to_numpy_shares'") as found:
+        assert toy_failures(Mistyped(), "test_array_types_exist") == {}
+    assert len(found) == 1
+
+
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("correct", [Correct, CorrectImmutable])
 def test_correct_converters_pass(correct):

@@ -230,6 +230,7 @@ def test_a_plugin_with_marked_hooks(registry):
         ({"name": ""}, "has no name"),
         ({"package": None}, "has no package"),
         ({"array_types": ()}, "array_types"),
+        ({"dtypes": {"float64"}}, "has {'float64'} for its dtypes. Set dtypes to a method: def"),
     ],
 )
 def test_a_backend_that_lacks_something(registry, attributes, message):

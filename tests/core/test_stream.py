@@ -1057,3 +1057,56 @@ def test_a_plugin_without_blocks(register):
     register(RowsSource())
     with pytest.raises(af.NotAnArrayError, match="rows does not tell how to read"):
         af.stream(Rows([2]), "torch")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x: x,
+        lambda x: x[30:],
+        lambda x: x.T,
+        lambda x: [{"a": x, "b": 1}, (x[:5], None)],
+    ],
+)
+def test_a_memmap_is_pickled_by_the_name_of_its_file(tmp_path, part):
+    np.save(tmp_path / "x.npy", np.arange(20_000.0).reshape(100, 200))
+    x = part(np.load(tmp_path / "x.npy", mmap_mode="r+"))
+    stream = af.stream(x, "numpy", block=3) if not isinstance(x, list) else af.stream(x[0], "numpy")
+    data = pickle.dumps(stream)
+    assert len(data) < 5_000
+    for block, expected in zip(pickle.loads(data), stream, strict=True):
+        np.testing.assert_equal(block, expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x[:, 3:],
+        lambda x: x + 1,
+        lambda x: np.memmap(x.filename, x.dtype, "c", x.offset, x.shape),
+        lambda x: os.remove(x.filename) or x,
+    ],
+)
+def test_other_memmaps_are_pickled_with_their_values(tmp_path, change):
+    np.save(tmp_path / "x.npy", np.arange(20_000.0).reshape(100, 200))
+    x = change(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    if x.flags.writeable:
+        x[:] += 1
+    again = pickle.loads(pickle.dumps(af.stream(x, "numpy", block=30)))
+    np.testing.assert_equal(np.concatenate(list(again)), x)
+
+
+def test_a_memmap_that_is_shared_is_pickled_with_its_values(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(20_000.0))
+    x = np.load(tmp_path / "x.npy", mmap_mode="r+")
+    again = pickle.loads(pickle.dumps(af.stream(x, "torch", copy=False, block=9_000)))
+    assert [len(block) for block in again] == [9_000, 9_000, 2_000]
+
+
+def test_a_state_of_other_chunks_is_refused_without_a_checksum():
+    state = af.stream(np.arange(6), "numpy", block=2).state_dict()
+    other = af.stream(da.from_array(np.arange(6), chunks=((1, 3, 2),)), "numpy")
+    with pytest.raises(
+        af.OptionError, match="another stream: its blocks or chunks are cut in other"
+    ):
+        other.load_state_dict(state)

@@ -112,6 +112,27 @@ def test_processes_with_workers():
     assert sorted(itertools.chain(*seen)) == list(range(LENGTH))
 
 
+def test_a_part_of_a_stream_without_a_seed_is_refused():
+    stream = af.stream(np.arange(40), "torch", shuffle=True, block=4)
+    assert len(Batches(stream)) == 10
+    with pytest.raises(af.OptionError, match="Pass seed= to the stream, the same in every process"):
+        Batches(stream.shard(0, 2))
+    stream.load_state_dict({**stream.state_dict(), "seed": 5})
+    assert len(Batches(stream.shard(0, 2))) == 5
+    assert len(Batches(af.stream(np.arange(40), "torch", block=4).shard(0, 2))) == 5
+
+
+def test_an_array_is_no_stream():
+    with pytest.raises(TypeError, match=r"a ndarray is not a stream: .*af\.stream\(array"):
+        Batches(np.arange(20))
+
+
+def test_batches_show_their_stream():
+    shown = repr(made(2, part=(0, 2)))
+    assert shown.startswith("<Batches of <Stream of 8 shuffled batches of 32, ")
+    assert shown.endswith(", part 0 of 2, to torch>, for num_workers=2>")
+
+
 @pytest.mark.parametrize("worker", [None, SimpleNamespace(id=0, num_workers=2)])
 def test_another_number_of_workers_is_refused(worker, monkeypatch):
     monkeypatch.setattr("arrayferry_plugins.torch_.data.get_worker_info", lambda: worker)

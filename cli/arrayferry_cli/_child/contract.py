@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from arrayferry import ArrayFerryError, registry
+from arrayferry import ArrayFerryError, PluginWarning, registry
 from arrayferry.adapting import describe_error
 from arrayferry_cli._reports import Begun, Essential, MadeBy, TestReport, Tests, Unanswerable
 
@@ -73,7 +74,10 @@ def _run(name: str, purposes: dict[str, str], test: Callable[[], None]) -> TestR
 
     report = TestReport(name, purposes.get(name, ""), "failed", "")
     try:
-        test()
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("always", PluginWarning)
+            test()
     except pytest.skip.Exception as error:
         report.outcome, report.message = "skipped", str(error)
     except AssertionError as error:
@@ -84,6 +88,7 @@ def _run(name: str, purposes: dict[str, str], test: Callable[[], None]) -> TestR
         report.message = describe_error(error)
     else:
         report.outcome = "passed"
+        report.message = " ".join(dict.fromkeys(str(each.message) for each in found))
     return report
 
 

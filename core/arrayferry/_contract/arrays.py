@@ -55,7 +55,7 @@ class ArrayTests(BackendTests):
         Args:
             made: whether to leave out dtypes beyond the standard that the author's `make` does not support.
         """
-        supported = self._backend.dtypes() if self.dtypes is None else self.dtypes
+        supported = self._ask("dtypes") if self.dtypes is None else self.dtypes
         dtypes = dtypes_of(supported)
         if supported is None and made:
             dtypes = [d for d in dtypes if d.name in STANDARD_DTYPES or self._makes(d)]
@@ -67,7 +67,7 @@ class ArrayTests(BackendTests):
 
     def _has(self, dtype: str) -> bool:
         """Return whether the library has a dtype."""
-        supported = self._backend.dtypes()
+        supported = self._ask("dtypes")
         return supported is None or dtype in supported
 
     def _usual(self) -> np.dtype[Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import inspect
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +13,9 @@ import numpy as np
 import pytest
 
 from arrayferry import _api
-from arrayferry._errors import ContractError, ConversionError, NotAnArrayError
+from arrayferry._errors import ContractError, ConversionError, NotAnArrayError, PluginWarning
 from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
 from arrayferry._registry.registry import default_registry
 
@@ -19,6 +23,7 @@ from .alone import find_backend, only_plugins, usable
 from .checks import (
     DUTIES,
     FIX_DEVICE,
+    TAKES_DEVICE,
     Values,
     ask,
     difference,
@@ -102,6 +107,16 @@ def same_anywhere(x: Any, values: Values, what: str, fix: str) -> None:
         f"{what}: {describe_value(x)} is not an array of a known library. Return an array with its values"
     )
     same(as_numpy(x), values, what, fix)
+
+
+def _takes_device(from_numpy: Any) -> bool:
+    try:
+        inspect.signature(from_numpy).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature, as some functions in C
+        pass
+    return True
 
 
 class Tested:
@@ -254,6 +269,8 @@ class BackendTests(Tested):
     def _call(self, method: str, given: Given) -> Any:
         """Call a method and return the array that it returns, which states the right dtype and shape if any."""
         x, what = given.x, f"{method}(), {given.case}"
+        if method != "to_numpy":
+            assert _takes_device(self._backend.from_numpy), TAKES_DEVICE
         unchanged = kept(x, f"the argument of {what}") if method == "from_numpy" else None
         raised = remedy(method, "raised", None, given.values)
         with unchanged or contextlib.nullcontext():
@@ -262,6 +279,19 @@ class BackendTests(Tested):
             method, given, "" if method == "to_numpy" else stated_difference(y, given.values)
         )
         return y
+
+    def _warn_of_names(self) -> None:
+        """Warn of attributes of the backend that are perhaps mistyped."""
+        known = {*dir(Backend), *Origin.__annotations__}
+        for name in dir(self._backend):
+            meant = difflib.get_close_matches(name, known, 1, 0.8)
+            if name not in known and not name.startswith("_") and meant:
+                warnings.warn(
+                    f"{type(self._backend).__name__} has an attribute {name!r}, which arrayferry does not know. Did you "
+                    f"mean {meant[0]!r}? If it is your own, let its name begin with an underscore.",
+                    PluginWarning,
+                    stacklevel=3,
+                )
 
     def _recognised(self, array: Any, who: str) -> None:
         """Assert that an array is recognised as one of the backend."""

@@ -37,7 +37,8 @@ class Duty(NamedTuple):
 
 
 def _are_names(names: Any) -> bool:
-    return isinstance(names, Collection) and not isinstance(names, str) and bool(names)
+    listed = isinstance(names, Collection) and not isinstance(names, str) and bool(names)
+    return listed and all(isinstance(name, str) for name in names)
 
 
 DUTIES = {
@@ -84,7 +85,7 @@ DUTIES = {
     "dtype_hint": Duty("Return from dtype_hint(dtype) a sentence, or an empty text.", str),
     "devices": Duty(
         'Return from devices() names such as ("cpu", "cuda:0"), the default first.',
-        lambda names: _are_names(names) and all(isinstance(name, str) for name in names),
+        _are_names,
     ),
     "default_device": Duty("Return from default_device() the device of new arrays."),
     "device_of": Duty("Return from device_of(x) the name of its device, spelled as in devices()."),
@@ -131,6 +132,7 @@ FIX_DEVICE = (
     "Put the array on the device in from_numpy(x, device), return from to_device(x, device) an array on that device, and "
     "return its name from device_of(x), spelled as in devices()."
 )
+TAKES_DEVICE = "from_numpy() takes no device. Give from_numpy an argument device=None."
 STRIDES = "Read its memory by its shape and strides, as numpy.asarray does."
 
 

@@ -132,8 +132,10 @@ class Origin(ABC):
         This imports the library. Override `check` for further tests.
         """
         if not self.installed:
+            top = self.package.partition(".")[0]
+            module = "" if top == self.name else f": there is no module {top!r}"
             return BackendUnavailableError(
-                f"{self.name} is not installed",
+                f"{self.name} is not installed{module}",
                 remedy=f"Run: pip install {self.install or self.name}",
                 backend=self.name,
             )

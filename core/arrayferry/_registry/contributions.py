@@ -99,8 +99,8 @@ def contributions(plugin: object, known: Plugin) -> list[Contribution]:
         )
     for hook in HOOKS:
         for rank, implemented, function in implementations:
-            parts = function() if implemented == hook else None
-            if parts is not None:
+            if implemented == hook:
+                parts = function()
                 found += [Contribution(hook, part, known, rank) for part in _of_kind(parts, hook)]
     for each in found if not known.built_in else ():
         check_part(each.part)
@@ -147,7 +147,8 @@ def _of_kind(parts: object, hook: str) -> Iterator[Any]:
     expected = HOOKS[hook]
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(
-            f"{hook} returned {parts!r:.80}, where a list of {expected.__name__} is expected"
+            f"{hook} returned {parts!r:.80}, where a list of {expected.__name__} is expected",
+            remedy="Write return before the list, and return [] for none." if parts is None else "",
         )
     for part in parts:
         if not isinstance(part, expected):

@@ -6,7 +6,7 @@ import itertools
 import operator
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry._api import backend_of
 from arrayferry._errors import (
@@ -23,6 +23,9 @@ from arrayferry._registry.registry import default_registry
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.layout import Layout
 from arrayferry._tree.layout import flatten as flatten_tree
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _ARRAY = Kind("array")
 
@@ -221,3 +224,42 @@ def itemsize_of(x: Any) -> int:
     """Return the size of an element in bytes."""
     size = getattr(x.dtype, "itemsize", None)
     return size if isinstance(size, int) else 8
+
+
+class _Mapped:
+    """What is pickled of a `numpy.memmap`: the arguments that map its part of the file again, read-only."""
+
+    def __init__(self, x: np.memmap[Any, Any], offset: int) -> None:
+        order = "C" if x.flags.c_contiguous else "F"
+        self._arguments = str(x.filename), x.dtype, "r", offset, x.shape, order
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import numpy as np
+
+        return np.memmap, self._arguments
+
+
+def by_file_name(value: Any) -> Any:
+    """Replace each `numpy.memmap` in lists, tuples and dicts by what unpickles as the same part of its file."""
+    import numpy as np
+
+    kind = type(value)
+    if kind is np.memmap:
+        return _mapped(value) or value
+    if kind is dict:
+        return {key: by_file_name(child) for key, child in value.items()}
+    if kind in (list, tuple):
+        return kind(map(by_file_name, value))
+    return value
+
+
+def _mapped(x: np.memmap[Any, Any]) -> _Mapped | None:
+    """Return what is pickled of an array that is one piece of a file as it is on disk, None for any other."""
+    import mmap
+    import os
+
+    root: Any = x.base if type(x.base) is type(x) else x
+    whole = isinstance(root.base, mmap.mmap) and root.mode != "c" and x.size
+    if not whole or not x.flags.forc or not root.filename or not os.path.isfile(root.filename):
+        return None
+    return _Mapped(x, root.offset + x.ctypes.data - root.ctypes.data)

@@ -131,6 +131,7 @@ def _ordering(
                 )
     if drop_last and batch_size is None:
         raise OptionError("drop_last=True means nothing without batch_size", remedy="Leave it out.")
-    if shuffle and seed is None:
+    is_drawn = shuffle and seed is None
+    if is_drawn:
         seed = secrets.randbits(32)
-    return Ordering(shuffle, seed or 0, buffer_size, batch_size, drop_last)
+    return Ordering(shuffle, seed or 0, buffer_size, batch_size, drop_last, is_drawn)

@@ -32,6 +32,7 @@ class Ordering(NamedTuple):
         buffer_size: how many rows are permuted together, None for 4 blocks.
         batch_size: the number of rows of a result, None for those of a block.
         drop_last: whether a last result with fewer rows is left out.
+        is_drawn: whether the seed was drawn at random, so that another process has another one.
     """
 
     shuffle: bool = False
@@ -39,6 +40,7 @@ class Ordering(NamedTuple):
     buffer_size: int | None = None
     batch_size: int | None = None
     drop_last: bool = False
+    is_drawn: bool = False
 
 
 def batch_bounds(length: int, size: int, drop_last: bool) -> list[tuple[int, int]]:

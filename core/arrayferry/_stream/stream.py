@@ -24,7 +24,7 @@ from arrayferry._options import check_count
 from arrayferry._repr import html_facts, html_table, html_view, never_raises
 from arrayferry._types import B
 
-from .arrays import common_length, cut, grouped, take_apart
+from .arrays import by_file_name, common_length, cut, grouped, take_apart
 from .iteration import Iteration, Progress
 from .order import Order, Ordering, batch_bounds, linked_blocks
 from .prefetcher import FailedError, Reading
@@ -46,8 +46,9 @@ class Stream(Generic[B]):
 
     Iterate over it to get the blocks. Each iteration starts from the beginning; closing or leaving it early cancels
     pending requests. `len(stream)` is the number of results, `stream[2:]` and `stream[1::4]` are streams of some of
-    the blocks, and `stream[3]` is one block. A stream can be pickled if its arrays can. In another process, the
-    client is replaced by a new one for the same scheduler, even if it was the current client.
+    the blocks, and `stream[3]` is one block. A stream can be pickled if its arrays can; of a `numpy.memmap`, the name
+    of its file is pickled, unless `copy=False`. In another process, the client is replaced by a new one for the same
+    scheduler, even if it was the current client.
 
     Args:
         value: the arrays.
@@ -254,19 +255,22 @@ class Stream(Generic[B]):
             state: the result of `state_dict`.
 
         Raises:
-            OptionError: it is not a state, or it belongs to a stream of other arrays, blocks or options, or to another
-                part of this one.
+            OptionError: it is not a state, or it belongs to a stream of arrays of another length, of other blocks or
+                options, or to another part of this one. The values of arrays are not compared.
         """
         own = self._identity()
         found = {name: _whole(state, name) for name in ("epoch", "position", *own)}
         for name, value in own.items():
             if name != "seed" and found[name] != value:
+                differs = f"its {name} is {found[name]}, here it is {value}"
+                if name == "layout":  # a checksum
+                    differs = "its blocks or chunks are cut in other places"
                 raise OptionError(
-                    f"the state is of another stream: its {name} is {found[name]}, here it is {value}",
+                    f"the state is of another stream: {differs}",
                     remedy="Make the stream with the same arrays and options, and load the state of a part into that "
                     "part.",
                 )
-        ordering = self._ordering._replace(seed=found["seed"])
+        ordering = self._ordering._replace(seed=found["seed"], is_drawn=False)
         count = len(self._order_of(found["epoch"], ordering).ends)
         if found["position"] > count:
             raise OptionError(
@@ -368,8 +372,9 @@ class Stream(Generic[B]):
         for blocks in self._reading.groups:
             portable = blocks.portable_client()
             client = client if portable is None else portable
+        value = by_file_name(self._value) if self._reading.copy else self._value
         arguments = (
-            self._value, self._conversion, self._axis, self._reading.prefetch, self._block, client, self._reading.timeout,
+            value, self._conversion, self._axis, self._reading.prefetch, self._block, client, self._reading.timeout,
             self._ordering,
         )  # fmt: skip
         changed = {name: getattr(self, name) for name in ("bounds", "_numbers", "_shard")}

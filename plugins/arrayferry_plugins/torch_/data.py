@@ -20,9 +20,9 @@ class Batches(IterableDataset):  # type: ignore[misc]
     `batch_size=None` to the loader, since the stream makes the batches. An item is what the stream returns: a tensor,
     or a tree of tensors, with the dtypes, the device and the batch size that were chosen there.
 
-    `len()` is the number of batches that all workers return in the epoch that was set. Each worker may end with a batch
-    that is not full, so it depends on their number. The order of an epoch depends on the seed of the stream, the epoch
-    and the number of workers.
+    `len()` is the number of batches that all workers return in the whole epoch that was set, also after a state was
+    loaded. Each worker may end with a batch that is not full, so it depends on their number. The order of an epoch
+    depends on the seed of the stream, the epoch and the number of workers.
 
     `StatefulDataLoader` saves the position of each worker with `state_dict`, and continues from there.
 
@@ -35,8 +35,9 @@ class Batches(IterableDataset):  # type: ignore[misc]
         num_workers: the number of workers of the loader.
 
     Raises:
-        OptionError: `num_workers` is not a natural number, or the stream begins at another result. While iterating:
-            the loader has another number of workers.
+        OptionError: `num_workers` is not a natural number, the stream begins at another result, or it is a part of a
+            shuffled stream that was made without `seed=`. While iterating: the loader has another number of workers.
+        TypeError: it is not a stream.
 
     Examples:
         >>> import arrayferry as af
@@ -60,6 +61,15 @@ class Batches(IterableDataset):  # type: ignore[misc]
             raise OptionError(
                 f"num_workers={num_workers!r:.80} is not valid", remedy="Pass that of the loader."
             )
+        if not isinstance(stream, Stream):
+            raise TypeError(
+                f"a {type(stream).__name__} is not a stream: make one first: af.stream(array, 'torch', ...)"
+            )
+        if stream._ordering.is_drawn and stream.state_dict()["parts"] > 1:
+            raise OptionError(
+                "this is a part of a shuffled stream with a random seed, and other processes have another one",
+                remedy="Pass seed= to the stream, the same in every process.",
+            )
         self.num_workers = num_workers
         self._stream = stream.shard(0, 1)
         # in memory that workers share, so that those that persist see it change
@@ -70,6 +80,9 @@ class Batches(IterableDataset):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._epoch.share_memory_()
+
+    def __repr__(self) -> str:
+        return f"<Batches of {self._stream!r}, for num_workers={self.num_workers}>"
 
     def _part(self, worker: int) -> Stream[Any]:
         """Return the part of a worker, at the beginning of the epoch."""
