@@ -373,7 +373,7 @@ class LibraryFitter(Fitter):
         super()._check_kind(x, space, where)
         whole = not isinstance(space, spaces.Box)
         if whole and "float" in plain_name(x.dtype) and not self._is_read(x):
-            raise self._unfit(space, where, "it takes whole numbers")
+            raise self._unfit(space, where, "it takes whole numbers", self._num_envs)
 
     def _formed(
         self, x: Any, host: Any, shape: tuple[int, ...] | None, space: Any, *, number: bool
