@@ -24,7 +24,6 @@ DERIVED = {
     "arrayferry_gym.rsl_rl.RslRlVecEnv",
     "arrayferry_gym.tianshou.TianshouVectorEnv",
     "arrayferry_gym.torchrl.TorchRLEnv",
-    "arrayferry_plugins.torch_.data.Batches",
 }
 
 

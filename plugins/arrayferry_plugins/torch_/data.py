@@ -13,7 +13,7 @@ from arrayferry import OptionError, Stream
 __all__ = ["Batches"]
 
 
-class Batches(IterableDataset):  # type: ignore[misc]
+class Batches(IterableDataset[Any]):  # type: ignore[misc]
     """The results of a stream, for PyTorch's `DataLoader` and torchdata's `StatefulDataLoader`.
 
     Each worker of the loader reads its part of the stream; together they read each row of an epoch once. Pass
