@@ -432,7 +432,7 @@ def ending(when, limit=None):
     ("env", "told"),
     [
         (ending(lambda x: x < 100), "every episode ended in its first step"),
-        (ending(lambda x: x > 100), "no episode ended in 1000 steps.*max_episode_steps"),
+        (ending(lambda x: x > 100), "no episode ended in 10000 steps.*max_episode_steps"),
     ],
 )
 def test_episodes_of_one_step_and_those_without_end(env, told):

@@ -28,7 +28,7 @@ from .params import Params, prepare
 LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
 N = 5
 STEPS = 12
-LONG = 1000
+LONG = 10_000
 """How many steps are tried before a warning that no episode ends."""
 NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
 """Errors that mean that there is no image: packages for images are optional, and so are images."""
@@ -93,7 +93,7 @@ def check(
 
     Warns:
         UserWarning: there is no problem, but with random actions in NumPy, all episodes end in their first step, or
-            none ends in 1000 steps and `max_episode_steps` is None.
+            none ends in 10000 steps and `max_episode_steps` is None.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole, check
