@@ -50,8 +50,24 @@ def rows(loader):
     return [row for batch in batches for row in batch["x"].tolist()]
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"drop_last": True}], ids=str)
-@pytest.mark.parametrize("workers", [0, 1, 2, pytest.param(3, marks=pytest.mark.long)])
+# Each process that is started takes a second, since so much is loaded.
+MORE = [
+    (n, options) for n in (1, 2, 3) for options in ({}, {"shuffle": False}, {"drop_last": True})
+]
+MORE.remove((2, {}))
+
+
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [
+        (0, {}),
+        (0, {"shuffle": False}),
+        (0, {"drop_last": True}),
+        (2, {}),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in MORE),
+    ],
+    ids=str,
+)
 def test_workers_read_each_row_once(workers, options):
     batches = made(workers, **options)
     loader = loader_of(batches)
@@ -205,9 +221,9 @@ def stateful(batches, **options):
     ("workers", "options", "loader_options"),
     [
         (0, {}, {}),
-        (2, {}, {}),
-        (2, {"shuffle": False}, {"snapshot_every_n_steps": 3}),
         (2, {}, {"persistent_workers": True}),
+        pytest.param(2, {}, {}, marks=pytest.mark.long),
+        pytest.param(2, {"shuffle": False}, {"snapshot_every_n_steps": 3}, marks=pytest.mark.long),
         pytest.param(2, {}, {"multiprocessing_context": "spawn"}, marks=pytest.mark.long),
         pytest.param(1, {"shuffle": False}, {"prefetch_factor": 5}, marks=pytest.mark.long),
     ],
@@ -219,7 +235,7 @@ def test_a_stateful_loader_goes_on_where_it_was(workers, options, loader_options
         batches.set_epoch(epoch)
         epochs.append(rows(loader_of(batches)))
     count = len(batches)
-    for taken in (1, 4, count) if "multiprocessing_context" not in loader_options else (4,):
+    for taken in (1, 4, count) if not loader_options or not workers else (4,):
         batches = made(workers, **options)
         loader = stateful(batches, **loader_options)
         batches.set_epoch(1)
