@@ -99,7 +99,8 @@ def names(tmp_path, monkeypatch) -> dict[str, object]:
 
 # Agents learn in these.
 LONG = {
-    "docs/tutorial/agent.md", "docs/tutorial/compiled.md", "docs/how-to/train-save-watch.md", "docs/how-to/many-trainings.md"
+    "docs/tutorial/agent.md", "docs/tutorial/compiled.md", "docs/how-to/train-save-watch.md", "docs/how-to/many-trainings.md",
+    "docs/how-to/streams.md",
 }  # fmt: skip
 BLOCKS = [
     pytest.param(

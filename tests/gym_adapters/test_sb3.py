@@ -379,7 +379,7 @@ class Own(gym.Wrapper):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("made", ["batch", "single", "processes"])
+@pytest.mark.parametrize("made", ["batch", "single", pytest.param("processes", marks=pytest.mark.long)])  # fmt: skip
 def test_masks_of_observations_are_those_of_maskable_ppo(made, mode):
     if made == "batch":
         envs = SB3VecEnv(Masked().make_vec(3, xp="torch", autoreset_mode=mode))
