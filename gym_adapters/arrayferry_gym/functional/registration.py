@@ -37,8 +37,8 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
         >>> from arrayferry_gym.functional import CartPole, register
         >>> class Moon(CartPole):
         ...     default_params = CartPole.default_params._replace(gravity=1.6)
-        >>> register("mine/Moon-v0", Moon)
-        >>> envs = gym.make_vec("mine/Moon-v0", num_envs=2, xp="torch")
+        >>> register("mine/MoonCart-v0", Moon)
+        >>> envs = gym.make_vec("mine/MoonCart-v0", num_envs=2, xp="torch")
         >>> envs.params.gravity
         1.6
     """
