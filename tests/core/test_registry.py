@@ -171,6 +171,18 @@ def test_unregistering_forgets(boxed):
     af.registry.register(boxed)
 
 
+def test_a_hook_may_return_nothing(registry):
+    """As for pluggy, None is no result. But a plugin that brings nothing at all has a mistake."""
+    plugin = types.SimpleNamespace(
+        arrayferry_backends=lambda: [BoxBackend()], arrayferry_sources=lambda: None
+    )
+    registry.register(plugin)
+    assert registry.backend(BoxBackend.name).name == BoxBackend.name
+    silent = types.SimpleNamespace(arrayferry_sources=lambda: None)
+    with pytest.raises(af.PluginError, match=r"arrayferry_sources returned None.*Write return"):
+        registry.register(silent)
+
+
 def test_unregistering_an_unregistered_backend():
     with pytest.raises(af.PluginError, match="not registered"):
         af.registry.unregister(BoxedBackend())

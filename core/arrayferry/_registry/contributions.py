@@ -97,11 +97,21 @@ def contributions(plugin: object, known: Plugin) -> list[Contribution]:
             f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
             remedy=f"Register an instance of one, or a plugin with the hooks {', '.join(HOOKS)}.",
         )
+    silent: list[str] = []  # the hooks that returned None: nothing, as for pluggy
     for hook in HOOKS:
         for rank, implemented, function in implementations:
-            if implemented == hook:
-                parts = function()
+            if implemented != hook:
+                continue
+            parts = function()
+            if parts is None:
+                silent.append(hook)
+            else:
                 found += [Contribution(hook, part, known, rank) for part in _of_kind(parts, hook)]
+    if silent and not found:
+        raise PluginError(
+            f"{silent[0]} returned None, where a list of {HOOKS[silent[0]].__name__} is expected",
+            remedy="Write return before the list, and return [] for none.",
+        )
     for each in found if not known.built_in else ():
         check_part(each.part)
     return sorted(found, key=lambda each: each.rank)
@@ -147,8 +157,7 @@ def _of_kind(parts: object, hook: str) -> Iterator[Any]:
     expected = HOOKS[hook]
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(
-            f"{hook} returned {parts!r:.80}, where a list of {expected.__name__} is expected",
-            remedy="Write return before the list, and return [] for none." if parts is None else "",
+            f"{hook} returned {parts!r:.80}, where a list of {expected.__name__} is expected"
         )
     for part in parts:
         if not isinstance(part, expected):
