@@ -30,6 +30,14 @@ def test_importing_loads_no_library(run_python):
     assert out.strip() == "[]"
 
 
+def test_importing_the_adapters_loads_no_plugin(run_python):
+    out = run_python(
+        "import sys, arrayferry_gym\n"
+        "print([m for m in sys.modules if m.startswith('arrayferry_plugins')])"
+    )
+    assert out.strip() == "[]"
+
+
 def test_loading_all_plugins_loads_no_library(run_python):
     out = run_python(
         "import sys, arrayferry as af\n"

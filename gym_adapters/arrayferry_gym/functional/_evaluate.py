@@ -19,11 +19,11 @@ from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 from arrayferry_gym._options.libraries import Target
 
 from ._contract.dynamics import Dynamics
-from ._policies.stepping import EnvOptions, Step, Stepping, is_functional, library_of
 from ._progress import shown
 
 if TYPE_CHECKING:
     from ._host.functions import HostFunctions
+    from ._policies.stepping import Step
 
 
 def evaluate(
@@ -110,6 +110,9 @@ def evaluate(
         (4, 3)
         >>> envs.close()
     """
+    # its converters load the plugins
+    from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
+
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
     if not _is_real(discount):

@@ -22,10 +22,11 @@ from arrayferry_gym._options.libraries import Target
 from ._contract.drawn import WithParams
 from ._contract.dynamics import Dynamics, checked_dynamics
 from ._contract.errors import EnvResultError
-from ._policies.stepping import TO_NUMPY, EnvOptions, Stepping, is_functional, library_of
 from ._progress import INSTALL, shown
 
 if TYPE_CHECKING:
+    from ._policies.stepping import Stepping
+
     _Path = Path
 else:
     _Path = type(Path())  # a plain Path cannot be subclassed before Python 3.12
@@ -161,6 +162,9 @@ def record(
         ...     path.name, path.exists()
         ('cart.gif', True)
     """
+    # its converters load the plugins
+    from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
+
     episodes = count_of("episodes", episodes)
     num_steps = None if num_steps is None else count_of("num_steps", num_steps)
     check_flag("progress", progress)
@@ -188,6 +192,8 @@ def _images_of_agent(
     steps: Stepping, index: int, episodes: int, num_steps: int | None, progress: bool
 ) -> Generator[Any, None, None]:
     """Draw one of the environments before and after each step."""
+    from ._policies.stepping import TO_HOST
+
     ended = taken = 0
     with shown(progress, "drawing", num_steps) as show, contextlib.closing(iter(steps)) as taking:
         for step in taking:
@@ -195,7 +201,7 @@ def _images_of_agent(
             if ended == episodes and steps.mode is AutoresetMode.SAME_STEP:
                 return
             images = steps.envs.render()
-            yield None if images is None else TO_NUMPY([images[index]])[0]
+            yield None if images is None else TO_HOST([images[index]])[0]
             taken += step is not None
             show(taken)
             if ended == episodes or taken == num_steps:

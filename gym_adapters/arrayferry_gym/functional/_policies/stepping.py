@@ -27,8 +27,8 @@ from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynam
 from .make_policy import make_policy
 from .policies import LibraryPolicy, check_arguments, check_policy, is_module
 
-TO_NUMPY = af.converter("numpy", unsupported="keep")
-"""It also reads arrays of a GPU."""
+TO_HOST = af.converter("numpy", unsupported="keep")
+"""It also reads arrays of a GPU, unlike `policies.TO_NUMPY`, which copies nothing."""
 
 
 class Step(NamedTuple):
@@ -168,7 +168,7 @@ class Stepping:
             while True:
                 action = self._acted(chosen, observation, began, number)
                 observation, *results, _ = inside.step(action)
-                reward, terminated, truncated = map(np.asarray, TO_NUMPY(results))
+                reward, terminated, truncated = map(np.asarray, TO_HOST(results))
                 turn = turn_of(mode, ended, terminated, truncated)
                 ended, number = turn.ended, number + 1
                 yield Step(reward.astype(np.float64), terminated, truncated, turn)
