@@ -153,9 +153,8 @@ class WrappedEnv(AroundEnv):
         import jax
 
         x64 = jax.config.jax_enable_x64
-        with (
-            jax.ensure_compile_time_eval()
-        ):  # their numbers are known, and serve all calls, also if this one is traced
+        # their numbers are known, and serve all calls, also if this one is traced
+        with jax.ensure_compile_time_eval():
             if x64 not in self._fresh:
                 self._fresh[x64] = self._any_chain()[0].init(jax.numpy, 1, None)
             return self.given(jax.numpy, self._fresh[x64], values)

@@ -64,7 +64,7 @@ def evaluate_compiled(
         jax.block_until_ready(results)
         jax.effects_barrier()
     finally:
-        _SHOW.pop()
+        _SHOW.remove(show)  # another thread may have added one
     return results  # type: ignore[no-any-return]
 
 
