@@ -46,9 +46,9 @@ class Stream(Generic[B]):
 
     Iterate over it to get the blocks. Each iteration starts from the beginning; closing or leaving it early cancels
     pending requests. `len(stream)` is the number of results, `stream[2:]` and `stream[1::4]` are streams of some of
-    the blocks, and `stream[3]` is one block. A stream can be pickled if its arrays can; of a `numpy.memmap`, the name
-    of its file is pickled, unless `copy=False`. In another process, the client is replaced by a new one for the same
-    scheduler, even if it was the current client.
+    the blocks, and `stream[3]` is one block. A stream can be pickled if its arrays can; for a process that
+    is spawned, of a `numpy.memmap` only the name of its file is pickled, unless `copy=False`. In another process, the
+    client is replaced by a new one for the same scheduler, even if it was the current client.
 
     Args:
         value: the arrays.
@@ -372,7 +372,11 @@ class Stream(Generic[B]):
         for blocks in self._reading.groups:
             portable = blocks.portable_client()
             client = client if portable is None else portable
-        value = by_file_name(self._value) if self._reading.copy else self._value
+        from multiprocessing.context import get_spawning_popen
+
+        value = self._value
+        if self._reading.copy and get_spawning_popen() is not None:  # a process of this machine
+            value = by_file_name(value)
         arguments = (
             value, self._conversion, self._axis, self._reading.prefetch, self._block, client, self._reading.timeout,
             self._ordering,
