@@ -6,6 +6,7 @@ import ast
 import doctest
 import itertools
 import re
+import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -62,12 +63,22 @@ def run(block: Block, names: dict[str, object]) -> None:
         else:
             # As many lines before it as in the page, so that errors name the page's line.
             source = "\n" * block.line + block.code
-            Path(str(names["__file__"])).write_text(block.code)
+            script = Path(str(names["__file__"]))
+            script.write_text(block.code)
+            if "DataLoader(" in block.code:
+                _run_script(script)
+                return
             exec(compile(source, str(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in BRIDGES:
             raise
         pytest.skip(f"{error.name} is not installed: `make bridges` runs this block")
+
+
+def _run_script(script: Path) -> None:
+    """Run a script whose workers are forked: from this process, with its threads, one aborts now and then."""
+    ignored = ("-W", "ignore:'set_vital' is deprecated")  # torchdata, PyTorch 2.13
+    subprocess.run([sys.executable, "-W", "error", *ignored, str(script)], check=True)
 
 
 def _run_session(block: Block, names: dict[str, object]) -> None:
@@ -115,7 +126,6 @@ BLOCKS = [
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # JAX is in this process, but not in the block's
 @pytest.mark.filterwarnings("ignore:.*WeightUpdaterBase:DeprecationWarning")  # TorchRL's own
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, PyTorch 2.13
 @pytest.mark.filterwarnings("ignore:jax.core.*:DeprecationWarning")  # of packages below rejax
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block(block, names, capfd):
