@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -38,7 +39,13 @@ def made(num_workers=0, seed=0, length=LENGTH, part=(0, 1), **options):
     return Batches(af.stream({"x": x, "y": x * 2}, "torch", **options).shard(*part), num_workers)
 
 
+multiprocessing.set_forkserver_preload(["arrayferry_plugins.torch_.data", "dask.array"])
+
+
 def loader_of(batches, kind=DataLoader, **options):
+    """Return a loader, whose workers are not forked from this process, which has many threads."""
+    if batches.num_workers:
+        options = {"multiprocessing_context": "forkserver", **options}
     return kind(batches, batch_size=None, num_workers=batches.num_workers, **options)
 
 
