@@ -11,8 +11,10 @@ from gymnasium.vector.utils import create_empty_array
 
 from .trees import build, split
 
-Piece = tuple[int | Sequence[int], Any]
-"""A row and its observation, or several rows in ascending order and a batch of their observations."""
+Rows = slice | list[int]
+"""An index for several rows, in ascending order."""
+Piece = tuple[int | Rows, Any]
+"""A row and its observation, or several rows and a batch of their observations."""
 
 
 def join(
@@ -29,16 +31,18 @@ def join(
         size: the number of rows.
         fill: makes the arrays, as `numpy.zeros` does. It decides what rows without an observation hold.
     """
-    empty = split(space, create_empty_array(space, size, fn=fill))
-    columns = [_column(part, size) for part in empty]
+    empty: Any = create_empty_array(space, size, fn=fill)
+    if isinstance(empty, np.ndarray):  # quicker than as any tree
+        for rows, observations in pieces:
+            empty[rows] = observations
+        return empty
+    columns = [_column(part, size) for part in split(space, empty)]
     for rows, observations in pieces:
         for column, part in zip(columns, split(space, observations), strict=True):
-            if isinstance(rows, int):
+            if isinstance(rows, int) or isinstance(column, np.ndarray):
                 column[rows] = part
-            elif isinstance(column, np.ndarray):
-                column[rows_of(rows)] = part
             else:
-                for row, value in zip(rows, part, strict=True):
+                for row, value in zip(numbers_of(rows, size), part, strict=True):
                     column[row] = value
     return build(space, (tuple(x) if isinstance(x, list) else x for x in columns))
 
@@ -50,7 +54,15 @@ def _column(empty: Any, size: int) -> Any:
     return [None] * size if empty is None else list(empty)
 
 
-def rows_of(indices: Sequence[int]) -> slice | list[int]:
+def rows_of(indices: Sequence[int]) -> Rows:
     """Return an index for some rows in ascending order, a slice if possible."""
-    first, last = indices[0], indices[-1]
-    return slice(first, last + 1) if last - first + 1 == len(indices) else list(indices)
+    if not indices or indices[-1] - indices[0] + 1 != len(indices):
+        return list(indices)
+    return slice(indices[0], indices[-1] + 1)
+
+
+def numbers_of(rows: int | Rows, size: int) -> Sequence[int]:
+    """Return the numbers of rows, of `size` in all."""
+    if isinstance(rows, slice):
+        return range(size)[rows]
+    return [rows] if isinstance(rows, int) else rows

@@ -114,17 +114,17 @@ class HostPool:
 
     def send(self, requests: Mapping[HostRecord, Request]) -> list[Sent]:
         """Prepare to send requests to several hosts at once. `start` or `receive` sends them."""
-        try:
-            pickled = [to_bytes(request) for request in requests.values()]
-        except Exception as error:
-            raise af.OptionError(
-                f"what was passed to the environments cannot be pickled ({type(error).__name__}: {error})",
-                remedy="Pass values that can be sent to other processes.",
-            ) from error
-        return [
-            Sent(host, request, self.engine.call(host.handle, data))
-            for (host, request), data in zip(requests.items(), pickled, strict=True)
-        ]
+        sent = []
+        for host, request in requests.items():
+            try:
+                data = to_bytes(request)
+            except Exception as error:
+                raise af.OptionError(
+                    f"what was passed to the environments cannot be pickled ({type(error).__name__}: {error})",
+                    remedy="Pass values that can be sent to other processes.",
+                ) from error
+            sent.append(Sent(host, request, self.engine.call(host.handle, data)))
+        return sent
 
     def start(self, sent: Sequence[Sent]) -> None:
         """Start the requests that have not been started, without waiting for the answers."""

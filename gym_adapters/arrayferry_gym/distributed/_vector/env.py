@@ -13,7 +13,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises
-from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._adapters.views import env_facts
 from arrayferry_gym._options.env_options import autoreset_mode_of, check_actions_of, count_of
 from arrayferry_gym._options.libraries import Target
@@ -31,7 +30,7 @@ from arrayferry_gym.distributed._placing.engine import Engine
 from arrayferry_gym.distributed._placing.errors import NotReadyError
 from arrayferry_gym.distributed._placing.placement import Placement
 from arrayferry_gym.distributed._placing.pool import HostPool, Sent, await_workers
-from arrayferry_gym.distributed._workers.actions import split_actions
+from arrayferry_gym.distributed._workers.actions import BatchActions
 from arrayferry_gym.distributed._workers.host import Hosted
 from arrayferry_gym.distributed._workers.messages import EnvSetup, Request
 from arrayferry_gym.distributed._workers.records import EnvRecord
@@ -117,8 +116,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
         groups = None if groups is None else count_of("groups", groups)
         min_workers = count_of("min_workers", min_workers)
         check_seconds(timeout)
-        self._check_actions = check_actions_of(check_actions)
-        self._action_warnings = ActionWarnings()
+        check = check_actions_of(check_actions)
         backend = af.registry.backend(to)
         self._convert: Any = None
         if backend.name != "numpy" or device is not None:
@@ -133,6 +131,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
         self._opened(self._placement.pool, engine is None)
         try:
             self._make_all(min_workers, observation_mode)
+            self._actions = BatchActions(self.action_space, self.num_envs, check)
         except BaseException:
             self.close()
             raise
@@ -225,10 +224,7 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
     def _begin_step(self, actions: Any) -> list[Sent]:
         self._require_open()
         self._runner.require_steppable()
-        actions_of = split_actions(
-            actions, self.action_space, self.num_envs, self._check_actions, self._action_warnings
-        )
-        return self._runner.begin_step(actions_of)
+        return self._runner.begin_step(self._actions(actions))
 
     def _finish_step(
         self, sent: list[Sent], timeout: float | None = None

@@ -11,13 +11,13 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
-from arrayferry_gym._spaces.batches import rows_of
+from arrayferry_gym._spaces.batches import Piece, Rows, rows_of
 from arrayferry_gym.distributed._placing.errors import NotReadyError
 from arrayferry_gym.distributed._placing.placement import Placement
 from arrayferry_gym.distributed._placing.pool import Sent
 from arrayferry_gym.distributed._workers.host import Hosted
 from arrayferry_gym.distributed._workers.messages import EnvSetup, Request, Start, StepResult
-from arrayferry_gym.distributed._workers.observations import Observations, Piece
+from arrayferry_gym.distributed._workers.observations import Observations
 from arrayferry_gym.distributed._workers.records import EnvRecord, HostRecord
 
 Infos = list[tuple[int, dict[str, Any]]]
@@ -112,7 +112,8 @@ class Runner:
         pieces: list[Piece] = []
         infos: Infos = []
         for host, result in replies.items():
-            pieces.append((requests[host].keywords["indices"], result.observations))
+            rows = rows_of(requests[host].keywords["indices"])
+            pieces.append((rows, result.observations))
             infos += result.infos
         for env in placement.pool.unsettled:
             if env not in chosen:
@@ -149,27 +150,22 @@ class Runner:
                 indices=indices,
             )
 
-    def begin_step(self, actions_of: Callable[[Sequence[int]], Any]) -> list[Sent]:
+    def begin_step(self, actions: Any) -> list[Sent]:
         """Prepare a step of all environments. `finish_step` waits for it.
 
         Args:
-            actions_of: returns the actions of some environments.
+            actions: an array or a list with an item for each environment.
         """
-        placement = self._placement
+        pool = self._placement.pool
         self._needs_reset = "a step was not finished"
-        skipped = frozenset(env.index for env in placement.pool.unsettled if env.lost)
-        return placement.pool.send(
-            {
-                host: partial(
-                    Hosted.step,
-                    indices=host.indices,
-                    actions=actions_of(host.indices),
-                    skipped=skipped,
-                )
-                for host in placement.hosts
-                if host.envs
-            }
-        )
+        skipped = frozenset([env.index for env in pool.unsettled if env.lost])
+        requests: dict[HostRecord, Request] = {}
+        for host in pool.hosts:
+            if indices := host.indices:
+                in_array = isinstance(actions, np.ndarray)
+                own = actions[host.rows] if in_array else [actions[index] for index in indices]
+                requests[host] = partial(Hosted.step, indices=indices, actions=own, skipped=skipped)
+        return pool.send(requests)
 
     def finish_step(
         self, sent: Sequence[Sent], timeout: float | None = None
@@ -184,9 +180,8 @@ class Runner:
             Observations, rewards, terminations, truncations and infos.
         """
         placement = self._placement
-        indices = {each.host: each.request.keywords["indices"] for each in sent}
         replies = placement.pool.receive(sent, timeout)
-        stepped = [(indices[host], result) for host, result in replies.items()]
+        stepped = [(host.rows, result) for host, result in replies.items()]
         lost: list[EnvRecord] = []
         if placement.pool.unsettled:
             lost = placement.lost
@@ -201,7 +196,7 @@ class Runner:
 
     def _merged(
         self,
-        stepped: Sequence[tuple[Sequence[int], StepResult]],
+        stepped: Sequence[tuple[Rows, StepResult]],
         lost: Sequence[EnvRecord],
     ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Combine the results of a step."""
@@ -212,12 +207,11 @@ class Runner:
         pieces: list[Piece] = []
         infos: Infos = []
         same_step = self._mode == AutoresetMode.SAME_STEP
-        for indices, result in stepped:
-            rows = rows_of(indices)
+        for rows, result in stepped:
             rewards[rows] = result.rewards
             terminations[rows] = result.terminations
             truncations[rows] = result.truncations
-            pieces.append((indices, result.observations))
+            pieces.append((rows, result.observations))
             infos += result.infos
         for env in lost:
             last = self._observations.last(env)

@@ -6,18 +6,16 @@ import contextlib
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry_gym._actions.warnings import ActionWarnings
-from arrayferry_gym._adapters.quick import range_test
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym.functional._policies.make_policy import make_policy
 from arrayferry_gym.functional._policies.policies import TO_NUMPY
 
-from .actions import split_actions
+from .actions import BatchActions
 from .hosted_group import HostedGroup
 from .messages import Description, GroupSetup, Plan, SegmentSetup
 from .observations import stacked
@@ -50,15 +48,8 @@ class EnvGroup(HostedGroup):
         plan, setup = self.plan, self._setup
         count = len(self._envs)
         self._space: Space[Any] = self._envs[0].observation_space
-        self._actions = batch_space(self._envs[0].action_space, count)
-        self._action_warnings = ActionWarnings()
-        self._action_dtype: Any = None  # no quick check
-        self._in_range: Any = None
-        if isinstance(self._actions, (spaces.MultiDiscrete, spaces.MultiBinary)):
-            self._in_range = range_test(self._actions, self._actions.dtype)
-            self._action_dtype = None if self._in_range is None else self._actions.dtype
-        elif isinstance(self._actions, spaces.Box) and plan.check_actions != "strict":
-            self._action_dtype = self._actions.dtype
+        actions = batch_space(self._envs[0].action_space, count)
+        self._fitted = BatchActions(actions, count, plan.check_actions)
         library = af.registry.backend(plan.library)
         place = (plan.seed, setup.index)
         self._policy = make_policy(plan.policy, library, place, count, setup.policy_state)
@@ -92,23 +83,6 @@ class EnvGroup(HostedGroup):
         self._observations = observations
         self._began[:] = True
 
-    def _fits(self, action: Any) -> bool:
-        """Tell quickly whether actions can be passed on as they are. If not, they are checked completely."""
-        return (
-            self._action_dtype is not None  # which NumPy takes for float64
-            and type(action) is np.ndarray
-            and action.dtype == self._action_dtype
-            and action.shape == self._actions.shape
-            and (self._in_range is None or self._in_range(action, action))
-        )
-
-    def _fitted(self, action: Any) -> Any:
-        """Return an action for each environment."""
-        count, check = len(self._envs), self.plan.check_actions
-        return split_actions(action, self._actions, count, check, self._action_warnings)(
-            range(count)
-        )
-
     def _batch(self) -> Any:
         return stacked(self._space, self._observations, self.indices, self._progress)
 
@@ -138,7 +112,7 @@ class EnvGroup(HostedGroup):
             action, extra = self._policy.in_numpy(*self._policy(batch, self._began, step))
             actions.write(step, action)
             extras.write(step, extra)
-            chosen = action if self._fits(action) else self._fitted(action)
+            chosen = self._fitted(action)
             place.policy = False
             for row, env in enumerate(self._envs):
                 progress.env = self._first + row

@@ -9,14 +9,11 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from arrayferry_gym._spaces.batches import join
+from arrayferry_gym._spaces.batches import Piece, join, numbers_of
 from arrayferry_gym._spaces.trees import build, split
 
 from .progress import Progress
 from .records import EnvRecord
-
-Piece = tuple[Sequence[int], Any]
-"""Some environments, and a batch of their observations."""
 
 
 class Observations:
@@ -35,7 +32,7 @@ class Observations:
     def piece(self, env: EnvRecord, observation: Any) -> Piece:
         """Make a batch of the observation of one environment."""
         empty: Any = create_empty_array(self._space, 1, fn=np.zeros)
-        return (env.index,), concatenate(self._space, [observation], empty)
+        return [env.index], concatenate(self._space, [observation], empty)
 
     def join(self, pieces: Sequence[Piece]) -> Any:
         """Put pieces together. Later pieces overwrite earlier ones."""
@@ -44,9 +41,10 @@ class Observations:
 
     def last(self, env: EnvRecord) -> Any:
         """Return the observation of an environment that was returned last, in its own memory."""
-        for indices, batch in reversed(self._last):
-            if env.index in indices:
-                row = list(indices).index(env.index)
+        for rows, batch in reversed(self._last):
+            numbers = numbers_of(rows, self._num_envs)
+            if env.index in numbers:
+                row = numbers.index(env.index)
                 parts = [part[row] for part in split(self._space, batch)]
                 return build(
                     self._space, (x.copy() if isinstance(x, np.ndarray) else x for x in parts)

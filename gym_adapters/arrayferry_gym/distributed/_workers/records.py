@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from arrayferry_gym._spaces.batches import rows_of
+
 from .messages import EnvSetup, GroupSetup, Start
 
 
@@ -143,6 +145,7 @@ class HostRecord:
     Attributes:
         envs: its environments or groups, in ascending order.
         indices: the numbers of the environments.
+        rows: an index for their rows in a batch.
         version: the version of the weights that it has, -1 if it has none.
     """
 
@@ -152,6 +155,7 @@ class HostRecord:
         self.version = -1
         self.envs: list[Any] = []
         self.indices: tuple[int, ...] = ()
+        self.rows = rows_of(())
 
     def add(self, env: Record) -> None:
         """Note that its host has an environment."""
@@ -167,3 +171,4 @@ class HostRecord:
     def _set(self, envs: list[Any]) -> None:
         self.envs = sorted(envs, key=lambda env: env.index)
         self.indices = tuple(index for env in self.envs for index in env.indices)
+        self.rows = rows_of(self.indices)

@@ -41,19 +41,19 @@ class JaxSimulator(Simulator):
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
         super().seed(seed)
-        keys = [self.rng.key() for _ in range(2)]
-        if self._generator != jax.random.key_impl(keys[0]):
-            self._generator, self._current = jax.random.key_impl(keys[0]), None
-        self._keys = tuple(map(jax.random.key_data, keys))
+        keys = jnp.stack([self.rng.key() for _ in range(2)])
+        if self._generator != jax.random.key_impl(keys):
+            self._generator, self._current = jax.random.key_impl(keys), None
+        self._keys = jax.random.key_data(keys)
 
     def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any]]:
         """Return the values among the parameters, and the functions compiled for the static ones.
 
-        The values become arrays, which enter compiled code faster than numbers.
+        The numbers among the values become one array, since each argument of compiled code takes time.
         """
         if self._current is None or self._current[0] is not params:
             with jax.ensure_compile_time_eval():  # they are kept
-                values = tuple(map(jnp.asarray, params.values))
+                values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
             if self.env.device is not None:
                 values = af.convert(values, "jax", device=self.env.device)
@@ -139,6 +139,20 @@ def _copied(state: Any) -> Any:
     return map_arrays(lambda x: jnp.array(x, copy=True), state)
 
 
+def _joined(values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Return the numbers among values as one array, and the other values, with None in place of the numbers."""
+    numbers = [jnp.asarray(x) for x in values if type(x) is float]
+    others = tuple(None if type(x) is float else jnp.asarray(x) for x in values)
+    return jnp.stack(numbers) if numbers else None, others
+
+
+def _separated(values: tuple[Any, tuple[Any, ...]]) -> list[Any]:
+    """Return the values that were joined."""
+    numbers, others = values
+    rest = iter(() if numbers is None else numbers)
+    return [next(rest) if x is None else x for x in others]
+
+
 def _packed(env: CheckedEnv, running: Running) -> tuple[Any, ...]:
     return (*map(without_weak_type, env.leaves(running.state)), running.elapsed, running.ended)
 
@@ -158,17 +172,17 @@ def _compiled(
     def begin(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
         before = _unpacked(env, leaves) if leaves else None
         given = None if starts is None else env.join(starts)
-        params = frame.join(values)
+        params = frame.join(_separated(values))
         running, observation, info = restart(env, random_of(key), before, mask, params, given)
         return placed((_packed(env, running), observation, with_masks(env, info, observation)))
 
     def step(leaves: Any, keys: Any, action: Any, values: Any) -> Any:
-        params = frame.join(values)
-        own, fresh = (jax.random.wrap_key_data(key, impl=generator) for key in keys)
+        params = frame.join(_separated(values))
+        own, fresh = jax.random.wrap_key_data(keys, impl=generator)
         rng, renewal = random_of(own), Renewal(env, fresh, params, batched)
         running, outcome = advance(env, mode, rng, _unpacked(env, leaves), action, params, renewal)
         after = rng.key() if rng.used else own, renewal.key
         leaves, result = placed((_packed(env, running), as_step_result(env, outcome)))
-        return leaves, jax.tree.map(jax.random.key_data, after), result
+        return leaves, jax.random.key_data(jnp.stack(after)), result
 
     return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))
