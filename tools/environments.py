@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
 from PIL import Image
 from stable_baselines3 import PPO
 
 from arrayferry_gym import evaluate
-from arrayferry_gym.functional.registration import REFERENCE
+from arrayferry_gym._ids import REFERENCE
 from arrayferry_gym.sb3 import SB3VecEnv
 from arrayferry_gym.wrappers.vector import FlattenObservation
 
@@ -75,7 +76,8 @@ def main() -> None:
     given = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
     torch.set_num_threads(1)
-    for cls in REFERENCE:
+    for place in REFERENCE:
+        cls = load_env_creator(f"arrayferry_gym.functional.{place}")
         env, name = cls(), cls.__name__
         draw(env, PICTURES / f"{name}.png")
         found = returns(env, given.steps)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ._agnostic import agnostic
+from typing import TYPE_CHECKING
+
 from ._api import (
     backend_of,
     backends,
@@ -35,6 +36,7 @@ from ._errors import (
     UnknownBackendError,
     UnsupportedDtypeError,
 )
+from ._lazy import lazy_names
 from ._options import Options
 from ._plugin.autodiff import Autodiff, Crossing, Differentiable, Flat
 from ._plugin.backend import Backend
@@ -47,10 +49,14 @@ from ._plugin.random import Random
 from ._registry.registry import Registry, default_registry
 from ._route.narrowing import fit_dtype
 from ._route.route import Route
-from ._stream.function import stream
-from ._stream.stream import Stream
-from ._trace import Trace, TraceFinding, TraceRow, trace
 from ._tree.layout import Layout
+
+if TYPE_CHECKING:
+    from ._agnostic import agnostic
+    from ._stream.function import stream
+    from ._stream.stream import Stream
+    from ._trace.recorder import Trace, trace
+    from ._trace.rows import TraceFinding, TraceRow
 
 __all__ = [
     "STANDARD_DTYPES",
@@ -112,3 +118,17 @@ __all__ = [
 ]
 
 registry: Registry = default_registry()
+
+if not TYPE_CHECKING:  # what a first conversion does not need
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "Stream": "arrayferry._stream.stream",
+            "Trace": "arrayferry._trace.recorder",
+            "TraceFinding": "arrayferry._trace.rows",
+            "TraceRow": "arrayferry._trace.rows",
+            "agnostic": "arrayferry._agnostic",
+            "stream": "arrayferry._stream.function",
+            "trace": "arrayferry._trace.recorder",
+        },
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import html
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -135,6 +134,8 @@ def html_code(title: str, codes: Sequence[str]) -> str:
     """Write code for a notebook, folded up. Without code, return ""."""
     if not codes:
         return ""
+    import html
+
     text = html.escape("\n\n".join(codes))
     return f"<details><summary>{_html(title)}: {len(codes)}</summary><pre>{text}</pre></details>"
 
@@ -151,4 +152,6 @@ def _cut(text: str) -> str:
 
 
 def _html(text: str) -> str:
+    import html
+
     return html.escape(printable(text))

@@ -27,17 +27,18 @@ from typing import TYPE_CHECKING, Any, overload
 from ._cache import Cache, CostlyCache, once
 from ._dtypes import DtypeInfo, dtype_info, dtype_named
 from ._errors import ConversionError, describe_error
+from ._lazy import lazy_names
 from ._observers import observers
 from ._plugin.random import check_integers
-from ._plugin.threads import Threads
 from ._registry.registry import default_registry
 from ._repr import html_facts, html_view, never_raises, printable
-from ._trace.watch import observed_read
 from ._tree.keys import Keys, Same, attributes, compares, difference
 from ._tree.tree import Tree
 from ._tree.values import refuse_more_than_values
 
 if TYPE_CHECKING:
+    from ._plugin.threads import Threads
+    from ._trace.watch import observed_read
     from ._types import K, Unclear, V, W, X
 
 __all__ = [
@@ -106,6 +107,13 @@ def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
             error.locate(path=tree.path_of(index))
             raise
     return tree.build(results)
+
+
+if not TYPE_CHECKING:  # what most plugins do not need
+    __getattr__ = lazy_names(
+        __name__,
+        {"Threads": "arrayferry._plugin.threads", "observed_read": "arrayferry._trace.watch"},
+    )
 
 
 def __dir__() -> list[str]:

@@ -17,23 +17,25 @@ except ImportError as _error:
         backend="gymnasium",
     ) from _error
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from . import functional, vector, wrappers
-from ._adapters.env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
-from ._adapters.functions import (
-    array_conversion,
-    jax_to_numpy,
-    jax_to_torch,
-    numpy_to_jax,
-    numpy_to_torch,
-    torch_to_jax,
-    torch_to_numpy,
-)
-from ._adapters.simulator import from_simulator
-from ._options.refusals import missing_adapter
-from .functional import evaluate, record
-from .functional.registration import register_all
+from ._ids import register_all
+
+if TYPE_CHECKING:
+    from . import functional, vector, wrappers
+    from ._adapters.env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
+    from ._adapters.functions import (
+        array_conversion,
+        jax_to_numpy,
+        jax_to_torch,
+        numpy_to_jax,
+        numpy_to_torch,
+        torch_to_jax,
+        torch_to_numpy,
+    )
+    from ._adapters.simulator import from_simulator
+    from .functional import evaluate, record
 
 __all__ = [
     "ArrayConversion",
@@ -58,10 +60,29 @@ __all__ = [
 register_all()
 
 
+_PLACES = {
+    **dict.fromkeys(
+        ("ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"), "_adapters.env"
+    ),
+    "evaluate": "functional",
+    "from_simulator": "_adapters.simulator",
+    "record": "functional",
+}
+"""Where names are, which are imported when they are asked for. Functions with adapters' names are in one module."""
+
+
 if not TYPE_CHECKING:  # otherwise, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        raise missing_adapter(__name__, name)
+        if name in ("functional", "vector", "wrappers"):
+            return importlib.import_module(f".{name}", __name__)
+        if name not in __all__:
+            from ._options.refusals import missing_adapter
+
+            raise missing_adapter(__name__, name)
+        place = importlib.import_module(f".{_PLACES.get(name, '_adapters.functions')}", __name__)
+        globals()[name] = value = getattr(place, name)
+        return value
 
 
 def __dir__() -> list[str]:

@@ -38,6 +38,16 @@ def test_importing_the_adapters_loads_no_plugin(run_python):
     assert out.strip() == "[]"
 
 
+def test_importing_the_adapters_only_registers_the_reference_environments(run_python):
+    out = run_python(
+        "import sys, arrayferry_gym\n"
+        "print(sorted(m for m in sys.modules if m.startswith('arrayferry')))\n"
+        "from arrayferry_gym import *\n"
+        "arrayferry_gym.vector.NumpyToTorch, arrayferry_gym.functional.CartPole"
+    )
+    assert out.strip() == "['arrayferry_gym', 'arrayferry_gym._ids']"
+
+
 def test_loading_all_plugins_loads_no_library(run_python):
     out = run_python(
         "import sys, arrayferry as af\n"
@@ -80,6 +90,7 @@ def test_no_module_imports_a_library_at_its_top(root):
 WINGS = {
     "core/arrayferry": (
         "_cache",
+        "_lazy",
         "_dtypes",
         "_notebook",
         "_errors",
@@ -94,6 +105,7 @@ WINGS = {
         "_conversion",
     ),
     "gym_adapters/arrayferry_gym": (
+        "_ids",
         "_arrays",
         "_spaces",
         "_keys",

@@ -16,10 +16,11 @@ import pytest
 import torch
 from envs import LIBRARIES, MODES, Bare, begun, library, still
 from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym import ArrayConversion, vector
+from arrayferry_gym import ArrayConversion, _ids, vector
 from arrayferry_gym.functional import (
     CartPole,
     EnvResultError,
@@ -431,6 +432,14 @@ def test_static_parameters_choose_branches(library):
         after(steps=np.array([1, 2]))
     with pytest.raises(af.OptionError, match="static parameter was changed"):
         envs.reset(options={"params": {"steps": 9}, "reset_mask": np.array([True, False])})
+
+
+@pytest.mark.parametrize("place", _ids.REFERENCE)
+def test_reference_environments_are_registered_with_their_limit(place):
+    env = load_env_creator(f"arrayferry_gym.functional.{place}")
+    spec = gym.spec(f"arrayferry/{env.__name__}-v0")
+    assert spec.max_episode_steps == env.max_episode_steps
+    assert spec.make().unwrapped.functional == env()
 
 
 @pytest.mark.parametrize(

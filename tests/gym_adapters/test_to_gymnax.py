@@ -15,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
 
 import arrayferry as af
+from arrayferry_gym import _ids
 from arrayferry_gym.functional import (
     Blackjack,
     BlackjackParams,
@@ -31,7 +33,6 @@ from arrayferry_gym.functional import (
     to_gymnax,
     wrap,
 )
-from arrayferry_gym.functional.registration import REFERENCE
 from arrayferry_gym.wrappers import kernels
 
 NUM_STEPS = 40
@@ -78,6 +79,8 @@ class Case(NamedTuple):
     limit: int | None = 15
     params: dict[str, Any] = {}
 
+
+REFERENCE = [load_env_creator(f"arrayferry_gym.functional.{place}") for place in _ids.REFERENCE]
 
 CASES = {env.__name__: Case(env()) for env in REFERENCE} | {
     "Acrobot": Case(REFERENCE[0](), params={"start": 3.0}),

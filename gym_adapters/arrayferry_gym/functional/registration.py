@@ -7,15 +7,10 @@ from typing import Any
 import gymnasium as gym
 
 import arrayferry as af
+from arrayferry_gym._ids import register_id
 from arrayferry_gym.functional._served.base import FunctionalEnv
 from arrayferry_gym.functional._served.single import FunctionalSingleEnv
 from arrayferry_gym.functional._served.vector import FunctionalVectorEnv
-from arrayferry_gym.functional.tabular.blackjack import Blackjack
-from arrayferry_gym.functional.tabular.cliff_walking import CliffWalking, CliffWalkingSlippery
-from arrayferry_gym.functional.tabular.frozen_lake import FrozenLake, FrozenLake8x8
-from arrayferry_gym.functional.tabular.taxi import Taxi
-
-from .classic import Acrobot, CartPole, MountainCar, MountainCarContinuous, Pendulum
 
 __all__ = ["register"]
 
@@ -55,16 +50,7 @@ def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> Non
     limit = options.get("max_episode_steps", getattr(env, "max_episode_steps", None))
     if limit is not None:
         options.pop("max_episode_steps", None)
-    single = "_single" if limit is None else "_unlimited"
-    gym.register(
-        env_id,
-        entry_point=f"arrayferry_gym.functional.registration:{single}",
-        vector_entry_point="arrayferry_gym.functional.registration:_vector",
-        max_episode_steps=limit,
-        order_enforce=False,
-        disable_env_checker=True,
-        kwargs={"functional": _named(env), **options},
-    )
+    register_id(env_id, _named(env), limit, **options)
 
 
 def _named(env: Any) -> Any:
@@ -98,24 +84,3 @@ for _entry in (_single, _unlimited):  # gymnasium.make adds the modes "human" an
 
 def _vector(functional: Any, num_envs: int = 1, **options: Any) -> Any:
     return FunctionalVectorEnv(_loaded(functional), num_envs, **options)
-
-
-def register_all() -> None:
-    """Register the reference environments."""
-    for env in REFERENCE:
-        register(f"arrayferry/{env.__name__}-v0", env)
-
-
-REFERENCE: tuple[type[FunctionalEnv], ...] = (
-    Acrobot,
-    Blackjack,
-    CartPole,
-    CliffWalking,
-    CliffWalkingSlippery,
-    FrozenLake,
-    FrozenLake8x8,
-    MountainCar,
-    MountainCarContinuous,
-    Pendulum,
-    Taxi,
-)
