@@ -116,7 +116,7 @@ def _host_row(count: int) -> Row:
     return Row(SECTION, f"a step of {count:,}", tuple(checks), note, microseconds(times))
 
 
-def _by_hand(count: int) -> Any:
+def cart_pole_by_hand(count: int) -> Any:
     """A compiled step as it is usually written: for one environment, with a key for each, and `vmap`."""
 
     def reset(key: Any) -> Any:
@@ -169,7 +169,7 @@ def _jax_row(count: int) -> Row:
     ours.reset(seed=0)
     times = fastest_block(
         {
-            "by hand": _loop(_by_hand(count), actions, jax.block_until_ready),
+            "by hand": _loop(cart_pole_by_hand(count), actions, jax.block_until_ready),
             "jax": _loop(ours.step, actions, jax.block_until_ready),
         },
         3.0,

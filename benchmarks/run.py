@@ -26,6 +26,7 @@ import growth
 import pairs
 import registered
 import scaling
+import short
 import start
 import wrappers
 from row import Row
@@ -35,6 +36,7 @@ SECTIONS = {
     "one": pairs.one_rows,
     "adapters": pairs.adapter_rows,
     "functional": functional.functional_rows,
+    "short": short.short_rows,
     "scaling": scaling.scaling_rows,
     "wrappers": wrappers.wrapper_rows,
     "functions": functions.functions_rows,

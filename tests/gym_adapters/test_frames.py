@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import distributed
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from clusters import local_cluster
 from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
 import arrayferry_gym
+from arrayferry_gym.distributed import DistributedVectorEnv
 from arrayferry_gym.functional import CartPole, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
@@ -56,8 +59,13 @@ def rollouts(env):
     return lambda: rollout(env, policy, params, key, 3, 2, **options)
 
 
+def conversions():
+    convert = af.converter("torch")  # with no structures that other tests have used
+    return lambda: convert({"a": np.ones(2)})
+
+
 CALLS = {
-    "convert": (3, lambda: lambda: af.convert({"a": np.ones(2)}, "torch")),
+    "a conversion": (2, conversions),
     "a step": (5, lambda: steps(arrayferry_gym.NumpyToTorch(gym.make("CartPole-v1")), 1)),
     "a step of several": (
         7,
@@ -68,9 +76,9 @@ CALLS = {
             torch.ones(2, dtype=torch.int64),
         ),
     ),
-    "a rollout": (123, lambda: rollouts(CartPole())),
+    "a rollout": (106, lambda: rollouts(CartPole())),
     "a rollout with wrappers": (
-        267,
+        151,
         lambda: rollouts(
             wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
         ),
@@ -82,3 +90,12 @@ CALLS = {
 def test_frames_of_the_third_call(name):
     limit, make = CALLS[name]
     assert frames(make()) <= limit
+
+
+def test_frames_of_a_step_on_two_workers():
+    with local_cluster(2) as cluster, distributed.Client(cluster) as client:
+        envs = DistributedVectorEnv([lambda: gym.make("CartPole-v1")] * 4, client=client)
+        try:
+            assert frames(steps(envs, np.ones(4, int))) <= 37
+        finally:
+            envs.close()

@@ -26,12 +26,14 @@ import arrayferry as af
 from arrayferry.adapting import Keys, Same, attributes, compares
 
 from .code_names import ANY, ANY_GLOBAL, names_in, names_of, names_with_methods
+from .immutable import in_constructor
 
 __all__ = [
     "MODULE",
     "EnvironmentKeys",
     "HoldsArrayError",
     "Immutable",
+    "KeepsKey",
     "Key",
     "code_identity",
     "digest_of",
@@ -46,6 +48,22 @@ class Immutable:
 
     Its key is made from its contents, including its arrays where code refers to it.
     """
+
+
+class KeepsKey(Immutable):
+    """An immutable object that keeps its key, unless a part of it, such as a list or an array, can be changed."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__.pop(_KEPT, None)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self.__dict__.pop(_KEPT, None)
+        super().__delattr__(name)
+
+
+_KEPT = "_kept_key"
+_CONSTANTS = (str, bytes, bool, int, float, complex, type(None))
 
 
 class Key(Same):
@@ -152,9 +170,20 @@ class EnvironmentKeys(Keys):
         """Leave out the random number generators of spaces, and the fields that dataclasses do not compare."""
         if issubclass(cls, Space):
             return frozenset(("_np_random",))
-        if dataclasses.is_dataclass(cls):
-            return frozenset(field.name for field in dataclasses.fields(cls) if not field.compare)
-        return frozenset()
+        if issubclass(cls, KeepsKey):
+            return frozenset((_KEPT, *_not_compared(cls)))
+        return _not_compared(cls)
+
+    def compound(self, value: Any, cls: type) -> Hashable:
+        """Take the key that an object keeps."""
+        if not issubclass(cls, KeepsKey):
+            return super().compound(value, cls)
+        key: Any = value.__dict__.get(_KEPT)
+        if key is None:
+            key = super().compound(value, cls)
+            if self._is_constant(value) and not in_constructor(value):
+                value.__dict__[_KEPT] = key
+        return key
 
     def parts(self, value: Any, cls: type) -> Iterable[tuple[str, Any]] | None:
         """Take the globals that a copy of a function uses: one that was pickled by value has a module of its own."""
@@ -170,6 +199,17 @@ class EnvironmentKeys(Keys):
         ]
         return [*(part for part in parts if part[0] != MODULE), *used]
 
+    def _is_constant(self, value: Any) -> bool:
+        """Tell whether nothing that is compared in a value can be changed."""
+        cls: Any = type(value)
+        if isinstance(value, Immutable):
+            ignored = self.ignored(cls)
+            parts = (part for name, part in attributes(value) if name not in ignored)
+            return all(map(self._is_constant, parts))
+        if cls in (tuple, frozenset):
+            return all(map(self._is_constant, value))
+        return isinstance(value, type) or cls in _CONSTANTS
+
     def array(self, x: Any) -> Hashable:
         """Compare NumPy arrays by their contents, and other arrays by identity."""
         if not isinstance(x, np.ndarray):
@@ -184,6 +224,12 @@ class EnvironmentKeys(Keys):
             return super().opaque(value)
         except Exception:  # of any kind, as this runs user code
             return Same(value)
+
+
+def _not_compared(cls: type) -> frozenset[str]:
+    if not dataclasses.is_dataclass(cls):
+        return frozenset()
+    return frozenset(field.name for field in dataclasses.fields(cls) if not field.compare)
 
 
 class _CodeKeys(EnvironmentKeys):

@@ -6,8 +6,6 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import arrayferry as af
 import arrayferry_gym.wrappers as wrappers
 from arrayferry_gym._keys.identity import code_identity
@@ -332,7 +330,7 @@ def _form(tree: Any) -> tuple[Any, ...]:
     import jax
 
     arrays, structure = jax.tree.flatten(tree)
-    return (structure, *((np.shape(x), getattr(x, "dtype", type(x))) for x in arrays))
+    return (structure, *((getattr(x, "shape", ()), getattr(x, "dtype", type(x))) for x in arrays))
 
 
 def checked_wrapper_state(env: Any, given: Any) -> Any:

@@ -26,6 +26,8 @@ def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
     Raises:
         arrayferry.OptionError: an array does not have one row for each environment.
     """
+    if state is None:
+        return None
 
     def row(path: Any, x: Any) -> Any:
         if jnp.shape(x)[:1] != (num_envs,):

@@ -9,13 +9,13 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._keys.identity import Immutable, identity
+from arrayferry_gym._keys.identity import KeepsKey, identity
 from arrayferry_gym._keys.immutable import in_constructor
 
 from .errors import ImpureError
 
 
-class Dynamics(Immutable, ABC):
+class Dynamics(KeepsKey, ABC):
     """The dynamics of an environment: its spaces, and pure functions of a batch of states.
 
     Authors subclass `FunctionalEnv`, which also makes environments of Gymnasium from them.

@@ -9,7 +9,7 @@ from gymnasium import Space
 
 import arrayferry as af
 from arrayferry_gym._arrays import mapped, select
-from arrayferry_gym._keys.identity import identity
+from arrayferry_gym._keys.identity import Immutable, identity
 from arrayferry_gym._keys.immutable import in_constructor
 
 
@@ -62,7 +62,7 @@ class StepResult(NamedTuple):
     rows: Any = None
 
 
-class Kernel:
+class Kernel(Immutable):
     """A wrapper as pure functions of a batch of environments, for arrays of any library.
 
     One kernel works around ordinary environments, around vector environments, and inside `jit`. Its driver resets

@@ -1,0 +1,117 @@
+"""Rows on calls that are short, each against the same by hand: what is left is what ours adds to every call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from functional import cart_pole_by_hand
+from row import Check, Row, microseconds
+from timing import Block, fastest_block
+
+import arrayferry as af
+from arrayferry_gym.functional import CartPole, rollout, wrap
+from arrayferry_gym.sb3 import SB3VecEnv
+from arrayferry_gym.wrappers import kernels
+
+__all__ = ["short_rows"]
+
+SECTION = "short calls"
+
+
+def short_rows() -> Iterator[Row]:
+    """Calls of some microseconds to a millisecond."""
+    yield _rollout_row("a rollout, called again", CartPole())
+    normalised = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
+    yield _rollout_row("a rollout with two wrappers and their state, called again", normalised)
+    yield _sb3_row(16, 1.4)
+    yield _sb3_row(1_024, 1.3)
+    yield _batches_row()
+
+
+def _repeated(function: Any, times: int) -> Block:
+    def work() -> None:
+        for _ in range(times):
+            function()
+
+    return Block(lambda: None, work)
+
+
+def _rollout_row(what: str, env: Any) -> Row:
+    """Ten steps of four environments, against the same inside one's own `jit`."""
+
+    def policy(params: Any, observation: Any, key: Any) -> Any:
+        return (observation @ params > 0).astype(int), None
+
+    params, key = jnp.ones(4), jax.random.key(0)
+    state = rollout(env, policy, params, key, 10, 4)[0].running.wrappers or None
+
+    @jax.jit
+    def compiled(params: Any, key: Any, state: Any) -> Any:
+        return rollout(env, policy, params, key, 10, 4, wrapper_state=state)
+
+    def ours() -> None:
+        jax.block_until_ready(rollout(env, policy, params, key, 10, 4, wrapper_state=state))
+
+    def by_hand() -> None:
+        jax.block_until_ready(compiled(params, key, state))
+
+    ways = {"ours": _repeated(ours, 20), "by hand": _repeated(by_hand, 20)}
+    times = {name: took / 20 for name, took in fastest_block(ways, 4.0).items()}
+    check = Check(times["ours"] / times["by hand"], 1.5, "of the time inside jit")
+    return Row(SECTION, what, (check,), "", microseconds(times))
+
+
+def _sb3_row(count: int, limit: float) -> Row:
+    """A step of `SB3VecEnv`, against a compiled step, conversions and a dict for each environment by hand."""
+    rng = np.random.default_rng(0)
+    actions = [rng.integers(0, 2, count) for _ in range(64)]
+    ours = SB3VecEnv(CartPole().make_vec(count, xp="jax", autoreset_mode="SameStep"))
+    ours.reset()
+    advance = cart_pole_by_hand(count)
+
+    def step(action: Any) -> Any:
+        found = advance(jnp.asarray(action))
+        observation, reward, terminated, truncated = (np.array(x) for x in found)
+        ended = terminated | truncated
+        infos = [{"TimeLimit.truncated": cut} for cut in (truncated & ~terminated).tolist()]
+        for index in np.flatnonzero(ended):
+            infos[index]["terminal_observation"] = observation[index]
+        return observation, reward, ended, infos
+
+    ways = {
+        name: _repeated(functools.partial(_each, function, actions), 1)
+        for name, function in (("ours", ours.step), ("by hand", step))
+    }
+    times = {name: took / len(actions) for name, took in fastest_block(ways, 4.0).items()}
+    check = Check(times["ours"] / times["by hand"], limit, "of the time by hand")
+    return Row(SECTION, f"a step of SB3VecEnv, {count:,} in JAX", (check,), "", microseconds(times))
+
+
+def _each(function: Any, values: list[Any]) -> None:
+    for value in values:
+        function(value)
+
+
+def _batches_row() -> Row:
+    """Shuffled batches of 32 from memory, against a bare loop."""
+    x = torch.arange(8_192 * 16, dtype=torch.float32).reshape(8_192, 16)
+
+    def ours() -> None:
+        for _ in af.stream(x, "torch", batch_size=32, shuffle=True, seed=0):
+            pass
+
+    def by_hand() -> None:
+        order = torch.from_numpy(np.random.default_rng(0).permutation(len(x)))
+        for start in range(0, len(x), 32):
+            x[order[start : start + 32]]
+
+    ways = {"ours": _repeated(ours, 1), "by hand": _repeated(by_hand, 1)}
+    times = fastest_block(ways, 4.0)
+    check = Check(times["ours"] / times["by hand"], 1.5, "of a bare loop")
+    return Row(SECTION, "an epoch of shuffled batches of 32", (check,), "", microseconds(times))
