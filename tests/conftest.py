@@ -227,9 +227,13 @@ def run_forked() -> Callable[[Callable[[], None]], None]:
         import traceback
         import warnings
 
+        tracer = sys.gettrace()
+        sys.settrace(None)  # that of coverage takes a lock, which another thread may hold
         with warnings.catch_warnings(action="ignore"):  # about threads and forks
             child = os.fork()
-        if child == 0:
+        if child:
+            sys.settrace(tracer)
+        else:
             try:
                 function()
             except BaseException:

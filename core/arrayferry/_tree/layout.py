@@ -50,7 +50,7 @@ class Layout:
         Raises:
             StructureError: there are too many or too few leaves, or a container cannot hold them.
         """
-        leaves = list(leaves)
+        leaves = leaves if type(leaves) is list else list(leaves)
         if len(leaves) != len(self.paths):
             raise StructureError(
                 f"{len(leaves)} leaves were given for a layout of {len(self.paths)}",

@@ -80,11 +80,9 @@ class Nodes:
 
     def build(self, results: Sequence[Any]) -> Any:
         """Put the value together, with `results` in place of its arrays."""
-        root = self.root
-        if type(root) is Leaf:
-            return results[root.index]
-        if type(root) is not Branch:
-            return root
+        if not self.branches:
+            root = self._root
+            return results[root.index] if type(root) is Leaf else root
         built: list[Any] = []
         known: dict[tuple[int, ...], Any] = {}  # repeated containers, by their children
         for branch in self.branches:
@@ -106,7 +104,7 @@ class Nodes:
                 built.append(known[key])
             else:
                 built.append(self._rebuild(branch, children))
-        return built[root.index]
+        return built[-1]
 
     def _rebuild(self, branch: Branch, children: list[Any]) -> Any:
         value, container = branch.value, branch.container
