@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import types
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import arrayferry as af
+from arrayferry_plugins.warp_ import _warp
 
 wp = pytest.importorskip("warp")
 pytestmark = pytest.mark.skipif(not af.backends()["warp"].usable, reason="no usable Warp")
@@ -167,3 +170,23 @@ def test_warp_is_loaded_only_when_used_and_without_a_banner():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+def test_two_threads_that_load_warp_together_leave_the_level_of_its_messages(monkeypatch):
+    monkeypatch.setattr(wp, "init", lambda: [str(n) for n in range(100)])
+    level, before = wp.config.log_level, sys.getswitchinterval()
+    both = threading.Barrier(2, timeout=30)
+
+    def load():
+        for _ in range(300):
+            both.wait()
+            _warp.__wrapped__()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            [future.result() for future in (pool.submit(load), pool.submit(load))]
+        assert wp.config.log_level == level
+    finally:
+        sys.setswitchinterval(before)
+        wp.config.log_level = level
