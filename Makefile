@@ -21,7 +21,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all pythons newest docs package rehearsal release workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo test test-all pythons newest docs pages package rehearsal release workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,21 +108,39 @@ $(NEWEST)/.ready: pyproject.toml
 
 # The pages, in site/. Some faults are no errors for Zensical, also if it is strict. So anything in its log that is not
 # in that of a build without faults is an error, and the pages are checked.
-address = $(shell $(PYTHON) -c "import tomllib; \
-	print(tomllib.load(open('pyproject.toml', 'rb'))['project']['urls']['$(1)'])")
+project = $(shell $(PYTHON) -c "import tomllib; print(tomllib.load(open('pyproject.toml', 'rb'))['project']$(1))")
+address = $(call project,['urls']['$(1)'])
+BELOW :=
 docs: .venv-docs/.ready  ## build the pages into site/, and check them
-	@SITE_URL=$(call address,Documentation) REPO_URL=$(call address,Source) \
+	@SITE_URL=$(call address,Documentation)$(BELOW) REPO_URL=$(call address,Source) \
 		.venv-docs/bin/zensical build --clean --strict > .venv-docs/log 2>&1; \
 		status=$$?; sed "s/$$(printf '\033')\[[0-9;]*m//g" .venv-docs/log; exit $$status
 	@! grep --invert-match --extended-regexp '^(Build started|No issues found|Build finished in .*|)$$' .venv-docs/log
-	@$(PYTHON) tools/check_site.py site $(call address,Documentation)
+	@$(PYTHON) tools/check_site.py site $(call address,Documentation)$(BELOW)
+
+# In a folder for this version, beside those of earlier ones. All pages read versions.json, and let the reader choose one.
+# The address of the pages leads to the newest.
+PAGES ?= build/pages
+RELEASE = $(call project,['version'])
+pages:  ## build the pages of this version beside those of earlier ones, in PAGES
+	$(MAKE) docs BELOW=/$(RELEASE)
+	rm -rf $(PAGES)/$(RELEASE)
+	mkdir -p $(PAGES)
+	cp -R site $(PAGES)/$(RELEASE)
+	cd $(PAGES) && set -- $$(ls -d [0-9]*/ | tr -d / | sort -rV) && \
+		$(PYTHON) -c "import json, sys; print(json.dumps([dict(version=v, title=v, aliases=[]) for v in sys.argv[1:]]))" \
+			"$$@" > versions.json && \
+		echo "<meta http-equiv='refresh' content='0; url=$$1/'>" > index.html
 
 # The sdist and the wheel, in dist/.
 package: .venv-tools/.ready  ## build the package, and try it in an empty environment
 	.venv-tools/bin/python tools/check_package.py
 
-rehearsal: .venv-tools/.ready  ## the same, and upload it to an index on this machine, and install it from there
+rehearsal: .venv-tools/.ready  ## the same, upload it to an index on this machine, install it from there; and its pages
 	.venv-tools/bin/python tools/check_package.py --rehearse
+	mkdir -p build/rehearsal/0.0.1
+	$(MAKE) pages PAGES=build/rehearsal
+	grep --quiet '"$(RELEASE)".*"0.0.1"' build/rehearsal/versions.json
 
 release: .venv-tools/.ready  ## build the package for a release, as the workflow does
 	.venv-tools/bin/python tools/check_package.py --release

@@ -1,10 +1,14 @@
-"""`Cache` and `CostlyCache`: dicts of limited size. `once`: an attribute that is computed on first use."""
+"""`Cache` and `CostlyCache`: dicts of limited size. `once`: an attribute that is computed on first use.
+
+Threads share all of these without a lock.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,6 +44,11 @@ class once(Generic[V]):  # noqa: N801
         return value
 
 
+def existing(values: WeakValueDictionary[Any, V]) -> list[V]:
+    """Return the values that still exist, while other threads may add and drop some."""
+    return [value for each in values.valuerefs() if (value := each()) is not None]
+
+
 PART = 8
 """One of this many entries is dropped at a time."""
 
@@ -70,7 +79,7 @@ class Cache(dict[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         if len(self) >= self.limit and key not in self:
-            keys = list(self)
+            keys = list(self.copy())  # a copy is made at once, whatever other threads do
             for each in keys[self._times % min(PART, self.limit) :: PART]:
                 self.pop(each, None)
             self._times += 1
@@ -128,7 +137,7 @@ class CostlyCache(dict[K, V]):
         if self._emptied:
             longer = min(2 * self._wait, self.LONGEST)
             self._wait = longer if self._again else max(self._wait // 2, self.WAIT)
-        idle = [each for each, value in list(self.items()) if value not in self.used]
+        idle = [each for each, value in self.copy().items() if value not in self.used]
         for each in idle[: max(1, self.limit // 4)]:
             with suppress(KeyError):
                 gone.append(self.pop(each))

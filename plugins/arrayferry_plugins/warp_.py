@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -91,13 +93,28 @@ def _warp() -> Any:
     """Return the module, initialised without the banner that it prints otherwise."""
     import warp
 
-    level = warp.config.log_level
-    warp.config.log_level = max(level, warp.LOG_WARNING)
-    try:
-        warp.init()
-    finally:
-        warp.config.log_level = level
+    with _setting_level:
+        level = warp.config.log_level
+        warp.config.log_level = max(level, warp.LOG_WARNING)
+        try:
+            warp.init()
+        finally:
+            warp.config.log_level = level
     return warp
+
+
+_setting_level = threading.RLock()
+"""Held while the level of Warp's messages is another one, which a second thread would take for the user's."""
+
+
+def _after_fork() -> None:
+    """Replace the lock, which another thread may have held at the fork."""
+    global _setting_level
+    _setting_level = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _held(x: Any) -> Any:

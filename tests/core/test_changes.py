@@ -14,6 +14,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import boxes
+import jax
 import numpy as np
 import pytest
 import torch
@@ -21,6 +22,7 @@ from boxes import Box, Held, HeldContainer, registered
 
 import arrayferry as af
 from arrayferry._route import execute
+from arrayferry._stream.iteration import Iteration, Progress
 from arrayferry.adapting import Threads
 
 X = np.arange(3, dtype=np.float32)
@@ -347,6 +349,42 @@ def test_two_threads_draw_their_first_numbers_together(monkeypatch):
     with ThreadPoolExecutor(2) as pool:
         drawn = list(pool.map(rng.uniform, [(3,)] * 2))
     assert set(drawn[0].tolist()).isdisjoint(drawn[1].tolist())
+
+
+def test_threads_take_different_keys_of_jax():
+    rng, keys = af.registry.backend("jax").random(1), []
+
+    def work():
+        keys.extend(bytes(np.asarray(jax.random.key_data(rng.key()))) for _ in range(40))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [thread.start() for thread in threads], [thread.join() for thread in threads]
+    finally:
+        sys.setswitchinterval(before)
+    assert len(set(keys)) == len(keys) == 160
+
+
+def test_an_iteration_is_closed_in_another_thread_just_when_a_block_is_late():
+    class Late(Exception):
+        @property
+        def __class__(self):  # which `isinstance` asks for: another thread closes it meanwhile
+            iteration.close()
+            return af.BlockTimeoutError
+
+    def late(results, number):
+        raise Late
+
+    called = []
+    results = types.SimpleNamespace(
+        abandon=lambda: called.append("abandon"), close=lambda: called.append("close")
+    )
+    iteration = Iteration(lambda: results, late, 1, Progress(0))
+    with pytest.raises(Late):
+        next(iteration)
+    assert called == ["close", "abandon"]
 
 
 def test_two_threads_take_the_first_steps_of_a_route_together():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import pickle
 
@@ -230,3 +231,43 @@ def test_vector_actions():
     with pytest.raises(af.ConversionError, match="MultiDiscrete"):
         envs.step(torch.full((3,), 0.5))
     envs.close()
+
+
+@pytest.mark.skipif(
+    "max_concurrency" not in inspect.signature(gym.vector.AsyncVectorEnv).parameters,
+    reason="Gymnasium has it from 1.4 on",
+)
+@pytest.mark.filterwarnings("ignore:os.fork")
+@pytest.mark.parametrize("shared_memory", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_environments_that_take_turns_in_their_processes(mode, shared_memory):
+    """With `max_concurrency`, the same values come as from environments that all run at once."""
+
+    def make(**options):
+        return gym.vector.AsyncVectorEnv(
+            [CARTPOLE] * 2,
+            shared_memory=shared_memory,
+            autoreset_mode=mode,
+            **options,
+        )
+
+    ours, plain = vector.NumpyToTorch(make(max_concurrency=1)), make()
+    ended = np.zeros(2, bool)
+    given, expected = ours.reset(seed=1), plain.reset(seed=1)
+    for _ in range(30):
+        np.testing.assert_array_equal(given[0].numpy(), expected[0])
+        if mode is AutoresetMode.DISABLED and ended.any():
+            options = {"reset_mask": ended.copy()}
+            given, expected = ours.reset(options=options), plain.reset(options=options)
+            np.testing.assert_array_equal(given[0].numpy(), expected[0])
+        given, expected = ours.step(torch.ones(2, dtype=torch.int64)), plain.step(np.ones(2, int))
+        for mine, its in zip(given[1:4], expected[1:4], strict=True):
+            np.testing.assert_array_equal(mine.numpy(), its)
+        ended = expected[2] | expected[3]
+        assert given[4].keys() == expected[4].keys()
+        if "final_obs" in expected[4]:
+            for row in np.flatnonzero(ended):
+                last = given[4]["final_obs"][row]
+                np.testing.assert_array_equal(last.numpy(), expected[4]["final_obs"][row])
+    ours.close()
+    plain.close()

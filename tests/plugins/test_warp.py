@@ -6,11 +6,13 @@ import subprocess
 import sys
 import types
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import arrayferry as af
+from arrayferry_plugins import warp_
 
 wp = pytest.importorskip("warp")
 pytestmark = pytest.mark.skipif(not af.backends()["warp"].usable, reason="no usable Warp")
@@ -167,3 +169,16 @@ def test_warp_is_loaded_only_when_used_and_without_a_banner():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+def test_one_thread_at_a_time_changes_the_level_of_warps_messages(monkeypatch):
+    """Two would each restore what the other has set."""
+    free = []
+
+    def init():
+        with ThreadPoolExecutor(1) as other:
+            free.append(other.submit(warp_._setting_level.acquire, blocking=False).result())
+
+    monkeypatch.setattr(wp, "init", init)
+    assert warp_._warp.__wrapped__() is wp
+    assert free == [False]

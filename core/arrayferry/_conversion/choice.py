@@ -61,7 +61,8 @@ def without_plan(choice: Choice | None, plan: Plan) -> Choice | None:
         choice.choices[answer] = left
     else:
         choice.choices.pop(answer, None)
-    return choice if len(choice.choices) > 1 else next(iter(choice.choices.values()), None)
+    rest = [*choice.choices.values()]  # read at once: another thread may add one
+    return choice if len(rest) > 1 else next(iter(rest), None)
 
 
 class _Step(NamedTuple):

@@ -13,6 +13,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from arrayferry._cache import existing
+
 
 class Threads(Executor):
     """A pool of threads. At exit, the process waits for running calls, but not after `abandon`.
@@ -28,7 +30,7 @@ class Threads(Executor):
         self._max_workers = count  # where Dask looks for it
         self._name = name
         self._state = _State()
-        _states.add(self._state)
+        _states[id(self._state)] = self._state
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call a function in a thread.
@@ -115,13 +117,13 @@ def _run(state: _State) -> None:
         del call, future, function  # they may be large
 
 
-_states: weakref.WeakSet[_State] = weakref.WeakSet()
+_states: weakref.WeakValueDictionary[int, _State] = weakref.WeakValueDictionary()
 
 
 @atexit.register
 def _end() -> None:
     """Wait for running calls: a thread that is inside another library when the process ends may crash it."""
-    for state in list(_states):
+    for state in existing(_states):
         state.close(cancel=True)
         for thread in state.threads:
             if not state.abandoned:
@@ -129,7 +131,7 @@ def _end() -> None:
 
 
 def _after_fork() -> None:
-    for state in list(_states):
+    for state in existing(_states):
         state.renew()
 
 

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from arrayferry._cache import existing
 from arrayferry._errors import PluginError, PluginWarning
 from arrayferry._plugin.backend import Backend, Target
 from arrayferry._plugin.hooks import HOOKS
@@ -53,7 +54,7 @@ class Registry:
         self._catalog: Catalog | None = None
         self._checked: Catalog | None = None
         self._warned: set[str] = set()
-        _registries.add(self)
+        _registries[id(self)] = self
 
     @property
     def catalog(self) -> Catalog:
@@ -95,7 +96,7 @@ class Registry:
         self._notify()
 
     def _notify(self) -> None:
-        for watcher in list(self._watchers.values()):
+        for watcher in self.watchers():
             watcher.registry_changed()
 
     def watch(self, watcher: Watcher) -> None:
@@ -105,8 +106,7 @@ class Registry:
 
     def watchers(self) -> list[Watcher]:
         """Return the watchers, which are notified of changes."""
-        with self._lock:
-            return list(self._watchers.values())
+        return existing(self._watchers)
 
     def refresh(self) -> None:
         """Look for installed plugins again. Parts registered at run time stay registered.
@@ -229,21 +229,17 @@ class Registry:
         return f"<Registry of {', '.join(counts)}>"
 
 
-_registries: weakref.WeakSet[Registry] = weakref.WeakSet()
+_registries: weakref.WeakValueDictionary[int, Registry] = weakref.WeakValueDictionary()
 
 
 def registries() -> list[Registry]:
     """Return all registries."""
-    while True:
-        try:
-            return list(_registries)
-        except RuntimeError:  # another thread has just made one
-            continue
+    return existing(_registries)
 
 
 def _after_fork() -> None:
     """Replace locks that were held by threads that do not exist in this process."""
-    for registry in list(_registries):
+    for registry in registries():
         if registry._lock.acquire(blocking=False):
             registry._lock.release()
         else:

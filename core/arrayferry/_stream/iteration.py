@@ -90,9 +90,9 @@ class Iteration(Generic[B]):
 
     def _ended_elsewhere(self, error: BaseException) -> bool:
         """End the iteration after an error. Tell whether it is due to another thread that has closed it."""
-        closed = self._closed
-        if self._results is not None and isinstance(error, (BlockTimeoutError, KeyboardInterrupt)):
-            self._results.abandon()
+        closed, results = self._closed, self._results
+        if results is not None and isinstance(error, (BlockTimeoutError, KeyboardInterrupt)):
+            results.abandon()
         self.close()
         return closed and isinstance(error, Exception)
 

@@ -208,7 +208,7 @@ class ClusterEngine:
     def __init__(self, client: Any, own: bool) -> None:
         self._client = client
         self._own = own
-        self._futures: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._futures: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._closed = False
         self._lock = threading.Lock()
         self._direct: bool | None = client.direct_to_workers
@@ -225,7 +225,7 @@ class ClusterEngine:
         also = [key for key, kind in kept.items() if kind != "far"]
         futures = self._client.get(tasks, [*keys, *also], sync=False)
         with self._lock:  # `close` is called by another thread
-            self._futures.update(futures)
+            self._futures.update((id(future), future) for future in futures)
             closed = self._closed
         if closed:
             raise _StoppedError
@@ -259,8 +259,10 @@ class ClusterEngine:
         """Cancel the tasks that were submitted."""
         with self._lock:
             self._closed = True
-            futures = list(self._futures)
-        for future in futures:  # this cancels those that nobody else wants
-            future.release()
+            references = self._futures.valuerefs()  # at once: some may vanish meanwhile
+        for each in references:
+            future = each()
+            if future is not None:
+                future.release()  # this cancels it if nobody else wants it
         if self._own:
             self._client.close()

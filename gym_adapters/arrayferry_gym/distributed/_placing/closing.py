@@ -12,15 +12,17 @@ from typing import Any, NoReturn
 from .errors import NotReadyError
 from .pool import HostPool
 
-_open: weakref.WeakSet[Any] = weakref.WeakSet()
+_open: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _inherited: list[Closing] = []
 """Objects of the process that this one was forked from. Dropping their connections here would break them there."""
 
 
 @atexit.register  # before distributed closes its clients, since it was imported earlier
 def _close_all() -> None:
-    for envs in list(_open):
-        envs.close()
+    for each in _open.valuerefs():  # at once: some may vanish meanwhile
+        envs = each()
+        if envs is not None:
+            envs.close()
 
 
 class ClosedOnce:
@@ -37,7 +39,7 @@ class ClosedOnce:
         """Note the hosts and the engine to close. The arguments are as for `Closing`."""
         self._closing = Closing(pool, own_engine)
         self.closed = False
-        _open.add(self)
+        _open[id(self)] = self
 
     def _require_open(self) -> None:
         name = type(self).__name__

@@ -69,8 +69,8 @@ def evaluate_compiled(
 
 
 def _show(count: Any) -> None:
-    if _SHOW:
-        _SHOW[-1](int(count))
+    for show in _SHOW[-1:]:  # another thread may remove the last one meanwhile
+        show(int(count))
 
 
 def episode(
