@@ -40,7 +40,7 @@ class FailedError(Exception):
     block: int | None = None
 
     def __init__(self, error: BaseException | None, path: str = "") -> None:
-        super().__init__()
+        super().__init__(error, path)  # with which it is made again where tblib pickles causes
         self.error = error
         self.path = path
 

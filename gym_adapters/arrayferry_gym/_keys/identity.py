@@ -178,7 +178,7 @@ class EnvironmentKeys(Keys):
         """Take the key that an object keeps."""
         if not issubclass(cls, KeepsKey):
             return super().compound(value, cls)
-        key: Any = value.__dict__.get(_KEPT)
+        key: Hashable = value.__dict__.get(_KEPT)
         if key is None:
             key = super().compound(value, cls)
             if self._is_constant(value) and not in_constructor(value):
