@@ -22,7 +22,7 @@ class NotHandledError(Exception):
     """A direct converter, or DLPack, does not handle this array."""
 
     def __init__(self, by: object) -> None:
-        super().__init__()
+        super().__init__(by)
         self.by = by
 
 
