@@ -106,6 +106,8 @@ class SB3VecEnv(VecEnv):
 
     def _row(self, batch: Any, index: int) -> Any:
         """Return the observation of one environment."""
+        if isinstance(batch, np.ndarray):  # quicker than as any tree
+            return np.array(batch[index])
         space = self.observation_space
         return build(space, (np.array(part[index]) for part in split(space, batch)))
 
