@@ -62,16 +62,18 @@ test-all: test  ## run the long tests too
 	$(FAST_XLA) $(PYTEST) -m long --hypothesis-profile test-all $(OPTIMISED:%=--ignore=%)
 	$(PYTEST) -m long $(OPTIMISED)
 
+# Sets the shell's $found to the interpreter of Python $version, or to nothing. The names that pyenv puts on the PATH may
+# start nothing, so its versions are tried too.
+find_python = for each in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
+	found=$$($$each -c 'import sys; print(sys.executable)' 2>/dev/null) && break; done
+
 # The tests with each supported Python, in an environment for each. `make pythons PYTHONS=3.12` runs them with one.
 # For 3.14, TensorFlow has a release candidate only: see constraints.txt.
-# The names that pyenv puts on the PATH may start nothing, so its versions are tried too.
 PYTHONS ?= 3.11 3.12 3.13 3.14
 pythons:  ## test with each supported Python
 	@missing=; \
 	for version in $(PYTHONS); do \
-		for each in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
-			found=$$($$each -c 'import sys; print(sys.executable)' 2>/dev/null) && break; \
-		done; \
+		$(find_python); \
 		if test -z "$$found"; then \
 			echo "There is no Python $$version on the PATH or in pyenv."; \
 			missing="$$missing $$version"; \
@@ -82,16 +84,21 @@ pythons:  ## test with each supported Python
 	done; \
 	if test "$$missing"; then echo "Not tested:$$missing. PYTHONS names those to test."; exit 1; fi
 
-# The tests with the newest version of each library that this Python can have: some have given up 3.11.
-# XLA ends the process if it does not know a flag, so those of FAST_XLA are left out.
+# The tests with the newest version of each library, so with the newest Python that all of them have builds for: the
+# first of NEWEST_PYTHONS that is here. The newest libraries have given up older ones, which would get older libraries.
+# They do not know the flags of FAST_XLA either.
 NEWEST := .venv-newest
+NEWEST_PYTHONS ?= 3.14 3.13
 newest: $(NEWEST)/.ready  ## test with the newest version of each library
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(NEWEST)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider \
 		--ignore-glob='examples/arrayferry-*'
 
 $(NEWEST)/.ready: pyproject.toml
 	@echo "Installing the newest libraries into $(NEWEST)"
-	$(PYTHON) -m venv $(NEWEST)
+	@for version in $(NEWEST_PYTHONS); do $(find_python); test -z "$$found" || break; done; \
+	if test -z "$$found"; then echo "There is none of Python $(NEWEST_PYTHONS) on the PATH or in pyenv."; exit 1; fi; \
+	echo "Python $$version: $$found"; \
+	$$found -m venv --clear $(NEWEST)
 	$(NEWEST)/bin/python $(UPGRADE_PIP)
 	$(NEWEST)/bin/python $(PIP) torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	$(NEWEST)/bin/python $(PIP) -e '.[all]' --group dev
