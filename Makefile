@@ -10,7 +10,10 @@ FUNCTIONAL := .venv-functional/.ready
 # Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries. Where pip does not find a
 # CPU build by itself, TORCH_INDEX is the address of an index that has one.
 TORCH_INDEX ?=
-TORCH := torch==2.13.0 $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+# Python 3.15 has no build of this version. conftest.py skips the tests that need what is missing there.
+TORCH := 'torch==2.13.0; python_version < "3.15"' $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+# The extra `all` without PyTorch.
+EXTRAS := jax,dask,warp,distributed,gym,video,cli
 PIP := -m pip install --quiet --disable-pip-version-check
 # pip before 25.1 does not know the groups of pyproject.toml.
 UPGRADE_PIP := $(PIP) --upgrade 'pip>=25.1'
@@ -21,18 +24,19 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all pythons newest docs pages package rehearsal release workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo test lazy test-all pythons newest docs pages package rehearsal release workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The example plugins, installed as third-party plugins are.
+# The example plugins, installed as third-party plugins are. TensorFlow has no build for Python 3.15.
+PLUGINS := ./examples/arrayferry-sparse ./examples/arrayferry-mlx \
+	'./examples/arrayferry-tensorflow; python_version < "3.15"'
 $(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
 	@echo "Installing the example plugins, with TensorFlow: 1.5 GB on disk"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--force-reinstall --no-deps --no-build-isolation ./examples/arrayferry-*
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		./examples/arrayferry-sparse ./examples/arrayferry-tensorflow ./examples/arrayferry-mlx
+		--force-reinstall --no-deps --no-build-isolation $(PLUGINS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PLUGINS)
 	@touch $@
 
 $(READY): pyproject.toml constraints.txt
@@ -42,19 +46,24 @@ $(READY): pyproject.toml constraints.txt
 	@echo "2 of 3: installing PyTorch, 0.8 GB on disk"
 	$(BIN)/python $(PIP) $(TORCH)
 	@echo "3 of 3: installing arrayferry, the other libraries and the tools, 2 GB on disk; this takes a minute or two"
-	$(BIN)/python $(PIP) -c constraints.txt -e '.[all]' --group dev
+	$(BIN)/python $(PIP) -c constraints.txt -e '.[$(EXTRAS)]' --group dev
 	@touch $@
 
 demo: $(READY)  ## train agents on real environments, and draw their learning curves
 	$(BIN)/python examples/demo.py
 
-# XLA compiles in half the time what it optimises less.
-FAST_XLA := JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
-	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# XLA compiles in half the time what it optimises less. It ends the process if it does not know a flag, and that of
+# JAX 0.12, which Python 3.15 has, knows these no more.
+FAST_XLA = JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
+	XLA_FLAGS="$$($(BIN)/python -c 'import sys; print("" if sys.version_info >= (3, 15) else \
+		"--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")')"
 
 # The examples and their plugins are for `make test-all`.
 test: $(EXAMPLES)  ## set everything up, and run the tests
 	$(FAST_XLA) $(PYTEST) --ignore-glob='examples/arrayferry-*'
+
+lazy: $(EXAMPLES)  ## run the tests with lazy imports, which Python 3.15 has
+	ARRAYFERRY_LAZY_IMPORTS=1 $(FAST_XLA) $(PYTEST) --ignore-glob='examples/arrayferry-*'
 
 # The long tests: see the marker in pyproject.toml. Agents learn, and physics is compared, in what XLA has optimised fully.
 OPTIMISED := tests/gym_adapters/test_example_agents.py tests/gym_adapters/test_functional_physics.py
@@ -62,16 +71,18 @@ test-all: test  ## run the long tests too
 	$(FAST_XLA) $(PYTEST) -m long --hypothesis-profile test-all $(OPTIMISED:%=--ignore=%)
 	$(PYTEST) -m long $(OPTIMISED)
 
+# Sets the shell's $found to the interpreter of Python $version, or to nothing. The names that pyenv puts on the PATH may
+# start nothing, so its versions are tried too.
+find_python = for each in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
+	found=$$($$each -c 'import sys; print(sys.executable)' 2>/dev/null) && break; done
+
 # The tests with each supported Python, in an environment for each. `make pythons PYTHONS=3.12` runs them with one.
-# For 3.14, TensorFlow has a release candidate only: see constraints.txt.
-# The names that pyenv puts on the PATH may start nothing, so its versions are tried too.
+# For 3.14, TensorFlow has a release candidate only: see constraints.txt. 3.15 also runs them with lazy imports.
 PYTHONS ?= 3.11 3.12 3.13 3.14
 pythons:  ## test with each supported Python
 	@missing=; \
 	for version in $(PYTHONS); do \
-		for each in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python; do \
-			found=$$($$each -c 'import sys; print(sys.executable)' 2>/dev/null) && break; \
-		done; \
+		$(find_python); \
 		if test -z "$$found"; then \
 			echo "There is no Python $$version on the PATH or in pyenv."; \
 			missing="$$missing $$version"; \
@@ -79,19 +90,25 @@ pythons:  ## test with each supported Python
 		fi; \
 		echo "Python $$version: $$found"; \
 		$(MAKE) test PYTHON=$$found VENV=.venv-$$version || exit 1; \
+		test $$version != 3.15 || $(MAKE) lazy PYTHON=$$found VENV=.venv-$$version || exit 1; \
 	done; \
 	if test "$$missing"; then echo "Not tested:$$missing. PYTHONS names those to test."; exit 1; fi
 
-# The tests with the newest version of each library that this Python can have: some have given up 3.11.
-# XLA ends the process if it does not know a flag, so those of FAST_XLA are left out.
+# The tests with the newest version of each library, so with the newest Python that all of them have builds for: the
+# first of NEWEST_PYTHONS that is here. The newest libraries have given up older ones, which would get older libraries.
+# They do not know the flags of FAST_XLA either.
 NEWEST := .venv-newest
+NEWEST_PYTHONS ?= 3.14 3.13
 newest: $(NEWEST)/.ready  ## test with the newest version of each library
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(NEWEST)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider \
 		--ignore-glob='examples/arrayferry-*'
 
 $(NEWEST)/.ready: pyproject.toml
 	@echo "Installing the newest libraries into $(NEWEST)"
-	$(PYTHON) -m venv $(NEWEST)
+	@for version in $(NEWEST_PYTHONS); do $(find_python); test -z "$$found" || break; done; \
+	if test -z "$$found"; then echo "There is none of Python $(NEWEST_PYTHONS) on the PATH or in pyenv."; exit 1; fi; \
+	echo "Python $$version: $$found"; \
+	$$found -m venv --clear $(NEWEST)
 	$(NEWEST)/bin/python $(UPGRADE_PIP)
 	$(NEWEST)/bin/python $(PIP) torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	$(NEWEST)/bin/python $(PIP) -e '.[all]' --group dev

@@ -318,6 +318,8 @@ def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
 def _by_environment(infos: dict[Any, Any], n: int) -> list[dict[Any, Any]]:
     """Return the infos of a vector environment as a dict for each environment."""
     dicts: list[dict[Any, Any]] = [{} for _ in range(n)]
+    if not infos:
+        return dicts
     masks = {key: _mask(infos.get(f"_{key}"), n) for key in infos}
     names = {f"_{key}" for key, mask in masks.items() if mask is not None}
     for key, value in infos.items():

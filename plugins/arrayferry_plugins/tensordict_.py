@@ -66,7 +66,9 @@ class TensorClasses(Container):
         held = TENSOR_DICTS.rebuild(value._tensordict, [] if data else children)
         fields = value._non_tensordict | data
         if isinstance(held, dict):
-            return held | fields
+            found = held | fields
+            names = () if data else value.__dataclass_fields__
+            return found | {name: None for name in names if name not in found}  # 0.15 keeps no None
         new = object.__new__(type(value))
         vars(new).update(vars(value), _tensordict=held, _non_tensordict=fields)
         return new

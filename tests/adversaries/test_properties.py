@@ -13,11 +13,13 @@ import hypothesis
 import hypothesis.extra.numpy as arrays
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import torch
 from hypothesis import strategies as st
 
 import arrayferry as af
 
+pytestmark = pytest.mark.needs("torch")
 MAKE = {
     "numpy": lambda n: n,
     "torch": lambda n: torch.from_numpy(n.copy()),

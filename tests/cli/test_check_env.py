@@ -56,6 +56,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.needs("torch")
 def test_what_is_wrong_is_told(run, folder):
     status, out, err = run("check-env", "own_envs_of_test:Wrong")
     assert (status, err) == (1, "")

@@ -26,6 +26,7 @@ def offered(run, monkeypatch):
     return call
 
 
+@pytest.mark.needs("torch", "h5py")
 def test_libraries_and_plugins_are_offered(offered, installed):
     write_distribution(installed, "toy", "raise SystemExit('it is imported')")
     routes, targets, check = (

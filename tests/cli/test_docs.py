@@ -24,6 +24,7 @@ def test_output(run, monkeypatch, tmp_path, command):
     assert run(*command.split())[1] == SHOWN[command]
 
 
+@pytest.mark.needs("torch")
 def test_check_env(run, monkeypatch, tmp_path):
     (code,) = re.findall(r"```python\n(import numpy.*?)```", TEXT, re.DOTALL)
     (tmp_path / "hover.py").write_text(code)

@@ -46,6 +46,7 @@ def test_one_library(run, only):
     )
 
 
+@pytest.mark.needs("h5py")
 def test_one_source(run, only):
     only("numpy", "h5py")
     status, out, _ = run("routes", "h5py")

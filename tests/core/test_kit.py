@@ -497,6 +497,7 @@ def test_a_conversion_does_not_use_a_converter_that_ignores_copy(register):
         assert original.tolist() == [1, 1, 1]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.usefixtures("toy")
 def test_others_are_the_built_in_backends(register):
     class Test(BackendContract):
@@ -535,6 +536,7 @@ class ReturnsTooFew(Lossy):
 IGNORES = "ignores copy=True(?s:.*)Copy if copy is True, or return NotImplemented"
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
     ("converter", "words"),

@@ -300,6 +300,7 @@ def test_a_direct_converter_that_returns_something_else_is_not_used(register, me
         assert conversion(Box(X)).tolist() == [0, 1, 2]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("method", ["convert", "bind"])
 @pytest.mark.parametrize("what", ["None", "a list", "a tensor", "its argument", "shared"])
 def test_a_wrong_converter_that_is_one_step_of_several_is_not_used(register, method, what):

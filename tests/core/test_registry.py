@@ -161,6 +161,7 @@ def test_a_library_registered_at_run_time(boxed):
     assert "boxed" in af.backends()
 
 
+@pytest.mark.needs("torch")
 def test_unregistering_forgets(boxed):
     x = Box(np.ones(2))
     assert af.backend_of(x) is boxed

@@ -388,6 +388,7 @@ def test_a_container_takes_classes_by_what_they_are(register):
         assert torch.is_tensor(af.convert([marked], "torch")[0].x)
 
 
+@pytest.mark.needs("torch")
 def test_a_container_whose_takes_fails_is_named_and_left_out(register):
     class Failing(Marks):
         def takes(self, cls):

@@ -54,6 +54,7 @@ def test_the_command_accepts_the_plugin(python):
     assert re.match(r"mylib: \d+ passed", done.stdout), done.stdout
 
 
+@pytest.mark.needs("torch")
 def test_it_converts(python):
     code = "import arrayferry as af, torch; x = af.convert(torch.ones(2), 'mylib'); print(type(x), af.convert(x, 'torch'))"
     assert python("-c", code).stdout == "<class 'mylib.Array'> tensor([1., 1.])\n"

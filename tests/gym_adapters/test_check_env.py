@@ -201,6 +201,7 @@ WRONG += [
 ]  # fmt: skip
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     ("method", "function", "words", "libraries"), WRONG, ids=[case[1].__name__ for case in WRONG]
 )

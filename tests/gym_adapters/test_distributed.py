@@ -321,6 +321,7 @@ def test_in_notebooks(client):
         assert shown["closed"] == "no"
 
 
+@pytest.mark.needs("torch")
 def test_two_on_one_client_and_closing_leaves_nothing(client, tmp_path):
     class Closing(Counting):
         def close(self):
@@ -383,6 +384,7 @@ def test_other_failures_do_not_end_the_worker(client, failure, named):
     assert client.nthreads() == before
 
 
+@pytest.mark.needs("torch")
 def test_what_workers_cannot_import(client, tmp_path, monkeypatch):
     (tmp_path / "only_here_env.py").write_text(
         "import gymnasium\n\ndef make():\n    return gymnasium.make('CartPole-v1')\n"

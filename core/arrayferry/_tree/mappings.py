@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import weakref
 from collections import ChainMap, OrderedDict, UserDict, defaultdict
 from collections.abc import Sequence
@@ -73,6 +74,25 @@ class DictSubclassContainer(DictContainer):
 
     def steps(self, value: Any) -> Sequence[str]:
         return [_key_step(key) for key in _dict_of(value).keys(value)]
+
+
+class FrozenDictContainer(DictContainer):
+    """A `frozendict` of Python 3.15, or a class derived from it, whose methods are not called."""
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return list(_frozendict.values(value))
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        items = zip(_frozendict.keys(value), children, strict=True)
+        new = _frozendict.__new__(type(value), items)
+        copy_state(new, value)
+        return new
+
+    def steps(self, value: Any) -> Sequence[str]:
+        return [_key_step(key) for key in _frozendict.keys(value)]
+
+
+_frozendict: Any = getattr(builtins, "frozendict", None)
 
 
 def _dict_of(value: Any) -> Any:
@@ -181,3 +201,7 @@ MAPPINGS_BY_BASE: tuple[tuple[type, Container], ...] = (
     (ChainMap, ChainMapContainer()),
 )
 """For subclasses; the first match is taken."""
+
+if _frozendict is not None:
+    MAPPINGS[_frozendict] = FrozenDictContainer()
+    MAPPINGS_BY_BASE += ((_frozendict, FrozenDictContainer()),)
