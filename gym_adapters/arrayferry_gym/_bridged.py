@@ -184,7 +184,9 @@ class Bridged:
         self.current, self._ended, self._ready = observations, turn.ended, turn.begins
         if turn.begins is not None and not self.loses_final and turn.begins.any():
             final = final_observations(self.envs.env, infos, turn.begins, self._to_trainer)
-            observations = before_resets(self._xp, turn.begins, self._to_trainer(final), observations)
+            observations = before_resets(
+                self._xp, turn.begins, self._to_trainer(final), observations
+            )
         return observations, rewards, terminated, truncated, self._infos_of_step(infos)
 
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
