@@ -170,6 +170,23 @@ class TestSeeds:
         assert not torch.equal(firsts[0], firsts[2])
         assert not torch.equal(firsts[0], firsts[3])
 
+    def test_lists_of_none_go_nowhere(self):
+        class Seeded(IsaacLab):
+            given = ()
+
+            def seed(self, seed=-1):
+                self.given = (*self.given, seed)
+
+            def reset(self, options=None):
+                return super().reset()
+
+        simulator = Seeded(2)
+        envs = from_simulator(simulator)
+        envs.reset(seed=[None, None])
+        assert simulator.given == ()
+        envs.reset(seed=[None, 1])
+        assert len(simulator.given) == 1
+
     def test_lists_go_to_simulators_that_take_them(self):
         class Listed(IsaacLab):
             def reset(self, seed: int | list[int] | None = None, options=None):

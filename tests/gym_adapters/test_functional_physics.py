@@ -108,6 +108,11 @@ def test_spaces_limits_and_starts_are_those_of_gymnasium(name):
     assert np.all(np.abs(starts.max(axis=0) - their_starts.max(axis=0)) <= 0.02 * span + 1e-6)
     assert np.all(np.abs(starts.mean(axis=0) - their_starts.mean(axis=0)) <= 0.05 * span + 1e-6)
     assert np.all(np.abs(starts.std(axis=0) - their_starts.std(axis=0)) <= 0.05 * span + 1e-6)
+    varying = span > 0
+    ours_together, theirs_together = (
+        np.corrcoef(x[:, varying], rowvar=False) for x in (starts, their_starts)
+    )
+    assert np.allclose(ours_together, theirs_together, atol=0.2)
 
 
 @pytest.mark.parametrize("name", ENVS)

@@ -285,6 +285,13 @@ def test_an_environment_cannot_close_what_calls_it():
     env.functions.close()
 
 
+def test_they_are_closed_at_the_end_of_a_block():
+    with HostFunctions(gym.make("CartPole-v1")) as functions:
+        functions.reset()
+    with pytest.raises(gym.error.ClosedEnvironmentError), functions.errors():
+        functions.reset()
+
+
 def test_threads_that_close_at_once_close_once(monkeypatch):
     closed = []
 
@@ -491,7 +498,10 @@ def test_closing():
     functions.close()
     functions.close()
     with (
-        pytest.raises(gym.error.ClosedEnvironmentError, match="CartPole-v1 is closed"),
+        pytest.raises(
+            gym.error.ClosedEnvironmentError,
+            match="CartPole-v1 is closed, but compiled code calls its reset",
+        ),
         functions.errors(),
     ):
         run(0, jax.random.key(0))

@@ -7,6 +7,7 @@ import inspect
 import pickle
 import sys
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
@@ -21,6 +22,7 @@ import arrayferry as af
 from arrayferry_gym import ArrayConversion, NumpyToTorch
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._options.libraries import Libraries
+from arrayferry_gym._spaces.jax_spaces import gymnasium_space
 from arrayferry_gym.functional import CartPole
 
 AGENTS = ("numpy", "torch", "jax", "array_api_strict")
@@ -253,3 +255,9 @@ def test_spaces_for_numpy_are_pickled_as_gymnasiums_own():
     assert type(env.observation_space) is not spaces.Box
     tensors = NumpyToTorch(gym.make("Pendulum-v1")).observation_space
     assert isinstance(pickle.loads(pickle.dumps(tensors)).sample(), torch.Tensor)
+
+
+def test_spaces_of_other_libraries_keep_the_bounds_of_each_number():
+    low, high = np.array([0, 1], np.float32), np.array([2, 3], np.float32)
+    space = types.SimpleNamespace(low=low, high=high, shape=(2,), dtype=np.float32)
+    assert gymnasium_space(space) == spaces.Box(low, high)

@@ -188,6 +188,8 @@ def test_given_starts_that_do_not_fit():
     for wrong in (np.zeros(N), tuple(before), type(before)(*(x[:2] for x in before)), "state"):
         with pytest.raises(EnvResultError, match="state"):
             envs.reset(options={"state": wrong})
+        with pytest.raises(EnvResultError, match="state"):
+            CartPole().make_vec(N, xp="numpy").reset(options={"state": wrong})
         assert all((a == b).all() for a, b in zip(before, envs.state, strict=True))
 
 

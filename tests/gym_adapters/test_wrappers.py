@@ -10,9 +10,10 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import wrappers
+from gymnasium import spaces, wrappers
 
 import arrayferry as af
+import arrayferry_gym
 from arrayferry_gym import ArrayConversion, vector
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/gymnasium-wrappers-outside.md"
@@ -218,3 +219,16 @@ def test_inside_and_outside(kind, name, library, tmp_path):
     inside, outside = inside_and_outside(kind, name, LIBRARIES[library], tmp_path)
     assert inside == "works"
     assert outside.partition(":")[0] == SAID[kind, name, library], outside
+
+
+def test_a_wrapper_of_actions_works_where_no_reset_is_needed():
+    class Echoes(gym.Env):
+        observation_space = action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+        def step(self, action):
+            return action, 0.0, False, False, {}
+
+    observation = arrayferry_gym.wrappers.ClipAction(Echoes()).step(
+        np.array([5, -0.5], np.float32)
+    )[0]
+    assert observation.tolist() == [1.0, -0.5]
