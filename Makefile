@@ -78,7 +78,7 @@ find_python = for each in python$$version $${PYENV_ROOT:-$$HOME/.pyenv}/versions
 
 # The tests with each supported Python, in an environment for each. `make pythons PYTHONS=3.12` runs them with one.
 # For 3.14, TensorFlow has a release candidate only: see constraints.txt. 3.15 also runs them with lazy imports.
-PYTHONS ?= 3.11 3.12 3.13 3.14
+PYTHONS ?= 3.11 3.12 3.13 3.14 3.15
 pythons:  ## test with each supported Python
 	@missing=; \
 	for version in $(PYTHONS); do \
