@@ -18,12 +18,29 @@ if TYPE_CHECKING:
     from . import inspection as inspection
     from . import testing as testing
     from . import typing as typing
+    from ._agnostic import agnostic as agnostic
     from ._public import *  # noqa: F403
+    from ._stream.function import stream as stream
+    from ._stream.stream import Stream as Stream
+    from ._trace.recorder import Trace as Trace
+    from ._trace.recorder import trace as trace
+    from ._trace.rows import TraceFinding as TraceFinding
+    from ._trace.rows import TraceRow as TraceRow
 
 __version__ = "0.1.0"
 
 _MODULES = ("adapting", "inspection", "testing", "typing")
 """Public modules, which are imported on first use: `testing` needs pytest."""
+_PLACES = {
+    "Stream": "_stream.stream",
+    "Trace": "_trace.recorder",
+    "TraceFinding": "_trace.rows",
+    "TraceRow": "_trace.rows",
+    "agnostic": "_agnostic",
+    "stream": "_stream.function",
+    "trace": "_trace.recorder",
+}
+"""The names that a first conversion does not need. All others are in `_public`."""
 
 
 if not TYPE_CHECKING:  # or checkers would believe that there is every name
@@ -31,17 +48,21 @@ if not TYPE_CHECKING:  # or checkers would believe that there is every name
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
             value: Any = importlib.import_module(f".{name}", __name__)
-        elif name == "__all__" or not name.startswith("_"):
-            public = importlib.import_module("._public", __name__)
-            value = getattr(public, name, None) if name in ("__all__", *public.__all__) else None
+        elif name in _PLACES:
+            value = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
+        elif name == "__all__":
+            value = _names()
+        elif not name.startswith("_") and name in _names():
+            value = getattr(importlib.import_module("._public", __name__), name)
         else:
-            value = None
-        if value is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value
         return value
 
 
+def _names() -> list[str]:
+    return sorted([*importlib.import_module("._public", __name__).__all__, *_PLACES])
+
+
 def __dir__() -> list[str]:
-    public = importlib.import_module("._public", __name__)
-    return sorted([*public.__all__, *_MODULES, "__version__"])
+    return sorted([*_names(), *_MODULES, "__version__"])

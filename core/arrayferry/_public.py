@@ -1,8 +1,6 @@
-"""The public names, in one place. `arrayferry` looks them up here when they are asked for."""
+"""The public names that a first conversion needs. `arrayferry` looks them up here when they are asked for."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from ._api import (
     backend_of,
@@ -36,7 +34,6 @@ from ._errors import (
     UnknownBackendError,
     UnsupportedDtypeError,
 )
-from ._lazy import lazy_names
 from ._options import Options
 from ._plugin.autodiff import Autodiff, Crossing, Differentiable, Flat
 from ._plugin.backend import Backend
@@ -50,13 +47,6 @@ from ._registry.registry import Registry, default_registry
 from ._route.narrowing import fit_dtype
 from ._route.route import Route
 from ._tree.layout import Layout
-
-if TYPE_CHECKING:
-    from ._agnostic import agnostic
-    from ._stream.function import stream
-    from ._stream.stream import Stream
-    from ._trace.recorder import Trace, trace
-    from ._trace.rows import TraceFinding, TraceRow
 
 __all__ = [
     "STANDARD_DTYPES",
@@ -91,16 +81,11 @@ __all__ = [
     "Route",
     "Slices",
     "Source",
-    "Stream",
     "StructureError",
-    "Trace",
-    "TraceFinding",
-    "TraceRow",
     "TraceWarning",
     "TracedValueError",
     "UnknownBackendError",
     "UnsupportedDtypeError",
-    "agnostic",
     "backend_of",
     "backends",
     "convert",
@@ -113,22 +98,6 @@ __all__ = [
     "namespace_of",
     "registry",
     "route",
-    "stream",
-    "trace",
 ]
 
 registry: Registry = default_registry()
-
-if not TYPE_CHECKING:  # what a first conversion does not need
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "Stream": "arrayferry._stream.stream",
-            "Trace": "arrayferry._trace.recorder",
-            "TraceFinding": "arrayferry._trace.rows",
-            "TraceRow": "arrayferry._trace.rows",
-            "agnostic": "arrayferry._agnostic",
-            "stream": "arrayferry._stream.function",
-            "trace": "arrayferry._trace.recorder",
-        },
-    )

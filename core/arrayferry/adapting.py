@@ -21,13 +21,13 @@ Types to annotate such packages with are in `arrayferry.typing`. Importing this 
 # pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from ._cache import Cache, CostlyCache, once
 from ._dtypes import DtypeInfo, dtype_info, dtype_named
 from ._errors import ConversionError, describe_error
-from ._lazy import lazy_names
 from ._observers import observers
 from ._plugin.random import check_integers
 from ._registry.registry import default_registry
@@ -109,11 +109,18 @@ def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
     return tree.build(results)
 
 
-if not TYPE_CHECKING:  # what most plugins do not need
-    __getattr__ = lazy_names(
-        __name__,
-        {"Threads": "arrayferry._plugin.threads", "observed_read": "arrayferry._trace.watch"},
-    )
+_PLACES = {"Threads": "_plugin.threads", "observed_read": "_trace.watch"}
+"""The names that most plugins do not need. They are imported on first use."""
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        module = importlib.import_module(f".{_PLACES[name]}", __package__)
+        globals()[name] = value = getattr(module, name)
+        return value
 
 
 def __dir__() -> list[str]:
