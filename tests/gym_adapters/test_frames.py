@@ -76,9 +76,9 @@ CALLS = {
             torch.ones(2, dtype=torch.int64),
         ),
     ),
-    "a rollout": (106, lambda: rollouts(CartPole())),
+    "a rollout": (98, lambda: rollouts(CartPole())),
     "a rollout with wrappers": (
-        151,
+        115,
         lambda: rollouts(
             wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
         ),

@@ -169,9 +169,10 @@ class Keys:
 
     def compound(self, value: Any, cls: type) -> Hashable:
         """Return the key of a value that may have parts."""
-        if _is_array(cls) and not issubclass(cls, _NUMBERS):  # as NumPy's text and floats are
+        function = cls is FunctionType
+        if not function and _is_array(cls) and not issubclass(cls, _NUMBERS):  # as NumPy's text is
             return cls, self.array(value)
-        if cls is FunctionType or not compares(cls):
+        if function or not compares(cls):
             inner = _without_jax(value, cls)
             if inner is not value:
                 return inner if type(inner) is Same else (cls, (("", self.of(inner)),))
@@ -309,9 +310,11 @@ def attributes(value: Any) -> Iterator[tuple[str, Any]]:
         for name in sorted(held, key=str):
             if not isinstance(class_attribute(type(value), name), cached_property):
                 yield name, held[name]
-    for base in type(value).__mro__:
+    for base in type(value).__mro__[:-1]:
+        if _is_of_c(base):
+            continue
         for name, slot in base.__dict__.items():
-            if type(slot) is MemberDescriptorType and not _is_of_c(base):
+            if type(slot) is MemberDescriptorType:
                 try:
                     yield name, slot.__get__(value)
                 except AttributeError:  # unset

@@ -151,6 +151,8 @@ class WrappedEnv(AroundEnv):
         import jax
 
         x64 = jax.config.jax_enable_x64
+        if x64 in self._fresh and not isinstance(values, dict):
+            return self.given(jax.numpy, self._fresh[x64], values)
         # their numbers are known, and serve all calls, also if this one is traced
         with jax.ensure_compile_time_eval():
             if x64 not in self._fresh:
@@ -330,7 +332,7 @@ def _form(tree: Any) -> tuple[Any, ...]:
     import jax
 
     arrays, structure = jax.tree.flatten(tree)
-    return (structure, *((getattr(x, "shape", ()), getattr(x, "dtype", type(x))) for x in arrays))
+    return structure, [(getattr(x, "shape", ()), getattr(x, "dtype", type(x))) for x in arrays]
 
 
 def checked_wrapper_state(env: Any, given: Any) -> Any:

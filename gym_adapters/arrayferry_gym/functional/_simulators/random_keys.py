@@ -17,6 +17,12 @@ def _length(generator: str) -> int:
     return int(jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=generator))).size)
 
 
+@functools.cache
+def _type_of_keys() -> Any:
+    with jax.ensure_compile_time_eval():
+        return type(jax.random.key(0))
+
+
 def as_key(value: Any) -> Any:
     """Return a key as a typed one, None if it is not a key.
 
@@ -41,6 +47,8 @@ def checked_key(key: Any) -> Any:
     Raises:
         arrayferry.OptionError: it is not a key.
     """
+    if type(key) is _type_of_keys() and key.shape == ():  # quicker than to compare dtypes
+        return key
     typed = as_key(jnp.asarray(key) if getattr(key, "dtype", None) == "uint32" else key)
     if typed is None:
         raise af.OptionError(
