@@ -401,3 +401,33 @@ class TestOfOnesOwn:
 
         assert tokenize(af.converter("torch", registry=own)) != tokenize(af.converter("torch"))
         assert af.converter("torch", registry=own) != af.converter("torch")
+
+
+def test_types_of_one_name_belong_to_their_own_backends(monkeypatch):
+    class Made(af.Backend):
+        def __init__(self, name):
+            self.name = self.package = name
+            self.array_types = (f"{name}.Array",)
+            module = types.ModuleType(name)
+            self.cls = module.Array = type("Array", (), {"__slots__": ("values",)})
+            monkeypatch.setitem(sys.modules, name, module)
+
+        installed = True
+
+        def to_numpy(self, x):
+            return x.values
+
+        def from_numpy(self, x, device=None):
+            made = self.cls()
+            made.values = x
+            return made
+
+    first, second = backends = [Made("one_name"), Made("same_name")]
+    assert first.cls.__qualname__ == second.cls.__qualname__ == "Array"
+    registry = af.Registry()
+    for backend in backends:
+        registry.register(backend)
+    x = first.from_numpy(np.ones(2))
+    assert registry.kind(x).backend is first
+    assert type(af.converter("same_name", registry=registry)(x)) is second.cls
+    assert registry.kind(second.from_numpy(np.ones(2))).backend is second

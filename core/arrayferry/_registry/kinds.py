@@ -52,7 +52,7 @@ class Kinds:
         self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self._pytrees = pytrees_are_known()
         self._found: dict[str, type | None] = {}  # by path, None if it has not been imported yet
-        self._by_name: dict[tuple[str, str], type] = {}
+        self._by_name: dict[tuple[str, str], type | None] = {}  # None if several have the name
         self._arrays: dict[type, Kind] = {}
         self._containers: dict[type, Kind] = {}
         self._asking = [each for each in containers if overrides(each, Container.takes)]
@@ -81,7 +81,8 @@ class Kinds:
         if cls is not entry:
             self._found[entry] = cls
             if cls is not None and "<locals>" not in cls.__qualname__:
-                self._by_name[cls.__module__, cls.__qualname__] = cls
+                name = cls.__module__, cls.__qualname__
+                self._by_name[name] = cls if self._by_name.get(name, cls) is cls else None
         return cls
 
     def outdated(self) -> bool:
@@ -111,8 +112,13 @@ class Kinds:
         """Classify by the type alone: an object's `__class__` and attributes may say anything."""
         cls = type(value)
         # a reloaded module defines its types anew: the new type at a path stands for the old one
-        by_name = self._by_name
-        mro = [by_name.get((base.__module__, base.__qualname__), base) for base in cls.__mro__]
+        known = {*self._arrays, *self._containers}
+        mro = [
+            base
+            if base in known
+            else self._by_name.get((base.__module__, base.__qualname__)) or base
+            for base in cls.__mro__
+        ]
         kind = self._containers.get(mro[0])
         if kind is not None:
             return kind
