@@ -81,6 +81,11 @@ def test_the_kit_finds_faults_of_simulators(fault, test):
         getattr(Faulty(), test)()
 
 
+def test_metadata_that_all_environments_share_say_nothing(monkeypatch):
+    monkeypatch.setitem(gym.Env.metadata, "autoreset_mode", AutoresetMode.SAME_STEP)
+    assert from_simulator(ManiSkill(3)).metadata["autoreset_mode"] is AutoresetMode.DISABLED
+
+
 def test_groups_are_a_dict():
     envs = from_simulator(IsaacLab(3))
     observations, infos = envs.reset(seed=1)

@@ -168,7 +168,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             arrayferry.OptionError: it does not say it, or loses last observations.
         """
         resets = getattr(self._cfg, "auto_reset", None)
-        declared = (getattr(self.env, "metadata", None) or {}).get("autoreset_mode")
+        metadata = getattr(self.env, "metadata", None) or {}
+        declared = None
+        if metadata is not gym.Env.metadata:  # which vector environments of Gymnasium 1.1 write to
+            declared = metadata.get("autoreset_mode")
         declared = declared or _attribute(self.env, "autoreset_mode")
         if given is None and declared is None:
             if resets is False or self._rows == "options":
