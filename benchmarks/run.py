@@ -46,7 +46,7 @@ SECTIONS = {
     "ragged": growth.ragged_rows,
     "identity": growth.identity_rows,
     "import": start.import_rows,
-    "import of the adapters": start.gym_rows,
+    "gym": start.gym_rows,
     "first": start.first_rows,
     "threads": registered.threads_rows,
 }

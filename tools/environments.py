@@ -76,8 +76,8 @@ def main() -> None:
     given = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
     torch.set_num_threads(1)
-    for place in REFERENCE:
-        cls = load_env_creator(f"arrayferry_gym.functional.{place}")
+    for path in REFERENCE:
+        cls = load_env_creator(path)
         env, name = cls(), cls.__name__
         draw(env, PICTURES / f"{name}.png")
         found = returns(env, given.steps)

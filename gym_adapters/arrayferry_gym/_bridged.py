@@ -98,7 +98,6 @@ class Bridged:
         self.singles = own if isinstance(own, (list, tuple)) else None
         self._to_trainer = af.converter(xp, device=device)
         self._all = self._to_trainer(np.ones(envs.num_envs, bool))
-        self._xp = af.namespace_of(self._all)
         self._infos = infos
         self.firsts = [{}] * envs.num_envs
         self._added = _added_keys(envs)
@@ -184,9 +183,8 @@ class Bridged:
         self.current, self._ended, self._ready = observations, turn.ended, turn.begins
         if turn.begins is not None and not self.loses_final and turn.begins.any():
             final = final_observations(self.envs.env, infos, turn.begins, self._to_trainer)
-            observations = before_resets(
-                self._xp, turn.begins, self._to_trainer(final), observations
-            )
+            xp = af.namespace_of(turn.begins)
+            observations = before_resets(xp, turn.begins, self._to_trainer(final), observations)
         return observations, rewards, terminated, truncated, self._infos_of_step(infos)
 
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:

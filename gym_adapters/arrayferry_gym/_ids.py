@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-REFERENCE: dict[str, int | None] = {
+_LIMITS: dict[str, int | None] = {
     "classic.acrobot:Acrobot": 500,
     "tabular.blackjack:Blackjack": None,
     "classic.cart_pole:CartPole": 500,
@@ -19,13 +19,13 @@ REFERENCE: dict[str, int | None] = {
     "classic.pendulum:Pendulum": 200,
     "tabular.taxi:Taxi": 200,
 }
-"""The classes in `arrayferry_gym.functional`, and their limits of steps."""
+REFERENCE = {f"arrayferry_gym.functional.{place}": limit for place, limit in _LIMITS.items()}
+"""The paths of the classes, and their limits of steps."""
 
 
 def register_all() -> None:
     """Register the reference environments."""
-    for place, limit in REFERENCE.items():
-        path = f"arrayferry_gym.functional.{place}"
+    for path, limit in REFERENCE.items():
         register_id(f"arrayferry/{path.partition(':')[2]}-v0", path, limit)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from arrayferry import STANDARD_DTYPES, Backend, ConversionError, hookimpl
-from arrayferry.adapting import dtype_named
+from arrayferry.adapting import ForkSafeLock, dtype_named
 
 from ._cuda import is_capturing, unless_capturing
 
@@ -93,7 +91,7 @@ def _warp() -> Any:
     """Return the module, initialised without the banner that it prints otherwise."""
     import warp
 
-    with _setting_level:
+    with _setting_level.lock:
         level = warp.config.log_level
         warp.config.log_level = max(level, warp.LOG_WARNING)
         try:
@@ -103,18 +101,8 @@ def _warp() -> Any:
     return warp
 
 
-_setting_level = threading.RLock()
+_setting_level = ForkSafeLock()
 """Held while the level of Warp's messages is another one, which a second thread would take for the user's."""
-
-
-def _after_fork() -> None:
-    """Replace the lock, which another thread may have held at the fork."""
-    global _setting_level
-    _setting_level = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _held(x: Any) -> Any:

@@ -675,7 +675,7 @@ def test_a_forked_process_counts_nothing(run_forked):
         af.convert(X, "torch")
 
         def hold():
-            with t._lock, recorder._switching:
+            with t._lock, recorder._switching.lock:
                 held.set()
                 go_on.wait(60)
 

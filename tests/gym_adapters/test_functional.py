@@ -434,9 +434,9 @@ def test_static_parameters_choose_branches(library):
         envs.reset(options={"params": {"steps": 9}, "reset_mask": np.array([True, False])})
 
 
-@pytest.mark.parametrize("place", _ids.REFERENCE)
-def test_reference_environments_are_registered_with_their_limit(place):
-    env = load_env_creator(f"arrayferry_gym.functional.{place}")
+@pytest.mark.parametrize("path", _ids.REFERENCE)
+def test_reference_environments_are_registered_with_their_limit(path):
+    env = load_env_creator(path)
     spec = gym.spec(f"arrayferry/{env.__name__}-v0")
     assert spec.max_episode_steps == env.max_episode_steps
     assert spec.make().unwrapped.functional == env()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import gc
 import hashlib
+import pickle
 import sys
 import types
 import weakref
@@ -33,7 +35,9 @@ from arrayferry_gym.functional import (
     episode,
     evaluate,
     rollout,
+    wrap,
 )
+from arrayferry_gym.wrappers import kernels
 
 KEY = jax.random.key(0)
 
@@ -71,6 +75,34 @@ class Net:
 
     def __call__(self):
         return constant(self.weight)
+
+
+def test_the_key_that_an_environment_keeps_is_of_its_present_attributes():
+    """Whoever gets round what refuses changes does not get old results."""
+    inner, other = Sized(2.0), Sized(3.0)
+    env = wrap(inner, kernels.ClipReward(max_reward=9.0))
+    before, outer = identity(inner), identity(env)
+    assert (identity(inner), identity(env)) == (before, outer)
+    assert identity(inner) != identity(other)
+    made = copy.copy(inner)
+    object.__setattr__(made, "size", 3.0)
+    assert identity(made) == identity(other)
+    for value in (3.0, 2, 2.0):
+        object.__setattr__(inner, "size", value)
+        assert (identity(inner) == before) is (type(value) is float and value == 2.0)
+        assert (identity(env) == outer) is (identity(inner) == before)
+    object.__setattr__(inner, "max_episode_steps", 7)  # until now that of the class
+    assert identity(inner) != before
+    for copied in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env), copy.copy(env)):
+        assert identity(copied) == identity(env)
+        object.__setattr__(copied.env, "size", 4.0)
+        assert identity(copied) == identity(wrap(copied.env, *copied.kernels))
+        object.__setattr__(copied.env, "size", 2.0)
+
+
+class Sized(CartPole):
+    def __init__(self, size):
+        self.size = size
 
 
 class Agent:

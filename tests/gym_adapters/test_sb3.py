@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 
 import gymnasium as gym
 import numpy as np
@@ -260,6 +262,18 @@ class Batch(VectorEnv):
         }  # fmt: skip
         ended = np.array([False, True, False])
         return np.zeros((3, 1), np.float32), np.ones(3), ended, np.zeros(3, bool), infos
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+def test_copies_go_on_alike(xp):
+    envs = SB3VecEnv(CartPole().make_vec(2, xp=xp, autoreset_mode="SameStep"))
+    envs.seed(0)
+    envs.reset()
+    actions = np.array([0, 1])
+    copies = [pickle.loads(pickle.dumps(envs)), copy.deepcopy(envs)]
+    expected = [envs.step(actions)[0] for _ in range(30)]  # in which episodes end
+    for each in copies:
+        assert np.array_equal([each.step(actions)[0] for _ in range(30)], expected)
 
 
 def test_infos_of_a_batch():

@@ -80,7 +80,7 @@ class Case(NamedTuple):
     params: dict[str, Any] = {}
 
 
-REFERENCE = [load_env_creator(f"arrayferry_gym.functional.{place}") for place in _ids.REFERENCE]
+REFERENCE = list(map(load_env_creator, _ids.REFERENCE))
 
 CASES = {env.__name__: Case(env()) for env in REFERENCE} | {
     "Acrobot": Case(REFERENCE[0](), params={"start": 3.0}),

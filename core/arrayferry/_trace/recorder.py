@@ -12,6 +12,7 @@ from typing import Any
 from arrayferry._conversion.compiled import CompiledConversion
 from arrayferry._conversion.conversion import notice_observers
 from arrayferry._errors import TraceWarning
+from arrayferry._locks import ForkSafeLock
 from arrayferry._observers import CallSite, Note, observers
 from arrayferry._options import check_count, check_flag
 from arrayferry._repr import never_raises
@@ -89,7 +90,7 @@ class Trace:
         if self._pid != os.getpid():  # a thread of the other process may hold the lock
             self._lock = threading.RLock()
             self._pid, self._depth = os.getpid(), 0
-        with _switching:
+        with _switching.lock:
             self._depth += 1
             self._begun = True
             if self._depth == 1:
@@ -101,7 +102,7 @@ class Trace:
         """Stop counting, and warn of findings."""
         if self._pid != os.getpid() or not self._depth:
             return
-        with _switching:
+        with _switching.lock:
             self._depth -= 1
             if self._depth:
                 return
@@ -313,14 +314,4 @@ class Trace:
                 warnings.warn_explicit(str(finding), TraceWarning, file, finding.line or 1)
 
 
-_switching = threading.RLock()
-
-
-def _forked() -> None:
-    """In a forked process, no thread holds the lock."""
-    global _switching
-    _switching = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+_switching = ForkSafeLock()

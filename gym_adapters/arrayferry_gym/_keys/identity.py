@@ -11,6 +11,7 @@ import functools
 import hashlib
 import math
 import numbers
+import operator
 import os
 import sys
 import types
@@ -26,7 +27,6 @@ import arrayferry as af
 from arrayferry.adapting import Keys, Same, attributes, compares
 
 from .code_names import ANY, ANY_GLOBAL, names_in, names_of, names_with_methods
-from .immutable import in_constructor
 
 __all__ = [
     "MODULE",
@@ -53,13 +53,30 @@ class Immutable:
 class KeepsKey(Immutable):
     """An immutable object that keeps its key, unless a part of it, such as a list or an array, can be changed."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.__dict__.pop(_KEPT, None)
-        super().__setattr__(name, value)
 
-    def __delattr__(self, name: str) -> None:
-        self.__dict__.pop(_KEPT, None)
-        super().__delattr__(name)
+class _Kept:
+    """A key, and what it was made of: some code gets round what refuses changes.
+
+    Args:
+        key: the key of an object.
+        objects: the immutable objects in it, itself first.
+
+    Attributes:
+        key: as given.
+        inner: the attributes of the objects inside. Those of itself are not kept, since a copy has others.
+        contents: for each object, the attributes of which the key was made.
+    """
+
+    def __init__(self, key: Hashable, objects: list[Any]) -> None:
+        self.key = key
+        self.inner = [each.__dict__ for each in objects[1:]]
+        self.contents = [
+            {name: part for name, part in each.__dict__.items() if name != _KEPT}
+            for each in objects
+        ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # a copy of all makes its own
 
 
 _KEPT = "_kept_key"
@@ -178,11 +195,19 @@ class EnvironmentKeys(Keys):
         """Take the key that an object keeps."""
         if not issubclass(cls, KeepsKey):
             return super().compound(value, cls)
-        key: Hashable = value.__dict__.get(_KEPT)
-        if key is None:
-            key = super().compound(value, cls)
-            if self._is_constant(value) and not in_constructor(value):
-                value.__dict__[_KEPT] = key
+        own = value.__dict__
+        kept: _Kept | None = own.get(_KEPT)
+        if kept is not None:
+            for held, content in zip((own, *kept.inner), kept.contents, strict=True):
+                same = map(operator.is_, map(held.get, content), content.values())
+                if len(held) - (_KEPT in held) != len(content) or not all(same):
+                    break
+            else:
+                return kept.key
+        key, objects = super().compound(value, cls), list[Any]()
+        own.pop(_KEPT, None)
+        if self._is_constant(value, objects):
+            own[_KEPT] = _Kept(key, objects)
         return key
 
     def parts(self, value: Any, cls: type) -> Iterable[tuple[str, Any]] | None:
@@ -199,15 +224,17 @@ class EnvironmentKeys(Keys):
         ]
         return [*(part for part in parts if part[0] != MODULE), *used]
 
-    def _is_constant(self, value: Any) -> bool:
-        """Tell whether nothing that is compared in a value can be changed."""
+    def _is_constant(self, value: Any, objects: list[Any]) -> bool:
+        """Tell whether nothing that is compared in a value can be changed, and collect its immutable objects."""
         cls: Any = type(value)
         if isinstance(value, Immutable):
+            objects.append(value)
             ignored = self.ignored(cls)
-            parts = (part for name, part in attributes(value) if name not in ignored)
-            return all(map(self._is_constant, parts))
+            parts = {name: part for name, part in attributes(value) if name not in ignored}
+            seen = parts.keys() <= value.__dict__.keys()  # not slots
+            return seen and all(self._is_constant(part, objects) for part in parts.values())
         if cls in (tuple, frozenset):
-            return all(map(self._is_constant, value))
+            return all(self._is_constant(part, objects) for part in value)
         return isinstance(value, type) or cls in _CONSTANTS
 
     def array(self, x: Any) -> Hashable:

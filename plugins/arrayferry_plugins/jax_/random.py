@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from typing import Any
 
 from arrayferry import Random
-from arrayferry.adapting import check_integers
+from arrayferry.adapting import ForkSafeLock, check_integers
 
-_drawing = threading.RLock()
+_drawing = ForkSafeLock()
 """Held while a key is taken, so that no two threads get the same one."""
-
-
-def _after_fork() -> None:
-    """Replace the lock, which another thread may have held at the fork."""
-    global _drawing
-    _drawing = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class JaxRandom(Random):
@@ -41,7 +29,7 @@ class JaxRandom(Random):
         import jax
 
         self.used = True
-        with _drawing:
+        with _drawing.lock:
             if len(self._keys) == 1:  # splitting into several at once is cheaper
                 self._keys = list(jax.random.split(self._keys[0], 4))
             return self._keys.pop()

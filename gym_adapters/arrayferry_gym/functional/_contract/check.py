@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -16,7 +14,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
-from arrayferry.adapting import map_arrays
+from arrayferry.adapting import ForkSafeLock, map_arrays
 from arrayferry_gym._arrays import plain_name
 
 from .checked import CheckedEnv
@@ -33,18 +31,8 @@ LONG = 10_000
 NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
 """Errors that mean that there is no image: packages for images are optional, and so are images."""
 
-_FILTERING = threading.RLock()
+_FILTERING = ForkSafeLock()
 """Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
-
-
-def _after_fork() -> None:
-    """Replace the lock, which another thread may have held at the fork."""
-    global _FILTERING
-    _FILTERING = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Problem(NamedTuple):
@@ -196,7 +184,7 @@ class _Trial:
 
     def problems(self) -> list[Problem]:
         """Try everything, and return what is wrong."""
-        with _FILTERING, warnings.catch_warnings():
+        with _FILTERING.lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 self._try()
