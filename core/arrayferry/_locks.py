@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager
 
 
 class ForkSafeLock:
@@ -20,6 +21,8 @@ class ForkSafeLock:
         >>> with counting.lock:
         ...     pass
     """
+
+    lock: AbstractContextManager[bool]
 
     def __init__(self) -> None:
         self._renew()
