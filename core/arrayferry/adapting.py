@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ._cache import Cache, CostlyCache, once
 from ._dtypes import DtypeInfo, dtype_info, dtype_named
 from ._errors import ConversionError, describe_error
-from ._locks import ForkSafeLock
+from ._forks import ForkSafeLock
 from ._observers import observers
 from ._plugin.random import check_integers
 from ._registry.registry import default_registry

@@ -81,9 +81,10 @@ def turn(mode: AutoresetMode, ended: Any, terminated: Any, truncated: Any) -> Tu
         return Turn(None, done, None)
     if ended is None:
         return Turn(None, None, done)
+    counts = ~ended
     if mode is AutoresetMode.NEXT_STEP:
-        return Turn(~ended, ended, done & ~ended)
-    return Turn(~ended, None, done | ended)
+        return Turn(counts, ended, done & counts)
+    return Turn(counts, None, done | ended)
 
 
 def only_begins(mode: AutoresetMode, ended: Any) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 from typing import Any, Generic
 
 from arrayferry._errors import BlockTimeoutError, OptionError
+from arrayferry._forks import process
 from arrayferry._repr import never_raises
 from arrayferry._types import B
 
@@ -59,8 +59,8 @@ class Iteration(Generic[B]):
     def __next__(self) -> B:
         if self._process is None:
             # before a lock is held, which a forked process could not release
-            self._process = os.getpid()
-        elif self._process != os.getpid():
+            self._process = process.forks
+        elif self._process != process.forks:
             raise OptionError(
                 "an iteration over a stream cannot go on in a process that was forked meanwhile",
                 remedy="Begin the iteration in that process.",
@@ -107,7 +107,7 @@ class Iteration(Generic[B]):
 
     def close(self) -> None:
         """Cancel pending requests and end the iteration, from any thread. It does not wait."""
-        if self._process not in (None, os.getpid()):  # its locks are those of another process
+        if self._process not in (None, process.forks):  # its locks are those of another process
             self._closed = True
             return
         with self._state:
@@ -117,7 +117,7 @@ class Iteration(Generic[B]):
             results.close()
 
     def __del__(self) -> None:
-        if not self.__dict__.get("_closed", True) and self._process == os.getpid():
+        if not self.__dict__.get("_closed", True) and self._process == process.forks:
             with contextlib.suppress(Exception):
                 self.close()
 

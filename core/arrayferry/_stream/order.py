@@ -46,7 +46,8 @@ class Ordering(NamedTuple):
 def batch_bounds(length: int, size: int, drop_last: bool) -> list[tuple[int, int]]:
     """Return where batches of some rows begin and end."""
     stop = length - length % size if drop_last else length
-    return [(start, min(start + size, length)) for start in range(0, stop, size)]
+    starts = range(0, stop, size)
+    return list(zip(starts, (*starts[1:], stop), strict=False))
 
 
 def linked_blocks(

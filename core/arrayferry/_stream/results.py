@@ -30,7 +30,10 @@ class Results:
         self._prefetcher = Prefetcher(reading, [bounds[block] for block in blocks], order.longest)
         self._begin = self._end = 0  # the rows of the window in memory
         self._rows: Any = None  # the permutation of its rows
-        self._buffers: list[_Buffer | None] = [None] * len(leaves)
+        self._buffers: list[_Buffer | _Whole] = [
+            _Whole(leaf.x, self._prefetcher) if leaf.axis is None else _Buffer(leaf.axis)
+            for leaf in leaves
+        ]
 
     def take(self, number: int) -> list[Any]:
         """Return the parts of a result, one for each array. Results are taken in order.
@@ -62,29 +65,23 @@ class Results:
     def _chosen(self, at: int, stop: int) -> list[Any]:
         """Return rows of the window in memory."""
         rows = self._rows[at - self._begin : stop - self._begin]
-        parts = []
-        for leaf, buffer in zip(self._leaves, self._buffers, strict=True):
-            if buffer is None:
-                parts.append(self._prefetcher.own(leaf.x))
-                continue
-            try:  # as `guarded` does, but quicker
+        parts: list[Any] = []
+        try:
+            for buffer in self._buffers:
                 parts.append(buffer.take(rows))
-            except Exception as error:
-                raise FailedError(error, leaf.path) from error
+        except Exception as error:
+            raise FailedError(error, self._leaves[len(parts)].path) from error
         return parts
 
     def _add(self, parts: list[Any]) -> None:
         for leaf, buffer, x in zip(self._leaves, self._buffers, parts, strict=True):
-            if buffer is not None:
-                guarded(leaf, buffer.add, x)
+            guarded(leaf, buffer.add, x)
 
     def _fill(self) -> None:
         """Read the next window into the buffers, whose rows are used up."""
         first, last, start, stop = self._order.windows[self._window]
-        self._buffers = [
-            None if leaf.axis is None else _Buffer(leaf.axis, stop - start, used)
-            for leaf, used in zip(self._leaves, self._buffers, strict=True)
-        ]
+        for buffer in self._buffers:
+            buffer.clear(stop - start)
         for step in range(first, last):
             self._add(self._read(step))
         self._rows = self._order.rows(self._window)
@@ -109,21 +106,41 @@ class Results:
         self._leaves, self._buffers = [], []
 
 
+class _Whole:
+    """An array that is a part of every result as it is."""
+
+    def __init__(self, x: Any, prefetcher: Prefetcher) -> None:
+        self._x = x
+        self._prefetcher = prefetcher
+
+    def clear(self, length: int) -> None:
+        """Do nothing: it belongs to every window."""
+
+    def add(self, x: Any) -> None:
+        """Do nothing: it belongs to every block."""
+
+    def take(self, rows: Any) -> Any:
+        """Return the array."""
+        return self._prefetcher.own(self._x)
+
+
 class _Buffer:
     """The blocks of a window, one after another. Those of NumPy are copied into one array as they come.
 
     Args:
         axis: along which they are joined.
-        length: how many rows there will be.
-        used: a buffer whose rows are not needed any more. Its memory is reused.
     """
 
-    def __init__(self, axis: int, length: int, used: _Buffer | None = None) -> None:
+    def __init__(self, axis: int) -> None:
         self._axis = axis
-        self._length = length
-        self._filled = 0
-        self._array: Any = None if used is None else used._array  # new memory takes time
+        self._length = self._filled = 0
+        self._array: Any = None
         self._pieces: list[Any] = []
+
+    def clear(self, length: int) -> None:
+        """Begin a window of some rows. Those of the last one are not needed any more, and their memory is reused."""
+        self._length, self._filled = length, 0
+        self._pieces = []
 
     def add(self, x: Any) -> None:
         """Add a block."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from arrayferry._conversion.compiled import CompiledConversion
 from arrayferry._conversion.conversion import notice_observers
 from arrayferry._errors import TraceWarning
-from arrayferry._locks import ForkSafeLock
+from arrayferry._forks import ForkSafeLock, process
 from arrayferry._observers import CallSite, Note, observers
 from arrayferry._options import check_count, check_flag
 from arrayferry._repr import never_raises
@@ -77,7 +76,7 @@ class Trace:
         self._hot = hot
         self._warn = warn
         self._lock = threading.RLock()
-        self._pid = os.getpid()
+        self._process = process.forks
         self._depth = 0
         self._begun = False
         self._rows: dict[tuple[Any, ...], TraceRow] = {}
@@ -87,9 +86,9 @@ class Trace:
 
     def __enter__(self) -> Trace:
         """Start counting."""
-        if self._pid != os.getpid():  # a thread of the other process may hold the lock
+        if self._process != process.forks:  # a thread of the other process may hold the lock
             self._lock = threading.RLock()
-            self._pid, self._depth = os.getpid(), 0
+            self._process, self._depth = process.forks, 0
         with _switching.lock:
             self._depth += 1
             self._begun = True
@@ -100,7 +99,7 @@ class Trace:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Stop counting, and warn of findings."""
-        if self._pid != os.getpid() or not self._depth:
+        if self._process != process.forks or not self._depth:
             return
         with _switching.lock:
             self._depth -= 1
