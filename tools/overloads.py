@@ -265,9 +265,10 @@ def adapters() -> str:
         del options["like"]
         options = dict(sorted(options.items(), key=lambda each: each[0] in kind.only))
         name = f"{kind.name}Options"
-        lines += group(name, options, None)
+        only = {each: options[each] for each in kind.only}
+        lines += group(name, only or options, None, "Options" if only else "TypedDict")
         devices = {"env_device": ("Any", ""), "target_device": ("Any", ""), "like": ("None", "")}
-        lines += group(f"{name}AndDevices", {**options, **devices}, None)
+        lines += group(f"{name}AndDevices", devices, None, name)
         classes += conversion(kind, options)
         for pair, (target, device) in PAIRS.items():
             known = [(target, f"{device}**options: Unpack[{name}]")]
@@ -397,16 +398,19 @@ def or_wrong(annotation: str) -> str:
     return f"{kind} | Wrong{none or ''}"
 
 
-def group(name: str, options: Options, own: dict[str, str] | None) -> list[str]:
+def group(
+    name: str, options: Options, own: dict[str, str] | None, base: str = "TypedDict"
+) -> list[str]:
     """Write the options that a call may have.
 
     Args:
         name: of the class.
         options: all of them.
         own: the types of those that decide what is known, None if nothing is.
+        base: a class with further ones.
     """
     known = "All options." if own is None else "Options with which the type of the result is known."
-    lines = ["", f"    class {name}(TypedDict, total=False):", f'        """{known}"""', ""]
+    lines = ["", f"    class {name}({base}, total=False):", f'        """{known}"""', ""]
     for option, (annotation, _) in options.items():
         kind = annotation if own is None else own.get(option, or_wrong(annotation))
         lines.append(f"        {option}: {kind}")

@@ -36,51 +36,22 @@ if TYPE_CHECKING:
         check_actions: CheckActions
         convert_render: bool
 
-    class OptionsAndDevices(TypedDict, total=False):
+    class OptionsAndDevices(Options, total=False):
         """All options."""
 
-        info_xp: Target | None
-        convert_info: bool
-        copy: bool | None
-        narrowing: Narrowing
-        scalars: Scalars
-        unknown: Unknown
-        sparse: Sparse
-        check_actions: CheckActions
-        convert_render: bool
         env_device: Any
         target_device: Any
         like: None
 
-    class VectorOptions(TypedDict, total=False):
+    class VectorOptions(Options, total=False):
         """All options."""
 
-        info_xp: Target | None
-        convert_info: bool
-        copy: bool | None
-        narrowing: Narrowing
-        scalars: Scalars
-        unknown: Unknown
-        sparse: Sparse
-        check_actions: CheckActions
-        convert_render: bool
         stack_final: bool
         reward_dtype: Any
 
-    class VectorOptionsAndDevices(TypedDict, total=False):
+    class VectorOptionsAndDevices(VectorOptions, total=False):
         """All options."""
 
-        info_xp: Target | None
-        convert_info: bool
-        copy: bool | None
-        narrowing: Narrowing
-        scalars: Scalars
-        unknown: Unknown
-        sparse: Sparse
-        check_actions: CheckActions
-        convert_render: bool
-        stack_final: bool
-        reward_dtype: Any
         env_device: Any
         target_device: Any
         like: None

@@ -46,8 +46,17 @@ __all__ = [
 class Immutable:
     """An object whose attributes do not change once it is made.
 
-    Its key is made from its contents, including its arrays where code refers to it.
+    Its key is made from its contents, including its arrays where code refers to it, and objects with the same key are
+    equal.
     """
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Immutable):
+            return NotImplemented
+        return self is other or (type(self) is type(other) and identity(self) == identity(other))
+
+    def __hash__(self) -> int:
+        return hash(identity(self))
 
 
 class KeepsKey(Immutable):

@@ -9,7 +9,7 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._keys.identity import KeepsKey, identity
+from arrayferry_gym._keys.identity import KeepsKey
 from arrayferry_gym._keys.immutable import in_constructor
 
 from .errors import ImpureError
@@ -121,14 +121,6 @@ class Dynamics(KeepsKey, ABC):
     def __delattr__(self, name: str) -> None:
         _refuse_change(self, name)
         super().__delattr__(name)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Dynamics):
-            return NotImplemented
-        return self is other or (type(self) is type(other) and identity(self) == identity(other))
-
-    def __hash__(self) -> int:
-        return hash(identity(self))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"

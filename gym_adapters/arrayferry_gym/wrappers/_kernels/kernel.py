@@ -9,7 +9,7 @@ from gymnasium import Space
 
 import arrayferry as af
 from arrayferry_gym._arrays import mapped, select
-from arrayferry_gym._keys.identity import Immutable, identity
+from arrayferry_gym._keys.identity import Immutable
 from arrayferry_gym._keys.immutable import in_constructor
 
 
@@ -155,15 +155,6 @@ class Kernel(Immutable):
     def steps(self) -> bool:
         """Whether it reads or changes the results of steps."""
         return type(self).step is not Kernel.step
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Kernel):
-            return NotImplemented
-        same = type(self) is type(other)
-        return self is other or (same and identity(vars(self)) == identity(vars(other)))
-
-    def __hash__(self) -> int:
-        return hash((type(self), identity(vars(self))))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if in_constructor(self):
