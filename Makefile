@@ -10,8 +10,10 @@ FUNCTIONAL := .venv-functional/.ready
 # Installed first, by exact version: plain torch would bring gigabytes of CUDA libraries. Where pip does not find a
 # CPU build by itself, TORCH_INDEX is the address of an index that has one.
 TORCH_INDEX ?=
-# Python 3.15 has no build of this version. conftest.py skips the tests that need what is missing there.
-TORCH := 'torch==2.13.0; python_version < "3.15"' $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+# For Python 3.15 there are builds from 2.15 on. Where pip may not take that version, and for other packages that have
+# no build for it, conftest.py skips the tests that need them.
+TORCH := 'torch==2.13.0; python_version < "3.15"' 'torch==2.15.0; python_version >= "3.15"' \
+	$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 # The extra `all` without PyTorch.
 EXTRAS := jax,dask,warp,distributed,gym,video,cli
 PIP := -m pip install --quiet --disable-pip-version-check
@@ -44,7 +46,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(UPGRADE_PIP)
 	@echo "2 of 3: installing PyTorch, 0.8 GB on disk"
-	$(BIN)/python $(PIP) $(TORCH)
+	$(BIN)/python $(PIP) $(TORCH) || $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 15))'
 	@echo "3 of 3: installing arrayferry, the other libraries and the tools, 2 GB on disk; this takes a minute or two"
 	$(BIN)/python $(PIP) -c constraints.txt -e '.[$(EXTRAS)]' --group dev
 	@touch $@

@@ -37,7 +37,7 @@ class Process:
     """The process that runs.
 
     Attributes:
-        forks: how many forks led to it. It tells processes apart as `os.getpid()` does, and takes no system call.
+        forks: how many forks of Python led to it. It tells them apart as `os.getpid()` does, and takes no system call.
     """
 
     forks = 0

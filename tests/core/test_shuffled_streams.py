@@ -632,3 +632,40 @@ def test_what_is_shown():
     assert repr(plain) == "<Stream of 4 batches of 300, 1000 of 1000, to torch>"
     empty = af.stream(np.empty((0, 2)), "numpy", shuffle=True, batch_size=3)
     assert (len(empty), list(empty)) == (0, [])
+
+
+def test_an_error_holds_no_buffer():
+    """Its traceback lasts as long as it does: in a notebook, until the next one."""
+
+    def read(block, block_info=None):
+        if block_info and block_info[0]["chunk-location"][0] == 2:
+            raise ValueError("of the disk")
+        return block
+
+    x = da.ones((4, 1_000), chunks=(1, -1)).map_blocks(read, dtype=float, meta=np.empty((0, 0)))
+    taken = []
+    with pytest.raises(af.BlockError) as caught:
+        taken.extend(
+            af.stream({"x": x, "one": np.float32(1)}, "numpy", shuffle=True, seed=7, buffer_size=2)
+        )
+    gc.collect()
+    held = [o for o in gc.get_objects() if type(o).__name__ == "_Buffer" and o._array is not None]
+    assert not held
+    assert caught.value.block == 2
+
+
+def test_an_error_of_a_copy_keeps_its_type(monkeypatch):
+    """An array that is a part of each result as it is, and not of its rows."""
+    copies = []
+
+    def copy(x):
+        copies.append(x)
+        if len(copies) > 2:  # two while blocks are read
+            raise RuntimeError("of the device")
+        return x.clone()
+
+    monkeypatch.setattr(af.registry.backend("torch"), "copy", copy)
+    x = {"x": np.arange(4), "rate": torch.tensor(0.1)}
+    stream = af.stream(x, "torch", block=2, shuffle=True, seed=0)
+    with pytest.raises(af.ContractError, match=r"copy\(\)"):
+        next(iter(stream))

@@ -77,8 +77,11 @@ def run(block: Block, names: dict[str, object]) -> None:
 
 def _run_script(script: Path) -> None:
     """Run a script whose workers are forked: from this process, with its threads, one aborts now and then."""
-    ignored = ("-W", "ignore:'set_vital' is deprecated")  # torchdata, PyTorch 2.13
-    subprocess.run([sys.executable, "-W", "error", *ignored, str(script)], check=True)
+    ignored = (
+        "-Wignore:'set_vital' is deprecated",  # torchdata, PyTorch 2.13
+        "-Wignore:Module globals is missing",  # PyTorch 2.15, imported by spawned processes of Python 3.15
+    )
+    subprocess.run([sys.executable, "-Werror", *ignored, str(script)], check=True)
 
 
 def _run_session(block: Block, names: dict[str, object]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import types
+from unittest import mock
 
 import gymnasium as gym
 import jax
@@ -822,6 +824,24 @@ def test_compiled_once_for_equal_wrappers():
     assert hash(made(1e-8)) == hash(made(1e-8))
     pads = [kernels.FrameStackObservation(2, padding_type=np.full(4, x)) for x in (0.0, 0.0, 1.0)]
     assert pads[0] == pads[1] != pads[2]
+
+
+class Negate(kernels.Kernel, types.SimpleNamespace):
+    """A kernel whose other base is of C, and without attributes."""
+
+    parts = ("reward",)
+
+    def step(self, xp, state, result):
+        return state, result._replace(reward=-result.reward)
+
+
+def test_equal_kernels():
+    assert Negate() == Negate()
+    assert len({Negate(), Negate()}) == 1
+    assert hash(wrap(CartPole(), Negate())) == hash(wrap(CartPole(), Negate()))
+    assert wrap(CartPole(), Negate()) == wrap(CartPole(), Negate())
+    assert Negate() != CartPole() != Negate()
+    assert Negate() == mock.ANY
 
 
 def test_functions_that_hold_arrays_are_refused():

@@ -24,6 +24,7 @@ from arrayferry_plugins.torch_.data import Batches
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:os.fork"),  # by JAX, which the workers do not use
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than cores
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # torchdata, PyTorch 2.13
 ]

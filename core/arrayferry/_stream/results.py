@@ -70,8 +70,15 @@ class Results:
             for buffer in self._buffers:
                 parts.append(buffer.take(rows))
         except Exception as error:
-            raise FailedError(error, self._leaves[len(parts)].path) from error
+            leaf = self._leaves[len(parts)]
+            if leaf.axis is None:  # no rows of it are put together
+                raise
+            raise FailedError(error, leaf.path) from error
         return parts
+
+    def _clear(self, length: int) -> None:
+        for buffer in self._buffers:
+            buffer.clear(length)
 
     def _add(self, parts: list[Any]) -> None:
         for leaf, buffer, x in zip(self._leaves, self._buffers, parts, strict=True):
@@ -80,8 +87,7 @@ class Results:
     def _fill(self) -> None:
         """Read the next window into the buffers, whose rows are used up."""
         first, last, start, stop = self._order.windows[self._window]
-        for buffer in self._buffers:
-            buffer.clear(stop - start)
+        self._clear(stop - start)
         for step in range(first, last):
             self._add(self._read(step))
         self._rows = self._order.rows(self._window)

@@ -51,9 +51,9 @@ class Immutable:
     """
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Immutable):
+        if type(self) is not type(other):
             return NotImplemented
-        return self is other or (type(self) is type(other) and identity(self) == identity(other))
+        return self is other or identity(self) == identity(other)
 
     def __hash__(self) -> int:
         return hash(identity(self))
@@ -222,6 +222,8 @@ class EnvironmentKeys(Keys):
     def parts(self, value: Any, cls: type) -> Iterable[tuple[str, Any]] | None:
         """Take the globals that a copy of a function uses: one that was pickled by value has a module of its own."""
         parts = super().parts(value, cls)
+        if parts is None and issubclass(cls, Immutable):
+            return []  # one of its bases is of C, and it has no attributes
         if parts is None or cls is not types.FunctionType or _is_in_its_module(value):
             return parts
         held, names = value.__globals__, set(names_in(value.__code__))
