@@ -196,12 +196,13 @@ def functions() -> str:
     convert, make = options_of(af.convert), options_of(af.converter)
     lines = HEADER.format(what="`convert` and `converter`").splitlines()
     lines += ["    from arrayferry._conversion.conversion import Conversion"]
+    only = {"registry": make["registry"]}
     lines += group("Plain", decisive_last(convert), RAISING)
     lines += group("Keeping", decisive_last(convert), KEEPING)
-    lines += group("Every", convert, None)
-    lines += group("Made", decisive_last(make), RAISING)
-    lines += group("EveryMade", make, None)
+    lines += group("Made", only, RAISING, "Plain")
     lines += group("_Options", {name: convert[name] for name in convert if name != "like"}, None)
+    lines += group("Every", {"like": convert["like"]}, None, "_Options")
+    lines += group("EveryMade", only, None, "Every")
 
     lines += protocol("Convert", "convert")
     lines += method("value: Unclear, to: Target, **options: Unpack[Every]", "Any")

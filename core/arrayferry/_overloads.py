@@ -44,43 +44,10 @@ if TYPE_CHECKING:
         scalars: Literal["keep"]
         unsupported: Unsupported | Wrong
 
-    class Every(TypedDict, total=False):
-        """All options."""
-
-        like: Any
-        device: Any
-        copy: bool | None
-        narrowing: Narrowing
-        scalars: Scalars
-        unsupported: Unsupported
-        unknown: Unknown
-        sparse: Sparse
-
-    class Made(TypedDict, total=False):
+    class Made(Plain, total=False):
         """Options with which the type of the result is known."""
 
-        device: Any
-        copy: bool | Wrong | None
-        narrowing: Narrowing | Wrong
-        unknown: Unknown | Wrong
-        sparse: Sparse | Wrong
-        like: None
-        scalars: Scalars | Wrong
-        unsupported: Literal["raise"]
         registry: Registry | Wrong | None
-
-    class EveryMade(TypedDict, total=False):
-        """All options."""
-
-        like: Any
-        device: Any
-        copy: bool | None
-        narrowing: Narrowing
-        scalars: Scalars
-        unsupported: Unsupported
-        unknown: Unknown
-        sparse: Sparse
-        registry: Registry | None
 
     class _Options(TypedDict, total=False):
         """All options."""
@@ -92,6 +59,16 @@ if TYPE_CHECKING:
         unsupported: Unsupported
         unknown: Unknown
         sparse: Sparse
+
+    class Every(_Options, total=False):
+        """All options."""
+
+        like: Any
+
+    class EveryMade(Every, total=False):
+        """All options."""
+
+        registry: Registry | None
 
 
 class Convert(Protocol):

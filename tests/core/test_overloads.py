@@ -25,11 +25,14 @@ FUNCTIONS = {
 
 
 def fields_of(name):
-    """Return the keys of a TypedDict, which exists for type checkers only."""
+    """Return the keys of a TypedDict, which exists for type checkers only, with those of its bases."""
+    if name == "TypedDict":
+        return set()
     for module in (_overloads, overloads):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             if isinstance(node, ast.ClassDef) and node.name == name:
-                return {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+                own = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+                return own.union(*(fields_of(base.id) for base in node.bases))
     raise LookupError(name)
 
 
