@@ -406,9 +406,9 @@ def group(
 
     Args:
         name: of the class.
-        options: all of them.
+        options: those that its base lacks.
         own: the types of those that decide what is known, None if nothing is.
-        base: a class with further ones.
+        base: its base.
     """
     known = "All options." if own is None else "Options with which the type of the result is known."
     lines = ["", f"    class {name}({base}, total=False):", f'        """{known}"""', ""]

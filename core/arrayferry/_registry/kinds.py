@@ -112,10 +112,9 @@ class Kinds:
         """Classify by the type alone: an object's `__class__` and attributes may say anything."""
         cls = type(value)
         # a reloaded module defines its types anew: the new type at a path stands for the old one
-        known = {*self._arrays, *self._containers}
         mro = [
             base
-            if base in known
+            if base in self._arrays or base in self._containers
             else self._by_name.get((base.__module__, base.__qualname__)) or base
             for base in cls.__mro__
         ]
