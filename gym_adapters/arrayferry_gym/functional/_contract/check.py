@@ -369,7 +369,7 @@ class _Trial:
         self._pure(method, lambda: self._called(method, *given), result, times=1)
 
     def _pure(
-        self, method: str, call: Callable[[], Any], result: Any = None, times: int = 50
+        self, method: str, call: Callable[[], Any], result: Any = None, times: int = 500
     ) -> None:
         """Check that calls of a method give one result. Hidden randomness may show in some calls only."""
         result = call() if result is None else result
