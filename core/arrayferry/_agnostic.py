@@ -23,7 +23,7 @@ from ._tree.layout import Layout
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._overloads import _Options
+    from ._types import Keywords
 
 Function = Callable[..., Any]
 
@@ -69,7 +69,7 @@ def agnostic(
     *,
     differentiable: bool = False,
     result_like: Any = None,
-    **options: Unpack[_Options],
+    **options: Unpack[Keywords],
 ) -> _Decorator:
     """Make a function written for one library accept arrays of any library.
 

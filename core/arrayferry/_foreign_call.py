@@ -151,7 +151,7 @@ def numpy_inward(inward: Conversion) -> Callable[[list[Any]], list[Any]]:
                 values[index] = fit_dtype(x, own, narrowing)
             except ConversionError as error:
                 raise error.locate(path=f"[{index}]", target=own.name) from None
-        return values  # type: ignore[no-any-return]
+        return values
 
     return enter
 
@@ -191,7 +191,7 @@ class Pullback:
         self._outward = outward
 
     def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
-        return self._outward(self.raw(cotangents))  # type: ignore[no-any-return]
+        return self._outward(self.raw(cotangents))
 
     def raw(self, cotangents: Sequence[Any]) -> list[Any]:
         """Return arrays of the library of the function."""

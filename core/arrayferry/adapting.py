@@ -19,7 +19,6 @@
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
 """
 
-# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 import importlib
@@ -41,7 +40,7 @@ from ._tree.values import refuse_more_than_values
 if TYPE_CHECKING:
     from ._plugin.threads import Threads
     from ._trace.watch import observed_read
-    from ._types import K, Unclear, V, W, X
+    from ._types import K, V, X
 
 __all__ = [
     "Cache",
@@ -70,20 +69,12 @@ __all__ = [
 ]
 
 
-if TYPE_CHECKING:
-
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: Unclear) -> Any: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: X) -> W: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: dict[K, X]) -> dict[K, W]: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: list[X]) -> list[W]: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: V) -> Any: ...
-
-
+@overload
+def map_arrays(function: Callable[[Any], V], value: X) -> V: ...
+@overload
+def map_arrays(function: Callable[[Any], V], value: dict[K, Any]) -> dict[K, Any]: ...
+@overload
+def map_arrays(function: Callable[[Any], V], value: Any) -> Any: ...
 def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
     """Call a function with every array in a tree, and return the tree of its results.
 

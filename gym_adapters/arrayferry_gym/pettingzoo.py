@@ -13,9 +13,10 @@ from gymnasium.vector import VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises
+from arrayferry.typing import Target
 from arrayferry_gym._adapters.agents import AgentAdapter
 from arrayferry_gym._options.env_options import forwarded_seed
-from arrayferry_gym._options.libraries import Target, target_like
+from arrayferry_gym._options.libraries import target_like
 from arrayferry_gym._options.refusals import missing_package, refuse_unknown
 
 try:

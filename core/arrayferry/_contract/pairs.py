@@ -126,7 +126,7 @@ class PairTests(ArrayTests):
         if isinstance(self.backend, Backend):
             return
         values = sample(self._usual(), (2,))
-        again = pickle.loads(pickle.dumps(_api.converter(self._backend.name, sparse="dense")))
+        again = pickle.loads(pickle.dumps(_api.converter(self._backend, sparse="dense")))
         what = "a converter, after pickling"
         same(self.read(again(values)), values, what, self._fix("from_numpy"))
 

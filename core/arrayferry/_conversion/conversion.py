@@ -1,17 +1,18 @@
 """`Conversion`: a target with options, made once and called often."""
 
+# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from arrayferry._errors import ArrayFerryError
 from arrayferry._observers import observers
 from arrayferry._options import Options
-from arrayferry._plugin.backend import Backend, Target
+from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._registry.generic import GenericBackend
 from arrayferry._registry.registry import Registry, default_registry, registries
 from arrayferry._repr import given, html_code, html_facts, html_view, never_raises
@@ -21,12 +22,10 @@ from arrayferry._types import A
 from .compiled import CompiledConversion
 
 if TYPE_CHECKING:
-    from .calls import Conversion as Calls
-else:
-    Calls = Generic
+    from arrayferry._types import K, NamedT, V, X
 
 
-class Conversion(Calls[A]):
+class Conversion(Generic[A]):
     """A conversion to one target, as returned by `arrayferry.converter`.
 
     Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, compared, hashed, and
@@ -56,7 +55,7 @@ class Conversion(Calls[A]):
 
     __slots__ = ("__weakref__", "_compiled", "_device", "_to", "options", "registry")
 
-    def __init__(self, target: Target, options: Options, registry: Registry) -> None:
+    def __init__(self, target: AnyTarget, options: Options, registry: Registry) -> None:
         self.options: Options = options
         self.registry: Registry = registry
         self._to = _portable_target(target, registry)
@@ -64,22 +63,32 @@ class Conversion(Calls[A]):
         self._compiled: CompiledConversion | None = None
         registry.watch(self)
 
-    if not TYPE_CHECKING:  # type checkers know its overloads
+    @overload
+    def __call__(self, value: X) -> A: ...
+    @overload
+    def __call__(self, value: NamedT) -> NamedT: ...
+    @overload
+    def __call__(self, value: dict[K, V]) -> dict[K, Any]: ...
+    @overload
+    def __call__(self, value: list[V]) -> list[Any]: ...
+    @overload
+    def __call__(self, value: tuple[V, ...]) -> tuple[Any, ...]: ...
+    @overload
+    def __call__(self, value: V) -> Any: ...
+    def __call__(self, value: Any) -> Any:
+        """Convert a value.
 
-        def __call__(self, value: Any) -> Any:
-            """Convert a value.
+        Args:
+            value: an array, a tree of arrays, or anything else. It is never modified.
 
-            Args:
-                value: an array, a tree of arrays, or anything else. It is never modified.
-
-            Returns:
-                A value of the same structure, as `arrayferry.convert` returns it.
-            """
-            try:  # `try` costs nothing, and reading the attribute before the call is faster
-                run = self._compiled.run
-            except AttributeError:  # this is the first call, or the registry has changed
-                run = self._prepare().run
-            return run(value)
+        Returns:
+            A value of the same structure, as `arrayferry.convert` returns it.
+        """
+        try:  # `try` costs nothing, and reading the attribute before the call is faster
+            run = self._compiled.run  # type: ignore[union-attr]
+        except AttributeError:  # this is the first call, or the registry has changed
+            run = self._prepare().run
+        return run(value)
 
     def _prepare(self) -> CompiledConversion:
         """Look up the target, and start without plans."""
@@ -200,7 +209,7 @@ class Conversion(Calls[A]):
         )
 
 
-def _portable_target(target: Target, registry: Registry) -> str | Backend:
+def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
     """Return the name of a target, or the backend itself if it is not registered."""
     if isinstance(target, str):
         return target
@@ -221,7 +230,7 @@ def _restore(target: str | Backend, options: Options, namespace: str = "") -> Co
     return Conversion(target, options, default_registry())
 
 
-def make_conversion(to: Target, options: Options, registry: Registry) -> Conversion:
+def make_conversion(to: AnyTarget, options: Options, registry: Registry) -> Conversion:
     """Make a conversion, and raise an error now if its target or device is wrong."""
     conversion = Conversion(to, options, registry)
     conversion._prepare()

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from arrayferry._dtypes import STANDARD_DTYPES
+from arrayferry._types import TargetName
 
 from .autodiff import Autodiff
 from .origin import Origin
@@ -259,5 +260,8 @@ def _native(x: Any) -> Any:
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
-Target = str | ModuleType | Backend
-"""How users name a library: by a name, a namespace module, or a backend."""
+Target = TargetName | ModuleType | Backend
+"""How users name a library: by the name of one with a built-in plugin, a namespace module, or a backend."""
+
+AnyTarget = str | ModuleType | Backend
+"""The same with the names of all plugins, which type checkers cannot know."""

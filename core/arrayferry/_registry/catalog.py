@@ -14,7 +14,7 @@ from typing import Any
 
 from arrayferry._cache import Cache, once
 from arrayferry._errors import BackendUnavailableError, PluginError, UnknownBackendError
-from arrayferry._plugin.backend import Backend, Target
+from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Origin, Source
@@ -112,7 +112,7 @@ class Catalog:
                         return name
         return ""
 
-    def backend(self, to: Target) -> Backend:
+    def backend(self, to: AnyTarget) -> Backend:
         """Find a backend by name, alias or namespace module. A backend is also accepted.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from arrayferry._cache import existing
 from arrayferry._errors import PluginError, PluginWarning
-from arrayferry._plugin.backend import Backend, Target
+from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.hooks import HOOKS
 from arrayferry._plugin.origin import Source
 from arrayferry._repr import never_raises
@@ -187,7 +187,7 @@ class Registry:
         """Return the sources, installed or not: objects that arrays are read from, such as table columns."""
         return self.catalog.sources
 
-    def backend(self, to: Target) -> Backend:
+    def backend(self, to: AnyTarget) -> Backend:
         """Find a backend by name, alias or namespace module. A backend is also accepted.
 
         Raises:

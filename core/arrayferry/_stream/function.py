@@ -11,11 +11,9 @@ from arrayferry._options import Narrowing, Sparse, Unsupported, check_count, che
 from arrayferry._plugin.backend import Target
 
 from .order import Ordering
-from .overloads import typed_stream
 from .stream import Stream
 
 
-@typed_stream
 def stream(
     value: Any,
     to: Target | None = None,

@@ -13,10 +13,11 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises, observed_read, observers
+from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter, LibraryFitter
 from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._options.env_options import check_actions_of, check_flag
-from arrayferry_gym._options.libraries import Libraries, Target, device_text, dtype_name
+from arrayferry_gym._options.libraries import Libraries, device_text, dtype_name
 from arrayferry_gym._options.refusals import refuse_fixed
 
 from .quick import NOT_QUICK, Quick, find_quick, item
@@ -324,7 +325,7 @@ def _switches_library(env: Any, target: af.Backend, libraries: Libraries) -> boo
     return use is not None and bool(use(env, target, libraries.target_device))
 
 
-def own_library(env: Any) -> str | None:
+def own_library(env: Any) -> Any:
     """Return the library of a FunctionalEnv, which may be wrapped but not in an adapter; None for all others."""
     while isinstance(env, (Wrapper, VectorWrapper)) and not isinstance(env, Adapter):
         env = env.env

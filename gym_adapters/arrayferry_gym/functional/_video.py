@@ -16,8 +16,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import html_view
+from arrayferry.typing import Target
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
-from arrayferry_gym._options.libraries import Target
 
 from ._contract.drawn import WithParams
 from ._contract.dynamics import Dynamics, checked_dynamics

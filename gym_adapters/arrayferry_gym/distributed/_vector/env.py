@@ -13,9 +13,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, never_raises
+from arrayferry.typing import Target
 from arrayferry_gym._adapters.views import env_facts
 from arrayferry_gym._options.env_options import autoreset_mode_of, check_actions_of, count_of
-from arrayferry_gym._options.libraries import Target
 from arrayferry_gym._options.types import ActT, ArrT, ObsT
 from arrayferry_gym.distributed._dask.engine import engine_for
 from arrayferry_gym.distributed._placing.checks import (

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import html_facts, html_view, printable
+from arrayferry.typing import Target
 from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._adapters.views import env_facts
@@ -24,7 +25,7 @@ from arrayferry_gym._options.env_options import (
     reset_mask_of,
     seed_of,
 )
-from arrayferry_gym._options.libraries import Libraries, Target
+from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym.functional._contract.actions import Actions
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
