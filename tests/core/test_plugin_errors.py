@@ -713,31 +713,6 @@ def test_a_backend_that_returns_its_argument(register, call, shares):
             CALLS[call]()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "U3", "M8[s]"])
-@pytest.mark.parametrize("options", [{}, {"narrowing": "allow"}, {"narrowing": "forbid"}])
-def test_a_misspelt_dtype(register, dtype, options):
-    register(backend(dtypes=lambda self: {"flaot32", "int32"}))
-    x = np.zeros(2, dtype)
-    for value in (x, [x]):
-        with pytest.raises(
-            af.UnsupportedDtypeError,
-            match=r"dtypes\(\) of the backend 'boxes' names 'flaot32', which no dtype has",
-        ):
-            af.convert(value, "boxes", **options)
-        assert af.convert(value, "boxes", unsupported="keep", **options) is not None
-    assert af.convert(np.ones(2, "int32"), "boxes").values.dtype == np.int32
-
-
-def test_a_dtype_that_is_narrowed_because_it_is_misspelt(register):
-    register(backend(dtypes=lambda self: {"float32", "flaot64"}, name="boxes2"))
-    with pytest.warns(
-        af.PluginWarning,
-        match=r"dtypes\(\) of the backend 'boxes2' names 'flaot64', .* so float64 counts as missing",
-    ):
-        assert af.convert(np.ones(2), "boxes2").values.dtype == np.float32
-    assert af.convert(np.ones(3), "boxes2").values.dtype == np.float32
-
-
 @pytest.mark.parametrize(
     "names", [{"float32", "bfloat16"}, {"float32", "quint8"}, {"float32", "string"}]
 )
