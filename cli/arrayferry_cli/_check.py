@@ -66,8 +66,7 @@ def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any]
     environment = {"ARRAYFERRY_PLUGINS": ",".join(loaded)}
     backends, tests = _backends(package, plugins, found)
     checks = [_run(backend, tests, environment, timeout, to_stderr) for backend in backends]
-    statuses = [each.pop("status") for each in checks]
-    status = next(filter(None, statuses), 0)
+    status = next((each["status"] for each in checks if each["status"]), 0)
     return {"schema": 1, "ok": not status, "package": package, "checks": checks}, status
 
 
@@ -76,15 +75,11 @@ def _matching(package: str, found: dict[str, Any]) -> list[Plugin]:
     plugins = found["plugins"]
     owners = {each["plugin"] for each in found["libraries"] if package in each["names"]}
     matching = [plugin for plugin in plugins if plugin["name"] in owners]
-    matching = matching or [
-        plugin for plugin in plugins if _names(plugin) & {package, _normal(package)}
-    ]
+    matching = matching or [plugin for plugin in plugins if _normal(package) in _names(plugin)]
     if matching:
         return matching
-    known = sorted(
-        {name for plugin in plugins for name in (plugin["name"], plugin["distribution"]) if name}
-    )
-    nearest = difflib.get_close_matches(package, known, n=1)
+    known = sorted({name for plugin in plugins for name in _names(plugin)})
+    nearest = difflib.get_close_matches(_normal(package), known, n=1)
     remedy = f"Did you mean {nearest[0]!r}? " if nearest else ""
     for folder in (Path(package), Path(f"arrayferry-{package}")):
         if (folder / "pyproject.toml").is_file():
@@ -97,12 +92,13 @@ def _matching(package: str, found: dict[str, Any]) -> list[Plugin]:
 
 def _names(plugin: Plugin) -> set[str]:
     module = plugin["module"] or ""
-    modules = {module.partition(":")[0], module.partition(".")[0]}
-    return {plugin["name"], *plugin["backends"], _normal(plugin["distribution"] or ""), *modules}
+    names = plugin["name"], plugin["distribution"] or "", *plugin["backends"]
+    return set(map(_normal, (*names, module.partition(":")[0], module.partition(".")[0])))
 
 
-def _normal(distribution: str) -> str:
-    return re.sub(r"[-_.]+", "-", distribution).lower()
+def _normal(name: str) -> str:
+    """Return a name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _backends(package: str, plugins: list[Plugin], found: dict[str, Any]) -> tuple[list[str], str]:
@@ -111,10 +107,8 @@ def _backends(package: str, plugins: list[Plugin], found: dict[str, Any]) -> tup
     Raises:
         CommandError: there is none, or none that is installed.
     """
-    own = {name for plugin in plugins for name in plugin["backends"]}
-    backends = [
-        each for each in found["libraries"] if each["kind"] == "backend" and each["name"] in own
-    ]
+    own = {("backend", name) for plugin in plugins for name in plugin["backends"]}
+    backends = [each for each in found["libraries"] if (each["kind"], each["name"]) in own]
     backends = [each for each in backends if package in each["names"]] or backends
     installed = [each["name"] for each in backends if each["status"] != "not installed"]
     if backends and not installed:

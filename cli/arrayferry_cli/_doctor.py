@@ -29,7 +29,7 @@ def examine(timeout: float) -> dict[str, Any]:
     found = survey(timeout)
     libraries, plugins, problems = found["libraries"], found["plugins"], found["problems"]
     working("importing the libraries")
-    try_libraries(libraries, found["environment"], timeout)
+    try_libraries(libraries, found, timeout)
     distributions = packages_distributions()
     for library in libraries:
         top = library["package"].partition(".")[0]
@@ -80,15 +80,9 @@ def describe(report: dict[str, Any]) -> list[str]:
 def _libraries(libraries: Parts) -> list[str]:
     float64 = {True: "yes", False: "no", None: ""}
     rows = [
-        (
-            each["name"],
-            each["version"] or "",
-            each["status"],
-            ", ".join(each["devices"]),
-            float64[each["float64"]],
-        )
-        for each in libraries
-        if each["kind"] == "backend"
+        (x["name"], x["version"] or "", x["status"], ", ".join(x["devices"]), float64[x["float64"]])
+        for x in libraries
+        if x["kind"] == "backend"
     ]
     if not rows:
         return ["  none: no plugin with an array library is loaded"]
@@ -118,12 +112,13 @@ def _plugins(plugins: Parts) -> list[str]:
 def _faults(report: dict[str, Any]) -> list[str]:
     if report["ok"]:
         return ["Nothing is broken."]
-    faults = [
-        *(("plugin", each) for each in report["plugins"] if is_faulty(each)),
-        *(("library", each) for each in report["libraries"] if _is_unusable(each)),
-    ]
+    plugins, libraries = (
+        filter(is_faulty, report["plugins"]),
+        filter(_is_unusable, report["libraries"]),
+    )
     lines = ["Broken"]
-    for kind, each in faults:
-        lines.append(f"  {kind} {each['name']}: {each['problem']}")
-        lines += [f"    {each['remedy']}"] if each["remedy"] else []
+    for kind, parts in (("plugin", plugins), ("library", libraries)):
+        for each in parts:
+            lines.append(f"  {kind} {each['name']}: {each['problem']}")
+            lines += [f"    {each['remedy']}"] if each["remedy"] else []
     return lines + [f"  {text}" for text in report["problems"]]

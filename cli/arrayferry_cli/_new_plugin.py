@@ -70,10 +70,8 @@ def _checked_name(name: str) -> str:
             "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib.",
         )
     if f"arrayferry_{backend}" in OURS:
-        raise UsageError(
-            f"{name!r} would make a module arrayferry_{backend}, which is a part of arrayferry",
-            "Use another name.",
-        )
+        reason = f"{name!r} would make a module arrayferry_{backend}, which is a part of arrayferry"
+        raise UsageError(reason, "Use another name.")
     if keyword.iskeyword(backend) or keyword.issoftkeyword(backend):
         raise UsageError(f"{name!r} is a keyword of Python", "Use another name.")
     return backend
@@ -84,18 +82,11 @@ def _check_package(package: str, backend: str) -> None:
     for part in parts:
         if keyword.iskeyword(part) or not part.isidentifier():
             what = "a keyword of Python" if keyword.iskeyword(part) else "not the name of a module"
-            raise UsageError(
-                f"{part!r} is {what}, so {package!r} cannot be imported",
-                "Pass the name to import, such as mylib or mylib.numpy.",
-            )
-    taken = {
-        **dict.fromkeys(OURS, "a part of arrayferry"),
-        f"arrayferry_{backend}": "the module of the plugin itself",
-    }
-    if parts[0] in taken:
-        raise UsageError(
-            f"{package!r} is {taken[parts[0]]}", "Pass the module of the array library."
-        )
+            reason = f"{part!r} is {what}, so {package!r} cannot be imported"
+            raise UsageError(reason, "Pass the name to import, such as mylib or mylib.numpy.")
+    if parts[0] in (*OURS, f"arrayferry_{backend}"):
+        reason = f"{package!r} is a part of arrayferry, or the module of the plugin itself"
+        raise UsageError(reason, "Pass the module of the array library.")
 
 
 def _check_free(backend: str, package: str, timeout: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from arrayferry.inspection import chosen_plugins
@@ -10,6 +9,8 @@ from arrayferry.inspection import chosen_plugins
 from ._ask import ask, ask_each
 from ._entry_points import Plugin, all_points, chosen_points, describe, describe_broken, home
 from ._errors import CommandError
+
+Parts = list[dict[str, Any]]
 
 
 def survey(timeout: float, **names: str | None) -> dict[str, Any]:
@@ -55,23 +56,21 @@ def is_faulty(plugin: Plugin) -> bool:
     return plugin["status"] in ("broken", "left out")
 
 
-def try_libraries(
-    libraries: Sequence[dict[str, Any]], environment: dict[str, str], timeout: float
-) -> None:
+def try_libraries(libraries: Parts, found: dict[str, Any], timeout: float) -> None:
     """Import each library that is installed, and add what is known of it then.
 
     Args:
-        libraries: those to try, of a survey.
-        environment: that of the survey.
+        libraries: those to try.
+        found: the survey that they are from.
         timeout: seconds that each library may take.
     """
-    tried: dict[Any, list[dict[str, Any]]] = {}  # several sources may share one package
+    tried: dict[Any, Parts] = {}  # several sources may share one package
     for library in libraries:
         if library["status"] != "not installed":
             name = library["name" if library["kind"] == "backend" else "package"]
             tried.setdefault((library["kind"], name), []).append(library)
     arguments = [{"kind": kind, "name": name} for kind, name in tried]
-    answers = ask_each("library.examine", arguments, environment, timeout)
+    answers = ask_each("library.examine", arguments, found["environment"], timeout)
     for group, answer in zip(tried.values(), answers, strict=True):
         facts = answer
         if isinstance(answer, CommandError):

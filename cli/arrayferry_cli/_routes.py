@@ -45,7 +45,7 @@ def find(source: str | None, target: str | None, timeout: float) -> dict[str, An
         for each in found["libraries"]
         if target is None and each["kind"] == "backend" and each["name"] not in names
     ]
-    try_libraries([*named, *others], environment, timeout)
+    try_libraries([*named, *others], found, timeout)
     for library in named:
         if library["status"] != "usable":
             raise CommandError(library["problem"], library["remedy"] or "")

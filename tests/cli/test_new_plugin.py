@@ -160,7 +160,7 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
         ("plugins", "x", "arrayferry_plugins, which is a part of arrayferry"),
         ("gym", "x", "arrayferry_gym, which is a part of arrayferry"),
         ("torch", "x", "the name 'torch' is taken by the backend 'torch'"),
-        ("mine", "torch", "torch has a backend already, 'torch'"),
+        ("mine", "torch", "torch has a backend already, the backend 'torch'"),
         ("jnp", "x", "the name 'jnp' is taken by the backend 'jax'"),
         ("taken", "x", "is taken by the backend 'taken' of the plugin 'taken'"),
     ],
@@ -184,7 +184,7 @@ def test_nothing_is_overwritten(run, tmp_path):
     for _ in range(2):
         status, _, err = run(*arguments)
         assert status == 2
-        assert "exists already. Nothing was written" in err
+        assert "arrayferry-mine cannot be made: File exists. Nothing was written" in err
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == written
     for part in (tmp_path / "arrayferry-other", tmp_path / "file"):
         part.write_text("mine")
@@ -192,7 +192,7 @@ def test_nothing_is_overwritten(run, tmp_path):
     assert (status, (tmp_path / "arrayferry-other").read_text()) == (2, "mine")
     status, _, err = run(*arguments[:-1], str(tmp_path / "file"))
     assert status == 2
-    assert f"{tmp_path / 'file'} is not a folder" in err
+    assert "arrayferry-mine cannot be made: Not a directory." in err
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -217,14 +217,9 @@ def test_a_plugin_that_crashes_is_left_out(run, tmp_path, installed):
     assert "is taken by the backend 'taken' of the plugin 'taken'" in err
 
 
-@pytest.mark.long
-def test_a_disk_that_is_full(tmp_path):
-    code = "import resource, signal, sys, arrayferry_cli\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))\n"
-    call = f"arrayferry_cli.main(['new-plugin', 'mine', '--package', 'x', '--directory', {str(tmp_path)!r}])"
-    done = subprocess.run(
-        [sys.executable, "-c", code + limit + call], capture_output=True, text=True
-    )
-    assert done.returncode == 2, done.stderr
-    assert "cannot be written: File too large. Nothing was written." in done.stderr
+def test_nothing_is_left_if_a_file_cannot_be_written(run, tmp_path):
+    name = "m" * 242  # a folder may have that name, and the module is a few letters longer
+    status, _, err = run("new-plugin", name, "--package", "x", "--directory", str(tmp_path))
+    assert status == 2
+    assert "cannot be written: File name too long. Nothing was written." in err
     assert list(tmp_path.iterdir()) == []

@@ -25,11 +25,11 @@ def examine(step: Step, kind: str, name: str) -> Facts:
         ArrayFerryError: the library cannot be used here, or a few numbers came back as something else.
     """
     facts: Facts = {}
-    if kind == "backend":
-        _try_out(step, registry.backend(name), facts)
-    for source in registry.sources():
-        if kind == "source" and source.package == name:
-            _import(step, source, facts)
+    sources = [source for source in registry.sources() if source.package == name]
+    for origin in sources if kind == "source" else [registry.backend(name)]:
+        _import(step, origin, facts)
+        if isinstance(origin, Backend):
+            _try_out(step, origin, facts)
     return facts
 
 
@@ -49,14 +49,13 @@ def _import(step: Step, origin: Origin, facts: Facts) -> None:
 
 
 def _try_out(step: Step, backend: Backend, facts: Facts) -> None:
-    """Import a library, ask its plugin, and convert a few numbers in both directions.
+    """Ask the plugin of a library, and convert a few numbers in both directions.
 
     Raises:
-        ArrayFerryError: it cannot be used here, or the numbers came back as something else.
+        ArrayFerryError: the numbers came back as something else.
     """
     import numpy as np
 
-    _import(step, backend, facts)
     change = f"Change {type(backend).__qualname__} in {type(backend).__module__}, or report it to its authors."
     step("devices() of its plugin", change)
     facts["devices"] = [str(device) for device in backend.devices()]

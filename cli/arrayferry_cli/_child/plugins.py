@@ -76,13 +76,12 @@ def survey(step: Step, plugins: list[Plugin], names: dict[str, str]) -> dict[str
     for role, name in names.items():
         step(f"looking for {name}")
         named.append(_source(name) if role == "source" else registry.backend(name))
+    texts = dict.fromkeys(str(each.message) for each in caught)
     return {
         "plugins": plugins,
         "libraries": [_describe(origin, plugins) for origin in origins],
         "named": [_describe(origin, plugins) for origin in named],
-        "problems": list(
-            dict.fromkeys(str(each.message) for each in caught if str(each.message) not in faults)
-        ),
+        "problems": [text for text in texts if text not in faults],
     }
 
 
