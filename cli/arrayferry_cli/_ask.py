@@ -59,7 +59,8 @@ def ask_each(
             time.sleep(0.01)
             for number in [number for number, asked in running.items() if asked.has_ended()]:
                 answers[number] = running[number].answer()
-                running.pop(number).close()
+                running[number].close()
+                del running[number]
     finally:
         for asked in running.values():
             asked.close()

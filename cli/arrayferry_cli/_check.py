@@ -29,7 +29,7 @@ backend = registry.backend({backend!r})
 problem = backend.problem()
 if problem is not None:
     pytest.exit(str(problem), returncode=1)
-{name} = contract_for(backend)
+TestBackend = contract_for(backend)
 """
 """The tests of a backend."""
 
@@ -132,10 +132,9 @@ def _run(
     checked: dict[str, Any] = {"backend": backend, "error": None, "made_by": {}, "tests": []}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        words = re.findall("[A-Za-z0-9]+", backend)
-        class_name = f"Test{''.join(map(str.capitalize, words))}"
-        tests, outcomes = folder / f"test_{'_'.join(words)}.py", folder / "outcomes"
-        tests.write_text(TESTS.format(backend=backend, name=class_name), encoding="utf-8")
+        tests = folder / f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py"
+        outcomes = folder / "outcomes"
+        tests.write_text(TESTS.format(backend=backend), encoding="utf-8")
         (folder / "pytest.ini").touch()  # no other settings count
         options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short", "-k", names]
         options += ["-p", "arrayferry_cli._pytest_plugin", f"--outcomes={outcomes}", tests.name]

@@ -10,7 +10,7 @@ from ._errors import UsageError
 from ._text import working
 
 
-def check(name: str, timeout: float) -> dict[str, Any]:
+def check(name: str, timeout: float) -> Any:
     """Try an environment in several libraries.
 
     Args:
@@ -33,8 +33,7 @@ def check(name: str, timeout: float) -> dict[str, Any]:
     except OSError as error:  # it was removed
         raise UsageError(f"there is no current folder ({error.strerror})") from error
     working(f"trying {name}")
-    report: dict[str, Any] = ask("env.check", {"name": name, "folder": folder}, {}, timeout)
-    return report
+    return ask("env.check", {"name": name, "folder": folder}, {}, timeout)
 
 
 def describe(report: dict[str, Any]) -> list[str]:

@@ -44,10 +44,9 @@ def survey(timeout: float, **names: str | None) -> dict[str, Any]:
     if failed:
         allowed = chosen_plugins() or [point.name for point in chosen]
         environment["ARRAYFERRY_PLUGINS"] = ",".join(n for n in allowed if n not in failed)
-    given = {
-        "plugins": sorted(plugins, key=lambda plugin: str(plugin["name"])),
-        "names": {role: name for role, name in names.items() if name is not None},
-    }
+    plugins.sort(key=lambda plugin: str(plugin["name"]))
+    wanted = {role: name for role, name in names.items() if name is not None}
+    given = {"plugins": plugins, "names": wanted}
     return {**ask("plugins.survey", given, environment, timeout), "environment": environment}
 
 

@@ -85,7 +85,7 @@ def test_a_plugin_that_fails(run, toy):
     toy(("def copy", traced), ("__setitem__", "set"), *hidden)
     status, out, _ = run("check", "toy")
     assert status == 1
-    assert "FAILED test_toy.py::TestToy::test_arrays_are_not_traced" in out
+    assert "FAILED test_toy.py::TestBackend::test_arrays_are_not_traced" in out
     checked, tests = check(run, "toy")
     assert checked["error"] is None
     assert tests["test_arrays_are_not_traced"]["outcome"] == "failed"

@@ -129,36 +129,20 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     assert {"little_lib": "usable"}.items() <= {
         x["name"]: x["status"] for x in found["libraries"]
     }.items()
-    script = (
-        "import numpy as np, arrayferry as af\n"
-        "x = af.convert({'x': np.ones(2, np.float32)}, 'little_lib')['x']\n"
-        "print(type(x).__name__, af.convert(x, 'numpy'), af.convert(x, 'torch'))"
-    )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(installed), *sys.path])}
-    env.pop("ARRAYFERRY_PLUGINS")
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=env, timeout=120
-    )
-    assert done.stdout == "NDArray [1. 1.] tensor([1., 1.])\n", done.stderr
 
 
 @pytest.mark.parametrize(
     ("name", "package", "words"),
     [
         ("3d", "x", "begin with a letter"),
-        ("a/b", "x", "is not the name of a distribution"),
         ("..", "x", "is not the name of a distribution"),
-        ("", "x", "is not the name of a distribution"),
         ("arrayferry-", "x", "is not the name of a distribution"),
-        ("numé", "x", "is not the name of a distribution"),
         ("class", "x", "'class' is a keyword of Python"),
         ("mine", "import", "'import' is a keyword of Python"),
         ("mine", "a-b", "'a-b' is not the name of a module"),
-        ("mine", "a..b", "'' is not the name of a module"),
         ("mine", "arrayferry", "is a part of arrayferry"),
         ("mine", "arrayferry_mine", "the module of the plugin itself"),
         ("plugins", "x", "arrayferry_plugins, which is a part of arrayferry"),
-        ("gym", "x", "arrayferry_gym, which is a part of arrayferry"),
         ("torch", "x", "the name 'torch' is taken by the backend 'torch'"),
         ("mine", "torch", "torch has a backend already, the backend 'torch'"),
         ("jnp", "x", "the name 'jnp' is taken by the backend 'jax'"),
@@ -197,19 +181,11 @@ def test_nothing_is_overwritten(run, tmp_path):
 
 
 @pytest.mark.long
-def test_the_library_is_not_imported(run, tmp_path, installed):
-    (installed / "crash.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
-    status, out, _ = run("new-plugin", "crash", "--directory", str(tmp_path))
-    assert status == 0
-    assert "write to_numpy() and from_numpy()" in out
-
-
-@pytest.mark.long
 def test_a_plugin_that_crashes_is_left_out(run, tmp_path, installed):
     write_distribution(installed, "taken", plugin("taken"))
-    write_distribution(
-        installed, "crash", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
-    )
+    crash = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
+    write_distribution(installed, "crash", crash)
+    (installed / "mine.py").write_text(crash)  # the library is not imported
     place = ("--directory", str(tmp_path))
     assert run("new-plugin", "mine", *place)[0] == 0
     status, _, err = run("new-plugin", "taken", *place)
