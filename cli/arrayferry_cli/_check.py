@@ -129,7 +129,8 @@ def _run(
 ) -> dict[str, Any]:
     """Run pytest on a backend, and return the outcomes and the exit status."""
     working(f"testing {backend}")
-    checked: dict[str, Any] = {"backend": backend, "error": None, "made_by": {}, "tests": []}
+    checked: dict[str, Any] = {"backend": backend, "error": None, "status": 1}
+    checked |= {"made_by": {}, "tests": []}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         tests = folder / f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py"
@@ -142,6 +143,7 @@ def _run(
         process = start(["-m", "pytest", *options], folder, environment, output)
         try:
             status = process.wait(timeout)
+            checked["status"] = 1 if status < 0 else status
             if status < 0:
                 checked["error"] = f"testing {backend} failed: {describe_end(status)}"
         except subprocess.TimeoutExpired:
@@ -153,7 +155,7 @@ def _run(
             end_group(process)
         if outcomes.exists():
             checked |= json.loads(outcomes.read_text("utf-8"))
-    return {**checked, "status": 1 if checked["error"] else status}
+    return checked
 
 
 def describe(report: dict[str, Any]) -> list[str]:

@@ -108,7 +108,7 @@ def _all(words: Words) -> list[str]:
     names = list(dict.fromkeys(source for source, _ in words))
     rows = [[a, *(words[a, b] for b in names)] for a in names]
     lines = table([["from \\ to", *names], *rows])
-    if not sys.stdout.isatty() or len(lines[0]) <= shutil.get_terminal_size().columns:
+    if not sys.stdout.isatty() or max(map(len, lines)) <= shutil.get_terminal_size().columns:
         return lines
     lines = []
     for a in names:
