@@ -21,17 +21,20 @@ from ._plugins import is_faulty, survey
 from ._text import working
 
 TESTS = """
-import pytest
 from arrayferry import registry
 from arrayferry.testing import contract_for
+from importlib.metadata import entry_points
 
+for point in entry_points(group="arrayferry"):
+    if point.name in {registered!r}:
+        registry.register(point.load(), point.name)
 backend = registry.backend({backend!r})
 problem = backend.problem()
 if problem is not None:
-    pytest.exit(str(problem), returncode=1)
+    raise problem
 TestBackend = contract_for(backend)
 """
-"""The tests of a backend."""
+"""The tests of a backend. The kit leaves out plugins of other distributions, unless they are registered at run time."""
 
 
 def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any], int]:
@@ -50,22 +53,17 @@ def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any]
     """
     if importlib.util.find_spec("pytest") is None:
         raise CommandError("the tests need pytest", 'Run: pip install "arrayferry[cli]"')
-    working("looking for plugins")
     found = survey(timeout)
     plugins = _matching(package, found)
     for plugin in filter(is_faulty, plugins):
-        home = plugin["distribution"] or plugin["module"]
-        reason = f"the plugin {plugin['name']} of {home} is not used: {plugin['problem']}"
+        reason = f"the plugin {plugin['name']} is not used: {plugin['problem']}"
         raise CommandError(reason, plugin["remedy"])
-    homes = ("arrayferry", *(plugin["distribution"] for plugin in plugins))
-    loaded = [
-        plugin["name"]
-        for plugin in found["plugins"]
-        if plugin["status"] == "loaded" and plugin["distribution"] in homes
-    ]
-    environment = {"ARRAYFERRY_PLUGINS": ",".join(loaded)}
-    backends, tests = _backends(package, plugins, found)
-    checks = [_run(backend, tests, environment, timeout, to_stderr) for backend in backends]
+    homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
+    loaded = [each for each in found["plugins"] if each["status"] == "loaded"]
+    names = [each["name"] for each in loaded if each["distribution"] in homes]
+    environment = {"ARRAYFERRY_PLUGINS": ",".join(names)}
+    backends, registered = _backends(package, plugins, found)
+    checks = [_run(each, registered, environment, timeout, to_stderr) for each in backends]
     status = next((each["status"] for each in checks if each["status"]), 0)
     return {"schema": 1, "ok": not status, "package": package, "checks": checks}, status
 
@@ -101,8 +99,10 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _backends(package: str, plugins: list[Plugin], found: dict[str, Any]) -> tuple[list[str], str]:
-    """Return the backends to test, and how the names of the tests begin.
+def _backends(
+    package: str, plugins: list[Plugin], found: dict[str, Any]
+) -> tuple[list[str], list[str]]:
+    """Return the backends to test, and the plugins of which only the direct converters are tested.
 
     Raises:
         CommandError: there is none, or none that is installed.
@@ -121,29 +121,33 @@ def _backends(package: str, plugins: list[Plugin], found: dict[str, Any]) -> tup
             "how an object is made.",
         )
     starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs))
-    return (installed, "test_") if installed else (starts, "test_direct_converters")
+    return (installed, []) if installed else (starts, [plugin["name"] for plugin in plugins])
 
 
 def _run(
-    backend: str, names: str, environment: dict[str, str], timeout: float, to_stderr: bool
+    backend: str,
+    registered: list[str],
+    environment: dict[str, str],
+    timeout: float,
+    to_stderr: bool,
 ) -> dict[str, Any]:
-    """Run pytest on a backend, and return the outcomes and the exit status."""
+    """Run pytest on a backend, or on the direct converters of some plugins, and return the outcomes."""
     working(f"testing {backend}")
-    checked: dict[str, Any] = {"backend": backend, "error": None, "status": 1}
-    checked |= {"made_by": {}, "tests": []}
+    checked: dict[str, Any] = {"backend": backend, "error": None, "made_by": {}, "tests": []}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         tests = folder / f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py"
         outcomes = folder / "outcomes"
-        tests.write_text(TESTS.format(backend=backend), encoding="utf-8")
+        tests.write_text(TESTS.format(backend=backend, registered=registered), encoding="utf-8")
         (folder / "pytest.ini").touch()  # no other settings count
-        options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short", "-k", names]
+        options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short"]
+        options += ["-k", "test_direct_converters" if registered else "test_"]
         options += ["-p", "arrayferry_cli._pytest_plugin", f"--outcomes={outcomes}", tests.name]
         output = 2 if to_stderr else None
+        status = 1
         process = start(["-m", "pytest", *options], folder, environment, output)
         try:
             status = process.wait(timeout)
-            checked["status"] = 1 if status < 0 else status
             if status < 0:
                 checked["error"] = f"testing {backend} failed: {describe_end(status)}"
         except subprocess.TimeoutExpired:
@@ -155,7 +159,7 @@ def _run(
             end_group(process)
         if outcomes.exists():
             checked |= json.loads(outcomes.read_text("utf-8"))
-    return checked
+    return {**checked, "status": 1 if checked["error"] else status}
 
 
 def describe(report: dict[str, Any]) -> list[str]:
@@ -163,7 +167,6 @@ def describe(report: dict[str, Any]) -> list[str]:
     lines = []
     for each in report["checks"]:
         lines += [f"Error: {each['error']}."] if each["error"] else []
-        for way, dtypes in each["made_by"].items():
-            only = f" for {', '.join(dtypes)}" if len(each["made_by"]) > 1 else ""
-            lines.append(f"Arrays of {each['backend']} were made by {way}{only}.")
+        ways = " and ".join(each["made_by"])
+        lines += [f"Arrays of {each['backend']} were made by {ways}."] if ways else []
     return lines

@@ -25,7 +25,6 @@ def examine(timeout: float) -> dict[str, Any]:
     Returns:
         What `--json` prints.
     """
-    working("looking for plugins")
     found = survey(timeout)
     libraries, plugins, problems = found["libraries"], found["plugins"], found["problems"]
     working("importing the libraries")

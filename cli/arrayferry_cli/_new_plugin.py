@@ -17,7 +17,6 @@ import arrayferry
 
 from ._errors import UsageError
 from ._plugins import survey
-from ._text import working
 
 PREFIX = "arrayferry-"
 OURS = ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli")
@@ -90,7 +89,6 @@ def _check_package(package: str, backend: str) -> None:
 
 
 def _check_free(backend: str, package: str, timeout: float) -> None:
-    working("looking for plugins")
     for library in survey(timeout)["libraries"]:
         home = f" of the plugin {library['plugin']!r}" if library["plugin"] else ""
         known = f"the {library['kind']} {library['name']!r}{home}"

@@ -44,10 +44,12 @@ def survey(timeout: float, **names: str | None) -> dict[str, Any]:
     if failed:
         allowed = chosen_plugins() or [point.name for point in chosen]
         environment["ARRAYFERRY_PLUGINS"] = ",".join(n for n in allowed if n not in failed)
-    plugins.sort(key=lambda plugin: str(plugin["name"]))
+    loaded = [plugin for plugin in plugins if plugin["status"] == "loaded"]
     wanted = {role: name for role, name in names.items() if name is not None}
-    given = {"plugins": plugins, "names": wanted}
-    return {**ask("plugins.survey", given, environment, timeout), "environment": environment}
+    found = ask("plugins.survey", {"plugins": loaded, "names": wanted}, environment, timeout)
+    found["plugins"] += [plugin for plugin in plugins if plugin["status"] != "loaded"]
+    found["plugins"].sort(key=lambda plugin: plugin["name"])
+    return {**found, "environment": environment}
 
 
 def is_faulty(plugin: Plugin) -> bool:

@@ -27,9 +27,8 @@ def pytest_sessionfinish(session: Any) -> None:
     tests = []
     for report in _reports:
         checks = (items[report.nodeid].obj.__doc__ or "").partition("\n")[0]
-        name = report.nodeid.rpartition("::")[2]
         outcome = {"checks": checks, "outcome": report.outcome, "message": _message(report)}
-        tests.append({"name": name, **outcome})
+        tests.append({"name": report.nodeid.rpartition("::")[2], **outcome})
     text = json.dumps({"made_by": ways, "tests": tests})
     session.config.getoption("outcomes").write_text(text, encoding="utf-8")
 

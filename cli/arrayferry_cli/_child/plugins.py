@@ -49,7 +49,7 @@ def survey(step: Step, plugins: list[Plugin], names: dict[str, str]) -> dict[str
 
     Args:
         step: called with what is done next.
-        plugins: what is known of each.
+        plugins: those that can be loaded.
         names: those of libraries to look for: "source" to read arrays from, and "target" to make arrays of.
 
     Raises:
@@ -63,7 +63,7 @@ def survey(step: Step, plugins: list[Plugin], names: dict[str, str]) -> dict[str
     faults = {part.why: part.plugin.point for part in registry.catalog.left_out if part.broken}
     for why, point in faults.items():
         for plugin in plugins:
-            if plugin["status"] == "loaded" and _is(plugin, point):
+            if point and (point.name, point.value) == (plugin["name"], plugin["module"]):
                 home = plugin["distribution"] or plugin["module"]
                 remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
                 plugin.update(status="left out", problem=why, remedy=remedy)
@@ -83,10 +83,6 @@ def survey(step: Step, plugins: list[Plugin], names: dict[str, str]) -> dict[str
         "named": [_describe(origin, plugins) for origin in named],
         "problems": [text for text in texts if text not in faults],
     }
-
-
-def _is(plugin: Plugin, point: EntryPoint | None) -> bool:
-    return point is not None and (point.name, point.value) == (plugin["name"], plugin["module"])
 
 
 def _kinds(origin: Origin) -> str:
