@@ -21,6 +21,7 @@ from ._plugins import is_faulty, survey
 from ._text import working
 
 TESTS = """
+import pytest
 from arrayferry import registry
 from arrayferry.testing import contract_for
 from importlib.metadata import entry_points
@@ -31,7 +32,7 @@ for point in entry_points(group="arrayferry"):
 backend = registry.backend({backend!r})
 problem = backend.problem()
 if problem is not None:
-    raise problem
+    pytest.exit(str(problem))
 TestBackend = contract_for(backend)
 """
 """The tests of a backend. The kit leaves out plugins of other distributions, unless they are registered at run time."""
