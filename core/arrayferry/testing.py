@@ -19,7 +19,7 @@ method of the plugin to change, and to what.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -81,8 +81,8 @@ class BackendContract(
     """
 
 
-def contract_for(backend: Backend) -> Any:
-    """Return the contract of a backend without its author's `make`.
+def contract_for(backend: Backend) -> type[BackendContract]:
+    """Return the tests of a backend without its author's `make`, as a class for a module of tests.
 
     Arrays are made by the library itself where NumPy can confirm the result, and otherwise by the plugin.
     `arrayferry check` runs it.
@@ -91,25 +91,24 @@ def contract_for(backend: Backend) -> Any:
         backend: a backend that can be used here.
 
     Returns:
-        The contract. Its attribute `ways` says how arrays were made, and for which dtypes. Besides the tests, it has
-        short forms of those that others build on, with only a few numbers: `try_to_numpy` for `test_to_numpy`, and
-        so on.
+        The class. Its attribute `ways` says how arrays were made, and for which dtypes.
 
     Examples:
         >>> import arrayferry as af
         >>> from arrayferry.testing import contract_for
-        >>> contract = contract_for(af.backends()["numpy"])
-        >>> contract.try_to_numpy()
-        >>> contract.ways
+        >>> TestNumpy = contract_for(af.backends()["numpy"])
+        >>> TestNumpy().test_its_arrays_are_recognised()
+        >>> TestNumpy.ways
         {'numpy.asarray()': {'float32'}}
     """
 
-    class Contract(Unattended, BackendContract):
+    class TestBackend(Unattended, BackendContract):
         """The contract without the author."""
 
-    contract = Contract()
-    contract.backend = backend.name
-    return contract
+        ways: ClassVar[dict[str, set[str]]] = {}
+
+    TestBackend.backend = backend.name
+    return TestBackend
 
 
 class SourceContract(BlockTests):

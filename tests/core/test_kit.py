@@ -155,7 +155,7 @@ ROUND_TRIPS = {
 def test_the_wrong_half_of_a_round_trip_is_told_first(fault, register):
     """Where only the plugin can make arrays, what an array says of itself tells which method is wrong."""
     part, method, words = ROUND_TRIPS[fault]
-    message = first_message(contract_for(register(part)))
+    message = first_message(contract_for(register(part))())
     assert message.startswith(method)
     assert words in message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -29,8 +29,7 @@ class Unattended(ValueTests):
         ways: how arrays were made, and for which dtypes.
     """
 
-    def __init__(self) -> None:
-        self.ways: dict[str, set[str]] = {}
+    ways: ClassVar[dict[str, set[str]]]
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
         """Make an array by the library itself, by the plugin if that fails."""
