@@ -722,7 +722,7 @@ def test_importing_it_loads_no_library(run_python):
     out = run_python(
         "import sys, arrayferry as af\n"
         "with af.trace() as t: pass\n"
-        "print([m for m in ('numpy', 'torch', 'jax', 'dask', 'matplotlib') if m in sys.modules])"
+        "print([m for m in ('numpy', 'torch', 'jax', 'dask') if m in sys.modules])"
     )
     assert out.strip() == "[]"
 
@@ -767,27 +767,14 @@ def test_the_table_fits_a_terminal(shown, monkeypatch):
     [
         (af.trace, {"hot": [0, True, "1"], "warn": [1]}, "is not valid"),
         (af.trace().table, {"rows": [0, "1"], "width": [10, 1.5]}, "Pass a whole number from"),
-        (
-            af.trace().plot,
-            {"rows": ["trace.png", 0, None]},
-            r"rows=.* from 1 on\. Save the picture by .*savefig",
-        ),
     ],
-    ids=["trace", "table", "plot"],
+    ids=["trace", "table"],
 )
 def test_wrong_options(call, wrong, words):
     for name, values in wrong.items():
         for value in values:
             with pytest.raises(af.OptionError, match=words):
                 call(**{name: value})
-
-
-def test_the_table_in_a_notebook(shown):
-    text = shown._repr_html_()
-    assert text == shown.table()._repr_html_()
-    assert text.count("<tr>") == len(shown.rows) + 1
-    assert "numpy -&gt; torch" in text
-    assert "<li>Round trip at" in text
 
 
 def test_the_call_that_took_longest(monkeypatch):
@@ -837,35 +824,21 @@ def test_a_part_of_an_array_is_another_one():
     assert "if nothing is written to it" in t.findings[0].remedy
 
 
-@pytest.fixture
-def pyplot():
-    """Draw pictures without a screen, and close them after the test."""
-    pytest.importorskip("matplotlib").use("Agg")
-    from matplotlib import pyplot
-
-    yield
-    pyplot.close("all")
-
-
 ODD = (
     "caf\udce9.py", "\x1b[31mred.py", "a\nb\tc.py", "ñandú.py", "$x$.py", "", "<script>alert(1)",
 )  # fmt: skip
 
 
-@pytest.mark.usefixtures("pyplot")
 @pytest.mark.parametrize("file", ODD, ids=ascii)
 def test_names_of_files_that_cannot_be_shown(file):
     run_as(file)
     with af.trace() as t:
         run_as(file)
-    for text in (str(t), t._repr_html_(), t.rows[0].place):
+    for text in (str(t), t.rows[0].place):
         text.encode()
         assert not any(odd in text for odd in ("\x1b", "\t", "\udce9", "a\nb"))
     assert len(str(t).splitlines()) == 4
-    assert "<script>" not in t._repr_html_()
-    assert ("&lt;script&gt;" in t._repr_html_()) == ("<script>" in file)
     assert t.rows[0].file == file
-    t.plot().figure.canvas.draw()
 
 
 def test_a_trace_that_has_not_begun():
@@ -887,25 +860,6 @@ def test_the_dict_is_json(shown):
     read = json.loads(json.dumps(shown.to_dict()))
     assert read["arrays"] == sum(row["arrays"] for row in read["rows"]) == shown.arrays
     assert {finding["kind"] for finding in read["findings"]} == {"round trip", "hot loop"}
-
-
-@pytest.mark.usefixtures("pyplot")
-def test_the_picture(shown):
-    ax = shown.plot(3)
-    assert len(ax.patches) == 3
-    assert f"; 3 of {len(shown.rows)} lines" in ax.get_title()
-    assert shown.plot(ax=ax) is ax
-    ax.figure.canvas.draw()
-    assert " lines" not in ax.get_title()
-    empty = af.trace().plot()
-    assert len(empty.patches) == 0
-    assert empty.get_title() == "no array crossed"
-
-
-def test_a_picture_needs_matplotlib(shown, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(af.BackendUnavailableError, match="pip install matplotlib"):
-        shown.plot()
 
 
 def test_a_cell_of_a_notebook(monkeypatch):

@@ -19,7 +19,7 @@ from arrayferry._repr import never_raises
 from .crossings import Crossing
 from .rows import TraceFinding, TraceRow, count_reason
 from .trips import RoundTrips
-from .view import Table, draw
+from .view import Table
 from .watch import watch
 
 MAX_ROWS = 10_000
@@ -150,7 +150,7 @@ class Trace:
             width: the width of the text in characters, None for the width of the terminal.
 
         Returns:
-            A table that prints as text and is shown as HTML in notebooks.
+            A table that prints as text.
 
         Raises:
             OptionError: `rows` or `width` is invalid.
@@ -159,23 +159,6 @@ class Trace:
         if width is not None:
             check_count("width", width, 60)
         return Table(self.to_dict(), rows, width, begun=self._begun)
-
-    def plot(self, rows: int = 10, *, ax: Any = None) -> Any:
-        """Plot the time of the slowest lines as bars, coloured by what happened to memory.
-
-        Args:
-            rows: the maximum number of bars.
-            ax: the Matplotlib axes to draw on, None for a new figure.
-
-        Returns:
-            The axes. Save the plot with `t.plot().figure.savefig("trace.png")`.
-
-        Raises:
-            OptionError: `rows` is invalid.
-            BackendUnavailableError: Matplotlib is not installed.
-        """
-        check_count("rows", rows, 1, " Save the picture by t.plot().figure.savefig(path).")
-        return draw(self.to_dict(), rows, ax)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as dicts, lists, text and numbers, ready for JSON."""
@@ -202,9 +185,6 @@ class Trace:
     def __repr__(self) -> str:
         state = "running" if self in observers else "stopped"
         return f"<arrayferry.Trace, {state}: {self.calls} calls, {self.arrays} arrays>"
-
-    def _repr_html_(self) -> str | None:
-        return self.table()._repr_html_()
 
     def __reduce__(self) -> Any:
         raise TypeError("a trace belongs to its process and cannot be pickled: send t.to_dict()")

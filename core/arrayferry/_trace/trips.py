@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from arrayferry._observers import CallSite
-from arrayferry._repr import often
 from arrayferry._route.devices import memory_of
 
 from .crossings import Crossing
 from .rows import TraceFinding, place_text
+from .view import often
 
 MAX_FOLLOWED = 4_096
 """The maximum number of arrays that are followed at a time."""

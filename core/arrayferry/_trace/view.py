@@ -1,14 +1,10 @@
-"""The views of a trace: text, HTML and a plot, all made from the dict that `Trace.to_dict` returns."""
+"""The views of a trace: text, made from the dict that `Trace.to_dict` returns."""
 
 from __future__ import annotations
 
-import html
 import shutil
 import textwrap
 from typing import Any, get_args
-
-from arrayferry._errors import BackendUnavailableError
-from arrayferry._repr import html_table, html_view, often
 
 from .crossings import How
 
@@ -16,18 +12,10 @@ LEAST_PLACE = 10
 """The minimum number of characters for a line of code and its mark."""
 HEADS = ("time", "calls", "arrays", "size", "how", "from -> to", "place")
 HOW_TO_BEGIN = "A trace counts inside a block: with arrayferry.trace() as t: ..."
-COLOURS = {
-    "shared": "#2a9d8f",
-    "copied": "#e9c46a",
-    "transferred": "#e76f51",
-    "computed": "#457b9d",
-    "mixed": "#9a8c98",
-    "failed": "#333333",
-}
 
 
 class Table:
-    """A trace as a table: text in a terminal, HTML in a notebook. `Trace.table` makes it.
+    """A trace as a table. `Trace.table` makes it.
 
     Args:
         trace: the dict that `Trace.to_dict` returns.
@@ -79,21 +67,6 @@ class Table:
             text += f"; {_counted(trace['unread'], 'value')} could not be examined"
         return ["", text] if self._rows else [text]
 
-    @html_view
-    def _repr_html_(self) -> str:
-        rows: list[list[str | tuple[str, str]]] = []
-        for row in self._rows:
-            where = f"{row['file']}:{row['line']}" if row["file"] else ""
-            remarks = "\n".join(_remarks(row))
-            *cells, place = _cells(row)
-            rows.append([*cells, row["route"], (place, where), remarks])
-        parts = [html_table([*HEADS[:6], "route", "place", "remarks"], rows, numbers=4)]
-        parts += [f"<p>{html.escape(line)}</p>" for line in self._summary() if line]
-        findings = [f"<li>{html.escape(text)}</li>" for text in self._findings()]
-        if findings:
-            parts += ["<ul>", *findings, "</ul>"]
-        return "".join(parts)
-
 
 def _cells(row: dict[str, Any]) -> list[str]:
     """Return the cells of a row, in the order of the heads."""
@@ -128,59 +101,6 @@ def _aligned(lines: list[list[str]], marks: list[str], width: int) -> list[str]:
     return text
 
 
-def draw(trace: dict[str, Any], rows: int, ax: Any) -> Any:
-    """Draw the time of lines as bars.
-
-    Args:
-        trace: the dict that `Trace.to_dict` returns.
-        rows: the maximum number of lines.
-        ax: the axes, None for new ones.
-
-    Raises:
-        BackendUnavailableError: Matplotlib is not installed.
-    """
-    try:
-        from matplotlib import pyplot
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise BackendUnavailableError(
-            f"the picture needs Matplotlib, which cannot be imported ({error})",
-            remedy="Run: pip install matplotlib",
-            backend="matplotlib",
-        ) from error
-    shown = trace["rows"][:rows]
-    if ax is None:
-        height = 1.4 + 0.5 * max(1, len(shown))
-        _, ax = pyplot.subplots(figsize=(8, height), layout="constrained")
-    longest = max((row["seconds"] for row in shown), default=0.0)
-    factor, unit = next(
-        (f, u) for f, u in ((1, "s"), (1e3, "ms"), (1e6, "us")) if longest * f >= 1 or f == 1e6
-    )
-    names = []
-    for index, row in enumerate(shown):
-        time, calls, _, size, how, pair, place = _cells(row)
-        end = row["seconds"] * factor
-        ax.barh(index, end, color=COLOURS[how], height=0.7)
-        ax.text(end, index, f" {time}", va="center", fontsize=8)
-        place = place.replace("$", r"\$")
-        names.append(f"{place}\n{pair}, {calls} call{'s' * (row['calls'] != 1)}, {size}")
-    ax.set_yticks(range(len(shown)), names, fontsize=8)
-    ax.invert_yaxis()
-    ax.margins(x=0.25)
-    ax.set_xlim(left=0)
-    ax.set_xlabel(f"time in {unit}")
-    title = f"{_number(trace['arrays'])} arrays, {_size(trace['bytes'])}, {_time(trace['seconds'])}"
-    if len(shown) < len(trace["rows"]):
-        title += f"; {len(shown)} of {len(trace['rows'])} lines, those that took longest"
-    ax.set_title(title if shown else "no array crossed", fontsize=10)
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    used = [how for how in COLOURS if any(row["how"] == how for row in shown)]
-    if used:
-        ax.legend([Patch(color=COLOURS[how]) for how in used], used, fontsize=8, loc="lower right")
-    return ax
-
-
 def _remarks(row: dict[str, Any]) -> list[str]:
     remarks = []
     if row["how"] == "mixed":
@@ -193,6 +113,10 @@ def _remarks(row: dict[str, Any]) -> list[str]:
         remarks.append(f"by {row['route']}")
     remarks += [f"{reason}, {often(count)}" for reason, count in row["fallbacks"].items()]
     return remarks
+
+
+def often(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _counted(count: int, noun: str) -> str:
