@@ -121,16 +121,20 @@ def _crossing(
     crossing = ArrayCrossing(source, target.name, here, there, "copied", nbytes_of(y), x, y)
     if number or target.memory == "lazy":
         return crossing
-    route = describe_route(compiled.catalog, origin, target, options.device, here or "cpu")
+    crossing.addresses = address_of(origin, x), address_of(target, y)
+    shared: bool | None = False
     if origin.memory == "lazy":
         crossing.how = "computed"
+    elif here and there and memory_of(here) != memory_of(there):
+        crossing.how = "transferred"
     else:
-        crossing.addresses = address_of(origin, x), address_of(target, y)
         shared = _is_shared(crossing, origin, target)
-        if here and there and memory_of(here) != memory_of(there):
-            crossing.how = "transferred"
-        elif options.copy is not True and not route.copies if shared is None else shared:
-            crossing.how = "shared"
+    if not shared:
+        route = describe_route(compiled.catalog, origin, target, options.device, here or "cpu")
+        shared = shared is None and options.copy is not True and not route.copies
+    if shared:
+        crossing.how = "shared"
+        return crossing
     if len(route.steps) > 1:
         crossing.why = f"the route is {route}"
     elif crossing.how == "copied" and source != target.name:

@@ -24,9 +24,10 @@ counting = ForkSafeLock()
 def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: Any) -> Any:
     """Convert a value, and report it to all traces."""
     outer = open_conversion.call
-    call = open_conversion.call = OpenConversion()
+    call = OpenConversion()
     start = time.perf_counter()
     try:
+        open_conversion.call = call
         result = convert(value)
         _report(call, start, lambda asked: crossings_of(value, result, compiled, asked=asked))
         return result
