@@ -66,11 +66,10 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
     call = open_conversion.call
     if not observers or call is None or len(call.notes) >= MAX_NOTES:
         return
-    texts = [] if error is None else [f"({describe_error(error)})"]
+    cause = "" if error is None else f" ({describe_error(error)})"
     with suppress(Exception):  # of the `repr` of an object
-        texts[:0] = map(str, words)
-    text = " ".join(" ".join(texts).split())
-    call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
+        text = " ".join((" ".join(map(str, words)) + cause).split())
+        call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
 
 
 OURS = frozenset(("arrayferry", "arrayferry_plugins", "arrayferry_gym"))

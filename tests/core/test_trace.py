@@ -322,8 +322,10 @@ def test_a_round_trip_is_reported(there, start):
 def test_a_round_trip_by_two_libraries():
     with af.trace(warn=False) as t:
         af.convert(af.convert(af.convert(X, "torch"), "jax"), "numpy")
-    (finding,) = t.findings
-    assert "numpy -> torch -> jax -> numpy, 1 time" in finding.reason
+        af.convert(af.convert(af.convert(X, "torch"), "dask"), "numpy")
+    found = [finding.reason for finding in t.findings]
+    assert "numpy -> torch -> jax -> numpy, 1 time" in found[0]
+    assert "numpy -> torch -> dask -> numpy, 1 time" in found[1]
 
 
 def test_what_is_no_round_trip():
@@ -780,6 +782,17 @@ def test_calls_are_counted_and_not_arrays():
             af.convert([np.ones(3)[::-1], np.ones(3)] if number % 3 else X, "torch")
     assert [finding.times for finding in t.findings] == [66]
     assert {row.how: row.calls for row in t.rows} == {"copied": 66, "shared": 99}
+
+
+def test_a_copy_that_a_library_between_asks_for_is_no_finding():
+    library = {"__name__": "arrayferry_gym.somewhere", "af": af}
+    exec("def own(x):\n    return af.convert(x, 'torch', copy=True)", library)
+    with af.trace(hot=2) as t:
+        for _ in range(3):
+            library["own"](X)
+    assert only(t).why == {"a library between gave copy=True": 3}
+    assert only(t).file == __file__
+    assert t.findings == []
 
 
 def test_why_memory_cannot_be_shared():

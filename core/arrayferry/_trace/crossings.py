@@ -16,7 +16,7 @@ from arrayferry._errors import CopyRequiredError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import Origin
 from arrayferry._route.devices import device_if_known, memory_of
-from arrayferry._route.memory import address_of, decide
+from arrayferry._route.memory import address_of, decide, overlap
 from arrayferry._route.route import Route, describe_route
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.nodes import Branch, Leaf
@@ -119,12 +119,12 @@ def _crossing(
     here = "cpu" if number else device_if_known(origin, x)
     there = device_if_known(target, y)
     crossing = ArrayCrossing(source, target.name, here, there, "copied", nbytes_of(y), x, y)
-    if number or target.memory == "lazy":
+    if number:
         return crossing
     crossing.addresses = address_of(origin, x), address_of(target, y)
     shared: bool | None = False
-    if origin.memory == "lazy":
-        crossing.how = "computed"
+    if "lazy" in (origin.memory, target.memory):
+        crossing.how = "copied" if target.memory == "lazy" else "computed"
     elif here and there and memory_of(here) != memory_of(there):
         crossing.how = "transferred"
     else:
@@ -157,10 +157,7 @@ def _is_shared(crossing: ArrayCrossing, origin: Origin, target: Backend) -> bool
     if devices != {"cpu"} or crossing.nbytes > SMALL:
         return None
     try:
-        import numpy
-
-        x, y = origin.to_numpy(crossing.before), target.to_numpy(crossing.after)
-        return bool(numpy.may_share_memory(x, y))
+        return overlap(origin.to_numpy(crossing.before), target.to_numpy(crossing.after))
     except Exception:  # such as a traced value
         return False
 

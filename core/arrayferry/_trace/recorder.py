@@ -116,10 +116,8 @@ class Trace:
         for row in self.rows:
             for reason, calls in row.why.items():
                 if calls >= self._hot and reason in self._remedies:
-                    text = (
-                        f"an array was copied from {row.source} to {row.target}, which can share memory: {reason}, "
-                        f"{counted(calls, 'time')}"
-                    )
+                    times = counted(calls, "time")
+                    text = f"an array was copied from {row.source} to {row.target}, which can share memory: {reason}, {times}"
                     place = row.file, row.line, row.function
                     remedy = self._remedies[reason]
                     findings.append(TraceFinding("hot loop", *place, calls, text, remedy))

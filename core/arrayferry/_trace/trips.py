@@ -42,10 +42,9 @@ class RoundTrips:
         if start == goal or not crossing.nbytes or crossing.after is None:
             return
         before, after = crossing.addresses
-        result, past = self.followed.get(_key(start, crossing.before, before), (None, ()))
-        same = result is not None and (
-            result() is crossing.before or (before and result() is not None)
-        )
+        result, past = self.followed.get(_key(start, crossing.before, before), (lambda: None, ()))
+        alive = result()
+        same = alive is crossing.before or (alive is not None and before)
         past = (*past, (start, site)) if same else ((start, site),)
         been = [stop for stop, _ in past]
         key = _key(goal, crossing.after, after)
@@ -65,10 +64,7 @@ class RoundTrips:
             way = " -> ".join(on_device(*stop) for stop in stops)
             left = "" if out == back else f"; it left at {short_place(*out)}"
             reason = f"an array came back to where it was, {way}, {counted(times, 'time')}{left}"
-            remedy = (
-                "Keep the array that it was made from, if nothing is written to it in between; or do the work in "
-                f"{stops[0][0]}."
-            )
+            remedy = f"Keep the array that it was made from, if nothing is written to it in between; or do the work in {stops[0][0]}."
             yield TraceFinding("round trip", *back, times, reason, remedy)
 
 
