@@ -13,7 +13,7 @@ from ._errors import ConversionError, OptionError, TracedValueError
 from ._options import Options
 from ._plugin.autodiff import Differentiable, Flat
 from ._plugin.backend import Backend
-from ._repr import shown
+from ._repr import short_repr
 from ._route.dtypes import target_dtype
 from ._route.narrowing import cast_checked, fit_dtype
 from ._tree.keys import exact_key
@@ -88,7 +88,7 @@ class Expected:
             value = leaves[index]
             plain = isinstance(other, _PLAIN) or isinstance(value, _PLAIN)
             if plain and exact_key(value) != exact_key(other):
-                raise self._differs(shown(value), shown(other), self._layout.paths[index])
+                raise self._differs(short_repr(value), short_repr(other), self._layout.paths[index])
         arrays = [leaf for index, leaf in enumerate(leaves) if index not in self._others]
         paths = [path for index, path in enumerate(self._layout.paths) if index not in self._others]
         values = kept_conversion("numpy", *_NUMBERS_TOO)(arrays)

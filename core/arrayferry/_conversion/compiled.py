@@ -79,6 +79,7 @@ class CompiledConversion:
 
     def slow_path(self, value: Any) -> Any:
         """Convert a value without a plan, and count its structure."""
+        __tracebackhide__ = True
         try:
             tree = Tree(value, self.kind_of, self.options)
             result = tree.build(self._convert_arrays(tree))

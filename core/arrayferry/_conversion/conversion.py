@@ -15,7 +15,7 @@ from arrayferry._options import Options
 from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._registry.generic import GenericBackend
 from arrayferry._registry.registry import Registry, default_registry, registries
-from arrayferry._repr import given, html_code, html_facts, html_view, never_raises
+from arrayferry._repr import changed_arguments, never_raises
 from arrayferry._route.devices import resolve_device
 from arrayferry._types import A
 
@@ -92,6 +92,7 @@ class Conversion(Generic[A]):
 
     def _prepare(self) -> CompiledConversion:
         """Look up the target, and start without plans."""
+        __tracebackhide__ = True
         registry, options = self.registry, self.options
         while True:
             problem = registry.backend(self._to).problem()
@@ -129,13 +130,11 @@ class Conversion(Generic[A]):
 
     def explain(self) -> str:
         """Return the code generated for structures so far, as text."""
-        return "\n\n".join(self._codes()) or (
+        compiled = self._compiled
+        codes = [] if compiled is None else [plan.code for plan in compiled.plans.all]
+        return "\n\n".join(codes) or (
             "no structure has been converted twice yet, so there is no plan"
         )
-
-    def _codes(self) -> list[str]:
-        compiled = self._compiled
-        return [] if compiled is None else [plan.code for plan in compiled.plans.all]
 
     def _portable(self) -> tuple[str | Backend, Options]:
         """Return the target and options with which another process can make an equal conversion."""
@@ -195,18 +194,11 @@ class Conversion(Generic[A]):
         options = self.options
         if self._device is not None and self.target.is_named(options.device):
             options = options._replace(device=self._device)
-        arguments = [repr(self._name), given(options._asdict(), options._field_defaults)]
+        arguments = [
+            repr(self._name),
+            changed_arguments(options._asdict(), options._field_defaults),
+        ]
         return f"arrayferry.converter({', '.join(filter(None, arguments))})"
-
-    @html_view
-    def _repr_html_(self) -> str:
-        options, defaults = self.options._asdict(), self.options._field_defaults
-        facts = {name: given({name: value}, defaults) for name, value in options.items()}
-        return html_facts(
-            f"Conversion to {self._name}",
-            {"options": "\n".join(filter(None, facts.values())) or "the defaults"},
-            html_code("Code for structures that it has converted", self._codes()),
-        )
 
 
 def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
@@ -232,6 +224,7 @@ def _restore(target: str | Backend, options: Options, namespace: str = "") -> Co
 
 def make_conversion(to: AnyTarget, options: Options, registry: Registry) -> Conversion:
     """Make a conversion, and raise an error now if its target or device is wrong."""
+    __tracebackhide__ = True
     conversion = Conversion(to, options, registry)
     conversion._prepare()
     return conversion

@@ -130,6 +130,7 @@ class Plans:
 
     def miss(self, value: Any) -> Any:
         """Convert a value that a plan did not handle, or that no plan was found for."""
+        __tracebackhide__ = True
         if self._choice_skipped:  # it may be for another plan
             self._start()
             return self._choose(value)

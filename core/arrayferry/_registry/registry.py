@@ -194,6 +194,7 @@ class Registry:
             UnknownBackendError: no backend has that name.
             BackendUnavailableError: the name is that of a library without a plugin, whose import fails.
         """
+        __tracebackhide__ = True
         return self.catalog.backend(to)
 
     def kind(self, value: Any, catalog: Catalog | None = None) -> Kind:

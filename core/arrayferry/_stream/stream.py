@@ -21,7 +21,7 @@ from arrayferry._errors import (
     describe_error,
 )
 from arrayferry._options import check_count
-from arrayferry._repr import html_facts, html_table, html_view, never_raises
+from arrayferry._repr import never_raises
 from arrayferry._types import B
 
 from .arrays import by_file_name, common_length, cut, grouped, take_apart
@@ -397,28 +397,6 @@ class Stream(Generic[B]):
             runs = len(self._runs)
             part += f", in {runs} independent run{'s' * (runs > 1)}"
         return f"<Stream of {len(self)} {what}, {rows} of {self.length}{part}, to {self._conversion._name}>"
-
-    @html_view
-    def _repr_html_(self) -> str:
-        heads = ("array", "type", "shape", "dtype", "read as")
-        rows = [
-            (
-                leaf.path or "the whole value",
-                f"{type(leaf.x).__module__.partition('.')[0]}.{type(leaf.x).__name__}",
-                str(tuple(leaf.x.shape)),
-                str(leaf.x.dtype),
-                "part of every block"
-                if leaf.axis is None
-                else "rows in memory"
-                if leaf.group is None
-                else "blocks",
-            )
-            for leaf in self._reading.leaves
-        ]
-        facts = {"prefetched": str(self._reading.prefetch)}
-        if self._ordering.shuffle:
-            facts["seed"] = str(self._ordering.seed)
-        return html_facts(repr(self)[1:-1], facts, html_table(heads, rows))
 
 
 def _rows(bounds: Sequence[tuple[int, int]]) -> int:
