@@ -20,18 +20,16 @@ from ._errors import (
     describe_error,
 )
 from ._foreign_call import (
-    Ends,
     Expected,
     ForeignCall,
     any_traced,
     convert_arguments,
     not_expected,
-    takes_numpy,
 )
 from ._options import Options
 from ._plugin.autodiff import Differentiated, Flat, FlatFunction
 from ._plugin.backend import Backend, Target
-from ._plugin.call import call_backend, overrides, raise_named
+from ._plugin.call import overrides, raise_named
 from ._registry.registry import default_registry
 from ._tree.keys import exact_key
 from ._tree.layout import Layout
@@ -210,10 +208,10 @@ class _Function:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._differentiable:
-            return self._with_gradients(args, kwargs)
-        return self._without_gradients(args, kwargs)
+            return self._across(args, kwargs)
+        return self._plain(args, kwargs)
 
-    def _without_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Convert the arguments, call the function, and convert its result."""
         array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
         if columns:
@@ -221,7 +219,7 @@ class _Function:
         try:
             given, named = self._inward((args, kwargs)) if kwargs else (self._inward(args), kwargs)
         except TracedValueError as error:
-            return self._from_traced(args, kwargs, error)
+            return self._across(args, kwargs, error)
         result = self._function(*given, **named)
         if backend is None:
             return result
@@ -238,102 +236,106 @@ class _Function:
                 try:
                     read[place] = self._inward(value)
                 except ConversionError as error:
-                    raise error.locate(path=f"[{place!r}]")
+                    raise error.locate(path=f"[{place!r}]") from None
         return tuple(read[index] for index in range(len(args))), {key: read[key] for key in kwargs}
 
-    def _from_traced(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], error: TracedValueError
+    def _across(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], refused: TracedValueError | None = None
     ) -> Any:
-        """Call the function from traced code whenever that code runs."""
-        arrays, layout = flatten((args, kwargs))
-        backends = [default_registry().kind(array).backend for array in arrays]
-        for backend, array in zip(backends, arrays, strict=True):
-            if backend is not None and call_backend(backend, "is_traced", array):
-                if not overrides(backend, Backend.callback):
-                    raise error
-                if self._result_like is None:
-                    raise not_expected(self.name) from error
-                call, given = self._call(args, kwargs, arrays, layout, backends, backend)
-                results, _, build = call(given, ())
-                return build(results)
-        raise error
+        """Call the function as part of the caller's own differentiation, or from its traced code.
 
-    def _with_gradients(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Do the same as `_without_gradients`, as part of the caller's own differentiation."""
-        own, kind_of = self._inward.target, default_registry().kind
-        layout: Layout | int = len(args)
+        Args:
+            args: the arguments.
+            kwargs: the keyword arguments.
+            refused: why traced arguments cannot be converted, None where gradients cross.
+        """
+        kind_of = default_registry().kind
         arrays: Sequence[Any] = args
         kinds = [kind_of(value) for value in args]
+        layout = _positional(len(args))
         if kwargs or any(kind.category != "array" for kind in kinds):
             args, kwargs = self._read(args, kwargs)
             arrays, layout = flatten((args, kwargs))
             kinds = [kind_of(array) for array in arrays]
         backends = [kind.backend for kind in kinds]
-        caller = next((b for b in backends if b is not None and b.autodiff and b is not own), None)
-        mine = [array for array, b in zip(arrays, backends, strict=True) if b is own]
-        if caller is None or caller.autodiff is None or any_traced(own, mine):
-            return self._without_gradients(args, kwargs)  # or the library of the function differentiates
-        call, given = self._call(args, kwargs, arrays, layout, backends, caller)
-        results, build = caller.autodiff.call(call, given)
+        caller = self._caller(arrays, backends, refused)
+        if caller is None:
+            return self._plain(args, kwargs)
+        places = [index for index, backend in enumerate(backends) if backend is caller]
+        given = [arrays[index] for index in places]
+        like, expected = self._result_like, None
+        if like is not None and any_traced(caller, given):
+            example = like(*args, **kwargs) if callable(like) else like
+            expected = Expected(example, self.name, caller)
+        call = self._call(arrays, layout, places, caller, expected)
+        if refused is None and caller.autodiff is not None:
+            results, build = caller.autodiff.call(call, given)
+        else:
+            results, _, build = call(given, ())
         return build(results)
+
+    def _caller(
+        self,
+        arrays: Sequence[Any],
+        backends: Sequence[Backend | None],
+        refused: TracedValueError | None,
+    ) -> Backend | None:
+        """Return the library whose arrays cross: the one that differentiates, or that of traced arrays."""
+        own = self._inward.target
+        if refused is None:
+            if any_traced(own, [x for x, b in zip(arrays, backends, strict=True) if b is own]):
+                return None  # it differentiates itself
+            return next(
+                (b for b in backends if b is not None and b.autodiff and b is not own), None
+            )
+        for x, backend in zip(arrays, backends, strict=True):
+            if backend is not None and any_traced(backend, [x]):
+                if not overrides(backend, Backend.callback):
+                    break
+                if self._result_like is None:
+                    raise not_expected(self.name) from refused
+                return backend
+        raise refused
 
     def _call(
         self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
         arrays: Sequence[Any],
-        layout: Layout | int,
-        backends: Sequence[Backend | None],
+        layout: Layout,
+        places: Sequence[int],
         caller: Backend,
-    ) -> tuple[ForeignCall, list[Any]]:
-        """Return the call of the function for a caller's arrays, and these arrays.
-
-        Args:
-            args: the arguments.
-            kwargs: the keyword arguments.
-            arrays: all arrays in them.
-            layout: their layout, or their number if they are arrays alone.
-            backends: the backend of each array.
-            caller: the backend of the caller.
-        """
-        inward, own = self._inward, self._inward.target
-        places = [index for index, backend in enumerate(backends) if backend is caller]
-        order = [index for index, backend in enumerate(backends) if backend is not caller]
-        given = [arrays[index] for index in places]
-
-        def paths(indices: list[int]) -> list[str]:
-            if isinstance(layout, int):
-                return [f"[{index}]" for index in indices]
-            return [layout.paths[index].removeprefix("[0]") for index in indices]
-
-        expected = None
-        if self._result_like is not None and any_traced(caller, given):
-            like = self._result_like
-            example = like(*args, **kwargs) if callable(like) else like
-            expected = Expected(example, self.name, caller)
-        compiled = self._differentiable and self._is_compiled(own)
-        if not isinstance(layout, int) and layout.has_numbers:
-            compiled = False  # each call may have other numbers
-        device = device_like(given[0], caller)
-        fixed = [arrays[index] for index in order]
-        ends = Ends(
-            own,
+        expected: Expected | None,
+    ) -> ForeignCall:
+        """Return the call of the function for a caller whose arrays are in these places among all."""
+        inward, own, paths = self._inward, self._inward.target, layout.paths
+        every = list(arrays)
+        others = [index for index in range(len(arrays)) if index not in places]
+        if others:
+            fixed = [arrays[index] for index in others]
+            fixed = convert_arguments(inward, fixed, [paths[index] for index in others])
+            for index, x in zip(others, fixed, strict=True):
+                every[index] = x
+        # numbers among the arguments may differ in each call
+        compiled = self._differentiable and not layout.has_numbers and self._is_compiled(own)
+        receiver = exact_key(self._receiver) if compiled and self._receiver else None
+        return ForeignCall(
+            self.name,
+            _flat(self._function, inward, layout),
+            (own, layout, receiver),
             caller,
             inward,
-            kept_conversion(caller, device),
-            convert_arguments(inward, fixed, lambda: paths(order)) if fixed else fixed,
+            kept_conversion(caller, device_like(arrays[places[0]], caller)),
+            every,
+            places,
+            [paths[index] for index in places],
             self._kept if compiled else None,
-            device == "cpu" and takes_numpy(inward),
+            lambda _: expected,
         )
-        order += places
-        key = own, layout, *order
-        if self._receiver and compiled:
-            key = *key, exact_key(self._receiver)
-        function = _flat(self._function, inward, layout, order)
-        call = ForeignCall(
-            function, ends, key, self.name, lambda _: expected, lambda: paths(places)
-        )
-        return call, given
+
+
+@functools.lru_cache(16)
+def _positional(count: int) -> Layout:
+    """Return the layout of positional arguments that are arrays, and of no others."""
+    return flatten(((None,) * count, {}), everything=True)[1]
 
 
 def _is_compiled(function: Function, own: Backend) -> bool:
@@ -367,34 +369,24 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     return *(first or number), columns
 
 
-def _flat(
-    function: Function, inward: Conversion, layout: Layout | int, order: Sequence[int]
-) -> FlatFunction:
+def _flat(function: Function, inward: Conversion, layout: Layout) -> FlatFunction:
     """Make a function of arrays alone.
 
     Args:
         function: the function.
         inward: converts to its library.
-        layout: the layout of its arguments, or the number of arrays that it takes.
-        order: the place of each array among the arguments.
+        layout: the layout of its arguments and keyword arguments.
     """
     own, kind_of = inward.target, default_registry().kind
 
     def flat(arrays: list[Any]) -> Flat:
-        ordered: list[Any] = [None] * len(order)
-        for place, array in zip(order, arrays, strict=True):
-            ordered[place] = array
-        if isinstance(layout, int):
-            result = function(*ordered)
-        else:
-            args, kwargs = layout.unflatten(ordered)
-            if inward.options.scalars == "convert":
-                args, kwargs = inward((args, kwargs))
-            result = function(*args, **kwargs)
-        returned, structure = flatten(result)
+        args, kwargs = layout.unflatten(arrays)
+        if inward.options.scalars == "convert":
+            args, kwargs = inward((args, kwargs))
+        returned, structure = flatten(function(*args, **kwargs))
         if not all(kind_of(y).is_array_of(own) for y in returned):
             returned = inward(returned)
-        return Flat(returned, structure)
+        return Flat(returned, structure.unflatten)
 
     return flat
 

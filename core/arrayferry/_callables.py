@@ -44,13 +44,9 @@ def refuse_later_results(function: Callable[..., Any], name: str) -> None:
     Raises:
         OptionError: it is one.
     """
-    for kind, is_one in (
-        ("a coroutine function", inspect.iscoroutinefunction),
-        ("a generator function", inspect.isgeneratorfunction),
-        ("an asynchronous generator function", inspect.isasyncgenfunction),
-    ):
-        if is_one(function):
-            raise OptionError(
-                f"{name} is {kind}, whose results cannot be converted before they come",
-                remedy="Decorate a function that returns arrays, and call it from there.",
-            )
+    ways = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    if any(is_one(function) for is_one in ways):
+        raise OptionError(
+            f"{name} returns a coroutine or a generator, whose results come too late to be converted",
+            remedy="Decorate a function that returns arrays, and call it from there.",
+        )

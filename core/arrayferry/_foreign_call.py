@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from ._api import flatten, kept_conversion
 from ._cache import CostlyCache
@@ -136,107 +138,63 @@ def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
 
 
 Saved = Callable[[Sequence[Any]], list[Any]]
-"""From cotangents of the caller to those of the arguments, in the library of the function."""
+"""From cotangents in the library of the caller to those of the arguments, in the library of the function."""
 
 
-class Ends(NamedTuple):
-    """The two ends of a call, which are also those of its gradients.
-
-    Attributes:
-        own: the library of the function.
-        caller: the library of the caller.
-        inward: converts to the library of the function.
-        outward: converts to the library of the caller.
-        fixed: arguments without gradient, in the library of the function. They come before the caller's arrays.
-        kept: what was compiled for earlier calls, None if the function is not compiled.
-        by_numpy: whether compiled functions are given NumPy arrays.
-    """
-
-    own: Backend
-    caller: Backend
-    inward: Conversion
-    outward: Conversion
-    fixed: list[Any]
-    kept: CostlyCache[Any, Differentiated] | None
-    by_numpy: bool
-
-    def prepared(
-        self, function: FlatFunction, key: tuple[Any, ...], wanted: tuple[int, ...]
-    ) -> tuple[Differentiated, Callable[[list[Any]], list[Any]]]:
-        """Return a function that is ready to be differentiated, and the conversion of its arguments."""
-        autodiff, kept = self.own.autodiff, self.kept
-        if autodiff is None:
-            return lambda arrays: (function(arrays), list), self.inward
-        if kept is not None:
-            made = kept.get((*key, wanted))
-            if made is None and kept.make_room((*key, wanted)) is not None:
-                made = kept[*key, wanted] = autodiff.vjp(function, wanted, compiled=True)
-            if made is not None:
-                kept.used.add(made)
-                return made, self._as_numpy if self.by_numpy else self.inward
-        return autodiff.vjp(function, wanted, compiled=False), self.inward
-
-    def _as_numpy(self, arrays: list[Any]) -> list[Any]:
-        """Return NumPy arrays in memory of their own, of dtypes that the library of the function has."""
-        narrowing = self.inward.options.narrowing
-        values = kept_conversion("numpy", None, True)(arrays)
-        return [fit_dtype(x, self.own, narrowing) for x in values]
-
-
+@dataclass(eq=False)
 class ForeignCall:
     """One call of a function of another library. See `Crossing`.
 
     Args:
-        function: the function, of the fixed arguments and then of the caller's arrays.
-        ends: the two ends of the call.
+        name: the name of the function in errors.
+        function: the function, of `arrays`, and for gradients also of what they take besides.
         key: the key of the function.
-        name: its name in errors.
+        caller: the library of the caller.
+        inward: converts to the library of the function.
+        outward: converts to the library of the caller.
+        arrays: all arrays in the arguments. Those of other libraries than the caller's are already converted.
+        places: the indices of the caller's arrays among them.
+        paths: how each of the caller's arrays is reached in the arguments, for errors.
+        kept: what was compiled for earlier calls, None if the function is not compiled.
         expect: returns the result that is expected for the caller's arrays, None if it is not known.
-        paths: returns the place of each array in the arguments, for errors.
-        count: the number of the caller's arrays on which `saved` depends.
-        saved: returns the results for all further arrays.
+        count: the number of the caller's arrays that `saved` depends on.
+        saved: returns the results for all others.
     """
 
-    def __init__(
-        self,
-        function: FlatFunction,
-        ends: Ends,
-        key: tuple[Any, ...],
-        name: str,
-        expect: Callable[[Sequence[Any]], Expected | None],
-        paths: Callable[[], Sequence[str]] = tuple,
-        count: int = 0,
-        saved: Saved | None = None,
-    ) -> None:
-        self.name = name
-        self._function = function
-        self._ends = ends
-        self._key = key
-        self._expect = expect
-        self._paths = paths
-        self._count = count
-        self._saved = saved
+    name: str
+    function: FlatFunction
+    key: tuple[Any, ...]
+    caller: Backend
+    inward: Conversion
+    outward: Conversion
+    arrays: Sequence[Any]
+    places: Sequence[int]
+    paths: Sequence[str]
+    kept: CostlyCache[Any, Differentiated] | None
+    expect: Callable[[Sequence[Any]], Expected | None]
+    count: int = 0
+    saved: Saved | None = None
 
     def __call__(
         self, arrays: Sequence[Any], wanted: tuple[int, ...]
     ) -> tuple[list[Any], ForeignCall | None, Build]:
-        ends = self._ends
-        if overrides(ends.caller, Backend.callback) and any_traced(ends.caller, arrays):
-            expected = self._expect(arrays)
+        build: Build
+        if overrides(self.caller, Backend.callback) and any_traced(self.caller, arrays):
+            expected = self.expect(arrays)
             if expected is None:
                 raise not_expected(self.name)
-            known = not any_traced(ends.caller, arrays[: self._count])
-            saved = self._saved if known else None
+            known = not any_traced(self.caller, arrays[: self.count])
+            saved = self.saved if known else None
 
             def run(values: list[Any]) -> list[Any]:
                 flat, _ = self._run(values, (), saved)
                 return expected.take(flat.build(flat.arrays))
 
-            results = ends.caller.callback(run, arrays, expected.shapes, name=self.name)
+            results = self.caller.callback(run, arrays, expected.shapes, name=self.name)
             build, saved = expected.build, None
         else:
-            flat, saved = self._run(arrays, wanted, self._saved)
-            results, build = ends.outward(flat.arrays), flat.build
+            flat, saved = self._run(arrays, wanted, self.saved)
+            results, build = self.outward(flat.arrays), flat.build
         return results, self.pullback(len(arrays), wanted, saved) if wanted else None, build
 
     def _run(
@@ -244,47 +202,75 @@ class ForeignCall:
     ) -> tuple[Flat, Saved | None]:
         """Call the function with values. Return its results, and what returns their gradients."""
         if saved is not None:
-            return Flat(saved(arrays[self._count :])), None
-        ends = self._ends
-        run, enter = ends.prepared(self._function, self._key, self._own(wanted))
-        entered = convert_arguments(ends.inward, list(arrays), self._paths, enter)
-        flat, pull = run([*ends.fixed, *entered])
+            return Flat(saved(arrays[self.count :])), None
+        run, enter = self._prepared(tuple(map(self._place, wanted)))
+        entered = convert_arguments(self.inward, list(arrays), self.paths, enter)
+        flat, pull = run(self._with_others(entered, self.arrays))
         return flat, lambda cotangents: pull(enter(list(cotangents)))
 
-    def _own(self, indices: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the numbers of the caller's arrays among the arguments of the function."""
-        return tuple(len(self._ends.fixed) + index for index in indices)
+    def _prepared(
+        self, wanted: tuple[int, ...]
+    ) -> tuple[Differentiated, Callable[[list[Any]], list[Any]]]:
+        """Return the function, ready to be differentiated, and the conversion of its arguments."""
+        inward, kept, key = self.inward, self.kept, (*self.key, wanted)
+        autodiff, options = inward.target.autodiff, inward.options
+        if autodiff is None:
+            return lambda arrays: (self.function(arrays), list), inward
+        if kept is not None:
+            made = kept.get(key)
+            if made is None and kept.make_room(key) is not None:
+                made = kept[key] = autodiff.vjp(self.function, wanted, compiled=True)
+            if made is not None:
+                kept.used.add(made)
+                by_numpy = autodiff.takes_numpy and self.outward.options.device == "cpu"
+                by_numpy = by_numpy and options == Options(narrowing=options.narrowing)
+                return made, self._as_numpy if by_numpy else inward
+        return autodiff.vjp(self.function, wanted, compiled=False), inward
+
+    def _as_numpy(self, arrays: list[Any]) -> list[Any]:
+        """Return NumPy arrays in memory of their own, of dtypes that the library of the function has."""
+        own, narrowing = self.inward.target, self.inward.options.narrowing
+        return [fit_dtype(x, own, narrowing) for x in kept_conversion("numpy", None, True)(arrays)]
+
+    def _place(self, index: int) -> int:
+        """Return the number of one of the caller's arrays among the arguments of the function."""
+        named = len(self.places)
+        return self.places[index] if index < named else len(self.arrays) + index - named
+
+    def _with_others(self, values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        """Put values for the caller's arrays among those for the others."""
+        every = list(others)
+        for place, value in zip(self.places, values, strict=False):
+            every[place] = value
+        return every + list(values[len(self.places) :])
 
     def pullback(
         self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
     ) -> ForeignCall:
         """Return the call from `count` arguments and cotangents to cotangents."""
-        ends, name = self._ends, f"the gradient of {self.name}"
-        autodiff = ends.own.autodiff
+        autodiff, name = self.inward.target.autodiff, f"the gradient of {self.name}"
         assert autodiff is not None
-        first = len(ends.fixed)
-        function = autodiff.gradient(self._function, first + count, self._own(wanted))
+        places = tuple(map(self._place, wanted))
 
         def expect(arrays: Sequence[Any]) -> Expected:  # gradients are like the arguments
-            return Expected([arrays[index] for index in wanted], name, ends.caller)
+            return Expected([arrays[index] for index in wanted], name, self.caller)
 
-        key = *self._key, (count, wanted)
-        return ForeignCall(function, ends, key, name, expect, count=count, saved=saved)
+        function = autodiff.gradient(self.function, self._place(count), places)
+        call = self._derived(function, (count, wanted))
+        call.name, call.expect, call.count, call.saved = name, expect, count, saved
+        return call
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> ForeignCall:
         """Return the call that maps over an axis of its arguments."""
-        ends = self._ends
-        autodiff = ends.own.autodiff
+        autodiff = self.inward.target.autodiff
         assert autodiff is not None
-        function = autodiff.vmap(self._function, (*[None] * len(ends.fixed), *axes), size)
-        return ForeignCall(function, ends, (*self._key, (axes, size)), self.name, self._expect)
+        every = self._with_others(axes, [None] * len(self.arrays))
+        return self._derived(autodiff.vmap(self.function, tuple(every), size), (axes, size))
 
-
-def takes_numpy(inward: Conversion) -> bool:
-    """Return whether arguments may be converted to NumPy arrays in place of a conversion, for compiled functions."""
-    autodiff, options = inward.target.autodiff, inward.options
-    plain = options == Options(narrowing=options.narrowing)
-    return autodiff is not None and autodiff.takes_numpy and plain
+    def _derived(self, function: FlatFunction, step: tuple[Any, ...]) -> ForeignCall:
+        call = copy.copy(self)
+        call.function, call.key, call.saved = function, (*self.key, step), None
+        return call
 
 
 def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:
@@ -295,7 +281,7 @@ def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:
 def convert_arguments(
     inward: Conversion,
     arrays: list[Any],
-    paths: Callable[[], Sequence[str]],
+    paths: Sequence[str],
     enter: Callable[[list[Any]], list[Any]] | None = None,
 ) -> list[Any]:
     """Convert arguments, and name the place of one that cannot be converted.
@@ -303,15 +289,15 @@ def convert_arguments(
     Args:
         inward: converts to the library of the function.
         arrays: the arguments.
-        paths: returns the place of each.
+        paths: how each is reached.
         enter: converts them in a faster way.
     """
     try:
         return (enter or inward)(arrays)
     except ConversionError:
-        for x, path in zip(arrays, paths(), strict=False):
+        for x, path in zip(arrays, paths, strict=False):
             try:
                 inward(x)
             except ConversionError as error:
-                raise error.locate(path=path) from None
+                raise error.locate(path=path.removeprefix("[0]")) from None
         raise

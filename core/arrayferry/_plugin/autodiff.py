@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-
 Build = Callable[[Sequence[Any]], Any]
 """Puts the arrays of a result in their places."""
 
@@ -24,16 +23,11 @@ class Flat(NamedTuple):
 
     Attributes:
         arrays: the arrays, in order.
-        layout: the hashable layout that rebuilds the structure around them, None for a plain list.
+        build: puts other arrays in the places of these. It can be hashed.
     """
 
     arrays: list[Any]
-    layout: Any = None
-
-    @property
-    def build(self) -> Build:
-        """Puts other arrays in the places of these."""
-        return list if self.layout is None else self.layout.unflatten
+    build: Build = list
 
     def __repr__(self) -> str:
         return f"<Flat of {len(self.arrays)} arrays>"
@@ -44,6 +38,7 @@ FlatFunction = Callable[[list[Any]], Flat]
 
 Differentiated = Callable[[list[Any]], tuple[Flat, Callable[[list[Any]], list[Any]]]]
 """Calls a function. Returns its results, and the function from their cotangents to those of its arguments."""
+
 
 class Crossing(Protocol):
     """One call of a function of another library. All arrays are the caller's library's.

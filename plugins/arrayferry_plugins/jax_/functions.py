@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -160,6 +159,7 @@ class JaxAutodiff(Autodiff):
         self, function: Callable[[list[Any]], Flat], wanted: tuple[int, ...], *, compiled: bool
     ) -> Callable[[list[Any]], tuple[Flat, Callable[[list[Any]], list[Any]]]]:
         import jax
+        from jax.tree_util import Partial
 
         def forward(arrays: list[Any]) -> Any:
             def restricted(*chosen: Any) -> Any:
@@ -167,7 +167,10 @@ class JaxAutodiff(Autodiff):
                 for index, x in zip(wanted, chosen, strict=True):
                     every[index] = x
                 flat = function(every)
-                return [y for y in flat.arrays if _is_inexact(y)], (flat.arrays, _Static(flat.layout))
+                return [y for y in flat.arrays if _is_inexact(y)], (
+                    flat.arrays,
+                    Partial(flat.build),
+                )
 
             if not wanted:
                 return restricted()[1], None
@@ -180,7 +183,7 @@ class JaxAutodiff(Autodiff):
             forward = jax.jit(forward)
 
         def run(arrays: list[Any]) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
-            (results, layout), pullback = forward(arrays)
+            (results, build), pullback = forward(arrays)
             wide = jax.config.jax_enable_x64
 
             def pull(cotangents: list[Any]) -> list[Any]:
@@ -192,7 +195,7 @@ class JaxAutodiff(Autodiff):
                 gradients: list[Any] = backward(pullback, cotangents)
                 return gradients
 
-            return Flat(results, layout.value), pull
+            return Flat(results, build.func), pull
 
         return run
 
@@ -200,14 +203,15 @@ class JaxAutodiff(Autodiff):
         self, function: Callable[[list[Any]], Flat], axes: tuple[int | None, ...], size: int
     ) -> Callable[[list[Any]], Flat]:
         import jax
+        from jax.tree_util import Partial
 
         def flat(arrays: list[Any]) -> Any:
-            results, layout = function(arrays)
-            return results, _Static(layout)
+            results, build = function(arrays)
+            return results, Partial(build)
 
         def mapped(arrays: list[Any]) -> Flat:
-            results, layout = jax.vmap(flat, (list(axes),), axis_size=size)(arrays)
-            return Flat(results, layout.value)
+            results, build = jax.vmap(flat, (list(axes),), axis_size=size)(arrays)
+            return Flat(results, build.func)
 
         return mapped
 
@@ -220,31 +224,20 @@ class JaxAutodiff(Autodiff):
         return _cross(crossing, list(arrays))
 
 
-class _Static:
-    """A value that JAX passes along as part of a structure."""
+class _Build:
+    """Puts results in their places. All are equal, since it is no part of what JAX compiles."""
 
-    def __init__(self, value: Any) -> None:
-        _register()
-        self.value = value
+    def __init__(self, build: Callable[..., Any]) -> None:
+        self.build = build
 
-
-class _Build(_Static):
-    """What puts results in their places. It does not matter which: those of one call fit each other."""
+    def __call__(self, arrays: list[Any]) -> Any:
+        return self.build(arrays)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Build)
 
     def __hash__(self) -> int:
         return 0
-
-
-@cache
-def _register() -> None:
-    from jax.tree_util import register_pytree_node
-
-    for kind in (_Static, _Build):
-        with suppress(ValueError):  # another thread was faster
-            register_pytree_node(kind, lambda static: ((), static), lambda static, _: static)
 
 
 def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:
@@ -279,13 +272,15 @@ def _cross(crossing: Crossing, arrays: list[Any]) -> tuple[list[Any], Callable[.
     """Call a crossing with traced arrays."""
     try:
         if not all(getattr(getattr(x, "_trace", None), "is_vjp", True) for x in arrays):
-            raise TypeError("custom_vjp")  # jax.linearize, which JAX itself refuses only when its result is called
+            raise TypeError(
+                "custom_vjp"
+            )  # jax.linearize, which JAX itself refuses only when its result is called
         try:
-            results, static = _crossed(symbolic=True)(crossing, arrays)
+            results, build = _crossed(symbolic=True)(crossing, arrays)
         except NotImplementedError as error:
             if "symbolic_zeros" not in str(error):
                 raise
-            results, static = _crossed(symbolic=False)(crossing, arrays)
+            results, build = _crossed(symbolic=False)(crossing, arrays)
     except TypeError as error:
         if "custom_vjp" not in str(error) or isinstance(error, TracedValueError):
             raise
@@ -293,7 +288,7 @@ def _cross(crossing: Crossing, arrays: list[Any]) -> tuple[list[Any], Callable[.
             f"{crossing.name} cannot be differentiated in forward mode (jvp, jacfwd, linearize, hessian)",
             remedy="Use reverse mode: jax.grad, vjp or jacrev, and jacrev(jacrev(f)) for hessian(f).",
         ) from error
-    return results, static.value
+    return results, build.func
 
 
 @cache
@@ -304,10 +299,11 @@ def _crossed(*, symbolic: bool) -> Any:
         symbolic: whether only the gradients asked for are computed, which `shard_map` does not support.
     """
     import jax
+    from jax.tree_util import Partial
 
     def values(crossing: Crossing, arrays: list[Any]) -> Any:
         results, _, build = crossing(arrays, ())
-        return results, _Build(build)
+        return results, Partial(_Build(build))
 
     crossed = jax.custom_vjp(values, nondiff_argnums=(0,))
 
@@ -321,11 +317,12 @@ def _crossed(*, symbolic: bool) -> Any:
             pullback = crossing.pullback(len(arrays), wanted)
         else:
             results, pullback, build = crossing(arrays, wanted)
-        return (results, _Build(build)), (_Static((pullback, wanted)), arrays)
+        saved = Partial(lambda: (pullback, wanted))
+        return (results, Partial(_Build(build))), (saved, arrays)
 
     def backward(crossing: Crossing, kept: Any, cotangents: Any) -> Any:
-        static, arrays = kept
-        pullback, wanted = static.value
+        saved, arrays = kept
+        pullback, wanted = saved.func()
         given = [_conjugate(_full(x)) for x in cotangents[0] if x.dtype != jax.dtypes.float0]
         pulled, _ = JaxAutodiff().call(pullback, [*arrays, *given])
         gradients: list[Any] = [None] * len(arrays)

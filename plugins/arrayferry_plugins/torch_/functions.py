@@ -52,7 +52,9 @@ class TorchAutodiff(Autodiff):
 
         return run
 
-    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
+    def call(
+        self, crossing: Crossing, arrays: Sequence[Any]
+    ) -> tuple[list[Any], Callable[..., Any]]:
         return _cross(crossing, arrays)
 
 
@@ -139,7 +141,7 @@ def _crossed() -> tuple[Any, Any]:
             )
 
     class Transformed(Crossed):
-        forward = staticmethod(_called)
+        forward = staticmethod(_called)  # type: ignore[assignment]
         setup_context = staticmethod(_keep)
 
         @staticmethod
