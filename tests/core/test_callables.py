@@ -198,6 +198,28 @@ def test_the_object_of_a_method_is_itself(container, library):
         assert torch.is_tensor(own.static(torch.ones(3), x=torch.ones(3)))
 
 
+@dataclasses.dataclass
+class Box:
+    x: Any
+
+    @classmethod
+    def of_class(cls, other):
+        return type(other.x)
+
+    def of_object(self, other):
+        return type(other.x)
+
+
+@pytest.mark.parametrize("function", [Box.of_class, Box(X).of_object])
+def test_bound_methods_have_their_object(function):
+    @functools.wraps(function)
+    def wrapped(other):
+        return function(other)
+
+    for each in (function, wrapped):
+        assert af.agnostic("numpy")(each)(Box(torch.tensor(X))) is np.ndarray
+
+
 def test_methods_of_named_tuples_and_their_gradients():
     class Layer(NamedTuple):
         w: Any
@@ -222,6 +244,51 @@ def test_result_like_gets_the_object_too():
 
     a, b = jax.jit(lambda x: Sorter(X).both(x))(jnp.asarray([3.0, 1.0]))
     assert (a.tolist(), b.tolist()) == (X.tolist(), [1, 3])
+
+
+# Columns and data sets.
+
+
+def test_columns_are_read(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        stored = file.create_dataset("x", data=X)
+        for library in ("numpy", "jax"):
+            for differentiable in {False, library == "jax"}:
+                decorate = af.agnostic(library, differentiable=differentiable)
+                kind = decorate(lambda x, y=None, *, z=None: str((type(x), type(y), type(z))))
+                name = str(type(af.convert(X, library)))
+                assert kind(stored, z=stored) == f"({name}, {type(None)}, {name})"
+                total = decorate(lambda x, y: (x * y).sum())
+                x = torch.ones(3, requires_grad=differentiable)
+                for y in (total(x, stored), total(stored, x), total(x, y=stored)):
+                    assert isinstance(y, torch.Tensor)
+                    assert y == X.sum()
+                if differentiable:
+                    assert torch.autograd.grad(total(stored, x), x)[0].tolist() == X.tolist()
+                with pytest.raises(af.ConversionError, match=r"File cannot be converted: .*, at \[1\]"):
+                    total(x, file)
+
+
+class Unread:
+    pass
+
+
+class UnreadSource(af.Source):
+    name, package, array_types = "unread", "builtins", (f"{__name__}.Unread",)
+
+    def to_numpy(self, x):
+        raise af.TracedValueError("this has no values")
+
+
+def test_traced_values_that_are_no_arrays(request):
+    plugin = UnreadSource()
+    af.registry.register(plugin)
+    request.addfinalizer(lambda: af.registry.unregister(plugin))
+    function = af.agnostic("numpy", unknown="convert", result_like=X)(lambda x: x)
+    for argument in ([Unread()], [Unread(), X], [X, {"u": Unread()}]):
+        with pytest.raises(af.TracedValueError, match="this has no values"):
+            function(argument)
 
 
 # Shards.

@@ -528,6 +528,48 @@ def test_shard_map():
     assert jax.grad(lambda x: mapped(x).sum())(x).tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
+SHARDED = """
+import itertools
+import jax, jax.numpy as jnp, numpy as np, torch, arrayferry as af
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+if not hasattr(jax, "set_mesh"):
+    raise SystemExit
+mesh = jax.make_mesh((2, 2), ("i", "j"), axis_types=(AxisType.Explicit,) * 2)
+values = np.arange(32, dtype=np.float32).reshape(4, 8) / 10
+
+def native(x, y):
+    return jnp.sin(x) * (y**2).sum()
+
+ours = af.agnostic("torch", differentiable=True, result_like=lambda x, y: np.zeros(x.shape, "f4"))(
+    lambda x, y: torch.sin(x) * (y**2).sum()
+)
+plain = af.agnostic("numpy", result_like=lambda x, y: np.zeros(x.shape, "f4"))(
+    lambda x, y: np.sin(x) * (y**2).sum()
+)
+
+def gradient(f):
+    return jax.grad(lambda x, y: (f(x, y) ** 2).sum() + (x**2).sum(), (0, 1))
+
+def second(f):
+    return jax.grad(lambda x, y: (gradient(f)(x, y)[0] ** 2).sum(), (0, 1))
+
+SHARDINGS = [(P("i"), P("j")), (P("i"), P()), (P(None, "j"), P(None, "j")), (P("i", "j"), P())]
+for places, inside in itertools.product(SHARDINGS, (True, False)):
+    with jax.set_mesh(mesh) if inside else jax.default_device(None):
+        x, y = (jax.device_put(values, NamedSharding(mesh, place)) for place in places)
+        assert np.allclose(jax.jit(plain)(x, y), native(values, values), rtol=1e-4)
+        for change in (lambda f: f, gradient, second):
+            found, expected = (jax.jit(change(f))(x, y) for f in (ours, native))
+            for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+                assert np.allclose(one, other, rtol=1e-3), (places, inside)
+                assert change not in (gradient, second) or jax.typeof(one) == jax.typeof(other)
+"""
+
+
+def test_explicit_shardings(run_python):
+    run_python(SHARDED, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+
+
 def test_results_of_another_library():
     function = af.agnostic("jax", differentiable=True)(
         lambda x: (torch.arange(3), np.arange(2.0), x.sum(), None)

@@ -27,7 +27,6 @@ def call_host(
     import jax
     import numpy as np
     from jax.experimental import io_callback
-    from jax.sharding import PartitionSpec as P
 
     for x in arrays:
         if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
@@ -35,9 +34,7 @@ def call_host(
                 f"a JAX PRNG key array cannot be passed to {name}",
                 remedy="Call jax.random.key_data(x) first.",
             )
-    # each piece has numbers of several arrays, whatever their sharding
-    whole = [x if _explicit(x) is None else jax.sharding.reshard(x, P()) for x in arrays]
-    guarded = _guard()(name, ordered, whole)
+    guarded = _guard()(name, ordered, [_whole(x) for x in arrays])
     groups = _grouped(guarded)
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
 
@@ -62,6 +59,14 @@ def call_host(
     if ordered:
         return list(io_callback(host, shapes, pieces, ordered=True))
     return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
+
+
+def _whole(x: Any) -> Any:
+    """Return an array without sharding over explicit axes of a mesh, as the host gets it."""
+    from jax.sharding import NamedSharding, PartitionSpec, reshard
+
+    sharding = _explicit(x)
+    return x if sharding is None else reshard(x, NamedSharding(sharding.mesh, PartitionSpec()))
 
 
 def _placed(arrays: Sequence[Any], groups: Sequence[Any]) -> list[tuple[int, slice, Any, Any]]:
@@ -348,9 +353,9 @@ def _placed_like(x: Any, array: Any) -> Any:
     import jax
     import jax.numpy as jnp
 
-    spec = _explicit(array)
-    if spec is not None:
-        x = jax.sharding.reshard(x, spec)
+    sharding = _explicit(array)
+    if sharding is not None:
+        x = jax.sharding.reshard(x, sharding)
     if _is_traced(array):  # it varies as `shard_map` requires
         x = jnp.where(False, array.astype(x.dtype), x)
     return x.astype(array.dtype)
