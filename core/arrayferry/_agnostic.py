@@ -307,7 +307,7 @@ class _Function:
     ) -> ForeignCall:
         """Return the call of the function for a caller whose arrays are in these places among all."""
         inward, own, paths = self._inward, self._inward.target, layout.paths
-        every = list(arrays)
+        every: list[Any] = [None] * len(arrays)
         others = [index for index in range(len(arrays)) if index not in places]
         if others:
             fixed = [arrays[index] for index in others]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +22,7 @@ from ._route.narrowing import cast_checked, fit_dtype
 from ._tree.keys import exact_key
 
 _NUMBERS_TOO = Options(scalars="convert")
+_ALL_BUT_NARROWING = Options()[:2] + Options()[3:]
 
 
 def not_expected(name: str) -> TracedValueError:
@@ -152,7 +152,7 @@ class ForeignCall:
         caller: the library of the caller.
         inward: converts to the library of the function.
         outward: converts to the library of the caller.
-        arrays: all arrays in the arguments. Those of other libraries than the caller's are already converted.
+        arrays: the arrays of other libraries than the caller's in the arguments, converted, and None for the caller's.
         places: the indices of the caller's arrays among them.
         paths: how each of the caller's arrays is reached in the arguments, for errors.
         kept: what was compiled for earlier calls, None if the function is not compiled.
@@ -223,8 +223,8 @@ class ForeignCall:
             if made is not None:
                 kept.used.add(made)
                 by_numpy = autodiff.takes_numpy and self.outward.options.device == "cpu"
-                by_numpy = by_numpy and options == Options(narrowing=options.narrowing)
-                return made, self._as_numpy if by_numpy else inward
+                plain = options[:2] + options[3:] == _ALL_BUT_NARROWING
+                return made, self._as_numpy if by_numpy and plain else inward
         return autodiff.vjp(self.function, wanted, compiled=False), inward
 
     def _as_numpy(self, arrays: list[Any]) -> list[Any]:
@@ -255,21 +255,26 @@ class ForeignCall:
         def expect(arrays: Sequence[Any]) -> Expected:  # gradients are like the arguments
             return Expected([arrays[index] for index in wanted], name, self.caller)
 
-        function = autodiff.gradient(self.function, self._place(count), places)
-        call = self._derived(function, (count, wanted))
-        call.name, call.expect, call.count, call.saved = name, expect, count, saved
-        return call
+        return self._derived(
+            (count, wanted),
+            name=name,
+            function=autodiff.gradient(self.function, self._place(count), places),
+            expect=expect,
+            count=count,
+            saved=saved,
+        )
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> ForeignCall:
         """Return the call that maps over an axis of its arguments."""
         autodiff = self.inward.target.autodiff
         assert autodiff is not None
         every = self._with_others(axes, [None] * len(self.arrays))
-        return self._derived(autodiff.vmap(self.function, tuple(every), size), (axes, size))
+        function = autodiff.vmap(self.function, tuple(every), size)
+        return self._derived((axes, size), function=function, saved=None)
 
-    def _derived(self, function: FlatFunction, step: tuple[Any, ...]) -> ForeignCall:
-        call = copy.copy(self)
-        call.function, call.key, call.saved = function, (*self.key, step), None
+    def _derived(self, step: tuple[Any, ...], **changes: Any) -> ForeignCall:
+        call = object.__new__(ForeignCall)
+        call.__dict__ = {**self.__dict__, "key": (*self.key, step), **changes}
         return call
 
 

@@ -266,7 +266,9 @@ def test_columns_are_read(tmp_path):
                     assert y == X.sum()
                 if differentiable:
                     assert torch.autograd.grad(total(stored, x), x)[0].tolist() == X.tolist()
-                with pytest.raises(af.ConversionError, match=r"File cannot be converted: .*, at \[1\]"):
+                with pytest.raises(
+                    af.ConversionError, match=r"File cannot be converted: .*, at \[1\]"
+                ):
                     total(x, file)
 
 

@@ -111,10 +111,9 @@ class Autodiff(ABC):
 
     def gradient(self, function: FlatFunction, count: int, wanted: tuple[int, ...]) -> FlatFunction:
         """Return the function from `count` arguments and the cotangents of the results to those of the wanted arguments."""
-        run = self.vjp(function, wanted, compiled=False)
 
         def gradient(values: list[Any]) -> Flat:
-            _, pull = run(values[:count])
+            _, pull = self.vjp(function, wanted, compiled=False)(values[:count])
             return Flat(pull(values[count:]))
 
         return gradient

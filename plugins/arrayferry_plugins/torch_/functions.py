@@ -168,4 +168,5 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     *results, ctx.pullback, _ = output
     ctx.save_for_backward(*arrays)
     ctx.inexact = [*map(_is_inexact, results), False, False]
-    ctx.mark_non_differentiable(*[y for y in results if not _is_inexact(y)])
+    if not all(ctx.inexact[:-2]):
+        ctx.mark_non_differentiable(*[y for y in results if not _is_inexact(y)])
