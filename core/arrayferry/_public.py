@@ -35,7 +35,7 @@ from ._errors import (
     UnsupportedDtypeError,
 )
 from ._options import Options
-from ._plugin.autodiff import Autodiff, Crossing, Differentiable, Flat
+from ._plugin.autodiff import Autodiff, Crossing, Flat
 from ._plugin.backend import Backend
 from ._plugin.blocks import Blocks, Reader, Slices, even_lengths
 from ._plugin.container import Container
@@ -65,7 +65,6 @@ __all__ = [
     "CopyRequiredError",
     "Crossing",
     "DeviceError",
-    "Differentiable",
     "Flat",
     "Inline",
     "Layout",

@@ -589,7 +589,7 @@ def test_messages_of_agnostic_come_at_once():
 
 
 def gradients(**methods):
-    return type("Gradients", (af.Autodiff,), {"function": None, "call": None, **methods})()
+    return type("Gradients", (af.Autodiff,), {"vjp": None, "call": None, **methods})()
 
 
 def test_compiles(register):
