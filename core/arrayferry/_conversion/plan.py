@@ -343,8 +343,8 @@ class _Block:
         self.lines += [f"    {line}" for line in body.lines]
         self.miss_if(f"len({result}) != len({items})")
         if body.later:
-            names = _comma([*body.kept]) if body.kept else "_"
-            self.rebuilt.append(f"{result} = [{made} for {names} in {result}]")
+            variables = _comma([*body.kept]) if body.kept else "_"
+            self.rebuilt.append(f"{result} = [{made} for {variables} in {result}]")
         if not node.rebuilt:
             return name
         if cls is dict:
