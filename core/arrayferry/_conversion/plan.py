@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .snippets import CodeSnippet
 
 MAX_LEAVES = 4_000
-"""The maximum number of leaves that are written out one by one. Writing this many takes a seventh of a second."""
+"""The maximum number of arrays and other values that are written out one by one. Writing this many takes a seventh of a second."""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -138,7 +138,7 @@ class _Scope:
     Attributes:
         tree: the value that was taken apart.
         objects: the objects that the code refers to, by name.
-        leaves: the number of leaves that were written out.
+        leaves: the number of arrays and other values that were written out.
     """
 
     def __init__(self, tree: Tree, snippet_for: Callable[[Kind, type], CodeSnippet | None]) -> None:
@@ -237,10 +237,13 @@ class _Block:
 
     def value(self, node: Any, structure: Any, name: str) -> str:
         """Write the checks of the value called `name`, and return the expression for its result."""
-        if type(node) is Leaf:
-            return self.leaf(node, name)
         if type(node) is Branch:
             return self.branch(node, structure, name)
+        self.scope.leaves += 1
+        if self.scope.leaves > MAX_LEAVES:
+            raise UnplannableError
+        if type(node) is Leaf:
+            return self.leaf(node, name)
         self.miss_if(
             f"{name} is not None"
             if node is None
@@ -249,9 +252,6 @@ class _Block:
         return self.keep(name)
 
     def leaf(self, node: Leaf, name: str) -> str:
-        self.scope.leaves += 1
-        if self.scope.leaves > MAX_LEAVES:
-            raise UnplannableError
         self.typed.setdefault(self.scope.cls(node), []).append(name)
         snippet = self.scope.snippet(node)
         if snippet.many is not None:
