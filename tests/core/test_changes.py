@@ -394,7 +394,7 @@ def test_two_threads_take_the_first_steps_of_a_route_together():
 
     class Taken:
         @property
-        def wrong(self):  # another thread takes a step
+        def disabled(self):  # another thread takes a step
             executor._directs[object()] = self
             return False
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Conversion(Generic[A]):
     """A conversion to one target, as returned by `arrayferry.converter`.
 
-    Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, compared, hashed, and
-    shared between threads. What it caches about the structures that it converts is dropped when the registry
+    Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, and shared between
+    threads. What it caches about the structures that it converts is dropped when the registry
     changes, and is not pickled.
 
     Args:
@@ -145,14 +145,6 @@ class Conversion(Generic[A]):
             self._prepare()
         return self._to, self.options._replace(device=self._device)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Conversion):
-            return NotImplemented
-        return self.registry is other.registry and self._portable() == other._portable()
-
-    def __hash__(self) -> int:
-        return hash(self._portable())
-
     def __reduce__(self) -> tuple[Any, ...]:
         if self.registry is not default_registry():
             raise TypeError(
@@ -169,15 +161,6 @@ class Conversion(Generic[A]):
             target = self.registry.backend(self._to)
             namespace = target.package if isinstance(target, GenericBackend) else ""
         return _restore, (to, options, namespace)
-
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        to, options = self._portable()
-        device = options.device
-        if not _is_text(device):
-            # it belongs to this process, as its hash does
-            device = f"{device} {hash(device)}"
-        own = () if self.registry is default_registry() else (id(self.registry),)
-        return ("arrayferry.Conversion", to, *options._replace(device=device), *own)
 
     def __copy__(self, memo: Any = None) -> Conversion[A]:
         return Conversion(self._to, self.options, self.registry)

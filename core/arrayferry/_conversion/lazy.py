@@ -60,7 +60,7 @@ class LazyPair(Pair):
                 seen.add(id(value))
                 results[index] = self._convert_computed(value, fresh, path_of(index))
             else:
-                convert = functools.partial(self.slow_path, values=value)
+                convert = functools.partial(self.by_route, values=value)
                 results[index] = self.located(convert, x, index, path_of)
         for index in others:
             results[index] = self.located(self.one, xs[index], index, path_of)
