@@ -3,7 +3,6 @@
 import asyncio
 import collections
 import gc
-import itertools
 import multiprocessing
 import os
 import pickle
@@ -30,7 +29,6 @@ from chunks import CHUNK, ROWS, mapped
 from clusters import local_cluster
 
 import arrayferry as af
-from arrayferry_plugins.torch_.data import Batches
 
 
 @pytest.fixture(autouse=True)
@@ -262,9 +260,9 @@ def test_arrays_of_one_tree_share_their_work(place, tmp_path):
 
 
 def test_what_is_too_large_to_keep_is_computed_again(tmp_path, monkeypatch):
-    from arrayferry_plugins.dask_ import engines
+    from arrayferry_plugins.dask_ import readers
 
-    monkeypatch.setattr(engines, "KEPT_BYTES", 2 * CHUNK * 4 * 8)  # two chunks
+    monkeypatch.setattr(readers, "KEPT_BYTES", 2 * CHUNK * 4 * 8)  # two chunks
     x = SHARED["standardized"](_source(tmp_path))
     blocks = list(af.stream(x, "numpy"))
     assert _loaded(tmp_path) == {1: 4, 2: 2}  # the first, the next two, and one that fits
@@ -350,13 +348,13 @@ def test_leaving_early_cancels():
 
 
 @pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"batch_size": 3, "shuffle": True}])
 @pytest.mark.parametrize("on_a_cluster", [False, True])
-def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, options, early):
+def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, early):
     """The garbage collector may not come for minutes, and blocks would stay on workers as long."""
     x = da.arange(12, chunks=3 if early else 4)
+    options = {}
     if on_a_cluster:
-        x, options = client.persist(x), {**options, "client": client}
+        x, options = client.persist(x), {"client": client}
     held = weakref.ref(x.dask)
     gc.collect()
     gc.disable()
@@ -469,27 +467,6 @@ def test_many_at_once():
     with ThreadPoolExecutor(6) as pool:
         for found in pool.map(list, [stream] * 6):
             np.testing.assert_array_equal(np.concatenate(found), x.compute())
-
-
-@pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, which the workers do not use
-@pytest.mark.parametrize(
-    ("workers", "place"),
-    [
-        (0, "threads"), (0, "client"), (0, "address"),
-        *[
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in itertools.product((1, 2), ("threads", "client", "address"))
-        ],
-    ],
-    indirect=["place"],
-)  # fmt: skip
-def test_a_loader_sees_each_block_once(workers, place):
-    stream = af.stream(da.arange(50, chunks=10), "torch", client=place)
-    list(stream)
-    batches = Batches(stream, num_workers=workers)
-    loader = torch.utils.data.DataLoader(batches, batch_size=None, num_workers=workers)
-    for _ in range(2):
-        assert sorted(torch.cat(list(loader)).tolist()) == list(range(50))
 
 
 def test_pickling(place):
@@ -650,63 +627,6 @@ def test_a_process_ends_after_ctrl_c(kind):
             assert process.wait(timeout=60) == 0
         finally:
             process.kill()
-
-
-class _Gate:
-    """Lets blocks through when it is open, and tells when one waits."""
-
-    def __init__(self):
-        self.waits = threading.Event()
-        self.open = threading.Event()
-
-    def __call__(self, block):
-        if block.max() >= 10:
-            self.waits.set()
-            assert self.open.wait(60)
-        return block
-
-
-@pytest.mark.parametrize("options", [{}, {"prefetch": 0}, {"prefetch": 0, "timeout": 60}], ids=str)
-def test_an_iteration_is_closed_by_another_thread(options):
-    gate = _Gate()
-    x = mapped(gate, 40, 10, int)
-    blocks = iter(af.stream(x, "torch", **options))
-    assert next(blocks)[0] == 0
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(list, blocks)
-        assert gate.waits.wait(60)
-        blocks.close()
-        blocks.close()
-        if options == {"prefetch": 0}:  # it is read in that thread
-            gate.open.set()
-        assert reading.result(60) == []
-        gate.open.set()
-    assert list(blocks) == []
-
-
-def test_an_iteration_is_closed_before_it_begins():
-    watched = _Watched()
-    blocks = iter(af.stream(mapped(watched, 100, 10), "torch"))
-    blocks.close()
-    assert list(blocks) == []
-    assert watched.made == 0
-
-
-@pytest.mark.filterwarnings("error::arrayferry.PluginWarning")
-@pytest.mark.parametrize("prefetch", [pytest.param(0, marks=pytest.mark.long), 3])
-def test_closing_at_any_moment(place, prefetch):
-    x = da.arange(60, chunks=2)
-    for number in range(12):
-        blocks = iter(af.stream(x, "numpy", client=place, prefetch=prefetch))
-        found = collections.deque()
-        with ThreadPoolExecutor(2) as pool:
-            reading = [pool.submit(found.extend, blocks) for _ in range(2)]
-            while len(found) < number and not all(each.done() for each in reading):
-                time.sleep(0)
-            blocks.close()
-            for each in reading:
-                each.result(60)
-        assert len({part[0] for part in found}) == len(found)
 
 
 def test_several_threads_share_an_iteration():
@@ -1112,12 +1032,3 @@ def test_a_memmap_that_is_shared_is_pickled_with_its_values(tmp_path):
     x = np.load(tmp_path / "x.npy", mmap_mode="r+")
     again = pickle.loads(spawned(af.stream(x, "torch", copy=False, block=9_000)))
     assert [len(block) for block in again] == [9_000, 9_000, 2_000]
-
-
-def test_a_state_of_other_chunks_is_refused_without_a_checksum():
-    state = af.stream(np.arange(6), "numpy", block=2).state_dict()
-    other = af.stream(da.from_array(np.arange(6), chunks=((1, 3, 2),)), "numpy")
-    with pytest.raises(
-        af.OptionError, match="another stream: its blocks or chunks are cut in other"
-    ):
-        other.load_state_dict(state)

@@ -82,8 +82,7 @@ class ArrayCrossing(Crossing):
             result_kind = kind_of(arrays[0]) if arrays else result_kind
         target: Backend = result_kind.backend or compiled.target
         self._origin = origin = kind.origin or compiled.catalog.backend("numpy")
-        deferred = kind.category == "deferred"
-        on_host = deferred or kind.category in ("number", "scalar")
+        on_host = kind.category in ("number", "scalar")
         super().__init__(
             "python" if kind.category == "number" else origin.name,
             target.name,
@@ -94,7 +93,7 @@ class ArrayCrossing(Crossing):
             before=x,
             after=None if several else y,
         )
-        lazy = deferred or origin.memory == "lazy"
+        lazy = origin.memory == "lazy"
         if lazy and target.memory != "lazy":
             self.how = "computed"
         elif (
