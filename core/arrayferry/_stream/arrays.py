@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._api import backend_of, convert
+from arrayferry._conversion.conversion import Conversion
 from arrayferry._errors import (
     ContractError,
     ConversionError,
@@ -16,7 +17,6 @@ from arrayferry._errors import (
     OptionError,
     StructureError,
 )
-from arrayferry._options import Sparse
 from arrayferry._plugin.blocks import Blocks, even_lengths
 from arrayferry._plugin.call import call_backend, raise_named
 from arrayferry._plugin.origin import Origin
@@ -62,7 +62,9 @@ class StreamedArray:
             at = end
 
 
-def take_apart(value: Any, axis: int, sparse: Sparse) -> tuple[list[StreamedArray], Layout]:
+def take_apart(
+    value: Any, axis: int, conversion: Conversion[Any]
+) -> tuple[list[StreamedArray], Layout]:
     """Take a tree apart.
 
     Returns:
@@ -75,7 +77,7 @@ def take_apart(value: Any, axis: int, sparse: Sparse) -> tuple[list[StreamedArra
             remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them.",
         )
     return [
-        _streamed_array(*each, axis, sparse) for each in zip(arrays, layout.paths, strict=True)
+        _streamed_array(*each, axis, conversion) for each in zip(arrays, layout.paths, strict=True)
     ], layout
 
 
@@ -109,16 +111,17 @@ def _streamed(x: Any, kind: Kind) -> Any:
     return kind.container.streamed(x) if kind.category == "container" and kind.container else x
 
 
-def _streamed_array(x: Any, path: str, axis: int, sparse: Sparse) -> StreamedArray:
+def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -> StreamedArray:
     """Return an array of a tree, if it can be streamed. A column of a table is read into memory."""
     kind = default_registry().kind(x)
     what = f"a {type(x).__module__}.{type(x).__qualname__}"
     try:
         if kind.source is not None and kind.source.memory != "lazy":
-            x = convert(x, "numpy", sparse=sparse)
+            x = convert(x, "numpy", sparse=conversion.options.sparse)
         elif kind.origin is not None and kind.origin.memory == "lazy":
             call_backend(kind.origin, "device_of", x)  # which a closed file refuses
     except ConversionError as error:
+        error.target = conversion.target.name
         error.locate(path=path, source=kind.origin.name if kind.origin else "")
         raise
     shape = getattr(x, "shape", None)

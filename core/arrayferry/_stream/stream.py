@@ -71,7 +71,7 @@ class Stream(Generic[B]):
         self._arguments = value, conversion, axis, prefetch, block, client, timeout
         self._conversion = conversion
         self._prefetch, self._timeout = prefetch, timeout
-        leaves, self._layout = take_apart(value, axis, conversion.options.sparse)
+        leaves, self._layout = take_apart(value, axis, conversion)
         groups, copies = grouped(leaves, block, client), conversion.options.copy is not False
         self._arrays = Arrays(leaves, groups, copies)
         self.length: int = common_length(leaves)
@@ -206,6 +206,7 @@ class Iteration(Generic[B]):
         self._blocks = blocks
         self._process = os.getpid()
         self._turn = threading.RLock()
+        self._ended = False
 
     def __iter__(self) -> Iteration[B]:
         return self
@@ -216,12 +217,15 @@ class Iteration(Generic[B]):
                 "an iteration over a stream cannot go on in a process that was forked meanwhile",
                 remedy="Begin the iteration in that process.",
             )
-        with self._turn:
-            try:
+        try:
+            with self._turn:
+                if self._ended:
+                    self._blocks.close()
+                    raise StopIteration
                 return next(self._blocks)
-            except BaseException:  # an interrupt may have come after the block was taken
-                self._blocks.close()
-                raise
+        except BaseException:  # an interrupt may come after a block was taken
+            self._ended = True
+            raise
 
     def close(self) -> None:
         """End the iteration, and cancel pending reads. It waits for a thread that takes a block."""
