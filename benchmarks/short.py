@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from functional import cart_pole_by_hand
 from row import Check, Row, microseconds
 from timing import Block, fastest_block

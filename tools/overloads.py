@@ -2,7 +2,7 @@
 
     python tools/overloads.py           # after a change of an option, a target, or a structure below
 
-The options come from the signatures of `convert`, `converter`, `stream`, the adapters and `DistributedVectorEnv`, so
+The options come from the signatures of `convert`, `converter`, the adapters and `DistributedVectorEnv`, so
 that they are declared there only.
 """
 
@@ -39,8 +39,6 @@ STRUCTURES = {
     "tuple[X, ...]": "tuple[A, ...]",
 }
 """Values, and what becomes of them if each array becomes an `A`."""
-
-STREAMED = ("X", "dict[K, X]", "tuple[X, X2]", "tuple[X, X2, X3]", "list[X]")
 
 KEEPING = {"scalars": 'Literal["keep"]'}
 RAISING = {"like": "None", "unsupported": 'Literal["raise"]'}
@@ -236,25 +234,6 @@ def calls() -> str:
     lines += method("value: V", "Any")
     lines += ["    def __call__(self, value: Any) -> Any: raise NotImplementedError"]
     return "\n".join([*lines, ""])
-
-
-def streams() -> str:
-    """Return the text of _stream/overloads.py."""
-    options = options_of(af.stream)
-    lines = HEADER.format(what="`stream`").splitlines()
-    lines += ["    from arrayferry._stream.stream import Stream"]
-    lines += group("Streamed", options, RAISING)
-    lines += group("EveryStreamed", options, None)
-
-    lines += protocol("MakeStream", "stream")
-    lines += method("value: Unclear, to: Target, **options: Unpack[EveryStreamed]", "Stream[Any]")
-    lines += method("value: V, to: AnyModule, **options: Unpack[EveryStreamed]", "Stream[Any]")
-    for target in TARGETS:
-        for value in STREAMED:
-            taken = f"value: {value}, to: To{target}, **options: Unpack[Streamed]"
-            lines += method(taken, f"Stream[{arrays_of(target, STRUCTURES[value])}]")
-    lines += of_every_target("value: V, ", "Stream[Any]", options)
-    return "\n".join([*lines, *decorator("MakeStream", "stream"), ""])
 
 
 def adapters() -> str:
@@ -465,7 +444,6 @@ def decorator(name: str, function: str) -> list[str]:
 WRITTEN = {
     CORE / "_overloads.py": functions,
     CORE / "_conversion" / "calls.py": calls,
-    CORE / "_stream" / "overloads.py": streams,
     ROOT / "gym_adapters" / "arrayferry_gym" / "_adapters" / "overloads.py": adapters,
     ROOT
     / "gym_adapters"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from html.parser import HTMLParser
 
-import dask.array as da
 import numpy as np
 import pytest
 from boxes import BoxBackend
@@ -81,25 +80,6 @@ def test_backends():
     ]
 
 
-def test_a_stream():
-    def fail(block):
-        raise AssertionError("a block was computed")
-
-    lazy = da.ones((10, 2), chunks=5).map_blocks(fail, meta=np.ones((1, 1)))
-    tree = {"<x>": lazy, "label": np.arange(10), "scale": np.float32(2)}
-    shown = html_of(af.stream(tree, "numpy", prefetch=1))
-    assert shown.texts == ["Stream of 2 blocks, 10 of 10, to numpy"]
-    assert shown.cells == [
-        *("prefetched", "1"),
-        *("array", "type", "shape", "dtype", "read as"),
-        *("['<x>']", "dask.Array", "(10, 2)", "float64", "blocks"),
-        *("['label']", "numpy.ndarray", "(10,)", "int64", "rows in memory"),
-        *("['scale']", "numpy.float32", "()", "float32", "part of every block"),
-    ]
-    shuffled = af.stream(lazy, "numpy", shuffle=True, seed=3)
-    assert html_of(shuffled).cells[:4] == ["prefetched", "2", "seed", "3"]
-
-
 def test_a_trace():
     with af.trace() as t:
         af.convert(np.ones(2), "torch")
@@ -113,7 +93,7 @@ def test_text_is_escaped_and_cut():
     assert shown.cells == ["<b>", "x" * 197 + "...", "two", "a<c>\\x1b"]
 
 
-@pytest.mark.parametrize("cls", [af.Conversion, af.Stream])
+@pytest.mark.parametrize("cls", [af.Conversion])
 def test_an_object_that_is_incomplete_is_shown_as_text(cls):
     empty = cls.__new__(cls)
     assert empty._repr_html_() is None

@@ -14,13 +14,11 @@ import pytest
 
 import arrayferry as af
 from arrayferry import _overloads
-from arrayferry._stream import overloads
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = {
     "convert": _overloads.Convert,
     "converter": _overloads.Converter,
-    "stream": overloads.MakeStream,
 }
 
 
@@ -28,7 +26,7 @@ def fields_of(name):
     """Return the keys of a TypedDict, which exists for type checkers only, with those of its bases."""
     if name == "TypedDict":
         return set()
-    for module in (_overloads, overloads):
+    for module in (_overloads,):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             if isinstance(node, ast.ClassDef) and node.name == name:
                 own = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
@@ -38,7 +36,7 @@ def fields_of(name):
 
 def test_they_are_those_that_the_tool_writes():
     written = runpy.run_path(str(ROOT / "tools" / "overloads.py"))["WRITTEN"]
-    assert len(written) == 5
+    assert len(written) == 4
     for place, text in written.items():
         assert place.read_text() == text(), "Run: python tools/overloads.py"
 

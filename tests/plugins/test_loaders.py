@@ -131,7 +131,9 @@ def test_the_recipes_are_killed_and_resumed(package, tmp_path):
         assert process.returncode == -signal.SIGKILL
     assert process.returncode == 0
     assert last == "6000 rows, 2000 of them different\n"
-    seen = np.load(tmp_path / "rows.npy") if package == "grain" else torch.load(tmp_path / "rows.pt")
+    seen = (
+        np.load(tmp_path / "rows.npy") if package == "grain" else torch.load(tmp_path / "rows.pt")
+    )
     epochs = np.asarray(seen).reshape(3, 2000)
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch), np.arange(2000))

@@ -144,11 +144,9 @@ def the_rest(x: torch.Tensor, lazy: da.Array) -> None:
     assert_type(af.stream(lazy, "torch"), af.Stream[torch.Tensor])
     assert_type(af.stream(lazy, "torch")[0], torch.Tensor)
     assert_type(af.stream(lazy, "torch")[1:], af.Stream[torch.Tensor])
-    for block in af.stream({"x": lazy}, "jax", block=2):
-        assert_type(block, dict[str, jax.Array])
-    for features, labels in af.stream((lazy, lazy), "torch"):
-        assert_type(features, torch.Tensor)
-        assert_type(labels, torch.Tensor)
+    assert_type(af.stream({"x": lazy}, "jax", block=2), af.Stream[Any])
+    assert_type(af.stream(lazy, like=x), af.Stream[Any])
+    assert_type(af.stream(lazy, "jax", unsupported="keep"), af.Stream[Any])
 
     @af.agnostic("numpy")
     def mean(x: np.ndarray, axis: int = 0) -> float:
