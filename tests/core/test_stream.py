@@ -352,25 +352,25 @@ MEGABYTE = 100
 def most_memory(x, **options):
     """Return how much memory a stream needs at most, in megabytes."""
     stream = af.stream(x, "numpy", **options)
-    next(iter(stream))  # what is imported at first
-    gc.collect()
-    tracemalloc.start()
-    try:
-        with dask.config.set(scheduler="sync"):  # a thread may hold a result for a moment
+    with dask.config.set(scheduler="sync"):  # a thread may hold a result for a moment
+        list(stream[:3])  # what is imported at first
+        gc.collect()
+        tracemalloc.start()
+        try:
             for _ in stream:
                 pass
-        return tracemalloc.get_traced_memory()[1] / 1e6
-    finally:
-        tracemalloc.stop()
+            return tracemalloc.get_traced_memory()[1] / 1e6
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.parametrize("make", [da.zeros, da.random.default_rng(0).random])
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_memory(make, prefetch):
     x = make((20 * MEGABYTE, 1250), chunks=(MEGABYTE, 1250))
-    assert most_memory(x, prefetch=prefetch) < prefetch + 2.3
+    assert most_memory(x, prefetch=prefetch) < prefetch + 2.6  # with the graph
     # A block of 2.4 chunks is put together, and two chunks are cut.
-    assert most_memory(x, prefetch=prefetch, block=240) < 2.4 * (prefetch + 3) + 2.3
+    assert most_memory(x, prefetch=prefetch, block=240) < 2.4 * (prefetch + 3) + 2.6
 
 
 def test_blocks_of_files_without_a_length(tmp_path):

@@ -71,7 +71,7 @@ def stream(
 def stream(
     value: Any, *, like: Any, unsupported: Unsupported = "raise", **options: Unpack[_Options]
 ) -> Stream[Any]: ...
-def stream(
+def stream(  # type: ignore[misc]  # for mypy, options may have more keys
     value: Any,
     to: Target | None = None,
     *,

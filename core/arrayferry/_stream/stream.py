@@ -158,22 +158,22 @@ class Stream(Generic[B]):
         try:
             return self._conversion(self._layout.unflatten(reads.take(step)))  # type: ignore[no-any-return]
         except FailedError as failed:
-            error, path, target = failed.error, failed.path, self._conversion.target.name
+            cause, path, target = failed.error, failed.path, self._conversion.target.name
         except ConversionError as error:
             error.reason = f"{which}: {error.reason}"
             raise
-        if isinstance(error, MemoryError):
-            raise error
-        if error is None:
+        if isinstance(cause, MemoryError):
+            raise cause
+        if cause is None:
             raise BlockTimeoutError(
                 f"{which} did not arrive within {self._timeout} seconds",
                 remedy="Pass a longer timeout, or look for what hangs.",
                 block=number, start=start, stop=stop, path=path, target=target,
             )  # fmt: skip
         raise BlockError(
-            f"{which} could not be computed or read ({describe_error(error)})",
+            f"{which} could not be computed or read ({describe_error(cause)})",
             remedy=remedy, block=number, start=start, stop=stop, path=path, target=target,
-        ) from error  # fmt: skip
+        ) from cause  # fmt: skip
 
     def __reduce__(self) -> tuple[Any, ...]:
         from multiprocessing.context import get_spawning_popen

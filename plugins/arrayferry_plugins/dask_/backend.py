@@ -11,7 +11,7 @@ from arrayferry_plugins.cupy_ import BACKEND as CUPY
 from .block_libraries import copied, with_blocks
 from .chunks import split
 from .computing import compute
-from .results import is_finished, on_host, owned, read_values, synchronized
+from .results import in_own_memory, is_finished, on_host, read_values, synchronized
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
@@ -44,7 +44,7 @@ class DaskBackend(Backend):
             try:
                 array = read_values(values[index])
                 fresh = array is values[index] and not again and is_finished(x, array)
-                values[index] = owned(array, fresh=fresh)
+                values[index] = in_own_memory(array, fresh=fresh)
             except ConversionError as error:
                 values[index] = error
         return values

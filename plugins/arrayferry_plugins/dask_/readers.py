@@ -19,10 +19,11 @@ from concurrent.futures import Future
 from graphlib import TopologicalSorter
 from typing import Any
 
-from arrayferry import Reader, backend_of
+from arrayferry import Reader
 from arrayferry.adapting import Threads
 
 from .graphs import is_future
+from .results import in_own_memory
 
 CLOSE = 2
 """A result that is needed for at most this many more steps is kept, whatever its size."""
@@ -265,17 +266,13 @@ class ClusterReader(DaskReader):
         super().__init__(graph, wanted)
         self._client = client
         self._futures: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._closed = False
         self._direct: bool | None = client.direct_to_workers
         self.owned = not client.scheduler.address.startswith("inproc")
 
     def run(self, tasks: dict[Any, Any], keys: list[Any], own: Mapping[Any, str]) -> list[Any]:
         also = [key for key, kind in own.items() if kind != "far"]
         futures = self._client.get(tasks, [*keys, *also], sync=False)
-        with self._lock:
-            self._futures.update((id(future), future) for future in futures)
-            if self._closed:
-                raise RuntimeError("the iteration has ended")
+        self._futures.update((id(future), future) for future in futures)
         for key, future in zip(also, futures[len(keys) :], strict=True):
             self._keep(key, future)
         if self._direct is None:
@@ -295,10 +292,7 @@ class ClusterReader(DaskReader):
         return result
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            references = self._futures.valuerefs()  # at once: some may vanish meanwhile
-        for each in references:
+        for each in self._futures.valuerefs():  # at once: some may vanish meanwhile
             future = each()
             if future is not None:
                 future.release()  # this cancels it if nobody else wants it
@@ -337,26 +331,14 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
         inner = inner[0]
     if len(inner) > 1:
         return concatenate3(chunks)
-    if owned or _is_owned(inner):
-        return inner.pop()
-    import numpy as np
-
-    only = inner.pop()
-    if isinstance(only, (np.ndarray, np.generic)):
-        return np.array(only, subok=True)
-    backend = backend_of(only)
-    return backend.copy(only) if backend.memory == "writable" else only
+    fresh = _is_unreferenced(inner)
+    return inner.pop() if owned else in_own_memory(inner.pop(), fresh=fresh)
 
 
-def _is_owned(chunks: list[Any]) -> bool:
-    """Return whether nobody but a list refers to its array, nor to the memory of that."""
-    import numpy as np
-
-    x = chunks[0]
-    if type(x) is not np.ndarray or not x.flags.owndata or not x.flags.writeable:
-        return False
-    del x
-    return _references(chunks) == _references([object()])
+def _is_unreferenced(chunks: list[Any]) -> bool:
+    """Return whether nobody but a list refers to its array, which has the memory."""
+    own = getattr(getattr(chunks[0], "flags", None), "owndata", False)
+    return bool(own) and _references(chunks) == _references([object()])
 
 
 def _references(items: list[Any]) -> int:
