@@ -342,15 +342,6 @@ PLANTED = {
         ),
         "computes by raising": (computing(lambda found: {}["lost"]), "raised KeyError: 'lost'", "compute(xs)"),
     },
-    "test_deferred_values_are_computed": {
-        "defers without compute": (
-            backend(CorrectLazy, compute=af.Backend.compute), "no compute()", "deferred_types to ()",
-        ),
-        "defers another": (
-            backend(CorrectLazy, deferred_types=("toy_library.Other",)),
-            "Set deferred_types, which is ('toy_library.Other',)", "Promise',)",
-        ),
-    },
     "test_blocks": {
         "blocks of writable arrays": (
             backend(blocks=CorrectLazy.blocks), "Set memory to 'lazy', or remove blocks()",

@@ -267,11 +267,6 @@ def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
     """
     registry = registry or default_registry()
     kind = registry.kind(value)
-    if kind.category == "deferred":
-        raise NotAnArrayError(
-            f"a {type(value).__module__}.{type(value).__qualname__} is not an array before it is computed",
-            remedy="Convert it first: arrayferry.convert computes it.",
-        )
     if kind.backend is not None:
         return kind.backend
     if kind.category == "scalar":

@@ -13,6 +13,10 @@ from ._stored import GroupSource, StoredSource
 class _Datasets(Slices):
     """Parts of datasets. They belong to a file that this process has opened."""
 
+    def read(self, array: int, block: int) -> Any:
+        _refuse_closed(self._xs[array])
+        return super().read(array, block)
+
     def portable_client(self) -> Any:
         raise TypeError(
             "a stream of h5py datasets cannot be pickled, since their file is open in this process only. Open the "
@@ -31,11 +35,7 @@ class H5pySource(StoredSource):
     slices: type[Slices] = _Datasets
 
     def device_of(self, x: Any) -> str:
-        if not getattr(x, "_dset", x):  # checked before all else, which needs the file to be open
-            raise ConversionError(
-                "a dataset of a closed file cannot be converted",
-                remedy="Convert it while the file is open.",
-            )
+        _refuse_closed(x)  # before all else, which needs the file to be open
         return "cpu"
 
     def refuse(self, x: Any) -> None:
@@ -49,6 +49,14 @@ class H5pySource(StoredSource):
 
     def stored(self, x: Any) -> Sequence[int] | None:
         return getattr(x, "_dset", x).chunks  # type: ignore[no-any-return]
+
+
+def _refuse_closed(x: Any) -> None:
+    if not getattr(x, "_dset", x):
+        raise ConversionError(
+            "a dataset of a closed file cannot be converted",
+            remedy="Convert it while the file is open.",
+        )
 
 
 class H5pyGroupSource(GroupSource):

@@ -22,7 +22,6 @@ from toys import (
     CorrectLazy,
     OnlyDoubles,
     OnlyIntegers,
-    Promise,
 )
 from wrong_plugins import PLANTED
 
@@ -37,7 +36,6 @@ DIRECT = "test_direct_converters_match_the_general_path"
 def toy(monkeypatch):
     module = types.ModuleType("toy_library")
     module.Array = Array
-    module.Promise = Promise
     module.Other = type("Other", (), {})
     monkeypatch.setitem(sys.modules, "toy_library", module)
 
@@ -55,9 +53,6 @@ class ToyContract(BackendContract):
 
     def write(self, array, value):
         array.values[...] = value
-
-    def deferred(self, values):
-        return [Promise(values.copy())]
 
 
 def failures(contract, part, only: str = "test_") -> dict[str, BaseException]:
@@ -291,14 +286,6 @@ def test_the_kit_names_the_method_to_fill_in():
 
     with pytest.raises(NotImplementedError, match=r'Nameless must name the .* backend = "mylib"'):
         Nameless().test_to_numpy()
-
-
-def test_the_kit_asks_for_deferred_values():
-    class Test(BackendContract):
-        backend = "dask"
-
-    with pytest.raises(pytest.skip.Exception, match=r"Write deferred\(self, values\) in the test"):
-        Test().test_deferred_values_are_computed()
 
 
 @pytest.mark.parametrize(

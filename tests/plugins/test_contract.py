@@ -9,7 +9,6 @@ import warnings
 from importlib.metadata import entry_points
 
 import array_api_strict as strict
-import dask
 import dask.array as da
 import h5py
 import jax
@@ -89,9 +88,6 @@ class TestDask(BackendContract):
 
     def read(self, array):
         return np.array(array.compute())
-
-    def deferred(self, values):
-        return [dask.delayed(values.copy())]
 
     def unportable(self):
         masked = da.from_array(np.ma.array([1.0, 2.0], mask=[0, 1]), name=False, asarray=False)

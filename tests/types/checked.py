@@ -110,9 +110,11 @@ def converters(x: torch.Tensor, tree: dict[str, Any], module: ModuleType) -> Non
 
 def the_rest(x: torch.Tensor, lazy: da.Array) -> None:
     assert_type(af.backends()["numpy"], af.Backend)
-    for features, labels in af.stream((lazy, lazy), "torch"):
-        assert_type(features, Any)
-        assert_type(labels, Any)
+    assert_type(af.stream(lazy, "torch"), af.Stream[torch.Tensor])
+    assert_type(af.stream(lazy, "torch")[0], torch.Tensor)
+    assert_type(af.stream(lazy, "torch")[1:], af.Stream[torch.Tensor])
+    assert_type(af.stream({"x": lazy}, "jax", block=2), af.Stream[Any])
+    assert_type(af.stream(lazy, like=x), af.Stream[Any])
 
     @af.agnostic("numpy")
     def mean(x: np.ndarray, axis: int = 0) -> float:

@@ -206,13 +206,6 @@ class BackendTests(Tested):
         """Return arrays that hold more than values, each with a word that its error must contain."""
         return []
 
-    def deferred(self, values: np.ndarray[Any, Any]) -> list[Any]:
-        """Return a value of each of `deferred_types` whose result is an array with these values.
-
-        Needed if there are `deferred_types`.
-        """
-        return []
-
     # Internals.
 
     @property

@@ -109,8 +109,7 @@ DUTIES = {
     ),
     "random": Duty("Return from random(seed, device) an arrayferry.Random that draws there."),
     "compute": Duty(
-        "Return from compute(xs) a list with one entry for each of xs, in the same order: for an array its values, in memory "
-        "that nothing else uses, and for a deferred value the result of computing it.",
+        "Return from compute(xs) a list with the values of each of xs, in the same order, in memory that nothing else uses.",
         Sequence,
     ),
     "blocks": Duty(

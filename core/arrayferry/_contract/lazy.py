@@ -7,19 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import pytest
 
-from arrayferry import _api
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.blocks import Blocks
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.origin import Origin
-from arrayferry._registry.registry import default_registry
 from arrayferry._stream.function import stream
 
-from .base import BackendTests, Tested, all_same, same_anywhere, such_as
+from .base import BackendTests, Tested, all_same, same_anywhere
 from .checks import DUTIES, Duty, ask, same
-from .classes import describe_type
 
 _LENGTHS = (
     "Set lengths of what blocks() returns to one sequence of whole numbers for each array: the lengths of its blocks "
@@ -28,7 +24,7 @@ _LENGTHS = (
 
 
 class ComputeTests(BackendTests):
-    """The tests of `compute` and `deferred_types`. A backend that has neither passes them."""
+    """The tests of `compute`. A backend that has none passes them."""
 
     def test_computing_together(self) -> None:
         """`compute` returns the values of each array, in order, in memory of their own."""
@@ -45,40 +41,6 @@ class ComputeTests(BackendTests):
                     x[...] = -1
             what = "compute(), after what it returned before was written to"
             all_same(self._ask("compute", arrays), values, what, DUTIES["compute"].fix)
-
-    def test_deferred_values_are_computed(self) -> None:
-        """Values of `deferred_types` are recognised, and computed together with arrays."""
-        backend, fix = self._backend, DUTIES["compute"].fix
-        if not backend.deferred_types:
-            return
-        assert overrides(backend, Backend.compute), (
-            f"deferred_types is {backend.deferred_types}, but there is no compute(). Set deferred_types to (). Or: {fix}"
-        )
-        values = _numbers((2, 3))
-        lazies = self.deferred(values)
-        if not lazies:
-            pytest.skip(
-                "not tested: deferred_types. Write deferred(self, values) in the test: return a list of such values, "
-                "each of which is computed to the NumPy array values"
-            )
-        for lazy in lazies:
-            what, kind = f"a {describe_type(lazy)}", default_registry().kind(lazy)
-            owner = "nobody" if kind.backend is None else kind.backend.name
-            assert kind.category == "deferred", (
-                f"{what} is not recognised as a deferred value: it is taken for {kind.category!r}. Set deferred_types, which is "
-                f"{backend.deferred_types}, to the dotted paths of these types"
-                f"{such_as(describe_type(lazy), backend.deferred_types)}, and leave them out of array_types"
-            )
-            assert owner == backend.name, (
-                f"{what} is recognised as a deferred value of {owner}. Leave its type out of deferred_types"
-            )
-            before, after = values + 1, values + 2
-            arrays = [self.make(before), lazy, self.make(after)]
-            self._gives_all("compute", arrays, [before, values, after])
-            value, call = {"x": [lazy, "text"]}, f"converting {what} to numpy"
-            duty = Duty(fix, dict)
-            tree = ask(_api.convert, value, "numpy", sparse="dense", call=call, duty=duty)
-            same(tree["x"][0], values, f"{what}, converted to numpy", fix)
 
 
 class BlockTests(Tested):

@@ -100,8 +100,7 @@ class CompiledConversion:
                 except ConversionError as error:
                     error.locate(path=tree.path_of(index), target=self.target.name)
                     raise
-            if not self._stays(kind):
-                groups.setdefault(self._origin_of(kind), []).append(index)
+            groups.setdefault(self._origin_of(kind), []).append(index)
         pairs = {self.pair(origin): indices for origin, indices in groups.items()}
         lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]
         for pair in lazy if len(lazy) > 1 else ():
@@ -118,12 +117,8 @@ class CompiledConversion:
     def _paths(self, tree: Tree, indices: list[int]) -> Callable[[int], str]:
         return lambda index: tree.path_of(indices[index])
 
-    def _stays(self, kind: Kind) -> bool:
-        """Return whether a value is deferred and stays deferred, since the target is its own library."""
-        return kind.category == "deferred" and kind.backend is self.target
-
     def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
-        """Convert a computed lazy array or deferred value into memory that nobody else holds.
+        """Convert a computed lazy array into memory that nobody else holds.
 
         Args:
             value: the result of computing it.
@@ -186,8 +181,6 @@ class CompiledConversion:
         """
         if kind.category in ("number", "scalar"):
             return CodeSnippet(Inline("", "{convert}({x})", {"convert": self._convert_number}))
-        if self._stays(kind):
-            return CodeSnippet(Inline("", "{x}", {}))
         pair = self.pair(self._origin_of(kind))
         return snippet_of(pair, cls, with_routes=with_routes)
 

@@ -43,8 +43,6 @@ class Backend(Origin):
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.
         replaces: names of backends and sources that this one replaces, if both are installed.
-        deferred_types: dotted paths of types of values that are not arrays, but whose results may be or contain
-            arrays, such as Dask's `Delayed`. They are computed together with the library's arrays.
         autodiff: how the library differentiates, None if gradients cannot cross to it.
 
     Examples:
@@ -68,7 +66,6 @@ class Backend(Origin):
     aliases: tuple[str, ...] = ()
     from_numpy_shares: bool | None = None
     item_types: tuple[str, ...] = ()
-    deferred_types: tuple[str, ...] = ()
     autodiff: Autodiff | None = None
 
     # Required.
@@ -84,20 +81,19 @@ class Backend(Origin):
                 library.
         """
 
-    # Optional: lazy arrays and deferred values.
+    # Optional: lazy arrays.
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
-        """Compute lazy arrays, and values of `deferred_types`, in one call.
+        """Compute lazy arrays in one call.
 
         It is called instead of `to_numpy_many` if a backend with `memory = "lazy"` overrides it.
 
         Args:
-            xs: arrays and deferred values.
+            xs: the arrays.
 
         Returns:
-            For each lazy array, an array with its values: a NumPy array in memory that nothing else uses, or an
-            array of another library. For each deferred value, its result. A `ConversionError` in the place of a
-            failed one is raised with its place in the tree.
+            For each, an array with its values: a NumPy array in memory that nothing else uses, or an array of
+            another library. A `ConversionError` in the place of a failed one is raised with its place in the tree.
         """
         return self.to_numpy_many(xs)
 

@@ -207,9 +207,6 @@ class Catalog:
             part = owner.part
             kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
             arrays.append((path, kind, owner))
-        for owner in self._owners.parts:
-            for path in getattr(owner.part, "deferred_types", ()):
-                arrays.append((path, Kind("deferred", owner.part), owner))
         return Kinds(arrays, self.containers, self.generic, self._warn)
 
     def kind(self, value: Any) -> Kind:

@@ -55,7 +55,6 @@ _RULES: dict[type, tuple[_Rule, ...]] = {
     Backend: (
         ("namespace", lambda value: isinstance(value, str), "a string"),
         ("item_types", _all(_is_path), _PATHS),
-        ("deferred_types", _all(_is_path), _PATHS),
         ("aliases", _all(_is_text), _NAMES),
         ("dtypes", callable, "a method: def dtypes(self): return {'float64'}"),
         ("from_numpy_shares", _one_of(True, False, None), "True, False or None"),

@@ -142,7 +142,7 @@ def flatten(
 
 
 class _Places(Tree):
-    """A tree whose leaves are listed once per place: arrays and deferred values, or all but containers."""
+    """A tree whose leaves are listed once per place: arrays, or all but containers."""
 
     __slots__ = ("_everything",)
     lists_places = True
@@ -152,7 +152,7 @@ class _Places(Tree):
         super().__init__(value, kind_of)
 
     def read_as(self, value: Any, kind: Kind) -> Kind | None:
-        return kind if self._everything or kind.category == "deferred" else None
+        return kind if self._everything else None
 
 
 def _paths(root: Any, prefix: str) -> list[str]:
