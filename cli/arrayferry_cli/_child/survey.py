@@ -33,7 +33,7 @@ def answer(names: list[str] | None = None) -> Iterator[Survey]:
     problems = [text for text in texts if text not in told]
     for part in faults:
         for plugin in plugins:
-            if plugin.status == "loaded" and _is(plugin, part.plugin.point):
+            if plugin.status == "loaded" and _is(plugin, part.point):
                 home = plugin.distribution or plugin.module
                 plugin.status, plugin.problem = "left out", part.why
                 plugin.remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."

@@ -1,17 +1,24 @@
-"""`Owners`: the backend or source that each name and each array type belongs to."""
+"""`Owners`: the part that each name and each type belongs to."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import Origin
+from arrayferry._plugin.types import resolve_types
 
-from .contributions import Contribution, Plugin
+from .plugins import Contribution
+
+ENTRIES = {"arrayferry_backends": "array_types", "arrayferry_containers": "types"}
+"""The attributes whose types are either arrays or containers."""
 
 
 class Owners:
-    """Backends and sources: each name and each array type belongs to one of them.
+    """Each name and each array type belongs to one backend or source. No type is both an array and a container.
 
     Sources of one plugin may share one name, that of their library. A backend takes over array types from sources.
+    Converters own nothing, and containers only types that no backend has.
 
     Attributes:
         parts: the backends and sources that are used.
@@ -25,21 +32,24 @@ class Owners:
         self.names: dict[str, Contribution] = {}
         self.packages: dict[str, Contribution] = {}
         self.types: dict[str, Contribution] = {}
+        self._entries: dict[str, dict[Any, Contribution]] = {hook: {} for hook in ENTRIES}
 
-    def conflict(self, part: Origin, plugin: Plugin | None = None) -> str:
-        """Describe the first name or type of a part that belongs to another one; "" if none does.
-
-        Args:
-            part: a backend or a source.
-            plugin: the plugin of the part.
-        """
+    def conflict(self, new: Contribution) -> str:
+        """Describe the first name or type of a part that belongs to another one; "" if none does."""
+        part = new.part
+        for hook, known in self._entries.items():
+            for entry in _entries(new):
+                if hook != new.hook and entry in known:
+                    return f"{entry} is a type of {known[entry]}, and cannot be both an array and a container"
+        if new.hook not in ("arrayferry_backends", "arrayferry_sources"):
+            return ""
         packages = self.packages if isinstance(part, Backend) else {}
         for name in _names_of(part):
             owner = self.names.get(name) or packages.get(name)
             if owner is None or _replaces(part, owner.part):
                 continue
             backends = isinstance(part, Backend) or isinstance(owner.part, Backend)
-            if backends or owner.plugin is not plugin:
+            if backends or owner.plugin != new.plugin:
                 return f"the name {name!r} is taken by {owner}"
         for path in part.array_types:
             owner = self.types.get(path)
@@ -47,9 +57,10 @@ class Owners:
                 return f"the array type {path} is taken by {owner}"
         return ""
 
-    def replacement(self, part: Origin) -> Contribution | None:
+    def replacement(self, new: Contribution) -> Contribution | None:
         """Return the part that declares to replace a later one, None if no part does."""
-        for owner in self.parts:
+        part = new.part
+        for owner in self.parts if isinstance(part, Origin) else ():
             by = owner.part
             replaces = by.replaces and by.name != part.name and _replaces(by, part)
             if replaces and not _replaces(part, by):
@@ -59,6 +70,9 @@ class Owners:
     def add(self, new: Contribution) -> None:
         """Add a part with its names and types, and remove those that it replaces."""
         part = new.part
+        self._entries.get(new.hook, {}).update(dict.fromkeys(_entries(new), new))
+        if new.hook not in ("arrayferry_backends", "arrayferry_sources"):
+            return
         for old in [each for each in self.parts if part.replaces and _replaces(part, each.part)]:
             for table in (self.names, self.packages, self.types):
                 table.update({key: new for key, owner in table.items() if owner is old})
@@ -94,3 +108,9 @@ def _replaces(part: Origin, other: Origin) -> bool:
 def _comes_before(part: Origin, other: Origin) -> bool:
     """Return whether a part is a backend and the other a source. The type then belongs to the backend."""
     return isinstance(part, Backend) and not isinstance(other, Backend)
+
+
+def _entries(new: Contribution) -> list[Any]:
+    """Return the types of a backend or container, as it names them and as they have been imported."""
+    types = getattr(new.part, ENTRIES[new.hook]) if new.hook in ENTRIES else ()
+    return [*types, *resolve_types(types)]
