@@ -112,5 +112,5 @@ def _describe(part: Any, plugins: list[Plugin], key: str) -> Part:
         package=part.package,
         plugin=owners[0] if owners else None,
         installed=installed,
-        remedy=None if installed else f"pip install {part.install or part.name}",
+        remedy=f"pip install {part.install}" if part.install and not installed else None,
     )

@@ -114,16 +114,19 @@ class PluginManager(pluggy.PluginManager):
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
         with self._registry.lock:
-            _ = self._registry.catalog  # installed plugins come first
+            before = self._registry.catalog  # installed plugins come first
             name = name or self.get_canonical_name(plugin)
             if self.is_blocked(name):
                 return None
-            self.add(plugin, name)
+            self._check_name(name)
             try:
+                self.add(plugin, name)
                 self.at_run_time[name] = plugin
-                self._registry.update(new=name)
+                self._registry.update(name)
             except BaseException:
                 self._forget(name)
+                if self._registry.catalog is not before:
+                    self._registry.invalidate()
                 raise
             return name
 
@@ -133,17 +136,19 @@ class PluginManager(pluggy.PluginManager):
             known = self.get_name(plugin) if name is None else name
             if known is None or not self.has_plugin(known):
                 return super().unregister(plugin, name)
+            self._registry.invalidate()
             try:
                 return self._forget(known)
-            finally:
-                self._registry.update()
+            except BaseException:  # an interrupt
+                self._forget(known)
+                raise
 
     def set_blocked(self, name: str) -> None:
         """Unregister the plugin of a name, and register none of that name until `unblock`."""
         with self._registry.lock:
+            self._registry.invalidate()
             self._blocked.add(name)
             super().set_blocked(name)
-            self._registry.update()
 
     def unblock(self, name: str) -> bool:
         """Undo `set_blocked`, and load an installed plugin of that name, unless `ARRAYFERRY_PLUGINS` leaves it out.
@@ -196,12 +201,7 @@ class PluginManager(pluggy.PluginManager):
         Raises:
             PluginError: the plugin is faulty or registered already.
         """
-        if name in self._parts:
-            known = None if name in self.at_run_time else self._points.get(name)
-            raise PluginError(
-                f"the name {name!r} of a plugin is taken by {describe_plugin(name, known)}",
-                remedy="Give it another name.",
-            )
+        self._check_name(name)
         try:
             held = _as_plugin(plugin, name)
             try:
@@ -221,6 +221,14 @@ class PluginManager(pluggy.PluginManager):
             self._forget(name)
             raise
         return parts
+
+    def _check_name(self, name: str) -> None:
+        if self.has_plugin(name) or name in self.at_run_time:
+            point = None if name in self.at_run_time else self._points.get(name)
+            raise PluginError(
+                f"the name {name!r} of a plugin is taken by {describe_plugin(name, point)}",
+                remedy="Give it another name.",
+            )
 
     def _ask(self, plugin: Any, name: str, point: EntryPoint | None) -> list[Contribution]:
         """Call the hooks of one plugin, and check the parts. Those of built-in plugins are checked by tests instead."""
@@ -260,11 +268,11 @@ class PluginManager(pluggy.PluginManager):
 
     def _forget(self, name: str) -> Any:
         """Remove a plugin without a new catalog, and return what was registered."""
-        self._parts.pop(name, None)
         plugin = super().unregister(name=name)
         for hook, caller in list(vars(self.hook).items()):
             if not caller.has_spec() and not caller.get_hookimpls():
                 delattr(self.hook, hook)
+        self._parts.pop(name, None)
         return self.at_run_time.pop(name, plugin)
 
     def reload(self) -> None:

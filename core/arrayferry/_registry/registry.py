@@ -77,18 +77,16 @@ class Registry:
 
     def _load(self) -> Catalog:
         """Load the installed plugins."""
-        self._warned = set()
-        self._loaded = self._loading = True
         try:
+            self._warned, self._loaded, self._loading = set(), True, True
             if self._autoload:
                 self._manager.reload()
             catalog = self._gather()
+            self._loading = False
             self._replace(catalog)
         except BaseException:  # as an interrupt: all are loaded again on next use
-            self._catalog, self._loaded = None, False
+            self._catalog, self._loaded, self._loading = None, False, False
             raise
-        finally:
-            self._loading = False
         return catalog
 
     def _gather(self, new: str = "") -> Catalog:
@@ -102,22 +100,21 @@ class Registry:
             self._warned.add(text)
             warnings.warn(text, PluginWarning, stacklevel=3)
 
-    def update(self, new: str = "") -> None:
-        """Make the catalog anew after a change of the plugins.
-
-        Args:
-            new: the name of a new plugin.
+    def update(self, new: str) -> None:
+        """Make the catalog anew with a new plugin.
 
         Raises:
-            PluginError: it claims a name or a type of another one. The catalog is as before.
+            PluginError: the plugin claims a name or a type of another one. The catalog is as before.
         """
-        if not new:
-            self._catalog = None  # an interrupt leaves nothing outdated
         self._replace(self._gather(new))
 
-    def _replace(self, catalog: Catalog) -> None:
-        self._catalog = None  # until everything that depends on it is notified
+    def invalidate(self) -> None:
+        """Drop the catalog before plugins change, while the lock is held. It is made anew on next use."""
+        self._catalog = None
         self._notify()
+
+    def _replace(self, catalog: Catalog) -> None:
+        self.invalidate()
         self._catalog = catalog
 
     def _notify(self) -> None:
@@ -238,9 +235,9 @@ class Registry:
 
     @never_raises
     def __repr__(self) -> str:
-        catalog = self._catalog
-        if catalog is None:
+        if not self._loaded:
             return "<Registry, plugins are looked up at first use>"
+        catalog = self.catalog
         names = ("backends", "sources", "converters", "containers")
         counts = (f"{len(getattr(catalog, name))} {name}" for name in names)
         return f"<Registry of {', '.join(counts)}>"

@@ -27,7 +27,7 @@ _FRAME = (
 
 
 class _Collection(Source):
-    package = "dask"
+    package = install = "dask"
 
     def to_numpy(self, x: Any) -> Any:
         name = type(x).__name__
