@@ -100,7 +100,9 @@ def test_a_blocked_plugin_is_not_used_until_it_is_unblocked(install):
     assert conversion(X).values.tolist() == [0, 1, 2]
     registry.manager.set_blocked("lib")
     for _ in range(2):
-        with pytest.raises(af.UnknownBackendError, match=r"'lib': .* but it is blocked"):
+        with pytest.raises(
+            af.UnknownBackendError, match=r"'lib': the plugin of that name .*is blocked"
+        ):
             conversion(X)
         registry.refresh()
         assert registry.manager.is_blocked("lib")
@@ -164,11 +166,10 @@ def raising():
 
 FAULTY = {
     "a hook that raises": (hooks(containers=[HeldContainer()]), "sources", raising),
-    "an unknown hook": (hooks(containers=[HeldContainer()]), "others", lambda: []),
+    "an unknown hook": (hooks(containers=[HeldContainer()]), "others", lambda: [3]),
     "arguments": (hooks(containers=[HeldContainer()]), "sources", lambda registry: []),
     "a wrong part": (hooks(containers=[HeldContainer()]), "backends", lambda: [HeldContainer()]),
     "no list": (hooks(containers=[HeldContainer()]), "sources", lambda: 3),
-    "a partial": (hooks(containers=[HeldContainer()]), "sources", functools.partial(list)),
     "a taken name": (hooks(), "backends", lambda: [type("B", (BoxBackend,), {"name": "torch"})()]),
     "an exit": (hooks(), "backends", sys.exit),
     "nothing": (hooks(), "helpers", 3),
@@ -216,10 +217,9 @@ def test_names_of_hooks_are_enough_and_only_functions_count(registry):
     part = HeldContainer()
     registry.register(Plugin(part))
     assert registry.catalog.containers[0] is part
-    with pytest.raises(af.PluginError, match="arrayferry_backends is a partial, but a hook is a"):
-        registry.register(
-            hooks(containers=[]).__class__(arrayferry_backends=functools.partial(list))
-        )
+    partial = types.SimpleNamespace(arrayferry_backends=functools.partial(list))
+    with pytest.raises(af.PluginError, match="implements no hook"):
+        registry.register(partial)
 
 
 @dataclasses.dataclass
@@ -262,20 +262,15 @@ def test_plugins_and_parts_are_told_apart_by_identity(registry):
 
 def test_a_name_is_given_once(registry, install):
     registry.register(HeldContainer(), "mine")
-    for name, owner in (
-        ("mine", "mine"),
-        ("torch", "the plugin 'torch' of the distribution array"),
-    ):
-        with pytest.raises(af.PluginError, match=rf"the name '{name}' .* is taken by {owner}"):
+    for name, owner in (("mine", "'mine'>"), ("torch", "'arrayferry_plugins.torch_'")):
+        with pytest.raises(af.PluginError, match=rf"the name '{name}' is taken by <module {owner}"):
             registry.register(HeldContainer(), name)
     install(mine=library("mine"), lib=library("lib"), two=library("two"))
-    points = sys.modules["two_plugin"] = None
-    del sys.modules["two_plugin"], points
     with warnings.catch_warnings(record=True, action="always") as caught:
         registry.refresh()
     (message,) = (str(each.message) for each in caught)
     assert "the plugin 'mine' of the distribution arrayferry-mine" in message
-    assert "the name 'mine' of a plugin is taken by mine" in message
+    assert "the name 'mine' is taken by <Container HeldContainer>" in message
     assert {"lib", "two"} <= {*registry.backends()}
 
 
@@ -288,7 +283,7 @@ def test_of_two_installed_plugins_of_one_name_one_is_used(install, tmp_path):
         backends = af.Registry().backends()
     (message,) = (str(each.message) for each in caught)
     assert "left out the plugin 'same' of the distribution arrayferry-second" in message
-    assert "is taken by the plugin 'same' of the distribution arrayferry-first" in message
+    assert "the name 'same' is taken by <module 'first_plugin'" in message
     assert "first" in backends
     assert "second" not in backends
 

@@ -33,7 +33,7 @@ def answer(names: list[str] | None = None) -> Iterator[Survey]:
     problems = [text for text in texts if text not in told]
     for part in faults:
         for plugin in plugins:
-            if plugin.status == "loaded" and _is(plugin, part.point):
+            if plugin.status == "loaded" and plugin.name == part.plugin:
                 home = plugin.distribution or plugin.module
                 plugin.status, plugin.problem = "left out", part.why
                 plugin.remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
@@ -81,10 +81,6 @@ def _name(part: Any) -> str:
     if isinstance(part, Converter):
         return f"{part.source} -> {part.target}"
     return type(part).__qualname__ if isinstance(part, Container) else str(part.name)
-
-
-def _is(plugin: Plugin, point: EntryPoint | None) -> bool:
-    return point is not None and (point.name, point.value) == (plugin.name, plugin.module)
 
 
 def _registered(plugins: list[Plugin], backends: list[str], sources: list[str]) -> list[Plugin]:

@@ -82,6 +82,8 @@ class Catalog:
         """Let parts claim their names and types. Return the ids of those that are left out."""
         owners, unused = self._owners, set()
         for new in contributions:
+            if new.hook == "arrayferry_converters":
+                continue
             by = owners.replacement(new)
             conflict = "" if by else owners.conflict(new)
             if not by and not conflict:
@@ -97,7 +99,7 @@ class Catalog:
                 owners.assign(new.part, by)
             else:
                 self._warn(why)
-            self.left_out.append(LeftOut(new.name, why, new.point, broken=not by))
+            self.left_out.append(LeftOut(new.name, why, new.plugin, broken=not by))
             unused.add(id(new))
         return unused
 
@@ -181,7 +183,7 @@ class Catalog:
 
     def _not_used(self) -> str:
         """Return a sentence that names some plugins that are left out, faulty ones first."""
-        parts = sorted(self.left_out, key=lambda part: not part.broken)
+        parts = sorted(self.left_out, key=lambda part: (not part.broken, part.name))
         names = list(dict.fromkeys(part.name for part in parts))
         if not names:
             return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from inspect import get_annotations, getattr_static
 from typing import Any
 
@@ -68,9 +69,10 @@ def check_part(item: Any) -> None:
         PluginError: an attribute is missing, or has a wrong type or value.
     """
     for kind in _kinds_of(item):
-        for attribute in (each for each in _RULES if each in _known(kind)):
+        for attribute, (expected, holds) in _RULES.items():
+            if attribute not in _known(kind):
+                continue
             value = getattr(item, attribute, None)
-            expected, holds = _RULES[attribute]
             required = not hasattr(kind, attribute)
             if not holds(value) or (required and not value):
                 has = f"has {value!r:.80} for its" if value or value is False else "has no"
@@ -85,25 +87,26 @@ def near_misses(item: Any) -> Iterator[str]:
     from difflib import get_close_matches
 
     for kind in _kinds_of(item):
-        known = {name: getattr_static(kind, name, None) for name in _known(kind)}
-        unused = [
-            name for name, value in known.items() if getattr_static(item, name, None) is value
-        ]
-        for name in dir(item):
-            if name not in known and not name.startswith("_"):
-                is_method = callable(getattr_static(item, name, None))
-                likely = [each for each in unused if callable(known[each]) is is_method]
-                for meant in get_close_matches(name, likely, n=1, cutoff=0.8):
-                    yield (
-                        f"{kind.__name__} {type(item).__qualname__} has an attribute {name!r}, which arrayferry does "
-                        f"not know. Did you mean {meant!r}? If it is your own, let its name begin with an underscore."
-                    )
+        names = _known(kind)
+        for own in (each for each in dir(item) if each not in names and not each.startswith("_")):
+            is_method = callable(getattr_static(item, own, None))
+            unused = []
+            for name in names:
+                default = getattr_static(kind, name, None)
+                if getattr_static(item, name, None) is default and callable(default) is is_method:
+                    unused.append(name)
+            for meant in get_close_matches(own, unused, n=1, cutoff=0.8):
+                yield (
+                    f"{kind.__name__} {type(item).__qualname__} has an attribute {own!r}, which arrayferry does not "
+                    f"know. Did you mean {meant!r}? If it is your own, let its name begin with an underscore."
+                )
 
 
 def _kinds_of(item: Any) -> list[type]:
     return [kind for kind in HOOKS.values() if isinstance(item, kind)]
 
 
+@cache
 def _known(kind: type) -> set[str]:
     """Return the names of the attributes of a kind of part, also of those that have no default."""
     return {*dir(kind), *(name for base in kind.__mro__ for name in get_annotations(base))}

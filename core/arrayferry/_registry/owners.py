@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.container import Container
+from arrayferry._plugin.hookspecs import HOOKS
 from arrayferry._plugin.origin import Origin
 from arrayferry._plugin.types import resolve_types
 
 from .plugins import Contribution
-
-ENTRIES = {"arrayferry_backends": "array_types", "arrayferry_containers": "types"}
-"""The attributes whose types are either arrays or containers."""
 
 
 class Owners:
@@ -32,16 +31,17 @@ class Owners:
         self.names: dict[str, Contribution] = {}
         self.packages: dict[str, Contribution] = {}
         self.types: dict[str, Contribution] = {}
-        self._entries: dict[str, dict[Any, Contribution]] = {hook: {} for hook in ENTRIES}
+        self._arrays: dict[Any, Contribution] = {}  # of backends, by paths and by types
+        self._containers: dict[Any, Contribution] = {}
 
     def conflict(self, new: Contribution) -> str:
         """Describe the first name or type of a part that belongs to another one; "" if none does."""
-        part = new.part
-        for hook, known in self._entries.items():
-            for entry in _entries(new):
-                if hook != new.hook and entry in known:
-                    return f"{entry} is a type of {known[entry]}, and cannot be both an array and a container"
-        if new.hook not in ("arrayferry_backends", "arrayferry_sources"):
+        part, kind = new.part, HOOKS[new.hook]
+        others = self._containers if kind is Backend else self._arrays
+        for entry in _types_of(new):
+            if entry in others:
+                return f"{entry} is a type of {others[entry]}, and cannot be both an array and a container"
+        if kind is Container:
             return ""
         packages = self.packages if isinstance(part, Backend) else {}
         for name in _names_of(part):
@@ -60,7 +60,7 @@ class Owners:
     def replacement(self, new: Contribution) -> Contribution | None:
         """Return the part that declares to replace a later one, None if no part does."""
         part = new.part
-        for owner in self.parts if isinstance(part, Origin) else ():
+        for owner in self.parts if HOOKS[new.hook] is not Container else ():
             by = owner.part
             replaces = by.replaces and by.name != part.name and _replaces(by, part)
             if replaces and not _replaces(part, by):
@@ -69,9 +69,10 @@ class Owners:
 
     def add(self, new: Contribution) -> None:
         """Add a part with its names and types, and remove those that it replaces."""
-        part = new.part
-        self._entries.get(new.hook, {}).update(dict.fromkeys(_entries(new), new))
-        if new.hook not in ("arrayferry_backends", "arrayferry_sources"):
+        part, kind = new.part, HOOKS[new.hook]
+        known = self._arrays if kind is Backend else self._containers
+        known.update(dict.fromkeys(_types_of(new), new))
+        if kind is Container:
             return
         for old in [each for each in self.parts if part.replaces and _replaces(part, each.part)]:
             for table in (self.names, self.packages, self.types):
@@ -110,7 +111,8 @@ def _comes_before(part: Origin, other: Origin) -> bool:
     return isinstance(part, Backend) and not isinstance(other, Backend)
 
 
-def _entries(new: Contribution) -> list[Any]:
+def _types_of(new: Contribution) -> list[Any]:
     """Return the types of a backend or container, as it names them and as they have been imported."""
-    types = getattr(new.part, ENTRIES[new.hook]) if new.hook in ENTRIES else ()
+    attribute = {Backend: "array_types", Container: "types"}.get(HOOKS[new.hook])
+    types = getattr(new.part, attribute) if attribute else ()
     return [*types, *resolve_types(types)]

@@ -57,13 +57,13 @@ class LeftOut(NamedTuple):
     Attributes:
         name: the name of the plugin or of the part.
         why: the reason.
-        point: the entry point of the plugin, None if it was registered at run time.
+        plugin: the name of the plugin.
         broken: whether the reason is a fault, not a choice of the user.
     """
 
     name: str
     why: str
-    point: EntryPoint | None
+    plugin: str
     broken: bool = True
 
 
@@ -78,6 +78,7 @@ class PluginManager(pluggy.PluginManager):
 
     Attributes:
         at_run_time: what was registered at run time, by its name.
+        left_out: the installed plugins that are not used.
 
     Examples:
         >>> import arrayferry as af
@@ -95,8 +96,7 @@ class PluginManager(pluggy.PluginManager):
         self._registry = registry
         self._parts: dict[str, list[Contribution]] = {}
         self.at_run_time: dict[str, Any] = {}
-        self._points: dict[str, EntryPoint] = {}
-        self._failed: list[LeftOut] = []
+        self.left_out: list[LeftOut] = []
         self._blocked: set[str] = set()
         self._turns = itertools.count(2)
 
@@ -149,6 +149,7 @@ class PluginManager(pluggy.PluginManager):
             self._registry.invalidate()
             self._blocked.add(name)
             super().set_blocked(name)
+            self.left_out.append(LeftOut(name, "the plugin of that name is blocked", name, False))
 
     def unblock(self, name: str) -> bool:
         """Undo `set_blocked`, and load an installed plugin of that name, unless `ARRAYFERRY_PLUGINS` leaves it out.
@@ -179,19 +180,11 @@ class PluginManager(pluggy.PluginManager):
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
         """Return the options of a function that is marked as a hook, or whose name begins with `arrayferry_`."""
-        try:
-            options: Any = super().parse_hookimpl_opts(plugin, name)
-        except AttributeError:  # before pluggy 1.7: dir() names it, but there is no such attribute
+        if not _is_function(plugin, name):
             return None
+        options: Any = super().parse_hookimpl_opts(plugin, name)
         if options is None and name.startswith("arrayferry_"):
-            value = inspect.getattr_static(plugin, name, None)
-            if isinstance(value, FUNCTIONS):
-                options = {}
-            elif name in HOOKS and callable(value) and not isinstance(value, type):
-                raise PluginError(
-                    f"{name} is a {type(value).__name__}, but a hook is a function",
-                    remedy="Define it with def.",
-                )
+            options = {}
         options = options if options is None else {**options, "specname": None}
         return cast(pluggy.HookimplOpts | None, options)
 
@@ -223,12 +216,9 @@ class PluginManager(pluggy.PluginManager):
         return parts
 
     def _check_name(self, name: str) -> None:
-        if self.has_plugin(name) or name in self.at_run_time:
-            point = None if name in self.at_run_time else self._points.get(name)
-            raise PluginError(
-                f"the name {name!r} of a plugin is taken by {describe_plugin(name, point)}",
-                remedy="Give it another name.",
-            )
+        known = self.get_plugin(name) or self.at_run_time.get(name)
+        if known is not None:
+            raise PluginError(f"the name {name!r} is taken by {known!r:.80}", remedy="Use another.")
 
     def _ask(self, plugin: Any, name: str, point: EntryPoint | None) -> list[Contribution]:
         """Call the hooks of one plugin, and check the parts. Those of built-in plugins are checked by tests instead."""
@@ -272,8 +262,9 @@ class PluginManager(pluggy.PluginManager):
         for hook, caller in list(vars(self.hook).items()):
             if not caller.has_spec() and not caller.get_hookimpls():
                 delattr(self.hook, hook)
+        plugin = self.at_run_time.pop(name, plugin)
         self._parts.pop(name, None)
-        return self.at_run_time.pop(name, plugin)
+        return plugin
 
     def reload(self) -> None:
         """Load the installed plugins. Those registered at run time come after them, as before."""
@@ -283,21 +274,16 @@ class PluginManager(pluggy.PluginManager):
             elif name not in self._blocked:
                 super().unblock(name)
         self._parts = {name: self._parts[name] for name in self.at_run_time}
-        self._points, self._failed = {}, []
+        self.left_out = []
         for point, allowed in installed_plugins(self._registry.warn):
-            self._points.setdefault(point.name, point)
-            if allowed and point.name not in self._blocked:
-                try:
-                    self.add(point.load(), point.name, point)
-                except KeyboardInterrupt:
-                    raise
-                except BaseException as error:
-                    plugin, why = describe_plugin(point.name, point), describe_failure(error, point)
-                    why = f"arrayferry left out {plugin} ({point.value}): {why}"
-                    self._failed.append(LeftOut(point.name, why, point))
-                    self._registry.warn(why)
-            elif point.name not in self.at_run_time:
-                super().set_blocked(point.name)
+            name = point.name
+            if allowed and name not in self._blocked:
+                self._load(point)
+            elif name not in self.at_run_time:
+                super().set_blocked(name)
+                why = "it is blocked" if allowed else "ARRAYFERRY_PLUGINS does not name it"
+                why = f"the plugin of that name is installed, but {why}"
+                self.left_out.append(LeftOut(name, why, name, broken=False))
         for name, plugin in self.at_run_time.items():
             super().register(_as_plugin(plugin, name), name)
 
@@ -311,16 +297,22 @@ class PluginManager(pluggy.PluginManager):
             if each.hook == hook
         ]
 
-    def left_out(self) -> list[LeftOut]:
-        """Return the installed plugins that are not used."""
-        left_out = [*self._failed]
-        for name, point in reversed(self._points.items()):
-            if self.is_blocked(name):
-                blocked = name in self._blocked
-                why = "it is blocked" if blocked else "ARRAYFERRY_PLUGINS does not name it"
-                why = f"the plugin of that name is installed, but {why}"
-                left_out.append(LeftOut(name, why, point, broken=False))
-        return left_out
+    def _load(self, point: EntryPoint) -> None:
+        try:
+            self.add(point.load(), point.name, point)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            plugin, cause = describe_plugin(point.name, point), describe_failure(error, point)
+            why = f"arrayferry left out {plugin} ({point.value}): {cause}"
+            self.left_out.append(LeftOut(point.name, why, point.name))
+            self._registry.warn(why)
+
+
+def _is_function(plugin: Any, name: str) -> bool:
+    """Return whether an attribute is a function, without evaluating it."""
+    known = vars(plugin).get(name) if isinstance(plugin, ModuleType) else None
+    return isinstance(known or inspect.getattr_static(plugin, name, None), FUNCTIONS)
 
 
 def _as_plugin(plugin: Any, name: str) -> Any:
@@ -334,16 +326,14 @@ def _as_plugin(plugin: Any, name: str) -> Any:
             f"the class {plugin.__qualname__} was given instead of an instance",
             remedy=f"Register {plugin.__qualname__}().",
         )
-    hooks: dict[str, Any] = {
-        hook: lambda: [plugin] for hook, kind in HOOKS.items() if isinstance(plugin, kind)
-    }
+    roles = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
+    hooks: dict[str, Any] = dict.fromkeys(roles, lambda: [plugin])
     by_identity: bool = getattr(type(plugin), "__eq__", None) is object.__eq__
     if by_identity and not hooks and plugin is not None:
         return plugin
     module = ModuleType(name)
     for attribute in dir(plugin) if not hooks else ():
-        static = inspect.getattr_static(plugin, attribute, None)
-        if attribute in HOOKS or (isinstance(static, FUNCTIONS) and attribute[:2] != "__"):
+        if _is_function(plugin, attribute) and not attribute.startswith("__"):
             hooks[attribute] = getattr(plugin, attribute)
     vars(module).update(hooks)
     return module

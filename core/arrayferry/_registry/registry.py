@@ -92,7 +92,7 @@ class Registry:
     def _gather(self, new: str = "") -> Catalog:
         """Make a catalog of what all plugins bring."""
         manager = self._manager
-        return Catalog(manager.contributions(), manager.left_out(), self.warn, new)
+        return Catalog(manager.contributions(), manager.left_out, self.warn, new)
 
     def warn(self, text: str) -> None:
         """Issue a warning, once until installed plugins are loaded again."""
