@@ -40,7 +40,7 @@ from ._plugin.backend import Backend
 from ._plugin.blocks import Blocks, Reader, Slices, even_lengths
 from ._plugin.container import Container
 from ._plugin.converter import Converter, Inline
-from ._plugin.hooks import hookimpl
+from ._plugin.hookspecs import hookimpl
 from ._plugin.origin import Source
 from ._plugin.random import Random
 from ._registry.registry import Registry, default_registry

@@ -69,7 +69,7 @@ def _is_inexact(x: Any) -> bool:
 class TensorFlowBackend(af.Backend):
     """`tensorflow.Tensor`, including symbolic tensors inside `tf.function`, without values."""
 
-    name = "tensorflow"
+    name = install = "tensorflow"
     package = "tensorflow"
     install = "tensorflow-cpu (or tensorflow)"
     aliases = ("tf",)

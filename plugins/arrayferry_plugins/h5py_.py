@@ -28,7 +28,7 @@ class H5pySource(StoredSource):
     """`h5py.Dataset`, and its views by `astype` and `fields`."""
 
     name = "h5py"
-    package = "h5py"
+    package = install = "h5py"
     array_types: tuple[str, ...] = ("h5py.Dataset", "h5py._hl.dataset.AbstractView")
     what = "a dataset"
     remedy = "Read it with x[()], or with x.asstr()[()] if it is text."
@@ -63,7 +63,7 @@ class H5pyGroupSource(GroupSource):
     """`h5py.Group` and `h5py.File`."""
 
     name = "h5py.group"
-    package = "h5py"
+    package = install = "h5py"
     array_types: tuple[str, ...] = ("h5py.Group",)
 
     def describe(self, group: Any) -> tuple[str, str]:

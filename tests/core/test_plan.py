@@ -425,7 +425,7 @@ def test_plans_are_dropped_when_the_registry_changes():
     before = af.registry.catalog.converters
     with registered(part):
         assert ["no plan" in conversion.explain() for conversion in both] == [True, True]
-        assert af.registry.catalog.converters == (*before, part)
+        assert af.registry.catalog.converters == (part, *before)
     for conversion in both:
         assert convert_often(conversion, [X])[0].tolist() == [0, 1, 2]
 

@@ -336,7 +336,7 @@ def test_hundreds_of_backends_do_not_slow_a_route(registry):
     assert route.steps[0].via == "dlpack"
 
 
-def test_of_routes_of_equal_cost_the_one_of_the_first_converter_is_taken(registry):
+def test_of_routes_of_equal_cost_the_one_of_the_last_converter_is_taken(registry):
     def named(name):
         paths = (f"{name}.Array",)
         return type("Named", (BoxedBackend,), {"name": name, "array_types": paths})()
@@ -357,7 +357,7 @@ def test_of_routes_of_equal_cost_the_one_of_the_first_converter_is_taken(registr
         for part in (first, second):
             registry.register(Direct(part.name, target.name))
         route = find_route(registry.catalog, registry.backend("numpy"), "cpu", target, "cuda:0")
-        assert [step.target.backend for step in route.steps] == [first.name, target.name]
+        assert [step.target.backend for step in route.steps] == [second.name, target.name]
 
 
 class TestOfOnesOwn:

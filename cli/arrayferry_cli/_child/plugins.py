@@ -60,10 +60,10 @@ def survey(step: Step, plugins: list[Plugin], names: dict[str, str]) -> dict[str
         warnings.simplefilter("always")
         origins: list[Origin] = [*registry.backends().values(), *registry.sources()]
         registry.check_converters()
-    faults = {part.why: part.plugin.point for part in registry.catalog.left_out if part.broken}
-    for why, point in faults.items():
+    faults = {part.why: part.plugin for part in registry.catalog.left_out if part.broken}
+    for why, name in faults.items():
         for plugin in plugins:
-            if point and (point.name, point.value) == (plugin["name"], plugin["module"]):
+            if plugin["name"] == name:
                 home = plugin["distribution"] or plugin["module"]
                 remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
                 plugin.update(status="left out", problem=why, remedy=remedy)

@@ -32,7 +32,8 @@ class Backend(Origin):
             They are looked up only after their top-level package has been imported.
         namespace: dotted path of the module with its functions, if that is not `package`.
         aliases: other names that users may write.
-        install: the argument of `pip install`, if that is not `name`.
+        install: the argument of `pip install` that installs it. Without it, no error names a command, since a guessed
+            name may be another's on a public index.
         memory: what the library guarantees about its arrays. "writable": they may change in place. "immutable":
             their values never change. "lazy": their values are computed on demand and never change. "unknown":
             nothing is guaranteed, and nothing is shared unless requested.

@@ -20,7 +20,7 @@ _FRAME = "Pass x.to_dask_array().compute_chunk_sizes() instead, which computes t
 
 
 class _NoArray(Source):
-    package = "dask"
+    package = install = "dask"
 
     def to_numpy(self, x: Any) -> NoReturn:
         name = next((cls.__name__ for cls in type(x).__mro__ if cls.__name__ in _REMEDIES), "")
