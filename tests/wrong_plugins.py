@@ -332,7 +332,7 @@ PLANTED = {
     },
     "test_computing_together": {
         "computes in any order": (computing(lambda found: found[::-1]), "compute(xs)", "in the same order"),
-        "computes too few": (computing(lambda found: found[1:]), "returned 3 arrays instead of 4", "one entry for each"),
+        "computes too few": (computing(lambda found: found[1:]), "returned 3 arrays instead of 4", "the values of each"),
         "computes nothing": (
             computing(lambda found: [x.tolist() for x in found]), "a list is not an array", "Return an array",
         ),

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ._types import (
-        ConverterKeywords,
         DaskArray,
         JaxArray,
         K,
@@ -41,6 +40,12 @@ if TYPE_CHECKING:
         V,
         X,
     )
+
+    class ConverterKeywords(Keywords, total=False):
+        """Those of `converter`."""
+
+        registry: Registry | None
+
 
 MAX_KEPT = 256
 """The maximum number of conversions that are kept for `convert`."""

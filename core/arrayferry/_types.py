@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar  # every checker knows it, installed or not
 
     from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
-    from ._registry.registry import Registry
 
     NumpyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
     TorchArray: TypeAlias = torch.Tensor
@@ -79,11 +78,6 @@ if TYPE_CHECKING:
         unsupported: Unsupported
         unknown: Unknown
         sparse: Sparse
-
-    class ConverterKeywords(Keywords, total=False):
-        """Those of `converter`."""
-
-        registry: Registry | None
 
     A = TypeVar("A", default=Any, covariant=True)
     B = TypeVar("B", default=Any, covariant=True)

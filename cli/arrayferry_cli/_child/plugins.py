@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
@@ -63,8 +64,10 @@ def survey(step: Step, plugins: list[Plugin], names: dict[str, str]) -> dict[str
     faults = {part.why: part.plugin for part in registry.catalog.left_out if part.broken}
     for why, name in faults.items():
         for plugin in plugins:
-            if plugin["name"] == name:
-                home = plugin["distribution"] or plugin["module"]
+            home = plugin["distribution"] or plugin["module"]
+            if plugin["name"] == name and re.search(
+                rf"distribution {re.escape(home)}(?![-\w])", why
+            ):
                 remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
                 plugin.update(status="left out", problem=why, remedy=remedy)
     for origin in origins:

@@ -19,7 +19,6 @@ from arrayferry._tree.tree import Tree
 from .structure import Reader, reader_of, structure_of
 
 if TYPE_CHECKING:
-    from .compiled import CompiledConversion
     from .plan import Plan
 
 MAX_PLANS = 512
@@ -56,13 +55,13 @@ class Plans:
     """The plans of a conversion.
 
     Args:
-        conversion: what they are for. It converts values without a plan, and is told which function to call next.
+        conversion: the `CompiledConversion`. It converts values without a plan, and is told which function to call next.
 
     Attributes:
         counts: how often each structure was converted without a plan. Keys are hashes, which keep no type alive.
     """
 
-    def __init__(self, conversion: CompiledConversion) -> None:
+    def __init__(self, conversion: Any) -> None:
         self._conversion = conversion
         self.forget()
 
@@ -95,7 +94,7 @@ class Plans:
                     if self._streak >= STREAK:
                         self._conversion.use(plan.run)
                 return result
-        return self._search(value)
+        return self._search(value, plan)
 
     def _chosen(self, plan: Plan) -> None:
         self._last, self._streak = plan, 0
@@ -105,16 +104,16 @@ class Plans:
         """Convert a value that the plan that was called directly did not handle."""
         __tracebackhide__ = True
         self._conversion.use(self._run)
-        return self._search(value)
+        return self._search(value, self._last)
 
-    def _search(self, value: Any) -> Any:
-        """Convert a value with the plan for its structure, if there is one."""
+    def _search(self, value: Any, tried: Plan | None) -> Any:
+        """Convert a value with the plan for its structure, unless there is none or it was tried in vain."""
         __tracebackhide__ = True
         try:
             plan = self._plans.get(hash(structure_of(value, self._readers)))
         except Exception:  # the slow path says what is wrong with it, if anything is
             plan = None
-        if plan is not None:
+        if plan is not None and plan is not tried:
             result = plan.run(value, _missed)
             if result is not _MISSED:
                 if self._last is not None:
