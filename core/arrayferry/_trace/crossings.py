@@ -129,10 +129,11 @@ def _crossing(
         crossing.how = "transferred"
     else:
         shared = _is_shared(crossing, origin, target)
-    if not shared:
-        route = describe_route(compiled.catalog, origin, target, options.device, here or "cpu")
-        shared = shared is None and options.copy is not True and not route.copies
     if shared:
+        crossing.how = "shared"
+        return crossing
+    route = describe_route(compiled.catalog, origin, target, options.device, here or "cpu")
+    if shared is None and options.copy is not True and not route.copies:
         crossing.how = "shared"
         return crossing
     if len(route.steps) > 1:
