@@ -192,6 +192,7 @@ def test_a_frame_of_dask_is_told_what_to_pass(what):
         assert sum(map(len, rows)) == 3
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")  # Dask uses it
 @pytest.mark.parametrize("what", ["DataFrame", "Series", "Index"])
 def test_the_advice_for_frames_works_on_parquet(what, tmp_path):
     dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
