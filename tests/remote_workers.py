@@ -113,20 +113,22 @@ def held(client):
     return keys + [key for each in actors.values() for key in each]
 
 
+def running(client):
+    """Return the nannies whose worker runs. One that is killed before is not started again."""
+    nannies = client.cluster.workers.values()
+    return [each for each in nannies if each.process and each.process.status.name == "running"]
+
+
 def restored(client):
-    """Tell whether both workers are there. A nanny does not restart one that it believes still starts."""
-    return len(client.nthreads()) == 2 and all(
-        nanny.process and nanny.process.status.name == "running"
-        for nanny in client.cluster.workers.values()
-    )
+    """Tell whether both workers are there."""
+    return len(client.nthreads()) == len(running(client)) == 2
 
 
 def kill(client, which):
-    """Kill one of the workers, as the system does when memory runs out. Return whether it was there."""
-    nannies = list(client.cluster.workers.values())
-    pid = nannies[which % len(nannies)].pid
-    if pid is None:
+    """Kill one of the workers, as the system does when memory runs out. Return whether there was one."""
+    nannies = running(client)
+    if not nannies:
         return False
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(nannies[which % len(nannies)].pid, signal.SIGKILL)
     return True

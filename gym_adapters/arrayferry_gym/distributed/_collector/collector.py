@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from gymnasium import Env, Space
@@ -305,12 +305,6 @@ class Collector(Iterator[Trajectories]):
         else:  # garbage may be collected in the thread of the client, which must not wait for itself
             with contextlib.suppress(RuntimeError):  # the interpreter ends, and Dask with it
                 threading.Thread(target=self._runner.close).start()
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "Collector cannot be pickled, since its environments are in other processes. "
-            "Make it where it is used, with the same arguments."
-        )
 
     def __enter__(self) -> Collector:
         return self

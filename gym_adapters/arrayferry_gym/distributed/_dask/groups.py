@@ -166,6 +166,7 @@ class Group(ABC):
                 return self._failed(asked, error)
             if isinstance(reply, Failure):
                 self._restart()
+                del asked  # an error that somebody keeps holds no future
                 raise reply.with_cause()
             if reply == "again":
                 self._drop(sent=-1)

@@ -110,8 +110,10 @@ class EnvGroup:
         self._make()
         plan: Plan = loaded(self._plan_bytes)
         makers: Any = [lambda env=env: env for env in self._envs]
-        vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
-        self._plan, count = plan, len(self._envs)
+        # only the state of a policy may have observations that the next step would overwrite
+        copied = self._setup.policy_state is not None
+        vector = SyncVectorEnv(makers, copied, autoreset_mode=AutoresetMode.SAME_STEP)
+        self._plan, self._space, count = plan, vector.single_observation_space, len(self._envs)
         numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
         self._fitting = ArrayConversion(vector, **numpy, convert_info=False)
         policy = plan.policy
@@ -139,7 +141,7 @@ class EnvGroup:
         if restarts:
             pairs = zip(seeds, self._setup.indices, strict=True)
             seeds = [_derived(seed, index, restarts) for seed, index in pairs]
-        self._observation, _ = self._done(self._fitting.reset, seed=seeds)
+        self._observation, _ = self._fitting.reset(seed=seeds)
         count = len(self._envs)
         self._began = np.ones(count, np.bool_)
         self._returns = np.zeros(count)
@@ -165,43 +167,38 @@ class EnvGroup:
             action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
             actions.write(action)
             extras.write(extra)
-            batch, rewards[step], *flags, _ = self._done(envs.step, action)
+            batch, rewards[step], *flags, _ = envs.step(action)
             terminated[step], truncated[step] = flags
             if plan.infos:
                 infos.write([env.info for env in self._envs])
             ended = terminated[step] | truncated[step]
             if plan.final_observation:
-                last = [env.last for env in self._envs] if ended.any() else None
-                final.write(batch if last is None else self._batch(last))
+                final.write(self._final(batch, ended) if ended.any() else batch)
             self._returns[self._began] = 0
             self._lengths[self._began] = 0
             self._returns += rewards[step]
             self._lengths += 1
             totals[step], lengths[step] = self._returns, self._lengths
             self._observation, self._began = batch, ended
-        place.step, place.policy = None, False
+        place.step = None
         return Trajectories(
             observations.tree(), actions.tree(), rewards, terminated, truncated,
             final.tree() if plan.final_observation else None,
             extras.tree(), began, totals, lengths, infos.tree(), None, None, None,
         )  # fmt: skip
 
-    def _batch(self, observations: list[Any]) -> Any:
-        space = self._envs[0].observation_space
-        empty: Any = create_empty_array(space, len(observations), fn=np.empty)
-        return concatenate(space, observations, empty)
+    def _final(self, batch: Any, ended: Any) -> Any:
+        """Return a batch with the last observations of the episodes that have ended."""
+        if type(batch) is not np.ndarray:
+            return self._batch([env.last for env in self._envs])
+        batch = batch.copy()
+        for row in np.flatnonzero(ended).tolist():
+            batch[row] = self._envs[row].last
+        return batch
 
-    def _done(self, call: Any, *args: Any, **options: Any) -> Any:
-        """Call a method of the vector environment. If an observation does not fit, `place` says of which environment."""
-        try:
-            return call(*args, **options)
-        except Exception:
-            if self._place.env is None:
-                for env in self._envs:
-                    self._place.env = env.index
-                    self._batch([env.shown])
-                self._place.env = None
-            raise
+    def _batch(self, observations: list[Any]) -> Any:
+        empty: Any = create_empty_array(self._space, len(observations), fn=np.empty)
+        return concatenate(self._space, observations, empty)
 
 
 class _Watched:
@@ -213,15 +210,13 @@ class _Watched:
         place: where its group is.
 
     Attributes:
-        shown: the last observation.
-        last: that of the last step, before any reset.
+        last: the observation of the last step, before any reset.
         info: of the last step, before any reset. The vector environment gets none, since it may not be able to join them.
     """
 
     def __init__(self, env: Any, index: int, place: Place) -> None:
         self.env = env
         self.index = index
-        self.shown: Any = None
         self.last: Any = None
         self.info: dict[str, Any] = {}
         self._place = place
@@ -231,16 +226,15 @@ class _Watched:
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         self._place.env = self.index
-        self.shown, _ = self.env.reset(**options)
+        observation, _ = self.env.reset(**options)
         self._place.env = None
-        return self.shown, {}
+        return observation, {}
 
     def step(self, action: Any) -> tuple[Any, ...]:
         self._place.env = self.index
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._place.env = None
-        self.shown = self.last = observation
-        self.info = info
+        self.last, self.info = observation, info
         if terminated or truncated:  # the environment may use the same arrays in its reset
             self.last, self.info = copy.deepcopy((observation, info))
         return observation, reward, terminated, truncated, {}

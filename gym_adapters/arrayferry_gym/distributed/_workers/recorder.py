@@ -18,31 +18,39 @@ class Recorder:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._forms: Any = None  # the layout, dtypes and shapes of the first step
-        self._layout: Any = None
-        self._steps: list[list[Any]] = []
+        self._steps: list[tuple[Any, list[Any]]] = []  # the layout of a tree, and its arrays
 
     def write(self, tree: Any) -> None:
-        """Copy the arrays of a step. They have the same structure, dtypes and shapes at each step.
-
-        Raises:
-            arrayferry.OptionError: they do not.
-        """
-        arrays, layout = ([tree], None) if type(tree) is np.ndarray else af.flatten(tree)
-        copies = [np.array(array) for array in arrays]
-        forms = layout, [(copy.dtype, copy.shape) for copy in copies]
-        if not self._steps:
-            self._forms, self._layout = forms, layout
-        elif forms != self._forms:
-            (before, first), (now, last) = self._forms, forms
-            given = (first, last) if before == now else (before, now)
-            raise af.OptionError(
-                f"{self._name} was {given[0]} in step 0, and {given[1]} in step {len(self._steps)}",
-                remedy="Return arrays of the same structure, dtypes and shapes at each step.",
-            )
-        self._steps.append(copies)
+        """Copy the arrays of a step."""
+        layout: Any = type(tree)
+        if layout is np.ndarray:
+            arrays = [tree.copy()]
+        elif tree is None:
+            arrays = []
+        elif layout is dict and all(type(x) is np.ndarray for x in tree.values()):
+            layout, arrays = tuple(tree), [x.copy() for x in tree.values()]
+        else:
+            leaves, layout = af.flatten(tree)
+            arrays = [np.array(x) for x in leaves]
+        self._steps.append((layout, arrays))
 
     def tree(self) -> Any:
-        """Return the arrays of all steps."""
-        arrays = [np.stack(column) for column in zip(*self._steps, strict=True)]
-        return arrays[0] if self._layout is None else self._layout.unflatten(arrays)
+        """Return the arrays of all steps.
+
+        Raises:
+            arrayferry.OptionError: they have not the same structure, dtypes and shapes at each step.
+        """
+        layout = self._steps[0][0]
+        forms = [(own, *[(x.dtype, x.shape) for x in arrays]) for own, arrays in self._steps]
+        for number, form in enumerate(forms):
+            if form != forms[0]:
+                raise af.OptionError(
+                    f"{self._name} was {forms[0]} in step 0, and {form} in step {number}",
+                    remedy="Return arrays of the same structure, dtypes and shapes at each step.",
+                )
+        stacked = [np.stack(column) for column in zip(*(x for _, x in self._steps), strict=True)]
+        if isinstance(layout, tuple):
+            return dict(zip(layout, stacked, strict=True))
+        if isinstance(layout, type):
+            return stacked[0] if stacked else None
+        return layout.unflatten(stacked)
