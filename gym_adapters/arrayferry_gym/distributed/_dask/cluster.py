@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import inspect
 import multiprocessing
 import numbers
 import threading
@@ -39,7 +38,7 @@ class Cluster:
     Raises:
         arrayferry.OptionError: the client is not a client, or another option is invalid.
         NoWorkerError: the cluster on this machine cannot be started.
-        SchedulerLostError: there is no scheduler at the address, or it cannot be reached; also by an asynchronous client.
+        SchedulerLostError: there is no scheduler at the address, or it cannot be reached.
     """
 
     def __init__(self, client: Any, n_workers: int, workers: Any, resources: Any) -> None:
@@ -56,6 +55,7 @@ class Cluster:
             )
         self._workers = names or None
         self._resources = amounts
+        self._aliases: dict[str, Any] = {}  # names of workers that are no strings
         self._hung: set[str] = set()  # workers that cannot be restarted
         self._empty_since: float | None = None
         if client is None:
@@ -90,9 +90,6 @@ class Cluster:
         described: Any = {}
         try:
             known: Any = self._asked(client.nthreads)
-            if inspect.iscoroutine(known):
-                known.close()
-                raise TypeError("it is asynchronous")
             if self._workers is not None or self._resources:
                 described = self._asked(lambda: client.scheduler_info(n_workers=-1))["workers"]
         except Exception as error:
@@ -104,6 +101,7 @@ class Cluster:
 
     def _fits(self, address: str, worker: Mapping[str, Any]) -> bool:
         names, has = {address, str(worker.get("name"))}, worker.get("resources", {})
+        self._aliases[str(worker.get("name"))] = worker.get("name")
         if address in self._hung or not (self._workers is None or names & set(self._workers)):
             return False
         return all(has.get(name, 0) >= amount for name, amount in self._resources.items())
@@ -128,7 +126,8 @@ class Cluster:
 
     def submit(self, function: Callable[..., Any], *args: Any, actor: bool = False) -> Any:
         """Submit a task or an actor, and return its future."""
-        workers = self.living() if self._hung else self._workers
+        workers = [self._aliases.get(name, name) for name in self._workers or ()] or None
+        workers = self.living() if self._hung else workers
         # parameters and states are sent once, so that their size is no mistake
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             return self.client.submit(
