@@ -38,7 +38,7 @@ def joined(groups: Sequence[Group]) -> Trajectories:
     counts = [group.setup.num_envs for group in groups]
     whole: Trajectories = layout.unflatten(steps)
     return whole._replace(
-        version=np.repeat([group.ready[0].version for group in groups], counts),
+        version=np.repeat([group.ready[0].reply.version for group in groups], counts),
         group=np.repeat([group.setup.index for group in groups], counts),
         restarted=np.repeat([group.ready[0].restarted for group in groups], counts),
     )

@@ -52,7 +52,6 @@ class Asked:
     Attributes:
         number: its number.
         restarted: whether its group was restarted with it.
-        version: the version of the weights.
         call: the future of its reply.
         reply: the reply, None before it has come.
         arrived: counts the replies of all groups.
@@ -61,7 +60,6 @@ class Asked:
 
     number: int
     restarted: bool
-    version: int
     call: Any
     reply: Any = None
     arrived: int = -1
@@ -147,9 +145,9 @@ class Group(ABC):
             position: how far the group has come.
         """
 
-    def _add(self, number: int, version: int, call: Any, **changed: Any) -> bool:
+    def _add(self, number: int, call: Any, **changed: Any) -> bool:
         known = self.known
-        asked = Asked(number, number == known.begins and known.restarts > 0, version, call)
+        asked = Asked(number, number == known.begins and known.restarts > 0, call)
         self.known = known._replace(asked=(*known.asked, asked), **changed)
         return True
 
@@ -249,7 +247,7 @@ class TaskGroup(Group):
         if number == known.begins:
             state = None
         args = self.plan.future(), self._setup_bytes, number, state, weights.future()
-        return self._add(number, weights.version, self._cluster.submit(segment, *args))
+        return self._add(number, self._cluster.submit(segment, *args, weights.version))
 
     def _failed(self, asked: Asked, error: Exception) -> None:
         if isinstance(error, TimeoutError) and asked.call.status not in ("error", "cancelled"):
@@ -292,7 +290,7 @@ class ActorGroup(Group):
                 reply = known.actor.spaces() if number == SPACES else known.actor.segment(*args)
         except Exception:  # it was just lost
             return False
-        return self._add(number, version, reply, sent=known.sent if number == SPACES else version)
+        return self._add(number, reply, sent=known.sent if number == SPACES else version)
 
     def settle(self) -> None:
         try:

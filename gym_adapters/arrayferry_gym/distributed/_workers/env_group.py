@@ -134,7 +134,7 @@ class EnvGroup:
             self._place.policy, self._version = False, version
         if restarts is not None:
             self._reset(restarts)
-        return Segment(self._collect(number))
+        return Segment(self._collect(number), version)
 
     def _reset(self, restarts: int) -> None:
         seeds = [self._plan.seed + index for index in self._setup.indices]

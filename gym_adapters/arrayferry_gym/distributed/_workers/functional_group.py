@@ -23,7 +23,7 @@ from .plan import GroupSetup, Plan, Segment, loaded, setting_up
 
 
 def segment(
-    plan: bytes, setup: bytes, number: int, state: Any, weights: bytes
+    plan: bytes, setup: bytes, number: int, state: Any, weights: bytes, version: int
 ) -> Segment | Failure:
     """Collect a segment.
 
@@ -33,6 +33,7 @@ def segment(
         number: the number of the segment, on which the random numbers depend.
         state: the carry with which it begins, or the segment before it; None to begin with resets.
         weights: the parameters of the policy, pickled.
+        version: their version.
     """
     if isinstance(state, Failure):
         return state
@@ -40,10 +41,12 @@ def segment(
         state = state.state
     group: GroupSetup = pickle.loads(setup)
     place = Place(group.index, group.indices)
-    return place(number, _segment, plan, group, number, state, weights)  # type: ignore[no-any-return]
+    return place(number, _segment, plan, group, number, state, weights, version)  # type: ignore[no-any-return]
 
 
-def _segment(plan: bytes, group: GroupSetup, number: int, state: Any, weights: bytes) -> Segment:
+def _segment(
+    plan: bytes, group: GroupSetup, number: int, state: Any, weights: bytes, version: int
+) -> Segment:
     do: Plan = loaded(plan)
     key = segment_key(do.seed, group.index, number)
     carry, transitions = rollout(
@@ -64,7 +67,7 @@ def _segment(plan: bytes, group: GroupSetup, number: int, state: Any, weights: b
         info = {name: info[name] for name in do.infos}
     steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])  # without the state
     state = jax.tree.map(lambda x: x if _is_key(x) else np.asarray(x), carry)
-    return Segment(Trajectories._make([*steps, None, None, None]), state)
+    return Segment(Trajectories._make([*steps, None, None, None]), version, state)
 
 
 @functools.lru_cache(maxsize=2)

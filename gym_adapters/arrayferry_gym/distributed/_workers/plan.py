@@ -72,10 +72,12 @@ class Segment(NamedTuple):
 
     Attributes:
         steps: its steps, without what is the same for the whole group.
+        version: the version of the weights.
         state: the carry with which a `FunctionalEnv` continues after it, in NumPy.
     """
 
     steps: Trajectories
+    version: int
     state: Any = None
 
 
