@@ -1,9 +1,8 @@
-"""Environments on a cluster: beside two processes with pipes, and beside Gymnasium's vector environments.
+"""Trajectories from a cluster: beside loops by hand, and TorchRL's collector.
 
     python benchmarks/cluster.py
 
-Times are the shortest of many interleaved repeats. Two processors at least are needed, as the first comparison
-keeps two workers busy.
+Times are the shortest of many interleaved repeats. Two processors at least are needed, as the workers are two.
 """
 
 from __future__ import annotations
@@ -21,16 +20,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from row import Check, Row, microseconds
 from timing import Block, fastest_block
 
-from arrayferry_gym.distributed import Collector, DistributedVectorEnv
+from arrayferry_gym.distributed import Collector
 from arrayferry_gym.functional import CartPole
 
 RESULTS = Path(__file__).parent / "results"
-COUNTS = (1, 4, 16, 64)
-LENGTHS = (0.01, 0.1, 1.0, 5.0)  # milliseconds
 
 
 class Taking(gym.Env):
@@ -101,52 +98,6 @@ class Pipes:
             process.join()
 
 
-def step_block(envs: Any, count: int) -> Block:
-    actions = np.zeros(count, np.int64)
-    return Block(lambda: None, lambda: envs.step(actions))
-
-
-def pipes_row(busy: bool, client: Any, seconds: float) -> Row:
-    """16 environments of 5 ms on two workers, beside two processes with pipes."""
-    makers = [functools.partial(Taking, 0.005, busy)] * 16
-    pipes = Pipes(makers)
-    envs = DistributedVectorEnv(makers, client=client)
-    envs.reset()
-    blocks = {"pipes": step_block(pipes, 16), "cluster": step_block(envs, 16)}
-    times = fastest_block(blocks, seconds)
-    envs.close(), pipes.close()
-    ratio = times["cluster"] / times["pipes"]
-    kind = "compute" if busy else "sleep"
-    return Row(
-        "Environments on a cluster",
-        f"16 environments that {kind} for 5 ms, two workers",
-        (Check(ratio, 1.1, "x two processes with pipes"),),
-        ", ".join(f"{name} {1e3 * took:.2f} ms" for name, took in times.items()),
-        microseconds(times),
-    )
-
-
-def overhead_row(count: int, client: Any, seconds: float) -> Row:
-    """A step of cheap environments, beside Gymnasium's vector environments."""
-    makers = [Taking] * count
-    ways = {
-        "sync": SyncVectorEnv(makers),
-        "async": AsyncVectorEnv(makers, context="spawn"),
-        "cluster": DistributedVectorEnv(makers, client=client),
-    }
-    for envs in ways.values():
-        envs.reset()
-    times = fastest_block({name: step_block(envs, count) for name, envs in ways.items()}, seconds)
-    for envs in ways.values():
-        envs.close()
-    return Row(
-        "Environments on a cluster",
-        f"a step of {count} environments that do nothing",
-        note=", ".join(f"{name} {1e3 * took:.2f} ms" for name, took in times.items()),
-        numbers=microseconds(times),
-    )
-
-
 def table(params: Any, observation: Any, rng: Any) -> tuple[Any, Any]:
     """A policy for ordinary environments."""
     return (observation[:, 0] > params) * 1, None
@@ -179,107 +130,69 @@ def loop(makers: list[Callable[[], gym.Env]], params: Any, num_steps: int) -> An
     return [np.stack(part) for part in parts]
 
 
-def collector_rows(client: Any, seconds: float) -> list[Row]:
-    """A `Collector` beside tasks by hand, `DistributedVectorEnv`, and two processes with pipes."""
-    rows, num_steps = [], 128
-    names = list(client.scheduler_info()["workers"])
+def torchrl_collector() -> Any:
+    """TorchRL's collector with the same environments, policy and number of steps."""
+    import torch
+    from tensordict.nn import TensorDictModule
+    from torchrl.collectors import MultiSyncCollector
+    from torchrl.envs import GymEnv, SerialEnv
+
+    def policy(observation: Any) -> Any:
+        return torch.nn.functional.one_hot((observation[..., 0] > 0).long(), 2)
+
+    made = functools.partial(SerialEnv, 8, functools.partial(GymEnv, "CartPole-v1"))
+    module = TensorDictModule(policy, in_keys=["observation"], out_keys=["action"])
+    return iter(MultiSyncCollector([made] * 2, module, frames_per_batch=16 * 128, total_frames=-1))
+
+
+def cartpoles_row(client: Any, seconds: float) -> Row:
+    """16 CartPoles, beside tasks by hand and TorchRL."""
+    names = list(client.nthreads())
     makers = [functools.partial(gym.make, "CartPole-v1")] * 16
-    collector = Collector(makers, table, 0.0, num_steps=num_steps, client=client, seed=0)
-    envs = DistributedVectorEnv(makers, client=client)
-    envs.reset(seed=0)
-    actions = np.zeros(16, np.int64)
+    collector = Collector(makers, table, 0.0, num_steps=128, client=client, seed=0)
+    other = torchrl_collector()
 
     def by_hand() -> Any:
         tasks = [
-            client.submit(loop, makers[:8], 0.0, num_steps, workers=[name], pure=False)
-            for name in names
+            client.submit(loop, makers[:8], 0.0, 128, workers=[name], pure=False) for name in names
         ]
         parts = client.gather(tasks)
         return [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
 
-    def by_steps() -> None:
-        for _ in range(16):
-            envs.step(actions)
-
-    blocks = {
-        "by hand": Block(lambda: None, by_hand),
-        "Collector": Block(lambda: None, lambda: next(collector)),
-        "DistributedVectorEnv": Block(lambda: None, by_steps),
-    }
-    times = fastest_block(blocks, seconds)
-    collector.close(), envs.close()
-    each = {
-        "by hand": times["by hand"] / num_steps,
-        "Collector": times["Collector"] / num_steps,
-        "DistributedVectorEnv": times["DistributedVectorEnv"] / 16,
-    }
-    rows.append(
-        Row(
-            "Trajectories from a cluster",
-            "a step of 16 CartPoles, two workers",
-            (
-                Check(each["Collector"] / each["by hand"], 1.15, "x tasks by hand"),
-                Check(
-                    each["Collector"] / each["DistributedVectorEnv"], 0.1, "x DistributedVectorEnv"
-                ),
-            ),
-            ", ".join(f"{name} {1e3 * took:.2f} ms" for name, took in each.items()),
-            microseconds(each),
-        )
+    ways = {"by hand": by_hand, "TorchRL": other.__next__, "Collector": collector.__next__}
+    times = fastest_block({name: Block(lambda: None, way) for name, way in ways.items()}, seconds)
+    collector.close()
+    return Row(
+        "Trajectories from a cluster",
+        "128 steps of 16 CartPoles, two workers",
+        (
+            Check(times["Collector"] / times["by hand"], 1.1, "x tasks by hand"),
+            Check(times["Collector"] / times["TorchRL"], 0.2, "x TorchRL's collector"),
+        ),
+        ", ".join(f"{name} {1e3 * took:.1f} ms" for name, took in times.items()),
+        microseconds(times),
     )
-    sleeping = [functools.partial(Taking, 0.005, False)] * 16
-    pipes = Pipes(sleeping)
-    collector = Collector(sleeping, table, 0.0, num_steps=16, client=client, seed=0)
+
+
+def slow_row(busy: bool, client: Any, seconds: float) -> Row:
+    """16 environments of 5 ms, beside two processes with pipes."""
+    makers = [functools.partial(Taking, 0.005, busy)] * 16
+    pipes = Pipes(makers)
+    collector = Collector(makers, table, 0.0, num_steps=16, client=client, seed=0)
+    actions = np.zeros(16, np.int64)
 
     def piped() -> None:
         for _ in range(16):
             pipes.step(actions)
 
-    times = fastest_block(
-        {
-            "pipes": Block(lambda: None, piped),
-            "Collector": Block(lambda: None, lambda: next(collector)),
-        },
-        seconds,
-    )
+    ways = {"pipes": piped, "Collector": collector.__next__}
+    times = fastest_block({name: Block(lambda: None, way) for name, way in ways.items()}, seconds)
     collector.close(), pipes.close()
-    rows.append(
-        Row(
-            "Trajectories from a cluster",
-            "16 environments that sleep for 5 ms, two workers",
-            (Check(times["Collector"] / times["pipes"], 1.05, "x two processes with pipes"),),
-            ", ".join(f"{name} {1e3 * took / 16:.2f} ms" for name, took in times.items()),
-            microseconds(times),
-        )
-    )
-    rows += [length_row(1e-3 * length, client, seconds / 2) for length in LENGTHS]
-    return [*rows, functional_row(client, seconds)]
-
-
-def length_row(length: float, client: Any, seconds: float) -> Row:
-    """A step of 16 environments that compute for some time, in each way."""
-    makers = [functools.partial(Taking, length)] * 16
-    sync, envs = SyncVectorEnv(makers), DistributedVectorEnv(makers, client=client)
-    collector = Collector(makers, table, 0.0, num_steps=16, client=client, seed=0)
-    sync.reset(), envs.reset()
-    actions = np.zeros(16, np.int64)
-    each = {"sync": sync, "cluster": envs}
-
-    def steps(envs: Any) -> None:
-        for _ in range(16):
-            envs.step(actions)
-
-    blocks = {
-        name: Block(lambda: None, functools.partial(steps, envs)) for name, envs in each.items()
-    }
-    blocks["Collector"] = Block(lambda: None, lambda: next(collector))
-    times = {name: took / 16 for name, took in fastest_block(blocks, seconds).items()}
-    collector.close(), envs.close()
     return Row(
         "Trajectories from a cluster",
-        f"a step of 16 environments that compute for {1e3 * length:g} ms",
-        (),
-        ", ".join(f"{name} {1e3 * took:.2f} ms" for name, took in times.items()),
+        f"16 steps of 16 environments that {'compute' if busy else 'sleep'} for 5 ms, two workers",
+        (Check(times["Collector"] / times["pipes"], 1.1, "x two processes with pipes"),),
+        ", ".join(f"{name} {1e3 * took / 16:.2f} ms a step" for name, took in times.items()),
         microseconds(times),
     )
 
@@ -301,16 +214,14 @@ def pin(core: int) -> None:
 
 def functional_row(client: Any, seconds: float) -> Row:
     """Rollouts on two workers, beside those of one worker, each pinned to one core."""
-    for core, name in zip(
-        sorted(os.sched_getaffinity(0)), client.scheduler_info()["workers"], strict=False
-    ):
+    for core, name in zip(sorted(os.sched_getaffinity(0)), client.nthreads(), strict=False):
         client.run(pin, core, workers=[name])
     rng = np.random.default_rng(0)
     shapes = [(4, 64), (64, 64), (64, 2)]
     params = [rng.normal(size=shape).astype(np.float32) / 8 for shape in shapes]
-    one, *_ = client.scheduler_info()["workers"]
+    one, *_ = client.nthreads()
     options: dict[str, Any] = {
-        "num_steps": 256, "num_envs": 4_096, "client": client, "to": "dask", "seed": 0, "groups": 2,
+        "num_steps": 256, "num_envs": 4_096, "client": client, "seed": 0, "groups": 2, "final_observation": False,
     }  # fmt: skip
     ways = {
         "one": Collector(CartPole, deciding, params, workers=[one], **options),
@@ -327,7 +238,7 @@ def functional_row(client: Any, seconds: float) -> Row:
         collector.close()
     return Row(
         "Trajectories from a cluster",
-        "4,096 functional CartPoles, 256 steps, left on the workers",
+        "4,096 functional CartPoles, 256 steps",
         (Check(times["two"] / times["one"], 1 / 1.4, "x one worker"),),
         ", ".join(f"{name} {1e3 * took:.0f} ms" for name, took in times.items()),
         microseconds(times),
@@ -344,9 +255,9 @@ def distributed_rows(seconds: float = 10.0) -> list[Row]:
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        rows = [pipes_row(busy, client, seconds) for busy in (True, False)]
-        rows += [overhead_row(count, client, seconds / 2) for count in COUNTS]
-        return rows + collector_rows(client, seconds)  # last, as it pins the workers to cores
+        rows = [cartpoles_row(client, seconds)]
+        rows += [slow_row(busy, client, seconds) for busy in (True, False)]
+        return [*rows, functional_row(client, seconds)]  # last, as it pins the workers to cores
 
 
 def main() -> None:

@@ -87,11 +87,6 @@ def turn(mode: AutoresetMode, ended: Any, terminated: Any, truncated: Any) -> Tu
     return Turn(counts, None, done | ended)
 
 
-def only_begins(mode: AutoresetMode, ended: Any) -> bool:
-    """Return whether the step of one environment only begins an episode."""
-    return mode is AutoresetMode.NEXT_STEP and bool(ended)
-
-
 def loses_final(envs: Any) -> bool:
     """Return whether environments do not return the last observations of episodes."""
     return bool((envs.metadata or {}).get(LOST))

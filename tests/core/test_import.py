@@ -135,10 +135,10 @@ WINGS = {
         "registration",
     ),
     "gym_adapters/arrayferry_gym/distributed": (
+        "_errors",
+        "_trajectories",
         "_workers",
-        "_placing",
         "_dask",
-        "_vector",
         "_collector",
     ),
 }

@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import gc
+import importlib
 import itertools
 import os
 import pickle
+import re
+import subprocess
 import sys
+import textwrap
 import threading
-import time
+from pathlib import Path
 
 import cloudpickle
 import distributed
-import gymnasium as gym
+import distributed.actor
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from remote_workers import (
-    CARTPOLE,
-    Counting,
-    DaskWorkers,
-    Failing,
-    ThreadEngine,
-    actors,
-    cluster,
-    eventually,
-    kill,
-    same,
-)
+from remote_workers import CARTPOLE, Failing, Numbering, cluster, eventually, held, same
 
 import arrayferry as af
 import arrayferry_gym.distributed
 from arrayferry_gym.distributed import (
     Collector,
-    DistributedVectorEnv,
+    DistributedEnvError,
     EnvFailedError,
-    EnvTimeoutError,
     NotReadyError,
     PolicyFailedError,
+    SchedulerLostError,
+    SpaceMismatchError,
     WorkerSetupError,
 )
-from arrayferry_gym.functional import CartPole, rollout
+from arrayferry_gym.functional import Acrobot, CartPole, Pendulum, rollout, wrap
+from arrayferry_gym.wrappers.kernels import NormalizeObservation
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
 WEIGHTS = np.array([0.1, 0.5, 1.0, 0.7], np.float32)
@@ -53,31 +47,21 @@ WEIGHTS = np.array([0.1, 0.5, 1.0, 0.7], np.float32)
 
 @pytest.fixture(scope="module")
 def client():
-    with cluster() as made, distributed.Client(made, set_as_default=False) as client:
-        yield client
-
-
-@pytest.fixture
-def mortal():
-    """A client of a cluster of its own, whose workers may be killed."""
-    with cluster() as made, distributed.Client(made, set_as_default=False) as client:
+    """A client of two workers in this process, where JAX compiles once for all tests."""
+    with cluster(processes=False) as made, distributed.Client(made, set_as_default=False) as client:
         yield client
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(request):
-    """Nothing is left on the workers, and the garbage collector is not needed for that."""
-    gc.disable()
-    try:
-        yield
-        if "client" in request.fixturenames:
-            client = request.getfixturevalue("client")
-            eventually(lambda: actors(client) == (0, 0))
-    finally:
-        gc.enable()
+    """Nothing is left on the cluster."""
+    yield
+    if "client" in request.fixturenames:
+        client = request.getfixturevalue("client")
+        eventually(lambda: not held(client) or gc.collect() < 0, 20)
 
 
-def leaning(params, observation, key):
+def leaning(params, observation, key, lock=None):
     """A policy that is a table: it draws nothing."""
     lean = observation @ params
     return (lean > 0) * 1, {"lean": lean}
@@ -212,10 +196,23 @@ def test_weights_are_those_at_the_time_of_the_update(client):
         np.testing.assert_array_equal(part.action, part.observation.sum(-1) > 0)
 
 
-def test_asynchronous_segments_are_each_returned_once_and_in_order(client):
-    slow = [CARTPOLE] * 2 + [Sleeping] * 2
+class Waiting(Numbering):
+    """Its steps wait until there is a file."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def step(self, action):
+        eventually(lambda: os.path.exists(self.path))
+        return super().step(action)
+
+
+def test_asynchronous_segments_are_each_returned_once_and_in_order(client, tmp_path):
+    path = str(tmp_path / "on")
+    slow = [Numbering] * 2 + [functools.partial(Waiting, path)] * 2
     with Collector(
-        slow, leaning, WEIGHTS, num_steps=8, groups=2, client=client, seed=3, mode="async"
+        slow, drawing, num_steps=8, groups=2, client=client, seed=3, mode="async"
     ) as collector:
         seen = {0: [], 1: []}
         while len(seen[1]) < 2:
@@ -223,32 +220,22 @@ def test_asynchronous_segments_are_each_returned_once_and_in_order(client):
             (group,) = set(part.group.tolist())
             seen[group].append(part)
             collector.update(WEIGHTS)
-        assert len(seen[0]) > 4 * len(seen[1])  # a slow group holds nobody up
+            if len(seen[0]) == 6:  # a slow group holds nobody up
+                assert not seen[1]
+                Path(path).touch()
         versions = [part.version[0] for part in seen[0]]
         assert versions == sorted(versions)
         assert versions[-1] > 0
         stats = collector.stats
-    fast = [CARTPOLE] * 4  # the slow group makes no difference to the other
-    expected = collected(fast, leaning, WEIGHTS, client, len(seen[0]), num_steps=8, groups=2)
-    for part, whole in zip(seen[0], expected, strict=True):
-        same(part.observation, whole.observation[:, :2])
-    assert stats.segments >= len(seen[0]) + len(seen[1])
+    assert stats.segments == len(seen[0]) + len(seen[1])
     assert stats.steps == stats.segments * 16
     assert stats.lost == 0
-    assert len(stats.workers) == 2
-    assert all(0 <= own.idle <= 1 for own in stats.workers.values())
-
-
-class Sleeping(gym.Env):
-    observation_space = gym.make("CartPole-v1").observation_space
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        return np.zeros(4, np.float32), {}
-
-    def step(self, action):
-        time.sleep(0.01)
-        return np.zeros(4, np.float32), 1.0, False, False, {}
+    fast = [Numbering] * 4  # the slow group makes no difference
+    expected = collected(fast, drawing, None, client, 6, num_steps=8, groups=2)
+    for part, whole in zip(seen[0], expected, strict=False):
+        same((part.observation, part.action), (whole.observation[:, :2], whole.action[:, :2]))
+    for part, whole in zip(seen[1], expected, strict=False):
+        same((part.observation, part.action), (whole.observation[:, 2:], whole.action[:, 2:]))
 
 
 def functional(params, observation, key):
@@ -257,108 +244,66 @@ def functional(params, observation, key):
     }
 
 
-def test_functional_environments_are_rollouts(client):
-    parts = collected(CartPole, functional, WEIGHTS, client, 2, num_steps=30, num_envs=5, groups=2)
-    params = jnp.asarray(WEIGHTS)
+def swinging(params, observation, key):
+    return jax.random.uniform(key, (len(observation), 1), minval=-2, maxval=2), None
+
+
+def choosing(params, observation, key):
+    return jax.random.randint(key, observation.shape[:1], 0, 3), None
+
+
+@pytest.mark.parametrize(
+    ("env", "policy"),
+    [
+        (CartPole(), functional),
+        (Pendulum(), swinging),
+        (wrap(Acrobot(), NormalizeObservation()), choosing),
+    ],
+)
+def test_functional_environments_are_rollouts(client, env, policy):
+    options = {"num_steps": 30, "num_envs": 5, "groups": 2, "infos": ()}
+    parts = collected(env, policy, WEIGHTS, client, 10, **options)
     for group, rows in enumerate([slice(0, 2), slice(2, 5)]):
         carry = None
         for number, part in enumerate(parts):
             key = af.registry.backend("jax").random((3, group, number)).key()
             n = rows.stop - rows.start
-            carry, expected = rollout(CartPole(), functional, params, key, 30, n, carry=carry)
-            for name in expected._fields[:-2]:
-                jax.tree.map(
-                    lambda x, y: np.testing.assert_array_equal(x[:, rows], y),  # noqa: B023
-                    getattr(part, name),
-                    getattr(expected, name),
-                )
+            carry, expected = rollout(env, policy, WEIGHTS, key, 30, n, carry=carry)
+            own = jax.tree.map(lambda x: x[:, rows], tuple(part[:10]))  # noqa: B023
+            same(own, jax.tree.map(np.asarray, tuple(expected[:10])))
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_checkpoint_goes_on_exactly(client, mode):
     options = {"num_steps": 12, "num_envs": 4, "groups": 2, "mode": mode, "seed": 3}
     with Collector(CartPole, functional, WEIGHTS, client=client, **options) as collector:
-        next(collector)
+        first = collector.state_dict()
+        before = next(collector)
         state = pickle.loads(pickle.dumps(collector.state_dict()))
         after = [next(collector) for _ in range(3)]
+        collector.load_state_dict(first)
+        if mode == "sync":
+            same(next(collector), before)
     with Collector(CartPole, functional, WEIGHTS, client=client, **options) as collector:
+        next(collector)
         collector.load_state_dict(state)
         again = [next(collector) for _ in range(3)]
-        with pytest.raises(af.OptionError, match="num_steps"):
-            collector.load_state_dict({**state, "num_steps": 13})
-        numbers = ("numbers", [1]), ("numbers", [-1, 1])
-        others = ("version", "a"), ("restarts", None), ("states", [1, 2])
-        for name, value in (*numbers, *others):
-            with pytest.raises(af.OptionError, match="is not a state of a collector"):
-                collector.load_state_dict({**state, name: value})
-        with pytest.raises(af.OptionError):
-            collector.load_state_dict({"nonsense": 1})
+        with pytest.raises(af.OptionError, match=r"the state has \(groups, seed\) = \(2, 4\)"):
+            collector.load_state_dict({**state, "seed": 4})
     for group in range(2):
         one, other = ([part for part in parts if group in part.group] for parts in (after, again))
         for x, y in zip(one, other, strict=False):
             same(x, y)
-    assert {0, 1} >= {int(group) for part in again for group in part.group}
-
-
-def test_ordinary_environments_begin_anew_from_a_checkpoint(client):
-    options = {"num_steps": 5, "groups": 2, "seed": 3}
-    with Collector([CARTPOLE] * 4, drawing, None, client=client, **options) as collector:
+    with Collector([CARTPOLE], drawing, num_steps=2, client=client) as collector:
         next(collector)
-        state = collector.state_dict()
-        assert not next(collector).restarted.any()
-        collector.load_state_dict(state)
-        one = next(collector)
-        assert one.restarted.all()
-        assert one.began[0].all()
-        assert not next(collector).restarted.any()
-        collector.load_state_dict(state)
-        same(next(collector), one)
+        with pytest.raises(af.OptionError, match="That of ordinary environments is not known"):
+            collector.load_state_dict(collector.state_dict())
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_trajectories_stay_on_the_workers(client, mode):
-    with Collector(
-        CartPole, functional, WEIGHTS, num_steps=9, num_envs=6, groups=2, seed=3, client=client,
-        to="dask", mode=mode, infos=(),
-    ) as collector:  # fmt: skip
-        part = next(collector)
-        if mode == "sync":
-            assert part.observation.chunks == ((9,), (3, 3), (4,))
-            (expected,) = collected(
-                CartPole, functional, WEIGHTS, client, 1, num_steps=9, num_envs=6, groups=2
-            )
-            np.testing.assert_array_equal(
-                client.compute(part.observation).result(), expected.observation
-            )
-            blocks = list(af.stream(part.reward, "numpy", client=client))
-            np.testing.assert_array_equal(np.concatenate(blocks), expected.reward)
-        else:
-            assert part.observation.shape == (9, 3, 4)
-            next(collector), next(collector)
-        del part
-
-    def held():
-        return sum(
-            client.run(
-                lambda dask_worker: len([k for k in dask_worker.data if "arrayferry" in str(k)])
-            ).values()
-        )
-
-    eventually(lambda: held() == 0)
-
-
-def test_infos(client, tmp_path):
-    class Telling(Counting):
-        def step(self, action):
-            *rest, info = super().step(0)
-            if self.t % 2:
-                info = {"t": self.t, "deep": np.ones((2, 3)) * self.t}
-            return *rest, info
-
-    folder = str(tmp_path)
-    makers = [lambda i=i: Telling(folder, i, 5) for i in range(3)]
-
-    options = {"num_steps": 6, "groups": 2, "infos": ("t", "deep", "never")}
+@pytest.mark.parametrize("count", [1, 3])
+def test_infos(client, count):
+    options = {"num_steps": 6, "groups": count, "infos": ("t", "deep", "never")}
+    makers = [functools.partial(Numbering, 3 + i) for i in range(3)]
     (part,) = collected(makers, still, None, client, 1, **options)
     odd = part.episode_length % 2 == 1
     np.testing.assert_array_equal(part.info["_t"], odd)
@@ -398,172 +343,105 @@ def test_an_environment_that_raises_is_named(client, mode):
         assert restarts.index(True) <= (mode == "async")  # one was ready before the failure
 
 
-def test_actions_are_checked_strictly_where_that_is_asked_for(client):
-    def wide(params, observation, key):
-        return np.full((2, 1), 100.0), None  # float64, beyond the limits
-
-    makers = [functools.partial(gym.make, "Pendulum-v1")] * 2
-    options = {"num_steps": 3, "groups": 1, "client": client}
-    with Collector(makers, wide, check_actions="fit", **options) as collector:
-        assert next(collector).action.dtype == np.float64
-    with (
-        Collector(makers, wide, check_actions="strict", **options) as collector,
-        pytest.raises(PolicyFailedError, match="in step 0 of segment 0"),
-    ):
-        next(collector)
-
-
-def test_an_interrupted_call_loses_nothing(client, monkeypatch):
-    options = {"num_steps": 4, "groups": 2, "client": client, "seed": 3}
-    expected = collected([CARTPOLE] * 4, drawing, None, client, 3, num_steps=4, groups=2)
-    with Collector([CARTPOLE] * 4, drawing, None, **options) as collector:
-        pool = collector._placement.pool
-        receive, interrupted = pool.receive, []
-
-        def interrupting(*args):
-            result = receive(*args)
-            if len(interrupted) < 2:
-                interrupted.append(True)
-                raise KeyboardInterrupt
-            return result
-
-        monkeypatch.setattr(pool, "receive", interrupting)
-        for _ in range(2):
-            with pytest.raises(KeyboardInterrupt):
-                next(collector)
-        for part in expected:
-            same(next(collector), part)
-
-
-class Numbering(gym.Env):
-    """Returns how many steps it has taken in all."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
-    action_space = spaces.Discrete(2)
-    steps = 0
-
-    def reset(self, *, seed=None, options=None):
-        return np.array([self.steps], float), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.array([self.steps], float), 1.0, False, False, {}
-
-
-def check_with_interrupt(mode, comes, *, loses):
+def check_with_interrupt(kind, mode, client, comes):
     """Collect segments, and check that each comes once. An interrupt comes at one line of the second or third call.
 
     Args:
+        kind: of the environments.
         mode: of the collector.
+        client: of the cluster.
         comes: is given each line that the collector comes to, and returns whether the interrupt comes there.
-        loses: whether a host is lost before the second call.
 
     Returns:
         Whether there was an interrupt.
     """
     folder = os.path.dirname(arrayferry_gym.distributed.__file__)
-    told = []
+    thread, told = threading.get_ident(), []
 
     def trace(frame, event, argument):
-        if not frame.f_code.co_filename.startswith(folder):
+        name = frame.f_code.co_filename
+        if not name.startswith(folder) or "_workers" in name or threading.get_ident() != thread:
             return None
         if event == "line" and not told and comes(frame):
             told.append(f"{frame.f_code.co_qualname} {frame.f_lineno}")
             raise KeyboardInterrupt
         return trace
 
-    def policy(params, observation, key):
-        return np.zeros(len(observation), int), np.full(len(observation), params)
+    def numbered(params, observation, key):
+        count = len(observation)
+        return np.zeros(count, int), np.full(count, params)
 
-    engine = ThreadEngine(2)
-    with Collector(
-        [Numbering] * 2, policy, 0, num_steps=2, groups=2, mode=mode, engine=engine
-    ) as collector:
-        seen, restarts, calls = {0: [], 1: []}, 0, 0
-        while min(map(len, seen.values())) < 3:
+    ordinary = [functools.partial(Numbering, 5)] * 2, numbered, 0
+    envs, policy, weights = ordinary if kind == "ordinary" else (CartPole, functional, WEIGHTS)
+    options = {"num_steps": 2, "groups": 2, "mode": mode, "seed": 3, "client": client}
+    options |= {} if kind == "ordinary" else {"num_envs": 2}
+    with Collector(envs, policy, weights, **options) as collector:
+        seen, calls = {0: [], 1: []}, 0
+        while min(map(len, seen.values())) < 4:
             calls += 1
-            if calls == 2 and loses:
-                engine.gone.append(collector._placement.hosts[0].handle)
             before = sys.gettrace()
             if 1 < calls < 4:
                 sys.settrace(trace)
             try:
                 part = next(collector)
             except KeyboardInterrupt:
-                collector.update(collector.version + 1)
+                if kind == "ordinary":
+                    collector.update(collector.version + 1)
                 continue
             finally:
                 sys.settrace(before)
-            restarts += part.restarted.sum()
+            assert not part.restarted.any(), told
             for row, group in enumerate(part.group.tolist()):
-                if part.restarted[row]:
-                    seen[group] = []
-                seen[group].append(int(part.observation[0, row, 0]))
-                assert part.extras[0, row] == part.version[row], told
-    for numbers in seen.values():
-        assert numbers == list(range(0, 2 * len(numbers), 2)), (told, seen)
-    assert restarts == loses
+                seen[group].append(part.observation[:, row])
+                assert kind != "ordinary" or part.extras[0, row] == part.version[row], told
+        assert collector.stats.segments == sum(map(len, seen.values())), told
+    for group, parts in seen.items():
+        whole = np.concatenate(parts)
+        if kind == "ordinary":
+            assert whole[:, 1].tolist() == list(range(len(whole))), (told, seen)
+        else:
+            expected = EXPECTED.setdefault(group, whole)
+            assert (whole[:8] == expected[:8]).all(), told
     return bool(told)
 
 
-@pytest.mark.parametrize("loses", [False, True])
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_interrupt_at_any_line_loses_nothing(mode, loses):
+EXPECTED = {}
+
+
+KINDS = pytest.mark.parametrize("kind", ["ordinary", "functional"])
+MODES = pytest.mark.parametrize("mode", ["sync", "async"])
+
+
+@KINDS
+@MODES
+def test_an_interrupt_at_any_line_loses_nothing(client, kind, mode):
     places = {}
 
     def noted(frame):
         places.setdefault((frame.f_code, frame.f_lineno))
 
-    check_with_interrupt(mode, noted, loses=loses)
-    assert len(places) > 80
+    check_with_interrupt(kind, mode, client, noted)
+    assert len(places) > 60
     for place in places:
         at_that = lambda frame, at=place: (frame.f_code, frame.f_lineno) == at  # noqa: E731
-        check_with_interrupt(mode, at_that, loses=loses)
+        check_with_interrupt(kind, mode, client, at_that)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("loses", [False, True])
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_interrupt_at_any_moment_loses_nothing(mode, loses):
-    for number in range(10_000):
+@KINDS
+@MODES
+def test_an_interrupt_at_any_moment_loses_nothing(client, kind, mode):
+    for number in range(0, 10_000, 3):
         left = iter(range(number, -1, -1))
-        if not check_with_interrupt(mode, lambda frame, left=left: next(left) == 0, loses=loses):
+        if not check_with_interrupt(kind, mode, client, lambda frame, left=left: next(left) == 0):
             break
-    assert number > 200
+    assert number > 100
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_worker_that_is_lost_while_the_groups_of_another_are_made_again(mode, monkeypatch):
-    engine = ThreadEngine(2)
-    options = {"num_steps": 2, "groups": 2, "mode": mode, "engine": engine}
-    with Collector([Numbering] * 2, drawing, **options) as collector:
-        for _ in range(4):
-            next(collector)
-        first, second = (host.handle for host in collector._placement.hosts)
-        engine.gone.append(first)
-
-        def workers():
-            if second not in engine.gone:
-                engine.gone.append(second)
-                return ["worker 1"]
-            return engine.names
-
-        monkeypatch.setattr(engine, "workers", workers)
-        seen = {0: [], 1: []}
-        while min(map(len, seen.values())) < 3:
-            part = next(collector)
-            for row, group in enumerate(part.group.tolist()):
-                seen[group].append((part.restarted[row], part.observation[0, row, 0]))
-        for parts in seen.values():
-            begins = [number for restarted, number in parts].index(0)
-            assert parts[begins:][:2] == [(True, 0), (False, 2)][: len(parts) - begins]
-        assert collector.stats.lost == 2
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_error_after_the_last_step_loses_nothing(mode, monkeypatch):
-    options = {"num_steps": 2, "groups": 1, "mode": mode, "to": "torch"}
-    with Collector([Numbering] * 2, still, engine=ThreadEngine(1), **options) as collector:
+@MODES
+def test_an_error_after_the_last_step_loses_nothing(client, mode, monkeypatch):
+    options = {"num_steps": 2, "groups": 1, "mode": mode, "to": "torch", "client": client}
+    with Collector([Numbering] * 2, still, **options) as collector:
         convert, failures = collector._convert, [MemoryError, af.ConversionError("no memory")]
 
         def failing(value):
@@ -575,7 +453,7 @@ def test_an_error_after_the_last_step_loses_nothing(mode, monkeypatch):
         for error in (af.ConversionError, MemoryError):
             with pytest.raises(error):
                 next(collector)
-        assert [int(next(collector).observation[0, 0, 0]) for _ in range(3)] == [0, 2, 4]
+        assert [int(next(collector).observation[0, 0, 1]) for _ in range(3)] == [0, 2, 4]
 
 
 def test_an_environment_that_cannot_be_made_is_named(client):
@@ -585,50 +463,62 @@ def test_an_environment_that_cannot_be_made_is_named(client):
     with pytest.raises(
         EnvFailedError, match="environment 1 raised ValueError: no display"
     ) as failure:
-        Collector(
-            [CARTPOLE, broken, CARTPOLE], leaning, WEIGHTS, num_steps=4, client=client, groups=1
-        )
+        Collector([CARTPOLE, broken, CARTPOLE], leaning, WEIGHTS, num_steps=4, client=client)
     assert failure.value.indices == (1,)
+    assert isinstance(failure.value.__cause__, ValueError)
+    assert failure.value.worker in client.nthreads()
+    with pytest.raises(SpaceMismatchError, match="environment 2") as mismatch:
+        Collector([CARTPOLE, CARTPOLE, Failing], leaning, WEIGHTS, num_steps=4, client=client)
+    assert mismatch.value.indices == (2,)
 
 
 class Misshapen(Numbering):
     """Returns an observation of another shape at the first reset, or after some steps."""
 
     def __init__(self, after=None):
+        super().__init__()
         self.after = after
 
     def _shown(self):
-        return np.zeros(2 if self.steps == self.after else 1)
-
-    def reset(self, *, seed=None, options=None):
-        return self._shown(), {}
-
-    def step(self, action):
-        self.steps += 1
-        return self._shown(), 1.0, False, False, {}
+        return np.zeros(2 if self.steps == self.after else 3)
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_a_wrong_shape_names_its_environment(after):
+def test_a_wrong_shape_names_its_group(client, after):
     makers = [Numbering, functools.partial(Misshapen, after), Numbering]
-    options = {"num_steps": 2, "groups": 1, "engine": ThreadEngine(1)}
     with (
-        Collector(makers, drawing, **options) as collector,
-        pytest.raises(EnvFailedError, match="environment 1 raised ValueError") as failure,
+        Collector(makers, drawing, num_steps=2, groups=1, client=client) as collector,
+        pytest.raises(DistributedEnvError, match=r"ValueError.* of group 0") as failure,
     ):
         next(collector)
-    assert failure.value.indices == (1,)
-    envs = DistributedVectorEnv(makers, engine=ThreadEngine(1))
-    with pytest.raises(EnvFailedError, match="environment 1 raised ValueError") as failure:
-        (envs.reset(), envs.step([0, 0, 0]))
-    assert failure.value.indices == (1,)
-    envs.close()
+    assert failure.value.indices == (0, 1, 2)
+
+
+class Reusing(Numbering):
+    """Uses one array for all observations."""
+
+    array = None
+
+    def _shown(self):
+        self.array = np.zeros(3) if self.array is None else self.array
+        self.array[:] = super()._shown()
+        return self.array
+
+
+def test_environments_that_use_an_array_again(client):
+    options = {"num_steps": 9, "groups": 1, "client": client}
+    with Collector([functools.partial(Reusing, 3)], drawing, **options) as collector:
+        part = next(collector)
+    assert part.observation[:, 0, 2].tolist() == [0, 1, 2] * 3
+    assert part.final_observation[:, 0, 2].tolist() == [1, 2, 3] * 3
+    assert all(x.flags.writeable for x in (part.observation, part.reward, part.began))
 
 
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
         (lambda params, observation, key: (1 / params, None), r"ZeroDivisionError.*in step 0 of segment 0 of "),
+        (lambda params, observation, key: (np.full(len(observation), 7), None), "step 0 of segment 0"),
         (lambda params, observation, key: 1, "the policy returned int, not 2"),
     ],
 )  # fmt: skip
@@ -638,6 +528,22 @@ def test_a_policy_that_raises_is_named(client, policy, words):
         pytest.raises(PolicyFailedError, match=words),
     ):
         next(collector)
+
+
+def test_a_compiled_segment_that_fails_is_named_and_begins_anew(client):
+    def policy(params, observation, key):
+        return functional(params["missing"], observation, key)
+
+    options = {"num_steps": 4, "num_envs": 2, "groups": 1, "client": client}
+    with Collector(CartPole, policy, {}, **options) as collector:
+        for _ in range(2):
+            with pytest.raises(
+                EnvFailedError, match=r"KeyError: 'missing', in segment 0 of group 0"
+            ):
+                next(collector)
+        collector.update({"missing": WEIGHTS})
+        assert next(collector).restarted.all()
+        assert not next(collector).restarted.any()
 
 
 class Unloadable(np.ndarray):
@@ -651,157 +557,60 @@ def _refused():
     raise ModuleNotFoundError("no module named 'theirs'", name="theirs")
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_weights_that_cannot_be_loaded_are_replaced_by_no_others(mode):
-    """Only the first of two groups is sent the weights that both need."""
-
+@MODES
+def test_weights_that_cannot_be_loaded_are_replaced_by_no_others(client, mode):
     def policy(params, observation, rng):
         count = len(observation)
         return np.zeros(count, int), np.full(count, params)
 
-    with Collector(
-        [Numbering] * 2, policy, 0, num_steps=2, groups=2, mode=mode, engine=ThreadEngine(1)
-    ) as collector:
+    options = {"num_steps": 2, "groups": 2, "mode": mode, "client": client}
+    with Collector([Numbering] * 2, policy, 0, **options) as collector:
         parts = [next(collector)]
-        collector.update(np.zeros(()).view(Unloadable))
+        collector.update([np.zeros(()).view(Unloadable)])
         with pytest.raises(WorkerSetupError, match="cannot import theirs"):
             parts.extend(itertools.islice(collector, 8))
         collector.update(2)
-        parts.extend(itertools.islice(collector, 8))
+        for _ in range(8):
+            try:
+                parts.append(next(collector))
+            except WorkerSetupError:  # it was under way
+                continue
     for part in parts:
         np.testing.assert_array_equal(part.extras, [part.version] * 2)
     assert parts[-1].version.tolist() == [2] * len(parts[-1].version)
 
 
-def test_an_environment_that_hangs(mortal):
-    policy = lambda params, observation, key: (np.ones(len(observation), int), None)  # noqa: E731
-    makers = [lambda: Failing("none"), lambda: Failing("hang")]
-    with Collector(makers, policy, num_steps=4, groups=2, client=mortal, timeout=2.0) as collector:
-        begun = time.monotonic()
-        place = "environment 1 did not answer within 2 s, in step 0 of segment 0 of group 1, on"
-        with pytest.raises(EnvTimeoutError, match=place) as failure:
-            next(collector)
-        assert "ask for the next trajectories: its group begins anew" in str(failure.value)
-        assert time.monotonic() - begun < 20
+def test_what_workers_cannot_import(tmp_path, monkeypatch):
+    (tmp_path / "only_here_env.py").write_text(
+        "import gymnasium\n\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    with cluster(1) as made, distributed.Client(made, set_as_default=False) as client:
+        monkeypatch.syspath_prepend(str(tmp_path))  # not on the worker, which is there already
+        module = importlib.import_module("only_here_env")
+        with pytest.raises(WorkerSetupError, match="cannot import only_here_env") as info:
+            Collector([CARTPOLE] * 3 + [module.make], still, num_steps=2, client=client)
+        assert (info.value.module, info.value.indices) == ("only_here_env", (3,))
+        assert info.value.worker in client.nthreads()
+        eventually(lambda: not held(client) or gc.collect() < 0)
 
 
-def test_the_timeout_counts_for_a_step(client):
-    makers = [Sleeping] * 2
-    (part,) = collected(makers, leaning, WEIGHTS, client, 1, num_steps=150, groups=2, timeout=0.8)
-    assert part.reward.shape == (150, 2)
+def test_modules_of_two_groups_on_one_worker(client):
+    """Groups in one process have different weights at the same time."""
 
+    class Constant(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = torch.nn.Parameter(torch.zeros(()))
 
-@pytest.mark.parametrize(("mode", "kills", "segments"), [
-    ("sync", 2, 30), ("async", 2, 60),
-    pytest.param("sync", 10, 200, marks=pytest.mark.long),
-    pytest.param("async", 10, 200, marks=pytest.mark.long),
-])  # fmt: skip
-def test_workers_that_are_killed(mortal, tmp_path, mode, kills, segments):
-    """Nothing is lost but what is told, and nothing is doubled: the logs of the environments say so."""
-    workers = DaskWorkers(mortal)
-    eventually(workers.restored)
-    makers = [lambda i=i: Counting(str(tmp_path), i) for i in range(4)]
+        def forward(self, observation):
+            return (self.bias + torch.zeros(len(observation))).long()
 
-    def policy(params, observation, key):
-        return np.arange(len(observation)) + 1000, None
-
-    rng = np.random.default_rng(0)
-    at = set(rng.choice(np.arange(3, segments - 5), kills, replace=False).tolist())
-    with Collector(
-        makers, policy, num_steps=20, groups=2, client=mortal, seed=3, mode=mode
-    ) as collector:
-        seen, told = {env: [] for env in range(4)}, 0
-        for number in range(segments):
-            if number in at:
-                eventually(workers.restored)
-                names = sorted(mortal.scheduler_info()["workers"])
-                kill(workers, names[number % 2])
-                eventually(lambda: names[number % 2] not in mortal.nthreads())  # noqa: B023
+    options = {"num_steps": 2, "groups": 3, "mode": "async", "client": client}
+    with Collector([Numbering] * 3, Constant(), **options) as collector:
+        for number in range(1, 20):
             part = next(collector)
-            for row, env in enumerate(part.observation[0, :, 0].astype(int).tolist()):
-                seen[env].append((part.observation[:, row], part.restarted[row]))
-            told += int(part.restarted.any())
-        assert 1 <= told <= 2 * kills
-        assert collector.stats.lost >= 1
-        eventually(workers.restored)
-        collector._placement._next_look = 0
-        for _ in range(4):
-            next(collector)
-        eventually(
-            lambda: (
-                len({host.worker for host in collector._placement.hosts if host.envs}) == 2
-                or next(collector) is None
-            )
-        )
-    for env, parts in seen.items():
-        expected = None
-        for observations, restarted in parts:
-            for row, observation in enumerate(observations):
-                if expected is not None and not (restarted and row == 0):
-                    t, draw = expected
-                    # the next step of the episode, or the first of another one
-                    assert observation[1] in (t + 1, 0), (env, observation, expected)
-                    if observation[1]:
-                        assert observation[2] == draw
-                    else:
-                        assert t == 37 + env - 1
-                expected = observation[1], observation[2]
-
-
-def arrays_nowhere(dask_scheduler):
-    tasks = dask_scheduler.tasks.values()
-    return [task.key for task in tasks if task.state == "memory" and not task.who_has]
-
-
-def test_a_worker_that_dies_when_it_has_answered(mortal, monkeypatch):
-    """Its arrays are gone before the scheduler knows of them, so that the segment is collected again."""
-    workers = DaskWorkers(mortal)
-    with Collector(
-        [Numbering] * 2, drawing, num_steps=2, groups=2, seed=3, client=mortal, to="dask"
-    ) as collector:
-        collector._placement._next_look = float("inf")  # groups stay where they are
-        engine = collector._placement.pool.engine
-        assemble, killed = engine.assemble, []
-
-        def fatal(references):
-            if not killed:
-                (array,) = {array.worker: array for array in references[0]}.values()
-                killed.append(array.worker)
-                kill(workers, array.worker)
-                eventually(lambda: array.worker not in mortal.nthreads())
-            return assemble(references)
-
-        monkeypatch.setattr(engine, "assemble", fatal)
-        parts = [next(collector) for _ in range(3)]
-        assert [part.restarted.sum() for part in parts] == [1, 0, 0]
-        seen = mortal.gather(mortal.compute([part.observation for part in parts]))
-        assert np.concatenate(seen)[:, :, 0].tolist() == [[x, x] for x in range(6)]
-        assert collector.stats.lost == 1
-        eventually(lambda: not mortal.run_on_scheduler(arrays_nowhere))
-
-
-def test_memory_is_flat(client):
-    def size():
-        import psutil
-
-        return sum(client.run(lambda: psutil.Process().memory_info().rss).values())
-
-    with Collector(
-        [CARTPOLE] * 2, leaning, WEIGHTS, num_steps=64, client=client, to="dask"
-    ) as collector:
-        for _ in range(20):
-            next(collector)
-        data = client.run(lambda dask_worker: len(dask_worker.data))
-        before = size()
-        for _ in range(100):
-            next(collector)
-        eventually(
-            lambda: (
-                sum(client.run(lambda dask_worker: len(dask_worker.data)).values())
-                <= sum(data.values()) + 30
-            )
-        )
-        assert size() - before < 30e6
+            assert (part.action == part.version % 2).all()
+            collector.update({"bias": torch.tensor(float(number % 2))})
 
 
 @pytest.mark.parametrize(
@@ -812,27 +621,58 @@ def test_memory_is_flat(client):
         ({"seed": -1}, "seed=-1"),
         ({"num_envs": 3}, "num_envs=3"),
         ({"groups": 0}, "groups=0"),
-        ({"policy_state": np.zeros(3)}, "policy_state"),
+        ({"policy_state": np.zeros(3), "policy": lambda p, o, k, s: (o, None, s)}, "policy_state"),
         ({"env_params": {}}, "FunctionalEnv"),
         ({"infos": (1,)}, "infos"),
         ({"policy": 3}, "cannot be called"),
+        ({"policy": lambda observation: observation}, "does not take"),
         ({"envs": CartPole, "num_envs": 2, "policy_xp": "torch"}, "computes in JAX"),
         ({"envs": CartPole}, "num_envs"),
-        ({"policy": functools.partial(leaning, threading.Lock())}, "pickled"),
+        ({"policy": functools.partial(leaning, lock=threading.Lock())}, "pickled"),
         ({"timeout": 0}, "timeout"),
+        ({"envs": [CARTPOLE()]}, "not a list of functions"),
+        ({"envs": [lambda: threading.Lock(), 3]}, "not a list of functions"),
+        ({"workers": "a"}, "workers='a'"),
+        ({"workers": []}, "workers="),
+        ({"resources": {"GPU": "1"}}, "resources="),
+        ({"client": 3}, "client=3 is not a Dask client"),
     ],
 )
 def test_options_are_checked(client, options, match):
-    options = {"num_steps": 4, **options}
+    options = {"num_steps": 4, "client": client, **options}
     envs, policy = options.pop("envs", [CARTPOLE] * 2), options.pop("policy", leaning)
     with pytest.raises(af.OptionError, match=match):
-        Collector(envs, policy, client=client, **options)
+        Collector(envs, policy, **options)
+
+
+def test_clients_that_are_refused():
+    with pytest.raises(SchedulerLostError, match="there is no scheduler at"):
+        Collector([CARTPOLE], drawing, num_steps=2, client="tcp://127.0.0.1:1")
+    with cluster(processes=False) as made:
+        client = distributed.Client(made)
+        client.close()
+        with pytest.raises(SchedulerLostError, match="cannot be reached"):
+            Collector([CARTPOLE], drawing, num_steps=2, client=client)
+
+
+def test_workers_are_chosen(client):
+    address, other = client.nthreads()
+    for workers in ([address], [str(client.scheduler_info()["workers"][address]["name"])]):
+        options = {"num_steps": 2, "groups": 2, "client": client, "workers": workers}
+        with Collector([CARTPOLE] * 4, drawing, **options) as collector:
+            next(collector)
+            actors = client.run(lambda dask_worker: len(dask_worker.state.actors))
+            assert actors == {address: 2, other: 0}
+    with Collector([CARTPOLE] * 4, drawing, num_steps=2, client=client) as collector:
+        assert collector.groups == 2
+        actors = client.run(lambda dask_worker: len(dask_worker.state.actors))
+        assert actors == {address: 1, other: 1}
 
 
 def test_a_collector_that_is_closed(client):
     collector = Collector([CARTPOLE] * 2, leaning, WEIGHTS, num_steps=4, client=client)
     assert "2 environments" in repr(collector)
-    with pytest.raises(TypeError, match="cannot be pickled"):
+    with pytest.raises(TypeError, match="pickle"):
         pickle.dumps(collector)
     collector.close()
     collector.close()
@@ -841,19 +681,205 @@ def test_a_collector_that_is_closed(client):
             use()
 
 
-def test_steps_in_the_background(client):
-    envs = DistributedVectorEnv([Sleeping] * 4, client=client)
-    envs.reset(seed=1)
-    with pytest.raises(NotReadyError, match="step_async first"):
-        envs.step_wait()
-    begun = time.perf_counter()
-    envs.step_async([0, 1, 0, 1])
-    assert time.perf_counter() - begun < 0.015
-    for use in (lambda: envs.step([0] * 4), envs.reset, lambda: envs.step_async([0] * 4)):
-        with pytest.raises(NotReadyError, match="step_wait first"):
-            use()
-    assert envs.step_wait()[1].tolist() == [1.0] * 4
-    assert envs.step([0] * 4)[1].tolist() == [1.0] * 4
-    envs.step_async([0] * 4)
-    envs.close()
-    assert os.getpid()
+@KINDS
+@MODES
+def test_a_collector_that_is_dropped_leaves_nothing(client, kind, mode):
+    envs, policy = ([CARTPOLE] * 4, drawing) if kind == "ordinary" else (CartPole, functional)
+    options = {} if kind == "ordinary" else {"num_envs": 4}
+    collector = Collector(envs, policy, WEIGHTS, num_steps=4, client=client, mode=mode, **options)
+    next(collector)
+    gc.collect()  # what Dask makes of all stacks, when they are asked for, refers to itself
+    gc.disable()
+    try:
+        collector.update(WEIGHTS)
+        next(collector)
+        assert held(client)
+        del collector
+        eventually(lambda: not held(client), 60)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.filterwarnings("ignore:os.fork", "ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_leaves_it_alone(client):
+    with Collector([CARTPOLE] * 2, drawing, num_steps=2, client=client) as collector:
+        next(collector)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                try:
+                    next(collector)
+                except NotReadyError as error:
+                    code = 0 if "forked" in str(error) else 2
+                collector.close()
+                del collector
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        next(collector)
+
+
+SCRIPT = """
+import os, sys, time, gymnasium as gym, distributed
+from arrayferry_gym.distributed import Collector
+
+class Mine(gym.wrappers.TimeLimit):
+    pass
+
+def make():
+    return Mine(gym.make("CartPole-v1"), 5)
+
+def policy(params, observation, rng):
+    return rng.integers(observation.shape[:1], 0, 2), {"process": rng.integers((2 // GROUPS,), 0, 1) + os.getpid()}
+
+def main():
+    collector = Collector([make, lambda: make()], policy, num_steps=20, groups=GROUPS)
+    part = next(collector)
+    print(*sorted(set(part.extras["process"].ravel().tolist())))
+    END
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "count"),
+    [
+        ("pass", 1),
+        pytest.param("collector.close()", 2, marks=pytest.mark.long),
+        pytest.param("sys.exit()", 1, marks=pytest.mark.long),
+    ],
+)
+def test_an_own_cluster_leaves_no_process(tmp_path, end, count):
+    path = tmp_path / "script.py"
+    script = SCRIPT.replace("END", end).replace("GROUPS", str(count))
+    path.write_text(script + "\nif __name__ == '__main__':\n    main()\n")
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=True
+    )
+    pids = done.stdout.split()
+    assert len(pids) == count
+    # where the machine is busy, Dask says so before it kills a worker that ends slowly
+    assert [x for x in done.stderr.splitlines() if "still alive after" not in x] == []
+    eventually(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    distributed.__version__ < "2025",
+    reason="older versions wait for ever for workers that cannot start",
+)
+def test_a_script_that_is_not_guarded(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.replace("END", "pass").replace("GROUPS", "1") + "\nmain()\n")
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode
+    assert "if __name__ == '__main__':" in done.stderr
+
+
+@pytest.mark.long
+def test_without_distributed(run_python):
+    script = textwrap.dedent(
+        """
+        import sys
+        sys.modules["distributed"] = None
+        import arrayferry as af
+        import arrayferry_gym
+        try:
+            import arrayferry_gym.distributed
+        except af.BackendUnavailableError as error:
+            print(error)
+        """
+    )
+    assert "pip install 'arrayferry[distributed]'" in run_python(script)
+    assert (
+        run_python("import sys, arrayferry_gym; print('distributed' in sys.modules)") == "False\n"
+    )
+
+
+API = "https://distributed.dask.org/en/stable/api.html"
+ACTORS = "https://distributed.dask.org/en/stable/actors.html"
+CONFIGURATION = "https://docs.dask.org/en/stable/configuration.html"
+
+DOCUMENTED = {
+    "distributed.Client": API,
+    "distributed.get_client": API,
+    "distributed.get_worker": API,
+    "dask.config": CONFIGURATION,
+    "Client.as_current": API,
+    "Client.call_stack": API,
+    "Client.cancel": API,
+    "Client.close": API,
+    "Client.nthreads": API,
+    "Client.restart_workers": API,
+    "Client.scheduler_info": API,
+    "Client.submit": API,
+    "Client.who_has": API,
+    "Future.done": API,
+    "Future.exception": API,
+    "Future.key": API,
+    "Future.result": API,
+    "Future.status": API,
+    "Worker.address": API,  # the example of get_worker
+    "ActorFuture.result": ACTORS,
+    "ActorFuture.done": ACTORS,  # "similar to normal Dask Future objects"
+    "Actor.spaces": ACTORS,  # methods of our class
+    "Actor.segment": ACTORS,
+    "Actor.place": ACTORS,
+}
+"""All that is used of Dask, and the page that describes it."""
+
+
+def test_nothing_is_used_of_dask_that_its_documentation_does_not_describe(monkeypatch):
+    folder, used = Path(arrayferry_gym.distributed.__file__).parent, set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                used |= {x.name for x in node.names if re.match("dask|distributed", x.name)}
+            elif isinstance(node, ast.ImportFrom) and re.match(
+                "dask|distributed", node.module or ""
+            ):
+                used |= {f"{node.module}.{x.name}" for x in node.names}
+    used -= {"dask", "distributed"}  # __init__ looks whether they are there
+    classes = {
+        "Client": distributed.Client, "Future": distributed.Future, "Worker": distributed.Worker,
+        "Actor": distributed.actor.Actor, "ActorFuture": distributed.actor.ActorFuture,
+    }  # fmt: skip
+    for kind, cls in classes.items():
+
+        def get(self, name, kind=kind, original=cls.__getattribute__):
+            inside = sys._getframe(1).f_code.co_filename.startswith(str(folder))
+            if inside and not name.startswith("__"):
+                used.add(f"{kind}.{name}")
+            return original(self, name)
+
+        monkeypatch.setattr(cls, "__getattribute__", get)
+    with cluster(processes=False) as made, distributed.Client(made, set_as_default=False) as client:
+        address = made.scheduler_address
+        makers = [Failing, functools.partial(Failing, "raise")]
+        policy = lambda params, observation, key: (np.full(len(observation), params), None)  # noqa: E731
+        for mode in ("sync", "async"):
+            options = {"num_steps": 2, "groups": 2, "mode": mode}
+            with Collector(
+                makers, policy, 0, client=client, workers=list(client.nthreads()), **options
+            ) as collector:
+                list(itertools.islice(collector, 4))
+                collector.update(1)
+                with pytest.raises(EnvFailedError):
+                    list(collector)
+            with Collector(
+                CartPole, functional, WEIGHTS, num_envs=2, client=address, **options
+            ) as collector:
+                list(itertools.islice(collector, 4))
+        makers = [functools.partial(Failing, "hang")]
+        with Collector(makers, policy, 0, num_steps=2, client=client, timeout=0.5) as collector:
+            next(collector)
+            group = collector._runner.groups[0]
+            with pytest.raises(KeyError):
+                raise KeyError(
+                    group._cluster.restart("nowhere")
+                    or group._cluster.running([group.known.home.key])
+                )
+    assert used <= DOCUMENTED.keys()
+    assert used >= DOCUMENTED.keys() - {"Client.close"}, DOCUMENTED.keys() - used

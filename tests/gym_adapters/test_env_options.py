@@ -1,4 +1,4 @@
-"""Options of environments mean the same in all that this package makes: adapted, functional, and on a cluster."""
+"""Options of environments mean the same in all that this package makes: adapted and functional."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from remote_workers import CARTPOLE, ThreadEngine
+from remote_workers import CARTPOLE
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
-from arrayferry_gym.distributed import DistributedVectorEnv
 from arrayferry_gym.functional import CartPole, Functions
 
 N = 3
@@ -27,13 +26,7 @@ def functional(mode=AutoresetMode.NEXT_STEP):
     return CartPole().make_vec(N, xp="torch", autoreset_mode=mode)
 
 
-def distributed(mode=AutoresetMode.NEXT_STEP):
-    return DistributedVectorEnv(
-        [CARTPOLE] * N, engine=ThreadEngine(1), to="torch", autoreset_mode=mode
-    )
-
-
-OURS = [functional, distributed]
+OURS = [functional]
 ALL = [adapted, *OURS]
 
 

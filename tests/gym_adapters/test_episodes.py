@@ -9,11 +9,9 @@ import pytest
 from envs import LIBRARIES, MODES
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from remote_workers import ThreadEngine
 
 import arrayferry as af
 from arrayferry_gym import vector
-from arrayferry_gym.distributed import DistributedVectorEnv
 from arrayferry_gym.functional import FunctionalEnv, Functions, HostFunctions, wrap
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as wrappers
@@ -112,9 +110,6 @@ MAKERS = {
         wrappers.RecordEpisodeStatistics(sync(mode)), 2
     ),
     "wrappers of jax": lambda mode: wrappers.FrameStackObservation(served("jax")(mode), 2),
-    "cluster": lambda mode: DistributedVectorEnv(
-        makes(), engine=ThreadEngine(2), autoreset_mode=mode
-    ),
 }
 
 

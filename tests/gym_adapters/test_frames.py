@@ -5,19 +5,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import distributed
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from clusters import local_cluster
 from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
 import arrayferry_gym
-from arrayferry_gym.distributed import DistributedVectorEnv
 from arrayferry_gym.functional import CartPole, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
@@ -90,12 +87,3 @@ CALLS = {
 def test_frames_of_the_third_call(name):
     limit, make = CALLS[name]
     assert frames(make()) <= limit
-
-
-def test_frames_of_a_step_on_two_workers():
-    with local_cluster(2) as cluster, distributed.Client(cluster) as client:
-        envs = DistributedVectorEnv([lambda: gym.make("CartPole-v1")] * 4, client=client)
-        try:
-            assert frames(steps(envs, np.ones(4, int))) <= 37
-        finally:
-            envs.close()

@@ -21,7 +21,6 @@ import arrayferry as af
 import arrayferry_gym
 from arrayferry.typing import Narrowing, Target
 from arrayferry_gym import vector
-from arrayferry_gym.distributed import DistributedVectorEnv
 from arrayferry_gym.functional import CartPole, FunctionalSingleEnv, FunctionalVectorEnv
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
@@ -155,9 +154,6 @@ def environments(target: Target) -> None:
     assert_type(FunctionalVectorEnv(CartPole()).step(0)[1], NumpyArray)
     one: FunctionalSingleEnv[torch.Tensor] = FunctionalSingleEnv(CartPole(), xp="torch")
     assert_type(one.reset()[0], torch.Tensor)
-    spread = DistributedVectorEnv([CartPoleEnv], to="torch")
-    assert_type(spread.reset()[0], torch.Tensor)
-    assert_type(spread.step(0)[1], torch.Tensor)
 
 
 def load(value: Any, to: Target, narrowing: Narrowing = "checked") -> Any:
@@ -211,8 +207,6 @@ def mistakes(x: torch.Tensor, name: str) -> None:
     arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp="torch", coppy=True)  # wrong
     vector.ArrayConversion(gym.make_vec("CartPole-v1"), stack_final="yes")  # wrong
     vector.NumpyToTorch(gym.make_vec("CartPole-v1"), stack_finl=True)  # wrong
-    DistributedVectorEnv([CartPoleEnv], to="torch", timeout="long")  # wrong
-    DistributedVectorEnv([CartPoleEnv], to="torch", groop=2)  # wrong
     CartPole().make_vec(2, xp="jax", check_actions="stric")  # wrong
     CartPole().make(xp="jax", autoreset_mode="SameStep")  # wrong
     FunctionalVectorEnv(CartPole(), 2, xp="torch", validat=True)  # wrong

@@ -54,13 +54,6 @@ def _column(empty: Any, size: int) -> Any:
     return [None] * size if empty is None else list(empty)
 
 
-def rows_of(indices: Sequence[int]) -> Rows:
-    """Return an index for some rows in ascending order, a slice if possible."""
-    if not indices or indices[-1] - indices[0] + 1 != len(indices):
-        return list(indices)
-    return slice(indices[0], indices[-1] + 1)
-
-
 def numbers_of(rows: int | Rows, size: int) -> Sequence[int]:
     """Return the numbers of rows, of `size` in all."""
     if isinstance(rows, slice):

@@ -1,10 +1,10 @@
-"""Gymnasium environments on the workers of a cluster, as one vector environment."""
+"""Trajectories of environments on the workers of a cluster."""
 
 from __future__ import annotations
 
 try:
     import cloudpickle  # noqa: F401
-    import dask.array  # noqa: F401
+    import dask  # noqa: F401
     import distributed  # noqa: F401
 except ImportError as _error:
     from arrayferry import BackendUnavailableError
@@ -15,13 +15,8 @@ except ImportError as _error:
         backend="distributed",
     ) from _error
 
-from typing import TYPE_CHECKING
-
 from ._collector.collector import Collector
-from ._collector.stats import CollectorStats, WorkerStats
-from ._dask.engine import DaskEngine
-from ._placing.engine import Engine
-from ._placing.errors import (
+from ._errors import (
     DistributedEnvError,
     EnvFailedError,
     EnvTimeoutError,
@@ -32,24 +27,14 @@ from ._placing.errors import (
     SpaceMismatchError,
     WorkerSetupError,
 )
-from ._workers.host import Host
-from ._workers.trajectories import Trajectories
-
-if TYPE_CHECKING:
-    from ._vector.overloads import DistributedVectorEnv
-else:
-    from ._vector.env import DistributedVectorEnv
+from ._trajectories import CollectorStats, Trajectories
 
 __all__ = [
     "Collector",
     "CollectorStats",
-    "DaskEngine",
     "DistributedEnvError",
-    "DistributedVectorEnv",
-    "Engine",
     "EnvFailedError",
     "EnvTimeoutError",
-    "Host",
     "NoWorkerError",
     "NotReadyError",
     "PolicyFailedError",
@@ -57,5 +42,4 @@ __all__ = [
     "SpaceMismatchError",
     "Trajectories",
     "WorkerSetupError",
-    "WorkerStats",
 ]

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import numbers
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import Env, Space
@@ -15,30 +19,25 @@ import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._arrays import portable
-from arrayferry_gym._options.env_options import UNSET, check_actions_of, check_flag, count_of
+from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
-from arrayferry_gym.distributed._dask.engine import engine_for
-from arrayferry_gym.distributed._placing.checks import check_seconds, common_spaces, pickled
-from arrayferry_gym.distributed._placing.closing import ClosedOnce
-from arrayferry_gym.distributed._placing.engine import Engine
-from arrayferry_gym.distributed._placing.placement import Placement
-from arrayferry_gym.distributed._placing.pool import HostPool, await_workers
-from arrayferry_gym.distributed._workers.messages import GroupSetup, Plan, to_bytes
-from arrayferry_gym.distributed._workers.records import GroupRecord
-from arrayferry_gym.distributed._workers.trajectories import Trajectories
+from arrayferry_gym.distributed._dask.cluster import Cluster, Sent
+from arrayferry_gym.distributed._dask.groups import ActorGroup, Known, Position, TaskGroup
+from arrayferry_gym.distributed._errors import NotReadyError, SpaceMismatchError
+from arrayferry_gym.distributed._trajectories import CollectorStats, Trajectories
+from arrayferry_gym.distributed._workers.plan import GroupSetup, Plan, to_bytes
 from arrayferry_gym.functional import FunctionalEnv
-from arrayferry_gym.functional._policies.policies import check_policy, is_module, policy_rows
+from arrayferry_gym.functional._policies.policies import is_module, policy_rows
+from arrayferry_gym.functional._policies.stepping import library_of
 
-from .display import Display
-from .group_runner import AHEAD, GroupRunner, Weights
+from .runner import Runner
 from .segments import joined
-from .stats import CollectorStats
 
-if TYPE_CHECKING:
-    from arrayferry_gym._options.types import CheckActions
+_inherited: list[Any] = []
+"""Runners of the process that this one was forked from. To end their connections here would break them there."""
 
 
-class Collector(ClosedOnce, Iterator[Trajectories]):
+class Collector(Iterator[Trajectories]):
     """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
 
     The environments are divided into groups. Each group is on one worker, which also computes the policy: one call
@@ -46,12 +45,13 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
 
     Results are determined by the seed, the groups and the weights. They do not depend on where a group runs.
 
-    If a worker dies, its groups are restarted on others. Their unfinished segments are collected again, and
+    If a worker dies, Dask runs a segment of a `FunctionalEnv` again, with the same result. A group of ordinary environments
+    is made again on another worker, with seeds derived from its own: its unfinished segment is collected again, and
     `Trajectories.restarted` reports it once.
 
     Args:
-        envs: functions that make one environment each, as for `DistributedVectorEnv`; or a `FunctionalEnv`, of which each
-            group runs a compiled `rollout`.
+        envs: functions that make one environment each; or a `FunctionalEnv`, of which each group runs a compiled
+            `rollout`.
         policy: as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
             observations. With `policy_state` it is
             `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
@@ -64,17 +64,20 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
         num_envs: the number of environments of a `FunctionalEnv`.
         groups: the number of groups, None for one on each current worker. Pass `collector.groups` to repeat a run
             elsewhere.
-        workers: as for `DistributedVectorEnv`.
-        resources: the same.
+        workers: the addresses or names of the workers that may be used, None for all.
+        resources: Dask resources that such a worker must have, such as `{"GPU": 1}`. Ordinary environments need them only
+            while they are placed.
         seed: the seed of all random numbers. None takes one from the operating system, available as
             `collector.seed`.
-        client: as for `DistributedVectorEnv`.
+        client: the client of a Dask cluster, or the address of its scheduler. None uses the current client, or starts
+            workers on this machine if there is none.
         mode: "sync" yields the next segments of all groups, with the newest weights. "async" yields the segment of the
             group that is ready first, and meanwhile continues: at most two segments of a group are in progress or
             waiting.
-        to: the library of the trajectories. With "dask" they stay on the workers, as Dask arrays with one chunk for each group.
+        to: the library of the trajectories.
         device: their device, None for the library's default.
-        timeout: seconds that a step may take. For a `FunctionalEnv`, `num_steps` times as many for a segment.
+        timeout: seconds that a step may take, or a segment of a `FunctionalEnv`, with its compilation. After that, its
+            worker is restarted.
         policy_xp: the library of the policy, for its observations and parameters. None means NumPy, JAX with a
             `FunctionalEnv`, or PyTorch with a module.
         policy_state: the state of a policy at the first step of each episode: a tree of arrays (environments, ...).
@@ -83,10 +86,6 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
             limit.
         infos: the names of the infos to return.
         final_observation: whether to return the observations before resets.
-        min_workers: how many workers to wait for, for at most `timeout` seconds.
-        engine: as for `DistributedVectorEnv`.
-        check_actions: as for the adapters of this package.
-        progress: whether to show progress in a terminal, with rich.
 
     Attributes:
         groups: the number of groups.
@@ -112,12 +111,8 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
                 collector.close()
     """
 
-    groups: int
-    num_envs: int
-    num_steps: int
-    seed: int
-    single_observation_space: Space[Any]
-    single_action_space: Space[Any]
+    closed: bool = True
+    _began_at: float | None = None
 
     def __init__(
         self,
@@ -142,80 +137,54 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
         max_episode_steps: Any = UNSET,
         infos: Sequence[str] = (),
         final_observation: bool = True,
-        min_workers: int = 1,
-        engine: Engine | None = None,
-        check_actions: CheckActions = "fit",
-        progress: bool = False,
     ) -> None:
         env, factories = _environments(envs, num_envs, env_params, max_episode_steps)
         self.num_envs = len(factories) or count_of("num_envs", num_envs)
         self.num_steps = count_of("num_steps", num_steps)
         groups = None if groups is None else count_of("groups", groups)
-        min_workers = count_of("min_workers", min_workers)
-        check_seconds(timeout)
+        _check_seconds(timeout)
         check_flag("final_observation", final_observation)
-        check_flag("progress", progress)
         if mode not in ("sync", "async"):
-            raise af.OptionError(
-                f"mode={mode!r:.80} is not valid", remedy='Pass "sync" or "async".'
-            )
+            raise af.OptionError(f"mode={mode!r:.80} is unknown", remedy='Pass "sync" or "async".')
         self._is_sync = mode == "sync"
-        self._display = Display(progress)
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self.seed = count_of("seed", seed, "an integer of 0 or more", 0)
-        backend = af.registry.backend(to)
-        self._keep = backend.name == "dask"
-        self._convert: Any = None
-        if not self._keep and (backend.name != "numpy" or device is not None):
-            self._convert = af.converter(to, device=device)
-        if self._keep and engine is not None and not engine.keeps_arrays:
+        self._convert = af.converter(to, device=device)
+        library = library_of("Collector", policy, policy_xp, self.seed, policy_state, functional=env is not None)  # fmt: skip
+        if env is not None and (library is None or library.name != "jax"):
             raise af.OptionError(
-                f"to='dask': {type(engine).__name__} cannot keep arrays where they are",
-                remedy="Use Dask's engine, or another target.",
-            )
-        library = _library(policy, policy_xp, env)
-        self._module = policy if is_module(policy) else None
-        if self._module is not None:
+                "a policy for a FunctionalEnv computes in JAX", remedy="Write it in JAX, as rollouts are compiled by it."
+            )  # fmt: skip
+        library = library or af.registry.backend("numpy")
+        self._has_module = is_module(policy)
+        if self._has_module:
             policy = copy.deepcopy(policy).cpu()
         plan = Plan(
             env, policy, portable(library), self.num_steps, self.seed, env_params, max_episode_steps,
-            _names(infos), final_observation, check_actions_of(check_actions), self._keep,
+            _names(infos), final_observation,
         )  # fmt: skip
-        rows = _policy_state(policy_state, self.num_envs)
-        with _pickling("the policy or the environment"):
-            data = to_bytes(plan)
-        weights = Weights(0, _pickled_weights(policy_params))
-        own_engine = engine is None
-        engine = engine_for(
-            engine, self.num_envs, client=client, groups=groups, min_workers=min_workers,
-            workers=workers, resources=resources, set_as_default=self._keep,
-        )  # fmt: skip
+        rows, layout = policy_rows(af.convert(policy_state, "numpy", copy=True), self.num_envs)
+        data = to_bytes(plan, "the policy or the environment")
+        params = _pickled_weights(policy_params)
+        n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
+        self._cluster = cluster = Cluster(client, n_workers, workers, resources)
+        self._runner = Runner(cluster, Sent(cluster, params), float(timeout))
+        self._process = os.getpid()
+        self.closed = False
         try:
-            await_workers(engine, min_workers, timeout, range(self.num_envs))
-            self.groups = min(groups or len(engine.workers()) or 1, self.num_envs)
-        except BaseException:
-            if own_engine:
-                engine.close()
-            raise
-        bounds = [self.num_envs * index // self.groups for index in range(self.groups + 1)]
-        records = []
-        for index, (first, last) in enumerate(itertools.pairwise(bounds)):
-            of_group = tuple(factories[first:last])
-            setup = GroupSetup(index, first, last - first, of_group, data, rows(first, last))
-            records.append(GroupRecord(index, setup))
-        # a compiled segment does not report its steps
-        silence, steps = (self.num_steps, 1) if env is not None else (1, self.num_steps)
-        longest = timeout * silence * steps * AHEAD * self.groups
-        self._placement = Placement(
-            HostPool(engine, records, None, timeout, timeout * silence, longest)
-        )
-        self._opened(self._placement.pool, own_engine)
-        self._runner = GroupRunner(records, self._placement, self._keep, weights)
-        try:
-            spaces = common_spaces(self._runner.make_all(), "same")
-            self.single_observation_space = spaces.single_observation_space
-            self.single_action_space = spaces.single_action_space
+            while not (living := cluster.check_workers(timeout)):
+                time.sleep(0.05)
+            self.groups = min(groups or len(living), self.num_envs)
+            bounds = [self.num_envs * index // self.groups for index in range(self.groups + 1)]
+            sent, kind = Sent(cluster, data), ActorGroup if env is None else TaskGroup
+            for index, (first, last) in enumerate(itertools.pairwise(bounds)):
+                own = layout.unflatten([array[first:last] for array in rows])
+                setup = GroupSetup(index, first, last - first, factories[first:last], own)
+                self._runner.groups.append(kind(cluster, sent, setup, float(timeout)))
+            self._runner.positions = (Position(0),) * self.groups
+            spaces = [(env.observation_space, env.action_space)] if env else self._runner.spaces()
+            self.single_observation_space, self.single_action_space = _common(spaces)
             if not all(isinstance(x, ARRAYS) for x, _ in leaves(self.single_observation_space)):
                 raise af.OptionError(
                     f"observations of {self.single_observation_space} are not arrays, but trajectories are",
@@ -224,9 +193,6 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
         except BaseException:
             self.close()
             raise
-
-    def __iter__(self) -> Collector:
-        return self
 
     def __next__(self) -> Trajectories:
         """Return the next trajectories.
@@ -238,13 +204,16 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
         """
         self._require_open()
         runner = self._runner
-        runner.counts.begin()
-        segments = runner.all_ready() if self._is_sync else runner.first_ready()
-        trajectories = joined(segments, self._keep)
-        if self._convert is not None:
-            trajectories = self._convert(trajectories)
-        self._display.show(self)
-        return runner.take(segments, trajectories)
+        self._began_at = self._began_at or time.perf_counter()
+        groups = runner.all_ready() if self._is_sync else runner.first_ready()
+        before, after = runner.positions, runner.after(groups)
+        trajectories: Trajectories = self._convert(joined(groups))
+        try:  # Ctrl-C prevents both or neither
+            runner.positions = after
+            return trajectories
+        except BaseException:
+            runner.positions = before
+            raise
 
     def update(self, policy_params: Any) -> None:
         """Take a snapshot of new policy parameters, and return immediately.
@@ -258,9 +227,10 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
             arrayferry.OptionError: they cannot be sent.
         """
         self._require_open()
-        if self._module is not None and is_module(policy_params):
+        if self._has_module and is_module(policy_params):
             policy_params = policy_params.state_dict()
-        self._runner.weights = Weights(self.version + 1, _pickled_weights(policy_params))
+        params = _pickled_weights(policy_params)
+        self._runner.weights = Sent(self._cluster, params, self.version + 1)
 
     @property
     def version(self) -> int:
@@ -269,27 +239,23 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
 
     @property
     def stats(self) -> CollectorStats:
-        """Statistics of the work done so far."""
-        return self._runner.counts.stats(self.version)
+        """What was done so far."""
+        runner = self._runner
+        numbers = [position.number for position in runner.positions]
+        steps = sum(n * g.setup.num_envs for n, g in zip(numbers, runner.groups, strict=True))
+        seconds = 0.0 if self._began_at is None else time.perf_counter() - self._began_at
+        lost = sum(group.known.losses for group in runner.groups)
+        return CollectorStats(steps * self.num_steps, sum(numbers), seconds, lost)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the trajectories returned so far, as numbers, lists and NumPy arrays.
+        """Return where the environments of a `FunctionalEnv` are after the trajectories returned so far.
 
-        A `FunctionalEnv` continues from it exactly: with the same weights, a collector that loads it returns what
-        this one will return. The state of ordinary environments is not known: they are restarted, with other seeds,
-        which are derived from these numbers. The weights are not included.
-
-        Raises:
-            DistributedEnvError: a group does not answer.
+        With the same weights, a collector that loads it returns what this one will return. It can be pickled. The state
+        of ordinary environments is not known.
         """
         self._require_open()
-        return {
-            "groups": self.groups,
-            "num_envs": self.num_envs,
-            "num_steps": self.num_steps,
-            "seed": self.seed,
-            **self._runner.state_dict(),
-        }
+        positions = [position[:2] for position in self._runner.positions]
+        return {"seed": self.seed, "version": self.version, "positions": positions}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of another collector with the same options.
@@ -298,26 +264,47 @@ class Collector(ClosedOnce, Iterator[Trajectories]):
             state: the result of its `state_dict`.
 
         Raises:
-            arrayferry.OptionError: its groups, environments, steps or seed were different, or it is not such a state.
-            DistributedEnvError: a group cannot be made.
+            arrayferry.OptionError: it is of another number of groups or seed, or the environments are ordinary.
         """
         self._require_open()
-        given = state if isinstance(state, Mapping) else {}
-        for name in ("groups", "num_envs", "num_steps", "seed"):
-            if given.get(name) != getattr(self, name):
-                raise af.OptionError(
-                    f"the state is of a collector with {name}={given.get(name)!r:.40}, but this one has {getattr(self, name)}",
-                    remedy="Make the collector with the same options.",
-                )
-        self._runner.load_state_dict(dict(state))
+        runner = self._runner
+        positions = tuple(Position(*position) for position in state["positions"])
+        given, own = (len(positions), state["seed"]), (self.groups, self.seed)
+        if given != own or isinstance(runner.groups[0], ActorGroup):
+            raise af.OptionError(
+                f"the state has (groups, seed) = {given}, and {self!r} {own}",
+                remedy="Pass the state of a collector with the same options. That of ordinary environments is not known.",
+            )
+        for group in runner.groups:
+            group.known = Known(begins=-1)  # they do not begin, but continue
+        runner.positions = positions
+        runner.weights = Sent(self._cluster, runner.weights.data, state["version"])
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise NotReadyError("this Collector is closed", remedy="Make another one.")
+        if self._process != os.getpid():
+            raise NotReadyError(
+                "this Collector belongs to the process that this one was forked from",
+                remedy="Make another one in this process, with a client of its own.",
+            )
 
     def close(self) -> None:
-        """Close the environments, and the cluster if it was started for them, without waiting for any that hang."""
-        if not self.closed:
-            self.closed = True
-            self._display.close()
-            self._runner.forget()
-            self._closing.close()
+        """Release the environments, and close the cluster if it was started for them. It does not wait for any that hang."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._process != os.getpid():
+            _inherited.append(self._runner)
+            return
+        self._runner.close()
+
+    def __del__(self) -> None:
+        if self.closed or self._process != os.getpid():
+            self.close()
+        else:  # garbage may be collected in the thread of the client, which must not wait for itself
+            with contextlib.suppress(RuntimeError):  # the interpreter ends, and Dask with it
+                threading.Thread(target=self._runner.close).start()
 
     def __enter__(self) -> Collector:
         return self
@@ -339,33 +326,36 @@ def _environments(
         envs = envs()
     if isinstance(envs, FunctionalEnv):
         return envs, []
-    factories = pickled(envs)
-    if num_envs is not None and num_envs != len(factories):
+    makers = list(envs) if isinstance(envs, Sequence) else []
+    if not makers or any(not callable(each) or isinstance(each, Env) for each in makers):
         raise af.OptionError(
-            f"num_envs={num_envs!r:.80}, but envs are {len(factories)}", remedy="Leave it out."
+            f"envs={envs!r:.80} is not a list of functions",
+            remedy="Pass functions that make one environment each, [lambda: gym.make(...)] * n, or a FunctionalEnv.",
         )
-    if env_params is not None or limit is not UNSET:
+    if num_envs not in (None, len(makers)) or env_params is not None or limit is not UNSET:
         raise af.OptionError(
-            "env_params and max_episode_steps are for a FunctionalEnv, but envs are functions",
-            remedy="Set parameters and limits in the functions.",
+            f"num_envs={num_envs!r:.80}, env_params and max_episode_steps are for a FunctionalEnv, but envs are {len(makers)} functions",
+            remedy="Leave them out, and set parameters and limits in the functions.",
         )
-    return None, factories
+    pickled = {id(each): to_bytes(each, f"{each!r:.80} of envs") for each in makers}
+    return None, [pickled[id(each)] for each in makers]
 
 
-def _library(policy: Any, policy_xp: Any, env: Any) -> Any:
-    """Return the backend of a policy."""
-    check_policy(policy)
-    own = "torch" if is_module(policy) else "jax" if env is not None else None
-    backend = af.registry.backend(policy_xp or own or "numpy")
-    if (own is not None and backend.name != own) or (env is not None and is_module(policy)):
-        what = "a module of PyTorch" if is_module(policy) else "a policy for a FunctionalEnv"
-        raise af.OptionError(
-            f"{what} computes in {'PyTorch' if is_module(policy) else 'JAX'}",
-            remedy="Write the policy in JAX, as rollouts are compiled by it."
-            if env is not None
-            else "Leave out policy_xp.",
-        )
-    return backend
+def _check_seconds(timeout: Any) -> None:
+    if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or not float(timeout) > 0:
+        raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
+
+
+def _common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> tuple[Space[Any], Space[Any]]:
+    """Return the spaces of observations and actions, which all environments have."""
+    for index, own in enumerate(spaces):
+        if own != spaces[0]:
+            raise SpaceMismatchError(
+                f"environment {index} has the spaces {own[0]} and {own[1]}, but {spaces[0][0]} and {spaces[0][1]} are expected",
+                remedy="Pass environments with the same spaces, or use wrappers that make them so.",
+                indices=(index,),
+            )
+    return spaces[0]
 
 
 def _names(infos: Any) -> tuple[str, ...]:
@@ -375,37 +365,7 @@ def _names(infos: Any) -> tuple[str, ...]:
     return names
 
 
-def _policy_state(state: Any, count: int) -> Callable[[int, int], Any]:
-    """Return a function that takes the first row of a group and the one after its last, and returns its rows in NumPy."""
-    arrays, layout = policy_rows(af.convert(state, "numpy", copy=True), count)
-
-    def rows(first: int, last: int) -> Any:
-        return None if state is None else layout.unflatten([x[first:last] for x in arrays])
-
-    return rows
-
-
-@contextlib.contextmanager
-def _pickling(what: str) -> Iterator[None]:
-    """Turn errors of pickling into an `OptionError`."""
-    try:
-        yield
-    except Exception as error:
-        raise af.OptionError(
-            f"{what} cannot be pickled ({type(error).__name__}: {error})",
-            remedy="Create the objects that it uses inside the function, and pass arrays and numbers in policy_params.",
-        ) from error
-
-
 def _pickled_weights(params: Any) -> bytes:
     """Pickle the parameters of a policy as they are now."""
-
-    def plain(x: Any) -> Any:
-        backend = af.backend_of(x)
-        if backend.name == "torch":
-            return x.detach().cpu()
-        return x if backend.name in ("numpy", "jax") else backend.to_numpy(x)
-
-    arrays, layout = af.flatten(params)
-    with _pickling("the parameters of the policy"):
-        return to_bytes(layout.unflatten([plain(x) for x in arrays]))
+    params = af.convert(params, "numpy", unsupported="keep", unknown="keep")
+    return to_bytes(params, "the parameters of the policy")

@@ -1,1 +1,1 @@
-"""The engine that reaches workers of a Dask cluster."""
+"""Groups on the workers of a Dask cluster: how they are reached, and what is done when a worker is lost."""

@@ -1,196 +1,245 @@
-"""`EnvGroup`: ordinary environments and a policy on a worker, which steps them."""
+"""`EnvGroup`: the Dask actor that has ordinary environments and a policy, which steps them."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import copy
+import pickle
+import time
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 import arrayferry as af
-from arrayferry_gym._episodes import turn as turn_of
+from arrayferry_gym.distributed._trajectories import Trajectories
 from arrayferry_gym.functional._policies.make_policy import make_policy
-from arrayferry_gym.functional._policies.policies import TO_NUMPY
+from arrayferry_gym.functional._policies.policies import is_module
+from arrayferry_gym.vector import ArrayConversion
 
-from .actions import BatchActions
-from .hosted_group import HostedGroup
-from .messages import Description, GroupSetup, Plan, SegmentSetup
-from .observations import stacked
-from .progress import Progress, close_all, make_env
+from .failure import Failure, Place
+from .infos import Infos
+from .plan import GroupSetup, Plan, Segment, loaded, setting_up
 from .recorder import Recorder
-from .records import seed_again
+
+KEPT = 2
+"""How many results a group keeps, in case that a call is repeated."""
 
 
-class EnvGroup(HostedGroup):
-    """Ordinary environments. Episodes that end are reset in the same step, as in `SyncVectorEnv`."""
+class EnvGroup:
+    """A Dask actor: a `SyncVectorEnv` and a policy, which take steps together. Its calls run in one thread.
 
-    def __init__(self, setup: GroupSetup, plan: Plan, progress: Progress) -> None:
-        super().__init__(setup, plan, progress)
-        self._first = setup.first
-        self._envs: list[Any] = []
-        try:
-            for number, factory in enumerate(setup.factories, self._first):
-                self._envs.append(make_env(progress, number, factory))
-            progress.env = None
-            self._prepare()
-        except BaseException:
-            failed = progress.env
-            with contextlib.suppress(Exception):  # another error is being raised already
-                self.close()
-            progress.env = failed
-            raise
+    Results are kept, so that a call that is repeated steps nothing twice.
+
+    Args:
+        plan: the `Plan`, pickled.
+        setup: the `GroupSetup`, pickled.
+    """
+
+    def __init__(self, plan: bytes, setup: bytes) -> None:
+        self._plan_bytes = plan
+        self._setup: GroupSetup = pickle.loads(setup)
+        self._place = Place(self._setup.index, self._setup.indices)
+        self._envs: list[_Watched] = []
+        self._vector: SyncVectorEnv | None = None
+        self._begun: tuple[int, int | None] = (-1, None)  # the restarts, and the next segment
+        self._kept: dict[tuple[int, int], Any] = {}
+        self._version = -1  # of the weights
+
+    def spaces(self) -> list[tuple[Space[Any], Space[Any]]] | Failure:
+        """Make the environments, and return the spaces of the observations and actions of each."""
+        return self._place(None, self._make)  # type: ignore[no-any-return]
+
+    def segment(
+        self, number: int, restarts: int, begins: bool, version: int, weights: bytes | None
+    ) -> Segment | Failure | Literal["again", "lost"]:
+        """Collect a segment.
+
+        Args:
+            number: the number of the segment, on which the random numbers depend.
+            restarts: how often the group was restarted, on which its seeds depend.
+            begins: whether it begins with this segment, since it was made or restarted.
+            version: the version of the weights.
+            weights: the weights, pickled, None if the group was sent them before.
+
+        Returns:
+            The segment. "again" if the call came before another one, or needs the weights; "lost" if this actor does not
+            have what came before.
+        """
+        key = restarts, number
+        if key in self._kept:
+            return self._kept[key]  # type: ignore[no-any-return]
+        begun, following = self._begun
+        fresh = begins and begun != restarts
+        if not fresh and begun != restarts:
+            return "lost"
+        if (not fresh and following != number) or (weights is None and self._version != version):
+            return "again"
+        seeding = restarts if fresh else None
+        result = self._place(number, self._segment, number, seeding, version, weights)
+        self._begun = restarts, None if isinstance(result, Failure) else number + 1
+        self._kept = dict([*self._kept.items(), (key, result)][-KEPT:])
+        return result  # type: ignore[no-any-return]
+
+    async def place(self) -> tuple[float, str, tuple[int, ...]] | None:
+        """Return since how many seconds the current step or call takes, where it is, and the environments concerned. None if there is none."""
+        place = self._place  # this runs in another thread than the calls
+        since = place.since
+        return None if since is None else (time.monotonic() - since, str(place), place.indices)
+
+    def __del__(self) -> None:
+        if self._vector is None:  # which closes them otherwise
+            for env in self._envs:
+                with contextlib.suppress(Exception):
+                    env.close()
+
+    def _make(self) -> list[tuple[Space[Any], Space[Any]]]:
+        for number in range(len(self._envs), self._setup.num_envs):
+            place, index = self._place, self._setup.indices[number]
+            place.env, place.since = index, time.monotonic()
+            with setting_up():
+                env = pickle.loads(self._setup.factories[number])()
+            self._envs.append(_Watched(env, index, place))
+            place.env = None
+        return [(env.observation_space, env.action_space) for env in self._envs]
 
     def _prepare(self) -> None:
         """Prepare what belongs to all environments together."""
-        plan, setup = self.plan, self._setup
-        count = len(self._envs)
-        self._space: Space[Any] = self._envs[0].observation_space
-        actions = batch_space(self._envs[0].action_space, count)
-        self._fitted = BatchActions(actions, count, plan.check_actions)
+        self._make()
+        plan: Plan = loaded(self._plan_bytes)
+        makers: Any = [lambda env=env: env for env in self._envs]
+        # only the state of a policy may have observations that the next step would overwrite
+        copied = self._setup.policy_state is not None
+        vector = SyncVectorEnv(makers, copied, autoreset_mode=AutoresetMode.SAME_STEP)
+        self._plan, self._space, count = plan, vector.single_observation_space, len(self._envs)
+        numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
+        self._fitting = ArrayConversion(vector, **numpy, convert_info=False)
+        policy = plan.policy
+        if is_module(policy):  # which holds the weights, so that groups must not share it
+            policy = copy.deepcopy(policy)
         library = af.registry.backend(plan.library)
-        place = (plan.seed, setup.index)
-        self._policy = make_policy(plan.policy, library, place, count, setup.policy_state)
-        self._version = -1  # of the weights
-        self._observations: list[Any] = []  # none before the first reset
+        place = (plan.seed, self._setup.index)
+        self._policy = make_policy(policy, library, place, count, self._setup.policy_state)
+        self._vector = vector
+
+    def _segment(self, number: int, restarts: int | None, version: int, weights: Any) -> Segment:
+        if self._vector is None:
+            self._prepare()
+        if weights is not None:
+            self._place.policy, self._version = True, -1
+            with setting_up():
+                self._policy.load(pickle.loads(weights))
+            self._place.policy, self._version = False, version
+        if restarts is not None:
+            self._reset(restarts)
+        return Segment(self._collect(number), version)
+
+    def _reset(self, restarts: int) -> None:
+        seeds = [self._plan.seed + index for index in self._setup.indices]
+        if restarts:
+            pairs = zip(seeds, self._setup.indices, strict=True)
+            seeds = [_derived(seed, index, restarts) for seed, index in pairs]
+        self._observation, _ = self._fitting.reset(seed=seeds)
+        count = len(self._envs)
         self._began = np.ones(count, np.bool_)
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int32)
 
-    def describe(self) -> list[Description]:
-        return [Description.of(env) for env in self._envs]
-
-    def _forget(self) -> None:
-        self._observations = []
-
-    def save(self, number: int) -> Any:
-        return None  # the state of an ordinary environment is not known
-
-    def close(self) -> None:
-        close_all(self._progress, enumerate(self._envs, self._first))
-
-    def _reset(self) -> None:
-        observations = []
-        for number, env in enumerate(self._envs, self._first):
-            self._progress.env = number
-            seed = self.plan.seed + number
-            if self.restarts:
-                seed = seed_again(seed, number, self.restarts)
-            observations.append(env.reset(seed=seed)[0])
-        self._progress.env = None
-        self._observations = observations
-        self._began[:] = True
-
-    def _batch(self) -> Any:
-        return stacked(self._space, self._observations, self.indices, self._progress)
-
-    def collect(self, setup: SegmentSetup, weights: Any) -> tuple[Any, ...]:
-        plan, progress, count = self.plan, self._progress, len(self._envs)
-        place: Any = progress.place
-        if not self._observations:
-            self._reset()
-        batch = self._batch()
-        place.policy = True
-        if setup.version != self._version:
-            self._policy.load(weights)
-            self._version = setup.version
-        self._policy.begin(setup.number)
+    def _collect(self, number: int) -> Trajectories:
+        self._place.policy = True  # unless an environment is in use
+        plan, place, envs, count = self._plan, self._place, self._fitting, len(self._envs)
+        self._policy.begin(number)
         num_steps = plan.num_steps
-        observations = Recorder(num_steps, "the observation")
-        final = Recorder(num_steps, "the observation")
-        actions, extras = Recorder(num_steps, "the action"), Recorder(num_steps, "extras")
+        observations = Recorder("the observation")
+        final = Recorder("the observation")
+        actions, extras = Recorder("the action"), Recorder("extras")
         rewards, totals = np.zeros((2, num_steps, count))
         terminated, truncated, began = np.zeros((3, num_steps, count), np.bool_)
         lengths = np.zeros((num_steps, count), np.int32)
-        infos = _Infos(plan.infos, num_steps, count)
+        infos = Infos(plan.infos)
         for step in range(num_steps):
-            place.step, place.policy = step, True
-            observations.write(step, batch)
+            place.step, place.since = step, time.monotonic()
+            observations.write(self._observation)
             began[step] = self._began
-            action, extra = self._policy.in_numpy(*self._policy(batch, self._began, step))
-            actions.write(step, action)
-            extras.write(step, extra)
-            chosen = self._fitted(action)
-            place.policy = False
-            for row, env in enumerate(self._envs):
-                progress.env = self._first + row
-                (
-                    self._observations[row],
-                    rewards[step, row],
-                    terminated[step, row],
-                    truncated[step, row],
-                    info,
-                ) = env.step(chosen[row])
-                if plan.infos:
-                    infos.write(step, row, info)
-            progress.steps += 1
-            batch = self._batch()
+            policy = self._policy
+            action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
+            actions.write(action)
+            extras.write(extra)
+            batch, rewards[step], *flags, _ = envs.step(action)
+            terminated[step], truncated[step] = flags
+            if plan.infos:
+                infos.write([env.info for env in self._envs])
+            ended = terminated[step] | truncated[step]
             if plan.final_observation:
-                final.write(step, batch)
-            turn = turn_of(AutoresetMode.SAME_STEP, None, terminated[step], truncated[step])
-            if turn.begins.any():  # after the batch, as an environment may use the same array again
-                for row in np.flatnonzero(turn.begins).tolist():
-                    progress.env = self._first + row
-                    self._observations[row] = self._envs[row].reset()[0]
-                batch = self._batch()
-            progress.env = None
+                final.write(self._final(batch, ended) if ended.any() else batch)
             self._returns[self._began] = 0
             self._lengths[self._began] = 0
             self._returns += rewards[step]
             self._lengths += 1
             totals[step], lengths[step] = self._returns, self._lengths
-            self._began = turn.begins
+            self._observation, self._began = batch, ended
         place.step = None
-        return (
+        return Trajectories(
             observations.tree(), actions.tree(), rewards, terminated, truncated,
             final.tree() if plan.final_observation else None,
-            extras.tree(), began, totals, lengths, infos.tree(),
+            extras.tree(), began, totals, lengths, infos.tree(), None, None, None,
         )  # fmt: skip
 
+    def _final(self, batch: Any, ended: Any) -> Any:
+        """Return a batch with the last observations of the episodes that have ended."""
+        if type(batch) is not np.ndarray:
+            return self._batch([env.last for env in self._envs])
+        batch = batch.copy()
+        for row in np.flatnonzero(ended).tolist():
+            batch[row] = self._envs[row].last
+        return batch
 
-class _Infos:
-    """The infos that are collected: for each an array, and which environments gave it.
+    def _batch(self, observations: list[Any]) -> Any:
+        empty: Any = create_empty_array(self._space, len(observations), fn=np.empty)
+        return concatenate(self._space, observations, empty)
+
+
+class _Watched:
+    """An environment that notes when it is in use, and what it returned.
 
     Args:
-        names: of the infos.
-        num_steps: how many steps there are.
-        num_envs: how many environments there are.
+        env: the environment.
+        index: its number.
+        place: where its group is.
+
+    Attributes:
+        last: the observation of the last step, before any reset.
+        info: of the last step, before any reset. The vector environment gets none, since it may not be able to join them.
     """
 
-    def __init__(self, names: tuple[str, ...], num_steps: int, num_envs: int) -> None:
-        self._names = names
-        self._shape = (num_steps, num_envs)
-        self._arrays: dict[str, Any] = {}
-        self._given = {name: np.zeros(self._shape, np.bool_) for name in names}
+    def __init__(self, env: Any, index: int, place: Place) -> None:
+        self.env = env
+        self.index = index
+        self.last: Any = None
+        self.info: dict[str, Any] = {}
+        self._place = place
 
-    def write(self, step: int, row: int, info: dict[str, Any]) -> None:
-        """Write the infos of an environment after a step."""
-        for name in self._names:
-            if name in info:
-                value = np.asarray(TO_NUMPY([info[name]])[0])
-                if value.dtype.kind not in "biufc":
-                    raise af.OptionError(
-                        f"infos={self._names!r}: the info {name!r} is {info[name]!r:.80}, which is not a number or an array",
-                        remedy="Leave it out.",
-                    )
-                array = self._arrays.get(name)
-                if array is None:
-                    array = np.zeros((*self._shape, *value.shape), value.dtype)
-                    self._arrays[name] = array
-                if array.shape[2:] != value.shape or np.result_type(array, value) != array.dtype:
-                    raise af.OptionError(
-                        f"infos={self._names!r}: the info {name!r} is {value.dtype} of shape {value.shape}, and was "
-                        f"{array.dtype} of shape {array.shape[2:]} before",
-                        remedy="Leave it out, or give it the same dtype and shape at each step.",
-                    )
-                array[step, row] = value
-                self._given[name][step, row] = True
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
 
-    def tree(self) -> Any:
-        """Return the arrays, None for those that no environment gave."""
-        if not self._names:
-            return None
-        both = {name: self._arrays.get(name) for name in self._names}
-        return {**both, **{f"_{name}": given for name, given in self._given.items()}}
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        self._place.env = self.index
+        observation, _ = self.env.reset(**options)
+        self._place.env = None
+        return observation, {}
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        self._place.env = self.index
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._place.env = None
+        self.last, self.info = observation, info
+        if terminated or truncated:  # the environment may use the same arrays in its reset
+            self.last, self.info = copy.deepcopy((observation, info))
+        return observation, reward, terminated, truncated, {}
+
+
+def _derived(seed: int, index: int, restarts: int) -> int:
+    """Return a seed for an environment of a restarted group, derived from its own."""
+    return int(np.random.SeedSequence([seed, index, restarts]).generate_state(1)[0])

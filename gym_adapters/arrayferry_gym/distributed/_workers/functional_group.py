@@ -1,96 +1,101 @@
-"""`FunctionalGroup`: a `FunctionalEnv` and a policy on a worker, as compiled rollouts."""
+"""`segment`: a segment of a `FunctionalEnv` as a compiled rollout. It is pure, so that any worker may run it, and again."""
 
 from __future__ import annotations
 
+import functools
+import pickle
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium.vector.utils import batch_space
 
-from arrayferry_gym.functional import rollout
+import arrayferry as af
+from arrayferry_gym.distributed._trajectories import Trajectories
+from arrayferry_gym.functional import Carry, Functions, rollout
+from arrayferry_gym.functional._compiled.policies import first_policy_state
+from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._policies.jax_policy import jax_weights, segment_key
 
-from .hosted_group import HostedGroup
-from .messages import Description, GroupSetup, Plan, SegmentSetup
-from .progress import Progress
+from .failure import Failure, Place
+from .plan import GroupSetup, Plan, Segment, loaded, setting_up
 
 
-class FunctionalGroup(HostedGroup):
-    """A batch of environments of a `FunctionalEnv`, whose steps are compiled rollouts."""
+def segment(
+    plan: bytes, setup: bytes, number: int, state: Any, weights: bytes, version: int
+) -> Segment | Failure:
+    """Collect a segment.
 
-    def __init__(self, setup: GroupSetup, plan: Plan, progress: Progress) -> None:
-        super().__init__(setup, plan, progress)
-        self._carries: dict[int, Any] = {}  # where segments begin
-        self._saved = setup.state
+    Args:
+        plan: the `Plan`, pickled.
+        setup: the `GroupSetup`, pickled.
+        number: the number of the segment, on which the random numbers depend.
+        state: the carry with which it begins, or the segment before it; None to begin with resets.
+        weights: the parameters of the policy, pickled.
+        version: their version.
+    """
+    if isinstance(state, Failure):
+        return state
+    if isinstance(state, Segment):
+        state = state.state
+    group: GroupSetup = pickle.loads(setup)
+    place = Place(group.index, group.indices)
+    return place(number, _segment, plan, group, number, state, weights, version)  # type: ignore[no-any-return]
 
-    def describe(self) -> list[Description]:
-        env = self.plan.env
-        spaces = env.observation_space, env.action_space
-        return [Description(*spaces, dict(env.metadata), None)] * self._setup.num_envs
 
-    def _forget(self) -> None:
-        self._carries.clear()
-        self._saved = None
+def _segment(
+    plan: bytes, group: GroupSetup, number: int, state: Any, weights: bytes, version: int
+) -> Segment:
+    do: Plan = loaded(plan)
+    key = segment_key(do.seed, group.index, number)
+    carry, transitions = rollout(
+        do.env,
+        do.policy,
+        _weights(weights),
+        key,
+        do.num_steps,
+        group.num_envs,
+        env_params=do.env_params,
+        carry=_begun(do, group, key) if state is None else state,
+        max_episode_steps=do.max_episode_steps,
+        collect=("info",) if do.infos else (),
+        final_observation=do.final_observation,
+    )
+    info = transitions.info
+    if info is not None:
+        info = {name: info[name] for name in do.infos}
+    steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])  # without the state
+    state = jax.tree.map(lambda x: x if _is_key(x) else np.asarray(x), carry)
+    return Segment(Trajectories._make([*steps, None, None, None]), version, state)
 
-    def close(self) -> None:
-        self._carries.clear()
 
-    def _rollout(self, number: int, weights: Any, carry: Any) -> Any:
-        plan, setup = self.plan, self._setup
-        return rollout(
-            plan.env,
-            plan.policy,
-            weights,
-            segment_key(plan.seed, setup.index, number),
-            plan.num_steps,
-            setup.num_envs,
-            env_params=plan.env_params,
-            carry=carry,
-            max_episode_steps=plan.max_episode_steps,
-            policy_state=None if carry is not None else setup.policy_state,
-            collect=("info",) if plan.infos else (),
-            final_observation=plan.final_observation,
-        )
+@functools.lru_cache(maxsize=2)
+def _weights(data: bytes) -> Any:
+    with setting_up():
+        return jax_weights(pickle.loads(data))
 
-    def collect(self, setup: SegmentSetup, weights: Any) -> tuple[Any, ...]:
-        number, weights = setup.number, jax_weights(weights)
-        if self._saved is not None:
-            first = self._saved["number"]
-            self._carries[first] = self._restored(first, weights, self._saved)
-            self._saved = None
-        for old in [old for old in self._carries if old < setup.needed]:
-            del self._carries[old]
-        carry, transitions = self._rollout(number, weights, self._carries.get(number))
-        self._carries[number + 1] = carry
-        info = transitions.info
-        if info is not None:
-            info = {name: info[name] for name in self.plan.infos}
-        parts = transitions._replace(info=info)[:-1]  # without the state
-        self._progress.steps += self.plan.num_steps
-        return jax.tree.map(np.asarray, parts)  # type: ignore[no-any-return]
 
-    def save(self, number: int) -> Any:
-        carry = self._carries.get(number)
-        if carry is None:
-            return self._saved
-        leaves = jax.tree.leaves(carry)
-        generators = [str(jax.random.key_impl(x)) if _is_key(x) else "" for x in leaves]
-        return {"number": number, "arrays": list(map(_plain, leaves)), "generators": generators}
+def _begun(plan: Plan, group: GroupSetup, key: Any) -> Carry:
+    """Return where a rollout begins that is given this key. Passed to it, it need not be compiled another time for that."""
+    n = group.num_envs
+    functions = Functions(plan.env, max_episode_steps=plan.max_episode_steps)
+    default, jax_backend = plan.env.default_params, af.registry.backend("jax")
+    params = prepare(plan.env_params, default, n, jax_backend, None)
 
-    def _restored(self, number: int, weights: Any, saved: Any) -> Any:
-        """Return a state that was saved."""
-        made = jax.eval_shape(lambda: self._rollout(number, weights, None)[0])
-        leaves = [
-            jax.random.wrap_key_data(jnp.asarray(x), impl=name) if name else jnp.asarray(x)
-            for x, name in zip(saved["arrays"], saved["generators"], strict=True)
-        ]
-        return jax.tree.structure(made).unflatten(leaves)
+    @jax.jit  # type: ignore[untyped-decorator]
+    def reset(key: Any, values: Any) -> Any:
+        return functions.reset(key, n, Params(params.frame, values, params.batched))
+
+    running, observation = reset(jax.random.split(key)[0], params.values)
+    action = batch_space(plan.env.action_space, n).sample()
+    outcome = jax.eval_shape(lambda: functions.step(key, running, action, params)[1])
+    total = jnp.zeros(outcome.reward.shape, jnp.promote_types(outcome.reward.dtype, jnp.float32))
+    state = first_policy_state(group.policy_state, n)
+    return Carry(
+        running, observation, jnp.ones(n, bool), total, jnp.zeros(n, jnp.int32), state, state
+    )
 
 
 def _is_key(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
-
-
-def _plain(x: Any) -> Any:
-    return np.asarray(jax.random.key_data(x) if _is_key(x) else x)

@@ -10,63 +10,47 @@ import arrayferry as af
 
 
 class Recorder:
-    """Writes the arrays of each step into arrays of all steps, so that they may change afterwards.
+    """Copies the arrays of each step, so that they may change afterwards.
 
     Args:
-        num_steps: how many steps there are.
-        name: what is written, for errors.
+        name: what is recorded, for errors.
     """
 
-    def __init__(self, num_steps: int, name: str) -> None:
-        self._num_steps = num_steps
+    def __init__(self, name: str) -> None:
         self._name = name
-        self._layout: Any = None
-        self._keys: tuple[Any, ...] | None = None  # of a dict, () for a single array
-        self._arrays: list[Any] = []
+        self._steps: list[tuple[Any, list[Any]]] = []  # the layout of a tree, and its arrays
 
-    def write(self, step: int, tree: Any) -> None:
-        """Write the arrays of a step. They have the same structure, dtypes and shapes at each step.
-
-        Raises:
-            arrayferry.OptionError: they do not.
-        """
-        leaves = self._quick_leaves(tree) or self._leaves(step, tree)
-        for array, leaf in zip(self._arrays, leaves, strict=True):
-            if array.dtype != leaf.dtype or array.shape[1:] != leaf.shape:
-                raise self._other(step, f"{leaf.dtype} of shape {leaf.shape}", array)
-            array[step] = leaf
-
-    def _quick_leaves(self, tree: Any) -> list[Any] | None:
-        """Return the arrays of an array, or of a dict of arrays, as in the previous step; None if it may be something else."""
-        if type(tree) is np.ndarray:
-            return [tree] if self._keys == () else None
-        if type(tree) is dict and tree and self._keys == tuple(tree):
-            leaves = list(tree.values())
-            return leaves if all(type(leaf) is np.ndarray for leaf in leaves) else None
-        return None
-
-    def _leaves(self, step: int, tree: Any) -> list[Any]:
-        arrays, layout = af.flatten(tree)
-        leaves = [np.asarray(array) for array in arrays]
-        if self._layout is None:
-            self._layout = layout
-            if type(tree) is np.ndarray:
-                self._keys = ()
-            elif type(tree) is dict and all(type(leaf) is np.ndarray for leaf in tree.values()):
-                self._keys = tuple(tree)
-            self._arrays = [np.empty((self._num_steps, *x.shape), x.dtype) for x in leaves]
-        elif layout != self._layout:
-            raise self._other(step, f"{layout}", self._layout)
-        return leaves
-
-    def _other(self, step: int, given: str, first: Any) -> af.OptionError:
-        if isinstance(first, np.ndarray):
-            first = f"{first.dtype} of shape {first.shape[1:]}"
-        return af.OptionError(
-            f"{self._name} was {first} in step 0, and {given} in step {step}",
-            remedy="Return arrays of the same structure, dtypes and shapes at each step.",
-        )
+    def write(self, tree: Any) -> None:
+        """Copy the arrays of a step."""
+        layout: Any = type(tree)
+        if layout is np.ndarray:
+            arrays = [tree.copy()]
+        elif tree is None:
+            arrays = []
+        elif layout is dict and all(type(x) is np.ndarray for x in tree.values()):
+            layout, arrays = tuple(tree), [x.copy() for x in tree.values()]
+        else:
+            leaves, layout = af.flatten(tree)
+            arrays = [np.array(x) for x in leaves]
+        self._steps.append((layout, arrays))
 
     def tree(self) -> Any:
-        """Return the arrays of all steps."""
-        return self._layout.unflatten(self._arrays)
+        """Return the arrays of all steps.
+
+        Raises:
+            arrayferry.OptionError: they have not the same structure, dtypes and shapes at each step.
+        """
+        layout = self._steps[0][0]
+        forms = [(own, *[(x.dtype, x.shape) for x in arrays]) for own, arrays in self._steps]
+        for number, form in enumerate(forms):
+            if form != forms[0]:
+                raise af.OptionError(
+                    f"{self._name} was {forms[0]} in step 0, and {form} in step {number}",
+                    remedy="Return arrays of the same structure, dtypes and shapes at each step.",
+                )
+        stacked = [np.stack(column) for column in zip(*(x for _, x in self._steps), strict=True)]
+        if isinstance(layout, tuple):
+            return dict(zip(layout, stacked, strict=True))
+        if isinstance(layout, type):
+            return stacked[0] if stacked else None
+        return layout.unflatten(stacked)

@@ -1,8 +1,29 @@
-"""`Trajectories`: the steps that a collector brings back."""
+"""What a collector brings back: `Trajectories`, and how many."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+
+class CollectorStats(NamedTuple):
+    """What a collector has done so far.
+
+    Attributes:
+        steps: the number of environment steps that were returned.
+        segments: the number of segments that were returned, from all groups.
+        seconds: the time since the first segment was requested.
+        lost: how often a group of ordinary environments lost its worker.
+    """
+
+    steps: int
+    segments: int
+    seconds: float
+    lost: int
+
+    @property
+    def steps_per_second(self) -> float:
+        """The rate of all workers together."""
+        return self.steps / self.seconds if self.seconds else 0.0
 
 
 class Trajectories(NamedTuple):

@@ -1,0 +1,226 @@
+"""The Dask cluster that groups are on: a client that is given or current, or a new one."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import numbers
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import dask.config
+from distributed import Client, get_client
+
+import arrayferry as af
+from arrayferry_gym.distributed._errors import NoWorkerError, SchedulerLostError
+
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds until a scheduler or worker that does not answer a short question counts as gone."""
+
+
+class Cluster:
+    """Workers of a Dask cluster.
+
+    Args:
+        client: a client, the address of a scheduler, or None for the current client or a cluster on this machine.
+        n_workers: how many workers such a cluster has.
+        workers: the addresses or names of the workers that may be used, None for all.
+        resources: Dask resources that such a worker must have.
+
+    Attributes:
+        client: the client.
+
+    Raises:
+        arrayferry.OptionError: the client is not a client, or another option is invalid.
+        NoWorkerError: the cluster on this machine cannot be started.
+        SchedulerLostError: there is no scheduler at the address, or it cannot be reached.
+    """
+
+    def __init__(self, client: Any, n_workers: int, workers: Any, resources: Any) -> None:
+        names, amounts = list(workers or ()), dict(resources or {})
+        if (
+            isinstance(workers, str)
+            or (workers is not None and not names)
+            or not all(isinstance(name, str) for name in names)
+            or not all(isinstance(amount, numbers.Real) for amount in amounts.values())
+        ):
+            raise af.OptionError(
+                f"workers={workers!r:.80}, resources={resources!r:.80} are not valid",
+                remedy="Pass a list of addresses or names, and a dict such as {'GPU': 1}, as client.scheduler_info() shows them.",
+            )
+        self._workers = names or None
+        self._resources = amounts
+        self._aliases: dict[str, Any] = {}  # names of workers that are no strings
+        self._hung: set[str] = set()  # workers that cannot be restarted
+        self._empty_since: float | None = None
+        if client is None:
+            with contextlib.suppress(ValueError):  # there is none
+                client = get_client()
+        self._owned = client is None or isinstance(client, str)
+        self.client = _opened(client, n_workers) if self._owned else client
+        if not isinstance(self.client, Client):
+            raise af.OptionError(
+                f"client={client!r:.80} is not a Dask client",
+                remedy="Pass a distributed.Client, the address of a scheduler, or None.",
+            )
+
+    def close(self) -> None:
+        """Close what was started here."""
+        if self._owned:
+            self.client.close()
+
+    def _asked(self, question: Callable[[], T], patience: float = PATIENCE) -> T:
+        """Ask the cluster, in a thread: a client waits long for a scheduler that is gone, and forever after a fork."""
+        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+        threading.Thread(target=_answer, args=(question, answer), daemon=True).start()
+        return answer.result(patience)
+
+    def living(self) -> list[str]:
+        """Return the addresses of the workers that may be used.
+
+        Raises:
+            SchedulerLostError: the scheduler cannot be reached.
+        """
+        client = self.client
+        described: Any = {}
+        try:
+            known: Any = self._asked(client.nthreads)
+            if self._workers is not None or self._resources:
+                described = self._asked(lambda: client.scheduler_info(n_workers=-1))["workers"]
+        except Exception as error:
+            raise SchedulerLostError(
+                f"the scheduler cannot be reached with {client!r:.120}: {type(error).__name__}: {error}",
+                remedy="Make a client in this process that is connected to a scheduler, and another collector.",
+            ) from error
+        return [at for at in known if self._fits(at, described.get(at, {}))]
+
+    def _fits(self, address: str, worker: Mapping[str, Any]) -> bool:
+        names, has = {address, str(worker.get("name"))}, worker.get("resources", {})
+        self._aliases[str(worker.get("name"))] = worker.get("name")
+        if address in self._hung or not (self._workers is None or names & set(self._workers)):
+            return False
+        return all(has.get(name, 0) >= amount for name, amount in self._resources.items())
+
+    def check_workers(self, timeout: float) -> list[str]:
+        """Return the workers that may be used.
+
+        Raises:
+            NoWorkerError: there was none for `timeout` seconds of such calls.
+            SchedulerLostError: the scheduler cannot be reached.
+        """
+        living, now = self.living(), time.monotonic()
+        since, self._empty_since = self._empty_since, None
+        if not living:
+            if since is not None and now - since > timeout:
+                raise NoWorkerError(
+                    f"there is no worker (workers={self._workers}, resources={self._resources}), and none joined within {timeout:g} s",
+                    remedy="Start workers, and ask again. client.wait_for_workers waits for them.",
+                )
+            self._empty_since = since or now
+        return living
+
+    def submit(self, function: Callable[..., Any], *args: Any, actor: bool = False) -> Any:
+        """Submit a task or an actor, and return its future."""
+        workers = [self._aliases.get(name, name) for name in self._workers or ()] or None
+        workers = self.living() if self._hung else workers
+        # parameters and states are sent once, so that their size is no mistake
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+            return self.client.submit(
+                function, *args, actor=actor, pure=False, workers=workers, resources=self._resources or None
+            )  # fmt: skip
+
+    def cancel(self, futures: list[Any]) -> None:
+        """Delete results, whoever refers to them: what Dask makes of the call of an actor refers to itself."""
+        if futures:
+            with contextlib.suppress(Exception):  # the scheduler is gone
+                self._asked(lambda: self.client.cancel(futures))
+
+    def address(self, future: Any) -> str:
+        """Return the address of the worker that has a result, "" if it is not known."""
+        try:
+            places = self._asked(lambda: self.client.who_has([future]))
+        except Exception:
+            return ""
+        return next((at for addresses in places.values() for at in addresses), "")
+
+    def running(self, key: str) -> str | None:
+        """Return the worker that computes a task now, None if none does."""
+        try:
+            return next(iter(self._asked(lambda: self.client.call_stack(keys=[key]))), None)
+        except Exception:  # a worker is just lost, or does not answer, so that Dask gives it up
+            return None
+
+    def restart(self, address: str) -> bool:
+        """Restart a worker that hangs. Return whether that was possible; if not, it is not used again."""
+        try:
+            self._asked(
+                lambda: self.client.restart_workers([address], timeout=30, raise_for_error=False), 60
+            )  # fmt: skip
+        except Exception:  # it has no nanny
+            self._hung.add(address)
+            return False
+        return True
+
+
+def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> None:
+    try:
+        answer.set_result(question())
+    except BaseException as error:  # which refers to itself, as Dask raises it
+        answer.set_exception(OSError(f"{type(error).__name__}: {error}"))
+
+
+class Sent:
+    """Bytes that tasks share: a task of its own, so that Dask makes them again where a worker that had them is lost.
+
+    Args:
+        cluster: the cluster.
+        data: the bytes.
+        version: their version.
+    """
+
+    def __init__(self, cluster: Cluster, data: bytes, version: int = 0) -> None:
+        self.data = data
+        self.version = version
+        self._cluster = cluster
+        self._future: Any = None
+
+    def future(self) -> Any:
+        """Return the future of the task."""
+        if self._future is None or self._future.status in ("error", "cancelled"):
+            self._future = self._cluster.submit(_same, self.data)
+        return self._future
+
+    def release(self) -> None:
+        """Release the task."""
+        self._future = None
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+def _opened(address: str | None, n_workers: int) -> Client:
+    """Return a client of the scheduler at an address, or of workers that are started on this machine."""
+    options: dict[str, Any] = {"timeout": PATIENCE}
+    if address is None:
+        options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": ":0", "direct_to_workers": True}  # fmt: skip
+    try:
+        if address is None and getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise RuntimeError("a worker imports the script that starts it")
+        return Client(address, set_as_default=False, **options)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        if address is None:
+            raise NoWorkerError(
+                f"workers on this machine could not be started: {reason}",
+                remedy="Put the code that makes the collector under `if __name__ == '__main__':`, or pass a client.",
+            ) from error
+        raise SchedulerLostError(
+            f"there is no scheduler at {address!r}: {reason}",
+            remedy="Pass the address that the scheduler prints when it starts.",
+        ) from error

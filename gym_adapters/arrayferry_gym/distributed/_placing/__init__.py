@@ -1,1 +1,0 @@
-"""Which worker has which environments, and what is done when one is lost."""

@@ -1,1 +1,0 @@
-"""Environments on workers as one vector environment."""

@@ -1,0 +1,364 @@
+"""Workers that die, hang or come back, a scheduler that dies, and what comes of the segments."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import gc
+import itertools
+import os
+import signal
+import sys
+import threading
+
+import cloudpickle
+import distributed
+import jax
+import numpy as np
+import pytest
+from remote_workers import (
+    CARTPOLE,
+    Failing,
+    Numbering,
+    cluster,
+    eventually,
+    held,
+    kill,
+    restored,
+    same,
+)
+
+from arrayferry_gym.distributed import (
+    Collector,
+    EnvFailedError,
+    EnvTimeoutError,
+    NoWorkerError,
+    SchedulerLostError,
+)
+from arrayferry_gym.functional import CartPole
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
+WEIGHTS = np.array([0.1, 0.5, 1.0, 0.7], np.float32)
+KINDS = pytest.mark.parametrize("kind", ["ordinary", "functional"])
+MODES = pytest.mark.parametrize("mode", ["sync", "async"])
+
+
+@pytest.fixture(scope="module")
+def mortal_cluster():
+    with cluster() as made, distributed.Client(made, set_as_default=False) as client:
+        yield client
+
+
+@pytest.fixture
+def mortal(mortal_cluster):
+    """A client of two workers that may be killed. Nothing is left on them."""
+    eventually(lambda: restored(mortal_cluster))
+    yield mortal_cluster
+    eventually(lambda: restored(mortal_cluster))
+    # what Dask makes of calls of actors, and of stacks, refers to itself
+    eventually(lambda: not held(mortal_cluster) or gc.collect() < 0, 60)
+
+
+def versions(params, observation, key):
+    """A policy whose extras say with which weights it acted."""
+    return np.zeros(len(observation), int), np.full(len(observation), params)
+
+
+def functional(params, observation, key):
+    return jax.random.bernoulli(key, jax.nn.sigmoid(observation @ params)).astype(int), None
+
+
+def acting(params, observation, key):
+    return np.full(len(observation), params), None
+
+
+def made(kind, client, mode, **options):
+    """Return a collector of two groups of two environments."""
+    options |= {"num_steps": 10, "groups": 2, "seed": 3, "mode": mode, "client": client}
+    if kind == "functional":
+        return Collector(CartPole, functional, WEIGHTS, num_envs=4, **options)
+    return Collector([Numbering] * 4, versions, 0, **options)
+
+
+class History:
+    """What became of the segments of each group, held to what must become of them."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.parts = collections.defaultdict(list)
+        self.restarts = 0
+
+    def take(self, part):
+        for group in sorted(set(part.group.tolist())):
+            rows = part.group == group
+            own = {
+                name: getattr(part, name)[:, rows] for name in ("observation", "action", "began")
+            }
+            (restarted,) = set(part.restarted[rows].tolist())
+            self.restarts += restarted
+            if self.kind == "ordinary":
+                assert (part.extras[:, rows] == part.version[rows]).all()
+                self._check_numbers(group, own["observation"], own["began"], restarted)
+            self.parts[group].append(own)
+
+    def _check_numbers(self, group, observation, began, restarted):
+        seeds, steps = observation[:, :, 0], observation[:, :, 1]
+        if self.parts[group] and not restarted:
+            before = self.parts[group][-1]["observation"]
+            assert (steps[0] == before[-1, :, 1] + 1).all(), "a step is lost, or there twice"
+            assert (seeds[0] == before[0, :, 0]).all(), "it begins anew, and does not say so"
+        else:
+            assert not steps[0].any()
+            assert began[0].all()
+            used = {tuple(part["observation"][0, :, 0]) for part in self.parts[group]}
+            assert tuple(seeds[0]) not in used, "a group that begins anew has new seeds"
+        assert (np.diff(steps, axis=0) == 1).all()
+        assert (seeds == seeds[0]).all()
+
+
+@functools.cache
+def undisturbed(count):
+    """Return the segments of functional environments whose workers live."""
+    history = History("functional")
+    with (
+        cluster(1, processes=False) as alone,
+        distributed.Client(alone, set_as_default=False) as client,
+        made("functional", client, "sync") as collector,
+    ):
+        for part in itertools.islice(collector, count):
+            history.take(part)
+    return history.parts
+
+
+def check_history(client, kind, mode, number, kills):
+    """Kill workers at random moments while segments are collected."""
+    rng = np.random.default_rng([number, kind == "ordinary", mode == "sync"])
+    over, stop, killed = threading.Event(), threading.Event(), []
+
+    def killer():
+        try:
+            while len(killed) < kills and not stop.wait(rng.uniform(0, 2.0)):
+                if kill(client, int(rng.integers(2))):
+                    killed.append(True)
+        finally:
+            over.set()
+
+    history = History(kind)
+    with made(kind, client, mode) as collector:
+        thread = threading.Thread(target=killer)
+        thread.start()
+        try:
+            last = 3  # segments after the last kill
+            while not over.is_set() or last:
+                last -= over.is_set()
+                history.take(next(collector))
+                if kind == "ordinary":
+                    collector.update(collector.version + 1)
+            assert history.restarts <= collector.stats.lost <= 2 * kills
+            assert len(killed) == kills
+        finally:
+            stop.set()
+            thread.join()
+    if kind == "functional":
+        assert not history.restarts
+        count = max(map(len, history.parts.values()))
+        for group, expected in undisturbed(64 * -(-count // 64)).items():
+            for own, whole in zip(history.parts[group], expected, strict=False):
+                same(own, whole)
+
+
+@KINDS
+@MODES
+def test_each_segment_comes_once_and_each_loss_is_told_once(mortal, kind, mode):
+    check_history(mortal, kind, mode, 0, kills=2)
+
+
+@pytest.mark.long
+@KINDS
+@MODES
+@pytest.mark.parametrize("number", range(1, 31))
+def test_histories_of_ten_kills(mortal, kind, mode, number):
+    check_history(mortal, kind, mode, number, kills=10)
+
+
+def test_each_worker_compiles_once(mortal, tmp_path):
+    path = str(tmp_path / "compiled")
+
+    def counted(params, observation, key):
+        with open(path, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        return functional(params, observation, key)
+
+    options = {"num_steps": 10, "num_envs": 4, "groups": 2, "client": mortal}
+    with Collector(CartPole, counted, WEIGHTS, **options) as collector:
+        for number in range(20):
+            next(collector)
+            collector.update(WEIGHTS * number)
+        assert set(compilations(path).values()) == {1}
+        kill(mortal, 0)
+        for _ in range(20):
+            next(collector)
+        eventually(lambda: restored(mortal))
+        while len(compilations(path)) < 3:  # the worker that came back has work again
+            next(collector)
+    assert set(compilations(path).values()) == {1}
+
+
+def compilations(path):
+    with open(path) as file:
+        return collections.Counter(file.read().split())
+
+
+@KINDS
+def test_a_loss_between_two_calls(mortal, kind):
+    history = History(kind)
+    with made(kind, mortal, "sync") as collector:
+        history.take(next(collector))
+        kill(mortal, 0)
+        eventually(lambda: len(mortal.nthreads()) < 2)
+        for _ in range(3):
+            history.take(next(collector))
+        assert history.restarts == collector.stats.lost == (kind == "ordinary")
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_an_environment_that_hangs(mortal, groups):
+    makers = [functools.partial(Failing, "hang"), Failing]
+    options = {"num_steps": 4, "groups": groups, "client": mortal, "timeout": 2.0}
+    with Collector(makers, acting, 0, **options) as collector:
+        first = next(collector)
+        workers = set(mortal.nthreads())
+        collector.update(1)
+        place = "environment 0 did not answer within 2 s, in step 0 of segment 1 of group 0 on"
+        with pytest.raises(EnvTimeoutError, match=place) as failure:
+            next(collector)
+        assert failure.value.indices == (0,)
+        assert failure.value.worker in workers
+        assert isinstance(failure.value, TimeoutError)
+        collector.update(0)
+        part = next(collector)
+        same(part.observation, first.observation)
+        assert part.restarted[part.group == 0].all()
+        assert not part.restarted[part.group == 1].any()
+        eventually(lambda: failure.value.worker not in mortal.nthreads())
+
+
+def test_other_groups_of_a_worker_that_hangs_are_told(mortal):
+    address = next(iter(mortal.nthreads()))
+    makers = [functools.partial(Failing, "hang"), Failing]
+    options = {"num_steps": 4, "groups": 2, "client": mortal, "timeout": 2.0}
+    name = mortal.scheduler_info()["workers"][address]["name"]  # which it keeps
+    with Collector(makers, acting, 0, workers=[str(name)], **options) as collector:
+        next(collector)
+        collector.update(1)
+        with pytest.raises(EnvTimeoutError, match="environment 0"):
+            next(collector)
+        collector.update(0)
+        assert next(collector).restarted.all()
+        assert not next(collector).restarted.any()
+        assert collector.stats.lost == 1
+
+
+def test_a_compiled_segment_that_hangs(mortal):
+    def policy(params, observation, key):
+        def wait(x):
+            if x.any():
+                threading.Event().wait(1000)
+            return x
+
+        weights = jax.pure_callback(wait, jax.ShapeDtypeStruct((), np.float32), params)
+        return (observation[:, 0] > weights).astype(int), None
+
+    options = {"num_steps": 4, "num_envs": 2, "groups": 1, "client": mortal, "timeout": 6.0}
+    with Collector(CartPole, policy, np.float32(0), **options) as collector:
+        next(collector)
+        collector.update(np.float32(1))
+        with pytest.raises(EnvTimeoutError, match="in segment 1 of group 0 on the worker tcp"):
+            next(collector)
+        collector.update(np.float32(0))
+        assert next(collector).restarted.all()
+
+
+def test_a_worker_that_answers_no_more(mortal):
+    pids = mortal.run(os.getpid)
+    makers = [Failing] * 2
+    options = {"num_steps": 4, "groups": 2, "client": mortal, "timeout": 2.0}
+    with Collector(makers, acting, 0, **options) as collector:
+        next(collector)
+        address, pid = next(iter(pids.items()))
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(EnvTimeoutError, match="did not answer within 2 s") as failure:
+            next(collector)
+        assert failure.value.worker == address
+        assert next(collector).restarted.sum() == 1
+
+
+def test_an_environment_that_kills_each_worker_is_named(mortal):
+    options = {"num_steps": 4, "groups": 1, "client": mortal}
+    makers = [functools.partial(Failing, "kill")]
+    with Collector(makers, acting, 0, **options) as collector:
+        next(collector)
+        collector.update(1)
+        with pytest.raises(EnvFailedError, match="died again and again in segment 1 of group 0"):
+            next(collector)
+        collector.update(0)
+        assert next(collector).restarted.all()
+
+
+def test_an_environment_that_exits_does_not_end_the_worker(mortal):
+    workers = set(mortal.nthreads())
+    makers = [functools.partial(Failing, "exit")]
+    with (
+        Collector(makers, acting, 1, num_steps=4, client=mortal) as collector,
+        pytest.raises(EnvFailedError, match="environment 0 raised SystemExit: 3"),
+    ):
+        next(collector)
+    assert set(mortal.nthreads()) == workers
+
+
+@KINDS
+def test_no_worker_is_left(kind):
+    with (
+        cluster(1, processes=False, protocol="tcp") as alone,
+        distributed.Client(alone, set_as_default=False) as client,
+        made(kind, client, "sync", timeout=3.0) as collector,
+    ):
+        history = History(kind)
+        history.take(next(collector))
+        alone.scale(0)
+        eventually(lambda: not client.nthreads() and not alone.workers)
+        for _ in range(2):
+            with pytest.raises(NoWorkerError, match="none joined within 3 s") as failure:
+                next(collector)
+            assert isinstance(failure.value, ConnectionError)
+        alone.scale(1)
+        for _ in range(3):
+            history.take(next(collector))
+        assert history.restarts == 2 * (kind == "ordinary")
+
+
+@KINDS
+def test_the_scheduler_is_gone(kind):
+    with cluster(processes=False, protocol="tcp") as gone:
+        client = distributed.Client(gone, set_as_default=False)
+        with made(kind, client, "sync") as collector:
+            next(collector)
+            gone.close()
+            for _ in range(2):
+                with pytest.raises(SchedulerLostError, match="cannot be reached") as failure:
+                    next(collector)
+                assert isinstance(failure.value, ConnectionError)
+        client.close()
+
+
+def test_no_worker_fits():
+    with (
+        cluster(1, processes=False, resources={"GPU": 1}) as alone,
+        distributed.Client(alone, set_as_default=False) as client,
+    ):
+        options = {"num_steps": 2, "client": client, "timeout": 0.5}
+        for wrong in ({"resources": {"GPU": 2}}, {"workers": ["other"]}):
+            with pytest.raises(NoWorkerError, match="there is no worker"):
+                Collector([CARTPOLE], acting, 0, **wrong, **options)
+        with Collector([CARTPOLE], acting, 0, resources={"GPU": 1}, **options) as collector:
+            next(collector)
