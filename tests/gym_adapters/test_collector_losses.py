@@ -189,7 +189,7 @@ def test_each_worker_compiles_once(mortal, tmp_path):
             file.write(f"{os.getpid()}\n")
         return functional(params, observation, key)
 
-    options = {"num_steps": 10, "num_envs": 4, "groups": 2, "client": mortal}
+    options = {"num_steps": 300, "num_envs": 4, "groups": 2, "client": mortal}
     with Collector(CartPole, counted, WEIGHTS, **options) as collector:
         for number in range(20):
             next(collector)
@@ -199,9 +199,11 @@ def test_each_worker_compiles_once(mortal, tmp_path):
         for _ in range(20):
             next(collector)
         eventually(lambda: restored(mortal))
-        while len(compilations(path)) < 3:  # the worker that came back has work again
+        for _ in range(10_000):
+            if len(compilations(path)) == 3:  # the worker that came back has work again
+                break
             next(collector)
-    assert set(compilations(path).values()) == {1}
+    assert list(compilations(path).values()) == [1, 1, 1]
 
 
 def compilations(path):
@@ -237,7 +239,7 @@ def test_an_environment_that_hangs(mortal, groups):
         assert isinstance(failure.value, TimeoutError)
         collector.update(0)
         part = next(collector)
-        same(part.observation, first.observation)
+        same(part.observation[:, part.group == 0], first.observation[:, part.group == 0])
         assert part.restarted[part.group == 0].all()
         assert not part.restarted[part.group == 1].any()
         eventually(lambda: failure.value.worker not in mortal.nthreads())

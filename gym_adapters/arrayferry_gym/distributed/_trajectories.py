@@ -20,11 +20,6 @@ class CollectorStats(NamedTuple):
     seconds: float
     lost: int
 
-    @property
-    def steps_per_second(self) -> float:
-        """The rate of all workers together."""
-        return self.steps / self.seconds if self.seconds else 0.0
-
 
 class Trajectories(NamedTuple):
     """Environment steps: trees of arrays (time, environment, ...), like `Transition` of a rollout, with their origin.

@@ -229,8 +229,9 @@ class Collector(Iterator[Trajectories]):
         self._require_open()
         if self._has_module and is_module(policy_params):
             policy_params = policy_params.state_dict()
-        params = _pickled_weights(policy_params)
-        self._runner.weights = Sent(self._cluster, params, self.version + 1)
+        self._runner.weights = Sent(
+            self._cluster, _pickled_weights(policy_params), self.version + 1
+        )
 
     @property
     def version(self) -> int:

@@ -33,6 +33,7 @@ class Runner:
         self.positions: tuple[Position, ...] = ()
         self._cluster = cluster
         self._timeout = timeout
+        self._checked = time.monotonic()
 
     def spaces(self) -> list[Any]:
         """Return the spaces of the observations and actions of all ordinary environments."""
@@ -79,7 +80,7 @@ class Runner:
         Raises:
             DistributedEnvError: a group failed. What the others have collected is kept.
         """
-        begun = checked = time.monotonic()
+        begun = time.monotonic()
         for group, position in zip(self.groups, self.positions, strict=True):
             group.forget(position.number)
         while True:
@@ -90,11 +91,11 @@ class Runner:
             if enough([bool(group.ready) for group in self.groups]):
                 return
             time.sleep(min(0.01, 0.0002 + (time.monotonic() - begun) / 40))
-            if time.monotonic() - checked > min(self._timeout / 4, 5.0):
+            if time.monotonic() - self._checked > min(self._timeout / 4, 5.0):
                 self._cluster.check_workers(self._timeout)
                 for group in self.groups:
                     group.check()
-                checked = time.monotonic()
+                self._checked = time.monotonic()
 
     def _ask(self, group: Group, most: int) -> None:
         position = self.positions[group.setup.index]

@@ -34,6 +34,7 @@ class Cluster:
 
     Attributes:
         client: the client.
+        seen: the addresses of the workers that were there when it was last asked.
 
     Raises:
         arrayferry.OptionError: the client is not a client, or another option is invalid.
@@ -58,6 +59,7 @@ class Cluster:
         self._aliases: dict[str, Any] = {}  # names of workers that are no strings
         self._hung: set[str] = set()  # workers that cannot be restarted
         self._empty_since: float | None = None
+        self.seen: list[str] = []
         if client is None:
             with contextlib.suppress(ValueError):  # there is none
                 client = get_client()
@@ -86,18 +88,15 @@ class Cluster:
         Raises:
             SchedulerLostError: the scheduler cannot be reached.
         """
-        client = self.client
-        described: Any = {}
         try:
-            known: Any = self._asked(client.nthreads)
-            if self._workers is not None or self._resources:
-                described = self._asked(lambda: client.scheduler_info(n_workers=-1))["workers"]
+            known: Any = self._asked(lambda: self.client.scheduler_info(n_workers=-1))["workers"]
         except Exception as error:
             raise SchedulerLostError(
-                f"the scheduler cannot be reached with {client!r:.120}: {type(error).__name__}: {error}",
+                f"the scheduler cannot be reached with {self.client!r:.120}: {type(error).__name__}: {error}",
                 remedy="Make a client in this process that is connected to a scheduler, and another collector.",
             ) from error
-        return [at for at in known if self._fits(at, described.get(at, {}))]
+        self.seen = sorted(at for at, worker in known.items() if self._fits(at, worker))
+        return self.seen
 
     def _fits(self, address: str, worker: Mapping[str, Any]) -> bool:
         names, has = {address, str(worker.get("name"))}, worker.get("resources", {})
@@ -124,15 +123,28 @@ class Cluster:
             self._empty_since = since or now
         return living
 
-    def submit(self, function: Callable[..., Any], *args: Any, actor: bool = False) -> Any:
-        """Submit a task or an actor, and return its future."""
+    def submit(self, function: Any, *args: Any, actor: bool = False, group: int = -1) -> Any:
+        """Submit a task or an actor, and return its future.
+
+        Dask would run a task where what it needs already is, and move it only if it takes long. So groups are spread,
+        also over workers that come back: a task of a group prefers one of the workers.
+
+        Raises:
+            SchedulerLostError: the scheduler cannot be reached.
+        """
         workers = [self._aliases.get(name, name) for name in self._workers or ()] or None
         workers = self.living() if self._hung else workers
+        prefers = group >= 0 and workers is None and len(self.seen) > 0
+        if prefers:
+            workers = [self.seen[group % len(self.seen)]]
+        options: Any = {"workers": workers, "allow_other_workers": prefers, "resources": self._resources or None}  # fmt: skip
         # parameters and states are sent once, so that their size is no mistake
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-            return self.client.submit(
-                function, *args, actor=actor, pure=False, workers=workers, resources=self._resources or None
-            )  # fmt: skip
+            try:
+                return self.client.submit(function, *args, actor=actor, pure=False, **options)
+            except Exception:
+                self.living()
+                raise
 
     def cancel(self, futures: list[Any]) -> None:
         """Delete results, whoever refers to them: what Dask makes of the call of an actor refers to itself."""
@@ -142,18 +154,16 @@ class Cluster:
 
     def address(self, future: Any) -> str:
         """Return the address of the worker that has a result, "" if it is not known."""
-        try:
+        with contextlib.suppress(Exception):
             places = self._asked(lambda: self.client.who_has([future]))
-        except Exception:
-            return ""
-        return next((at for addresses in places.values() for at in addresses), "")
+            return next((at for addresses in places.values() for at in addresses), "")
+        return ""
 
     def running(self, key: str) -> str | None:
         """Return the worker that computes a task now, None if none does."""
-        try:
+        with contextlib.suppress(Exception):  # a worker is just lost, or Dask will give it up
             return next(iter(self._asked(lambda: self.client.call_stack(keys=[key]))), None)
-        except Exception:  # a worker is just lost, or does not answer, so that Dask gives it up
-            return None
+        return None
 
     def restart(self, address: str) -> bool:
         """Restart a worker that hangs. Return whether that was possible; if not, it is not used again."""

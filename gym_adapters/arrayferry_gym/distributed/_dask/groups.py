@@ -25,7 +25,8 @@ SPACES = -1
 LINKED = 8
 """How many segments of a `FunctionalEnv` are linked by their states on the workers, before one is sent its state from here.
 
-Linked ones run where their state is. If it is lost, Dask runs again what led to it since then.
+Linked ones run where their state is. If it is lost, Dask runs again what led to it since then. The next that is not
+linked may run on another worker.
 """
 
 _arrivals = itertools.count()
@@ -242,12 +243,13 @@ class TaskGroup(Group):
         if known.asked:
             call, reply = known.asked[-1].call, known.asked[-1].reply
             state = call if reply is None else reply.state
-        if call is not None and number % LINKED and not known.deaths:
-            state = call
-        if number == known.begins:
-            state = None
+        begins = number == known.begins
+        linked = call is not None and number % LINKED > 0 and not known.deaths and not begins
+        if linked or begins:
+            state = call if linked else None
         args = self.plan.future(), self._setup_bytes, number, state, weights.future()
-        return self._add(number, self._cluster.submit(segment, *args, weights.version))
+        group = -1 if linked else self.setup.index
+        return self._add(number, self._cluster.submit(segment, *args, weights.version, group=group))
 
     def _failed(self, asked: Asked, error: Exception) -> None:
         if isinstance(error, TimeoutError) and asked.call.status not in ("error", "cancelled"):
@@ -262,6 +264,8 @@ class TaskGroup(Group):
         if asked is not None and worker is not None:
             asked.running_since = asked.running_since or now
             if now - asked.running_since > self._timeout:
+                # so that Dask does not run it on another worker, which would hang too
+                self._cluster.cancel([each.call for each in self.known.asked if not each.reply])
                 raise self._hangs(worker, str(self), tuple(self.setup.indices))
 
 
@@ -271,7 +275,6 @@ class ActorGroup(Group):
     def ask(self, number: int, weights: Sent, position: Position) -> bool:
         known, first = self.known, self.under_way
         if known.home is None:
-            self._cluster.living()  # raises the error if there is no scheduler
             home = self._cluster.submit(EnvGroup, self.plan.data, self._setup_bytes, actor=True)
             self.known = known._replace(home=home, since=time.monotonic())
             return False
@@ -303,9 +306,8 @@ class ActorGroup(Group):
                 self._died(error)
 
     def _failed(self, asked: Asked, error: Exception) -> None:
-        if (
-            self.known.home.status == "finished"
-        ):  # there is no connection, or Dask does not know yet
+        # there is no connection, or Dask does not know yet
+        if self.known.home.status == "finished":
             time.sleep(0.1)
             self._drop(sent=-1)
             self._died(error)
@@ -313,7 +315,8 @@ class ActorGroup(Group):
     def check(self) -> None:
         known, indices, where = self.known, tuple(self.setup.indices), str(self)
         if known.actor is None:
-            if known.home is not None and time.monotonic() - known.since > self._timeout:
+            late = known.home is not None and time.monotonic() - known.since > self._timeout
+            if late and self._cluster.seen:
                 self.known = known._replace(home=None)
                 raise EnvTimeoutError(
                     f"no worker made the environments of {self} within {self._timeout:g} s",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import time
 import traceback
@@ -93,10 +94,9 @@ class Failure(NamedTuple):
             text = f"{type(error).__name__}: {error}"
         except Exception:
             text = type(error).__name__
-        try:
+        cause = None
+        with contextlib.suppress(Exception):
             cause = to_bytes(error)
-        except Exception:
-            cause = None
         worker, indices = get_worker().address, place.indices
         told: Any = {"indices": indices, "worker": worker}
         made: DistributedEnvError
@@ -123,8 +123,6 @@ class Failure(NamedTuple):
 
     def with_cause(self) -> DistributedEnvError:
         """Return the error for the user, with its cause."""
-        try:
+        with contextlib.suppress(Exception):  # this process lacks the class
             self.error.__cause__ = None if self.cause is None else pickle.loads(self.cause)
-        except Exception:  # this process lacks the class
-            pass
         return self.error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -57,7 +58,7 @@ def _segment(
         do.num_steps,
         group.num_envs,
         env_params=do.env_params,
-        carry=_begun(do, group, key) if state is None else state,
+        carry=_begun(plan, group, key) if state is None else state,
         max_episode_steps=do.max_episode_steps,
         collect=("info",) if do.infos else (),
         final_observation=do.final_observation,
@@ -76,25 +77,32 @@ def _weights(data: bytes) -> Any:
         return jax_weights(pickle.loads(data))
 
 
-def _begun(plan: Plan, group: GroupSetup, key: Any) -> Carry:
+def _begun(plan: bytes, group: GroupSetup, key: Any) -> Carry:
     """Return where a rollout begins that is given this key. Passed to it, it need not be compiled another time for that."""
     n = group.num_envs
-    functions = Functions(plan.env, max_episode_steps=plan.max_episode_steps)
-    default, jax_backend = plan.env.default_params, af.registry.backend("jax")
-    params = prepare(plan.env_params, default, n, jax_backend, None)
+    state = first_policy_state(group.policy_state, n)
+    return Carry._make([*_resetting(plan, n)(jax.random.split(key)[0]), state, state])
+
+
+@functools.lru_cache(maxsize=8)
+def _resetting(plan: bytes, n: int) -> Callable[[Any], Any]:
+    """Compile, once in each process, what resets `n` environments, and returns the fields of a `Carry` but the last two."""
+    do: Plan = loaded(plan)
+    functions = Functions(do.env, max_episode_steps=do.max_episode_steps)
+    default, jax_backend = do.env.default_params, af.registry.backend("jax")
+    params = prepare(do.env_params, default, n, jax_backend, None)
+    action = batch_space(do.env.action_space, n).sample()
 
     @jax.jit  # type: ignore[untyped-decorator]
     def reset(key: Any, values: Any) -> Any:
-        return functions.reset(key, n, Params(params.frame, values, params.batched))
+        given = Params(params.frame, values, params.batched)
+        running, observation = functions.reset(key, n, given)
+        outcome = jax.eval_shape(lambda: functions.step(key, running, action, given)[1])
+        dtype = jnp.promote_types(outcome.reward.dtype, jnp.float32)
+        total = jnp.zeros(outcome.reward.shape, dtype)
+        return running, observation, jnp.ones(n, bool), total, jnp.zeros(n, jnp.int32)
 
-    running, observation = reset(jax.random.split(key)[0], params.values)
-    action = batch_space(plan.env.action_space, n).sample()
-    outcome = jax.eval_shape(lambda: functions.step(key, running, action, params)[1])
-    total = jnp.zeros(outcome.reward.shape, jnp.promote_types(outcome.reward.dtype, jnp.float32))
-    state = first_policy_state(group.policy_state, n)
-    return Carry(
-        running, observation, jnp.ones(n, bool), total, jnp.zeros(n, jnp.int32), state, state
-    )
+    return lambda key: reset(key, params.values)
 
 
 def _is_key(x: Any) -> bool:

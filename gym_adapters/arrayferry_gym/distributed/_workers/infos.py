@@ -39,9 +39,8 @@ class Infos:
         for name in self._names:
             given = np.array([[name in info for info in infos] for infos in self._steps])
             values = [info[name] for infos in self._steps for info in infos if name in info]
-            if len({x.shape for x in values}) > 1 or any(
-                x.dtype.kind not in "biufc" for x in values
-            ):
+            shapes, kinds = {x.shape for x in values}, {x.dtype.kind for x in values}
+            if len(shapes) > 1 or not kinds <= set("biufc"):
                 raise af.OptionError(
                     f"infos={self._names!r}: the info {name!r} is not always a number or an array of one shape",
                     remedy="Leave it out, or give it the same dtype and shape at each step.",
