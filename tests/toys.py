@@ -15,13 +15,6 @@ class Array:
         self.dtype = values.dtype
 
 
-class Promise:
-    """A value that is computed to an array."""
-
-    def __init__(self, values):
-        self.values = values
-
-
 class Correct(af.Backend):
     """A correct plugin for it."""
 
@@ -74,11 +67,10 @@ class OnlyIntegers(Correct):
 
 
 class CorrectLazy(CorrectImmutable):
-    """A correct plugin of a library with lazy arrays and promises of arrays."""
+    """A correct plugin of a library with lazy arrays."""
 
     memory = "lazy"
     to_numpy_shares = False
-    deferred_types = ("toy_library.Promise",)
 
     def to_numpy(self, x):
         return x.values.copy()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import sys
 import warnings
 from importlib.metadata import entry_points
 
 import array_api_strict as strict
-import dask
 import dask.array as da
 import h5py
 import jax
@@ -30,12 +28,6 @@ class TestNumpy(BackendContract):
 
     def unportable(self):
         return [(np.ma.array([1, 2], mask=[0, 1]), "mask")]
-
-    def test_results_outlive_their_sources(self):
-        frozen = gc.get_freeze_count()
-        assert frozen > 0  # see conftest.py
-        super().test_results_outlive_their_sources()
-        assert 0 < gc.get_freeze_count() <= frozen  # some may be dropped by a cache that is full
 
 
 class TestTorch(BackendContract):
@@ -89,9 +81,6 @@ class TestDask(BackendContract):
 
     def read(self, array):
         return np.array(array.compute())
-
-    def deferred(self, values):
-        return [dask.delayed(values.copy())]
 
     def unportable(self):
         masked = da.from_array(np.ma.array([1.0, 2.0], mask=[0, 1]), name=False, asarray=False)
