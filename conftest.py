@@ -21,6 +21,7 @@ _NO_BUILD = (
     "ale_py",
     "arrayferry_tensorflow",
     "flax",
+    "grain",
     "h5py",
     "moviepy",
     "pettingzoo",

@@ -9,12 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
 from functional import cart_pole_by_hand
 from row import Check, Row, microseconds
 from timing import Block, fastest_block
 
-import arrayferry as af
 from arrayferry_gym.functional import CartPole, rollout, wrap
 from arrayferry_gym.sb3 import SB3VecEnv
 from arrayferry_gym.wrappers import kernels
@@ -31,7 +29,6 @@ def short_rows() -> Iterator[Row]:
     yield _rollout_row("a rollout with two wrappers and their state, called again", normalised)
     yield _sb3_row(16, 1.4)
     yield _sb3_row(1_024, 1.3)
-    yield _batches_row()
 
 
 def _repeated(function: Any, times: int) -> Block:
@@ -104,22 +101,3 @@ def _sb3_row(count: int, limit: float) -> Row:
 def _each(function: Any, values: list[Any]) -> None:
     for value in values:
         function(value)
-
-
-def _batches_row() -> Row:
-    """Shuffled batches of 32 from memory, against a bare loop."""
-    x = np.arange(8_192 * 16, dtype=np.float32).reshape(8_192, 16)
-
-    def ours() -> None:
-        for _ in af.stream(x, "torch", batch_size=32, shuffle=True, seed=0):
-            pass
-
-    def by_hand() -> None:
-        order = np.random.default_rng(0).permutation(len(x))
-        for start in range(0, len(x), 32):
-            torch.from_numpy(x[order[start : start + 32]])
-
-    ways = {"ours": _repeated(ours, 1), "by hand": _repeated(by_hand, 1)}
-    times = fastest_block(ways, 4.0)
-    check = Check(times["ours"] / times["by hand"], 1.5, "of a bare loop")
-    return Row(SECTION, "an epoch of shuffled batches of 32", (check,), "", microseconds(times))

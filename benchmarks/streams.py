@@ -1,4 +1,4 @@
-"""Compare a stream of a large Dask array, also a shuffled one, with computing its blocks by hand, one after another.
+"""Compare a stream of a large Dask array with computing its blocks by hand, one after another.
 
     python benchmarks/streams.py           # 4 GiB, in threads and on two worker processes
 
@@ -50,8 +50,6 @@ def _compare(name: str, x: Any, client: Any, repeats: int) -> None:
     ways: dict[str, Callable[[Any, Any], float]] = {
         "by hand": _by_hand,
         "stream": _stream,
-        "shuffled": _shuffled,
-        "shuffled batches": _batches,
     }
     best = dict.fromkeys(ways, float("inf"))
     peaks = dict.fromkeys(ways, 0.0)
@@ -70,7 +68,6 @@ def _compare(name: str, x: Any, client: Any, repeats: int) -> None:
     for way, seconds in best.items():
         print(
             f"{name:22} {way:17} {seconds:7.2f} s   {seconds / best['by hand']:.2f} times by hand   "
-            f"{seconds / best['stream']:.2f} times the stream   "
             f"{peaks[way] / 2**20:5.0f} MiB above the start"
         )
 
@@ -88,16 +85,6 @@ def _by_hand(x: Any, client: Any) -> float:
 
 def _stream(x: Any, client: Any) -> float:
     return sum(map(_use, af.stream(x, "torch", client=client)))
-
-
-def _shuffled(x: Any, client: Any) -> float:
-    return sum(map(_use, af.stream(x, "torch", client=client, shuffle=True, seed=0)))
-
-
-def _batches(x: Any, client: Any) -> float:
-    return sum(
-        map(_use, af.stream(x, "torch", client=client, shuffle=True, seed=0, batch_size=1_024))
-    )
 
 
 class _Memory:

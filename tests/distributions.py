@@ -23,7 +23,7 @@ class Array:
         self.values[index] = value
 
 class Toy(af.Backend):
-    name, package, array_types = "NAME", "LIBRARY", ("NAME_plugin.Array",)
+    name, package, install, array_types = "NAME", "LIBRARY", "NAME", ("NAME_plugin.Array",)
     to_numpy_shares = from_numpy_shares = True
 
     def to_numpy(self, x):

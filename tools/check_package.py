@@ -101,7 +101,7 @@ def check_contents(wheel: Path) -> None:
 
 
 def try_installed(wheel: str, *options: str) -> None:
-    """Install the wheel where nothing else is, and convert; then with the command, and call that.
+    """Install the wheel where nothing else is, convert, and call the command; then with pytest, and test a plugin.
 
     Args:
         wheel: its path, or a requirement.
@@ -113,9 +113,9 @@ def try_installed(wheel: str, *options: str) -> None:
         pip = ("-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
         run(*pip, *options, wheel, python=python)
         run("-I", "-c", TRIED, python=python, cwd=folder)
+        run("-I", "-m", "arrayferry", "doctor", python=python, cwd=folder)
         name, found, version = wheel.partition("==")
         run(*pip, *options, f"{name}[cli]{found}{version}", python=python)
-        run("-I", "-m", "arrayferry", "doctor", python=python, cwd=folder)
         run("-I", "-m", "arrayferry", "check", "numpy", python=python, cwd=folder)
 
 

@@ -1,11 +1,9 @@
 """The command `arrayferry`: what is installed, how arrays travel, and tests and templates for plugins.
 
-It needs the extra `cli`: `pip install "arrayferry[cli]"`.
-
-    >>> from arrayferry_cli import main
-    >>> main(["--version"])
-    Traceback (most recent call last):
-    SystemExit: 0
+>>> from arrayferry_cli import main
+>>> main(["--version"])
+Traceback (most recent call last):
+SystemExit: 0
 """
 
 from __future__ import annotations
@@ -28,28 +26,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Raises:
         SystemExit: always, with the exit status.
     """
-    try:
-        from ._app import run
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing.startswith("arrayferry"):
-            raise
-        print(
-            f"The command arrayferry needs {missing}, which is not installed. "
-            'Run: pip install "arrayferry[cli]", or in the folder of its source pip install ".[cli]"',
-            file=sys.stderr,
-        )
-        sys.exit(1)
+    from ._app import run
+
     if arguments is None:
-        _own_process()
+        _end_in_order()
     status = run(arguments)
     if arguments is None and status:
         _drop_output()
     sys.exit(status)
 
 
-def _own_process() -> None:
-    """End this process in order where it is asked to end, so that the processes that it has started end too."""
+def _end_in_order() -> None:
+    """End this process by an exception where it is asked to end, so that the processes that it has started end too."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:

@@ -10,119 +10,166 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, TypeVar
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
 
 from arrayferry.adapting import printable
 
-from ._errors import NoAnswerError
-from ._messages import from_message
-from ._reports import END, Failed
-
-_BOOT = (
-    "import json, sys; given = json.loads(sys.argv.pop()); sys.path[:] = given['path']; "
-    "from arrayferry_cli._child import main; main(given['task'], given['arguments'])"
-)
-_SMALL = {
-    # a look at a library must not take the memory of the GPU from the programs that run on it
-    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-}
-_running: set[subprocess.Popen[bytes]] = set()
-
-Given = TypeVar("Given")
-Answer = TypeVar("Answer")
-
-
-def ask(
-    task: str, *, timeout: float, environment: dict[str, str] | None = None, **arguments: Any
-) -> Iterator[Any]:
-    """Do a task of `_child` in a process of its own.
-
-    Args:
-        task: its name.
-        timeout: seconds to wait for each answer.
-        environment: variables to set in that process.
-        arguments: what the task is given.
-
-    Yields:
-        Its reports, as dataclasses of `_reports`.
-
-    Raises:
-        NoAnswerError: it crashed, hangs, or failed. The text says how.
-    """
-    given = json.dumps({"path": _absolute(sys.path), "task": task, "arguments": arguments})
-    with (
-        tempfile.TemporaryFile() as noise,
-        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-    ):
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, given],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=noise,
-            env={**_SMALL, **os.environ, **(environment or {})},
-            cwd=folder,
-            start_new_session=True,
-        )
-        _running.add(process)
-        reaper = threading.Thread(target=_reap, args=(process,), daemon=True)
-        reaper.start()
-        try:
-            yield from _answers(process, reaper, noise, timeout)
-        finally:
-            assert process.stdout is not None
-            process.stdout.close()
-            _kill(process)
-            reaper.join()
-            _running.discard(process)
-
-
-def _answers(
-    process: subprocess.Popen[bytes], reaper: threading.Thread, noise: IO[bytes], timeout: float
-) -> Iterator[Any]:
-    assert process.stdout is not None
-    late = threading.Event()
-
-    def give_up() -> None:
-        late.set()
-        _kill(process)
-
-    while True:
-        timer = threading.Timer(timeout, give_up)
-        timer.daemon = True
-        timer.start()
-        line = process.stdout.readline()
-        timer.cancel()
-        if late.is_set():
-            raise NoAnswerError(f"there was no answer within {timeout:g} seconds")
-        if not line.endswith(b"\n"):
-            reaper.join(5)
-            raise NoAnswerError(_end_of(process, noise))
-        try:
-            message = _readable(json.loads(line))
-            if message == END:
-                return
-            report = from_message(message)
-        except ValueError:
-            raise NoAnswerError("it wrote to files that it had not opened") from None
-        if isinstance(report, Failed):
-            raise NoAnswerError(report.reason)
-        yield report
-
-
-def _absolute(path: list[str]) -> list[str]:
-    """Return folders to import from, which mean the same in another folder."""
-    try:
-        return [os.path.abspath(place) for place in path]
-    except OSError:  # this folder was removed
-        return [place for place in path if os.path.isabs(place)]
-
+from ._errors import CommandError, UsageError
 
 MAX_TEXT = 2_000
 """Characters of one text in an answer."""
+
+
+def ask(task: str, arguments: dict[str, Any], environment: dict[str, str], timeout: float) -> Any:
+    """Do a task in a process of its own, and return what it returned.
+
+    Args:
+        task: the module and the name of a function of `_child`.
+        arguments: those of the function.
+        environment: the variables to set.
+        timeout: seconds that it may take.
+
+    Raises:
+        CommandError: it crashed, took too long, or raised an error.
+    """
+    (answer,) = ask_each(task, [arguments], environment, timeout)
+    if isinstance(answer, CommandError):
+        raise answer
+    return answer
+
+
+def ask_each(
+    task: str, arguments: Sequence[dict[str, Any]], environment: dict[str, str], timeout: float
+) -> list[Any]:
+    """Do a task with each of several arguments, as many at the same time as there are cores.
+
+    Returns:
+        What it returned each time, in order. If there is no answer, a `CommandError` is in its place.
+    """
+    waiting = dict(enumerate(arguments))
+    running: dict[int, _Asked] = {}
+    answers: dict[int, Any] = {}
+    try:
+        while waiting or running:
+            for number in list(waiting)[: (os.cpu_count() or 1) - len(running)]:
+                running[number] = _Asked(task, waiting.pop(number), environment, timeout)
+            time.sleep(0.01)
+            for number in [number for number, asked in running.items() if asked.has_ended()]:
+                answers[number] = running[number].answer()
+                running[number].close()
+                del running[number]
+    finally:
+        for asked in running.values():
+            asked.close()
+    return [answers[number] for number in sorted(answers)]
+
+
+class _Asked:
+    """A process that does a task. It writes its messages and its output to files in a folder of its own."""
+
+    def __init__(
+        self, task: str, arguments: dict[str, Any], environment: dict[str, str], timeout: float
+    ) -> None:
+        self._timeout = timeout
+        self._end = time.monotonic() + timeout
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        folder = Path(self._folder.name)
+        self._messages, self._output, here = folder / "messages", folder / "output", folder / "here"
+        self._messages.touch()
+        here.mkdir()
+        (folder / "arguments").write_text(json.dumps(arguments), "utf-8")
+        with self._output.open("wb") as output:
+            command = ["-m", "arrayferry_cli._child", task, str(folder)]
+            self._process = start(command, here, environment, output)
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended, or its time."""
+        return self._process.poll() is not None or time.monotonic() > self._end
+
+    def close(self) -> None:
+        """End the process and what it has started, and remove its folder."""
+        end_group(self._process)
+        self._folder.cleanup()
+
+    def answer(self) -> Any:
+        """Return what the task returned, or a `CommandError`."""
+        lines = self._messages.read_text("utf-8").splitlines(keepends=True)
+        last: dict[str, str] = {}
+        for message in (_readable(json.loads(line)) for line in lines if line.endswith("\n")):
+            if "answer" in message:
+                return message["answer"]
+            if "error" in message:
+                kind = UsageError if message["usage"] else CommandError
+                return kind(message["error"], message["remedy"])
+            last |= message
+        failure = last.get("failure") or self._how_it_ended()
+        step, remedy = last.get("step", "starting a process"), last.get("remedy", "")
+        return CommandError(f"{step} failed: {failure}", remedy)
+
+    def _how_it_ended(self) -> str:
+        """Say how the process ended, with the last line that it wrote."""
+        status = self._process.poll()
+        if status is None:
+            return f"there was no answer within {self._timeout:g} seconds"
+        lines = self._output.read_text("utf-8", errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        text = describe_end(status)
+        return str(_readable(f"{text} ({last[:200]})" if last else text))
+
+
+def start(
+    arguments: Sequence[str],
+    folder: Path,
+    environment: dict[str, str],
+    output: IO[bytes] | int | None,
+) -> subprocess.Popen[bytes]:
+    """Start Python in a session of its own, with the same modules to import.
+
+    Args:
+        arguments: those of Python.
+        folder: the current folder of the process.
+        environment: variables to set.
+        output: where standard output and standard error go, None to leave them.
+    """
+    # a look at a library must not take the memory of the GPU from the programs that run on it
+    small = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    try:
+        path = [os.path.abspath(place) for place in sys.path]
+    except OSError:  # the current folder was removed
+        path = [place for place in sys.path if os.path.isabs(place)]
+    modules = {"PYTHONPATH": os.pathsep.join(path)}
+    return subprocess.Popen(
+        [sys.executable, "-P", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env={**small, **os.environ, **modules, **environment},
+        cwd=folder,
+        start_new_session=True,
+    )
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process that `start` has started, and all that it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    process.wait()
+
+
+def describe_end(status: int) -> str:
+    """Say how a process ended by itself."""
+    if status >= 0:
+        return f"it ended the process with exit status {status}"
+    try:
+        return f"it crashed with {signal.Signals(-status).name}"
+    except ValueError:
+        return f"it crashed with signal {-status}"
 
 
 def _readable(answer: Any) -> Any:
@@ -136,75 +183,6 @@ def _readable(answer: Any) -> Any:
     if isinstance(answer, dict):
         return {name: _readable(part) for name, part in answer.items()}
     return answer
-
-
-_reaping = threading.Lock()
-"""Held where a process is reaped or killed: once it is reaped, its number may be that of another one."""
-
-
-def _reap(process: subprocess.Popen[bytes]) -> None:
-    """End what a process has started as soon as it ends itself, since that may hold its output open."""
-    if hasattr(os, "waitid"):
-        with contextlib.suppress(
-            ChildProcessError
-        ):  # SIGCHLD is ignored, and the system has reaped it
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        _kill(process)
-        with _reaping:
-            process.wait()
-    else:
-        process.wait()
-        _kill_group(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process that was not reaped, and what it started."""
-    with _reaping:
-        if process.returncode is None:
-            _kill_group(process)
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    try:
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        elif process.returncode is None:
-            process.kill()
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
-def _end_of(process: subprocess.Popen[bytes], noise: IO[bytes]) -> str:
-    """Say how a process ended by itself, with the last line that it wrote."""
-    status = process.returncode
-    if status is None:
-        return "it closed its output without an answer"
-    if status < 0:
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
-        text = f"it crashed with {name}"
-    else:
-        text = f"it ended the process with exit status {status}"
-    noise.seek(0)
-    lines = [line.strip() for line in noise.read().decode(errors="replace").splitlines()]
-    last = next((line for line in reversed(lines) if line), "")
-    return f"{text} ({without_paths(last[:200])})" if last else text
-
-
-def in_parallel(function: Callable[[Given], Answer], values: Iterable[Given]) -> Iterator[Answer]:
-    """Call a function with each value, as many at once as there are cores, and yield the results in order."""
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        futures = [pool.submit(function, value) for value in values]
-        try:
-            for future in futures:
-                yield future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in list(_running):
-                _kill(process)
-            raise
 
 
 _PATH = re.compile(r"(?<![\w/.\\~<>])(?:[A-Za-z]:)?(?:[/\\](?=[^\s/\\]))(?:[^\s/\\'\"()]+[/\\])+")

@@ -1,245 +1,173 @@
-"""`arrayferry check`: the contract kit on installed plugins."""
+"""`arrayferry check`: pytest with the contract kit, on installed plugins."""
 
 from __future__ import annotations
 
 import difflib
+import importlib.util
+import json
 import re
 import shlex
-from collections.abc import Callable
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ._errors import WrongNameError
-from ._recovery import Question, attempt, survey
-from ._reports import (
-    Begun,
-    CheckedBackend,
-    CheckReport,
-    Essential,
-    MadeBy,
-    Plugin,
-    Survey,
-    TestReport,
-    Tests,
-    Unanswerable,
-)
-from ._screen import Screen
+from ._ask import describe_end, end_group, start
+from ._entry_points import Plugin
+from ._errors import CommandError, UsageError
+from ._plugins import is_faulty, survey
+from ._text import working
 
-SCHEMA = 1
-OUTCOMES = ("passed", "skipped", "failed", "crashed", "not run")
-BAD = ("failed", "crashed")
+TESTS = """
+import pytest
+from arrayferry import registry
+from arrayferry.testing import contract_for
+from importlib.metadata import entry_points
+
+for point in entry_points(group="arrayferry"):
+    if point.name in {registered!r}:
+        registry.register(point.load(), point.name)
+backend = registry.backend({backend!r})
+problem = backend.problem()
+if problem is not None:
+    pytest.exit(str(problem))
+TestBackend = contract_for(backend)
+"""
+"""The tests of a backend. The kit leaves out plugins of other distributions, unless they are registered at run time."""
 
 
-def check(package: str, timeout: float, tell: Callable[[str], None]) -> CheckReport:
-    """Run the contract kit on the backends and the direct converters of a plugin.
+def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any], int]:
+    """Run the tests of the backends of a plugin, or of its converters if it has no backend.
 
     Args:
-        package: the name of a distribution, a module, an entry point or a backend.
-        timeout: seconds that each test may take.
-        tell: called with what is being done.
+        package: the name of a backend, an entry point, a distribution or a module.
+        timeout: seconds that the tests of one backend may take.
+        to_stderr: whether pytest writes to standard error instead of standard output.
+
+    Returns:
+        What `--json` prints; and the first exit status of pytest that is not 0, or 1 if it crashed or took too long.
 
     Raises:
-        WrongNameError: there is no such plugin.
-        NoAnswerError: no plugin can be loaded.
+        CommandError: there is no such plugin, it cannot be used, or pytest is not installed.
     """
-    tell("looking for plugins")
-    overview = survey(timeout).survey
-    plugins = _matching(package, overview)
-    checks = [
-        CheckedBackend(None, plugin.name, error=_left_out(plugin))
-        for plugin in plugins
-        if plugin.faulty
-    ]
-    good = [plugin for plugin in plugins if plugin.status == "loaded"]
-    homes = {"arrayferry", *(plugin.distribution for plugin in good)}
-    loaded = [p for p in overview.plugins if p.status == "loaded" and p.distribution in homes]
-    environment = {"ARRAYFERRY_PLUGINS": ",".join(plugin.name for plugin in loaded)}
-    for name, only_direct in _backends(package, good, overview):
-        checks.append(_Run(name, only_direct, environment, timeout, tell).checked())
-    if not checks:
-        raise WrongNameError(
-            f"{package} has no backend and no converter, and only these can be tested without its author. Sources are tested "
-            "by arrayferry.testing.SourceContract, in the tests of the plugin: its author has to say how an object is made."
-        )
-    failed = any(each.error or any(t.outcome in BAD for t in each.tests) for each in checks)
-    return CheckReport(SCHEMA, not failed, package, checks)
+    if importlib.util.find_spec("pytest") is None:
+        raise CommandError("the tests need pytest", 'Run: pip install "arrayferry[cli]"')
+    found = survey(timeout)
+    plugins = _matching(package, found)
+    for plugin in filter(is_faulty, plugins):
+        reason = f"the plugin {plugin['name']} is not used: {plugin['problem']}"
+        raise CommandError(reason, plugin["remedy"])
+    homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
+    loaded = [each for each in found["plugins"] if each["status"] == "loaded"]
+    names = [each["name"] for each in loaded if each["distribution"] in homes]
+    environment = {"ARRAYFERRY_PLUGINS": ",".join(names)}
+    backends, registered = _backends(package, plugins, found)
+    checks = [_run(each, registered, environment, timeout, to_stderr) for each in backends]
+    status = next((each["status"] for each in checks if each["status"]), 0)
+    return {"schema": 1, "ok": not status, "package": package, "checks": checks}, status
 
 
-def _left_out(plugin: Plugin) -> str:
-    text = f"the plugin {plugin.name} of {plugin.distribution or plugin.module} is not used"
-    return f"{text}: {plugin.problem}. {plugin.remedy or ''}".strip()
-
-
-def _matching(package: str, overview: Survey) -> list[Plugin]:
+def _matching(package: str, found: dict[str, Any]) -> list[Plugin]:
     """Find plugins by the name of a backend, of an entry point, of a distribution or of a module."""
-    plugins = overview.plugins
-    owners = [part.plugin for part in overview.backends if package in (part.name, *part.names)]
-    ways: tuple[Callable[[Plugin], bool], ...] = (
-        lambda plugin: plugin.name in owners,
-        lambda plugin: package == plugin.name or package in plugin.backends,
-        lambda plugin: _normal(package) == _normal(plugin.distribution or ""),
-        lambda plugin: package in _modules(plugin),
-    )
-    for way in ways:
-        matching = [plugin for plugin in plugins if way(plugin)]
-        if matching:
-            return matching
-    names = {name for plugin in plugins for name in (plugin.name, plugin.distribution) if name}
-    nearest = difflib.get_close_matches(package, sorted(names), n=1)
-    guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    plugins = found["plugins"]
+    owners = {each["plugin"] for each in found["libraries"] if package in each["names"]}
+    matching = [plugin for plugin in plugins if plugin["name"] in owners]
+    matching = matching or [plugin for plugin in plugins if _normal(package) in _names(plugin)]
+    if matching:
+        return matching
+    known = sorted({name for plugin in plugins for name in _names(plugin)})
+    nearest = difflib.get_close_matches(_normal(package), known, n=1)
+    remedy = f"Did you mean {nearest[0]!r}? " if nearest else ""
     for folder in (Path(package), Path(f"arrayferry-{package}")):
         if (folder / "pyproject.toml").is_file():
-            guess = f" Install the folder that has this name: pip install -e {shlex.quote(str(folder))}."
-    raise WrongNameError(
-        f"no plugin, backend or distribution with a plugin is named {package!r:.80}.{guess} "
-        "arrayferry doctor lists the plugins that are installed."
+            remedy = f"Install the folder that has this name: pip install -e {shlex.quote(str(folder))}. "
+    raise UsageError(
+        f"no plugin, backend or distribution with a plugin is named {package!r:.80}",
+        f"{remedy}arrayferry doctor lists the plugins that are installed.",
     )
 
 
-def _normal(distribution: str) -> str:
-    return re.sub(r"[-_.]+", "-", distribution).lower()
+def _names(plugin: Plugin) -> set[str]:
+    module = plugin["module"] or ""
+    names = plugin["name"], plugin["distribution"] or "", *plugin["backends"]
+    return set(map(_normal, (*names, module.partition(":")[0], module.partition(".")[0])))
 
 
-def _modules(plugin: Plugin) -> tuple[str, str]:
-    """Return the module of a plugin, and the package that it is in."""
-    module = plugin.module or ""
-    return module.partition(":")[0], module.partition(".")[0]
+def _normal(name: str) -> str:
+    """Return a name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _backends(package: str, plugins: list[Plugin], overview: Survey) -> list[tuple[str, bool]]:
-    """Return the backends to test, and whether only direct converters from and to them are tested."""
-    own = list(dict.fromkeys(name for plugin in plugins for name in plugin.backends))
-    asked = [part.name for part in overview.backends if package in (part.name, *part.names)]
-    if asked:
-        own = [name for name in own if name in asked]
-    if own:
-        installed = {part.name for part in overview.backends if part.installed}
-        usable = [name for name in own if name in installed]
-        return [(name, False) for name in (usable if len(own) > 1 and usable else own)]
-    pairs = [pair.split(" -> ") for plugin in plugins for pair in plugin.converters]
-    return [(name, True) for name in dict.fromkeys(source for source, _ in pairs)]
+def _backends(
+    package: str, plugins: list[Plugin], found: dict[str, Any]
+) -> tuple[list[str], list[str]]:
+    """Return the backends to test, and the plugins of which only the direct converters are tested.
 
-
-class _Run:
-    """The tests of a backend. A test that ends its process has crashed, and the others run in a new one.
-
-    Args:
-        name: the name of the backend.
-        only_direct: whether only direct converters are tested.
-        environment: the variables of the processes.
-        timeout: seconds that each test may take.
-        tell: called with what is being done.
+    Raises:
+        CommandError: there is none, or none that is installed.
     """
-
-    def __init__(
-        self,
-        name: str,
-        only_direct: bool,
-        environment: dict[str, str],
-        timeout: float,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._name = name
-        self._only_direct = only_direct
-        self._environment = environment
-        self._timeout = timeout
-        self._tell = tell
-        self._purposes: dict[str, str] = {}
-        self._done: dict[str, TestReport] = {}
-        self._running: str | None = None
-        self._tried = False
-        self._error: str | None = None
-        self._made_by: dict[str, list[str]] = {}
-
-    def checked(self) -> CheckedBackend:
-        """Run all tests."""
-        while True:
-            self._running = None
-            self._tell(f"importing {self._name}")
-            failure = attempt(self._question(), self._timeout, self._receive).failure
-            if failure is None or self._error:
-                break
-            if self._running is None:
-                self._error = f"importing {self._name} failed: {failure}"
-                break
-            checks = self._purposes.get(self._running, "")
-            self._done[self._running] = TestReport(self._running, checks, "crashed", failure)
-        if self._error:
-            return CheckedBackend(self._name, None, error=self._error, made_by=self._made_by)
-        tests = [
-            self._done.get(name) or TestReport(name, purpose, "not run", "")
-            for name, purpose in self._purposes.items()
-        ]
-        return CheckedBackend(self._name, None, tests, made_by=self._made_by)
-
-    def _question(self) -> Question:
-        arguments = {
-            "name": self._name,
-            "done": list(self._done),
-            "tried": self._tried,
-            "only_direct": self._only_direct,
-        }
-        return Question("contract", arguments, self._environment)
-
-    def _receive(self, message: Any) -> None:
-        match message:
-            case Unanswerable():
-                self._error = message.error
-            case Tests():
-                self._purposes = message.purposes
-            case Essential():
-                self._tried = True
-            case MadeBy():
-                self._made_by = message.ways
-            case Begun():
-                self._running = message.test
-                number = f"{len(self._done) + 1} of {len(self._purposes)}"
-                self._tell(f"{self._name}: {number}, {self._running}")
-            case TestReport():
-                self._done[message.name] = message
-                self._running = None
-
-
-def show(report: CheckReport, screen: Screen) -> None:
-    """Print a report for people."""
-    for number, each in enumerate(report.checks):
-        if number:
-            screen.say()
-        if each.error:
-            screen.say(each.error, style="bold red")
-        else:
-            _show_tests(each, screen)
-
-
-def _show_tests(checked: CheckedBackend, screen: Screen) -> None:
-    outcomes = [test.outcome for test in checked.tests]
-    counts = [f"{outcomes.count(o)} {o}" for o in OUTCOMES if o in outcomes]
-    bad: dict[str, list[TestReport]] = {}
-    for test in checked.tests:
-        if test.outcome in BAD:
-            bad.setdefault(test.message, []).append(test)
-    screen.say(f"{checked.backend}: {', '.join(counts)}", style="bold red" if bad else "green")
-    for message, tests in bad.items():
-        screen.say()
-        screen.say(f"{message.rstrip('.')}.", style="bold", indent=2)
-        for test in tests:
-            screen.say(f"{test.name}: {test.checks}", indent=4)
-    left = [test.name for test in checked.tests if test.outcome == "not run"]
-    if left:
-        screen.say()
-        among = ", test_to_numpy among them" if "test_to_numpy" in left else ""
-        screen.say(
-            f"{len(left)} tests were not run{among}: they need arrays that can be made from NumPy's, are recognised, and can be "
-            "converted back. Fix that first.",
-            style="yellow",
-            indent=2,
+    own = {("backend", name) for plugin in plugins for name in plugin["backends"]}
+    backends = [each for each in found["libraries"] if (each["kind"], each["name"]) in own]
+    backends = [each for each in backends if package in each["names"]] or backends
+    installed = [each["name"] for each in backends if each["status"] != "not installed"]
+    if backends and not installed:
+        raise CommandError(backends[0]["problem"], backends[0]["remedy"])
+    pairs = [pair for plugin in plugins for pair in plugin["converters"]]
+    if not backends and not pairs:
+        raise UsageError(
+            f"{package} has no backend and no converter, and only these can be tested without its author",
+            "Sources are tested by arrayferry.testing.SourceContract, in the tests of the plugin: its author has to say "
+            "how an object is made.",
         )
-    skipped: dict[str, list[str]] = {}
-    for test in checked.tests:
-        if test.outcome == "skipped" or (test.outcome == "passed" and test.message):
-            skipped.setdefault(test.message, []).append(test.name)
-    for text, names in skipped.items():
-        screen.say(f"{', '.join(names)}: {text}", style="yellow", indent=2)
-    for way, dtypes in checked.made_by.items():
-        only = f" for {', '.join(dtypes)}" if len(checked.made_by) > 1 else ""
-        screen.say(f"arrays were made by {way}{only}", style="dim", indent=2)
+    starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs))
+    return (installed, []) if installed else (starts, [plugin["name"] for plugin in plugins])
+
+
+def _run(
+    backend: str,
+    registered: list[str],
+    environment: dict[str, str],
+    timeout: float,
+    to_stderr: bool,
+) -> dict[str, Any]:
+    """Run pytest on a backend, or on the direct converters of some plugins, and return the outcomes."""
+    working(f"testing {backend}")
+    checked: dict[str, Any] = {"backend": backend, "error": None, "made_by": {}, "tests": []}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        tests = folder / f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py"
+        outcomes = folder / "outcomes"
+        tests.write_text(TESTS.format(backend=backend, registered=registered), encoding="utf-8")
+        (folder / "pytest.ini").touch()  # no other settings count
+        options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short"]
+        options += ["-k", "test_direct_converters" if registered else "test_"]
+        options += ["-p", "arrayferry_cli._pytest_plugin", f"--outcomes={outcomes}", tests.name]
+        output = 2 if to_stderr else None
+        status = 1
+        process = start(["-m", "pytest", *options], folder, environment, output)
+        try:
+            status = process.wait(timeout)
+            if status < 0:
+                checked["error"] = f"testing {backend} failed: {describe_end(status)}"
+        except subprocess.TimeoutExpired:
+            checked["error"] = f"testing {backend} took longer than {timeout:g} seconds"
+            process.send_signal(signal.SIGABRT)  # pytest prints where it is
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+        finally:
+            end_group(process)
+        if outcomes.exists():
+            checked |= json.loads(outcomes.read_text("utf-8"))
+    return {**checked, "status": 1 if checked["error"] else status}
+
+
+def describe(report: dict[str, Any]) -> list[str]:
+    """Return what pytest has not said, in lines."""
+    lines = []
+    for each in report["checks"]:
+        lines += [f"Error: {each['error']}."] if each["error"] else []
+        ways = " and ".join(each["made_by"])
+        lines += [f"Arrays of {each['backend']} were made by {ways}."] if ways else []
+    return lines

@@ -3,55 +3,47 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from ._ask import ask
-from ._errors import NoAnswerError, WrongNameError
-from ._reports import EnvReport, Unanswerable
-from ._screen import Screen
+from ._errors import UsageError
+from ._text import working
 
 
-def check(name: str, timeout: float) -> EnvReport:
+def check(name: str, timeout: float) -> Any:
     """Try an environment in several libraries.
 
     Args:
         name: "module:Class" or "file.py:Class".
-        timeout: how many seconds that may take.
+        timeout: seconds that it may take.
+
+    Returns:
+        What `--json` prints.
 
     Raises:
-        WrongNameError: there is no such environment, or its module cannot be imported.
-        NoAnswerError: its code crashes, hangs, or ends the process.
+        CommandError: there is no such environment, its module cannot be imported, or its code crashes, hangs or ends
+            the process.
     """
     if not name.partition(":")[2]:
-        raise WrongNameError(
+        raise UsageError(
             f"{name!r:.80} does not name a class. Write module:Class, or file.py:Class"
         )
     try:
         folder = os.getcwd()
     except OSError as error:  # it was removed
-        raise WrongNameError(f"there is no current folder ({error.strerror})") from error
-    try:
-        (report,) = ask("env", timeout=timeout, name=name, folder=folder)
-    except NoAnswerError as error:
-        raise NoAnswerError(f"Trying {name} failed: {error}") from error
-    if isinstance(report, Unanswerable):
-        raise WrongNameError(report.error)
-    checked: EnvReport = report
-    return checked
+        raise UsageError(f"there is no current folder ({error.strerror})") from error
+    working(f"trying {name}")
+    return ask("env.check", {"name": name, "folder": folder}, {}, timeout)
 
 
-def show(report: EnvReport, screen: Screen) -> None:
-    """Print a report for people."""
-    count = len(report.problems)
-    if report.ok:
-        screen.say(f"{report.env}: nothing is wrong", style="green")
-    else:
-        screen.say(f"{report.env}: {count} problem{'s' * (count > 1)}", style="bold red")
-    for text in report.warnings:
-        screen.say(f"Warning: {text}", style="yellow")
-    for each in report.problems:
-        screen.say()
-        screen.say(f"{each.method}(), {each.place}", style="bold", indent=2)
-        seen = f" (in {', '.join(each.libraries)})" if each.libraries else ""
-        screen.say(f"{each.what}{seen}.", indent=4)
-        if each.remedy:
-            screen.say(each.remedy, indent=4)
+def describe(report: dict[str, Any]) -> list[str]:
+    """Return a report as lines of text."""
+    count = len(report["problems"])
+    found = "nothing is wrong" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
+    lines = [f"{report['env']}: {found}", *(f"Warning: {text}" for text in report["warnings"])]
+    for each in report["problems"]:
+        seen = f" (in {', '.join(each['libraries'])})" if each["libraries"] else ""
+        lines += ["", f"  {each['method']}(), {each['place']}", f"    {each['what']}{seen}."]
+        if each["remedy"]:
+            lines.append(f"    {each['remedy']}")
+    return lines

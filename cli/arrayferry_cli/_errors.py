@@ -1,15 +1,31 @@
-"""Why a command has no answer. They are together here so that completion need not import what raises them."""
+"""Why a command has no result."""
 
 from __future__ import annotations
 
 
-class NoAnswerError(Exception):
-    """A process ended without an answer, or took too long."""
+class CommandError(Exception):
+    """A library, a plugin or an environment cannot be used.
+
+    Args:
+        reason: the problem.
+        remedy: what to do about it, as sentences, or "".
+
+    Attributes:
+        status: the exit status of the command.
+    """
+
+    status = 1
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason, remedy)
+        self.reason = reason
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.reason}. {self.remedy}" if self.remedy else self.reason
 
 
-class RefusedError(Exception):
-    """A plugin with that name, or in that place, cannot be written."""
+class UsageError(CommandError):
+    """A name is wrong or taken, or there are files in the way."""
 
-
-class WrongNameError(Exception):
-    """There is no such plugin or environment, or it has nothing that can be checked."""
+    status = 2

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass, replace
 from importlib.metadata import packages_distributions
 from importlib.resources import files
 from pathlib import Path
@@ -15,30 +15,14 @@ from string import Template
 
 import arrayferry
 
-from ._errors import NoAnswerError, RefusedError
-from ._recovery import Question, attempt, survey
-from ._screen import Screen
+from ._errors import UsageError
+from ._plugins import survey
 
 PREFIX = "arrayferry-"
 OURS = ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli")
 
 
-@dataclass(frozen=True)
-class Written:
-    """A distribution that was written.
-
-    Attributes:
-        folder: its folder.
-        files: its files, in that folder.
-        backend: the name of its backend.
-    """
-
-    folder: str
-    files: list[str]
-    backend: str
-
-
-def write(name: str, package: str | None, directory: Path, timeout: float) -> Written:
+def write(name: str, package: str | None, directory: Path, timeout: float) -> list[str]:
     """Write a distribution.
 
     Args:
@@ -47,98 +31,71 @@ def write(name: str, package: str | None, directory: Path, timeout: float) -> Wr
         directory: the folder in which the folder of the distribution is made.
         timeout: seconds that loading the plugins that are installed may take.
 
+    Returns:
+        What was written, and what to do next, as lines of text.
+
     Raises:
-        RefusedError: a name is wrong or taken, or there is something in that place. Nothing was written.
-        NoAnswerError: the plugins that are installed cannot be loaded. Nothing was written.
+        CommandError: a name is wrong or taken, there is something in that place, or the plugins that are installed
+            cannot be loaded. Nothing was written.
     """
     backend = _checked_name(name)
     package = package or backend
-    _checked_package(package, backend)
+    _check_package(package, backend)
     _check_free(backend, package, timeout)
     distribution = PREFIX + backend.replace("_", "-")
-    folder = directory / distribution
     texts = _texts(backend, package, distribution)
-    _write(directory, folder, texts)
-    return Written(str(folder), list(texts), backend)
-
-
-def _write(directory: Path, folder: Path, texts: dict[str, str]) -> None:
-    """Write all files, or none."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        raise RefusedError(f"{directory} is not a folder, and cannot be made one.") from None
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        raise RefusedError(
-            f"{folder} exists already. Nothing was written: pass another --directory, or remove it."
-        ) from None
-    except OSError as error:
-        raise RefusedError(f"{folder} cannot be made: {error.strerror}.") from None
-    try:
-        (folder / "tests").mkdir()
-        for path, text in texts.items():
-            (folder / path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise RefusedError(
-            f"{folder} cannot be written: {error.strerror}. Nothing was written."
-        ) from None
+    _write(directory / distribution, texts)
+    folder = shlex.quote(str(directory / distribution))
+    module, tests = list(texts)[2:]
+    return [
+        f"{directory / distribution} was written:",
+        *(f"  {path}" for path in texts),
+        "Next:",
+        f"  write to_numpy() and from_numpy() in {folder}/{module}",
+        f"  write make() in {folder}/{tests}",
+        f"  pip install -e {shlex.quote(f'{directory / distribution}[test]')}",
+        f"  arrayferry check {backend}",
+        f"  pytest {folder}",
+    ]
 
 
 def _checked_name(name: str) -> str:
     """Return the name of the backend."""
     short = name.lower().removeprefix(PREFIX).removeprefix(PREFIX.replace("-", "_"))
-    if not re.fullmatch(r"[a-z]([a-z0-9._-]*[a-z0-9])?", short, re.ASCII):
-        raise RefusedError(
-            f"{name!r} is not the name of a distribution. Use letters, digits, and - between them, and begin with a "
-            "letter, such as mylib or arrayferry-mylib."
-        )
     backend = re.sub(r"[-_.]+", "_", short)
-    if f"arrayferry_{backend}" in OURS:
-        raise RefusedError(
-            f"{name!r} would make a module arrayferry_{backend}, which is a part of arrayferry. Use another name."
+    if not re.fullmatch(r"[a-z]([a-z0-9._-]*[a-z0-9])?", short, re.ASCII):
+        raise UsageError(
+            f"{name!r} is not the name of a distribution",
+            "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib.",
         )
+    if f"arrayferry_{backend}" in OURS:
+        reason = f"{name!r} would make a module arrayferry_{backend}, which is a part of arrayferry"
+        raise UsageError(reason, "Use another name.")
     if keyword.iskeyword(backend) or keyword.issoftkeyword(backend):
-        raise RefusedError(f"{name!r} is a keyword of Python. Use another name.")
+        raise UsageError(f"{name!r} is a keyword of Python", "Use another name.")
     return backend
 
 
-def _checked_package(package: str, backend: str) -> None:
+def _check_package(package: str, backend: str) -> None:
     parts = package.split(".")
-    wrong = [part for part in parts if not part.isidentifier() or keyword.iskeyword(part)]
-    if wrong:
-        why = (
-            "is a keyword of Python"
-            if keyword.iskeyword(wrong[0])
-            else "is not the name of a module"
-        )
-        raise RefusedError(
-            f"{wrong[0]!r} {why}, so {package!r} cannot be imported. Pass the name to import, such as mylib "
-            "or mylib.numpy."
-        )
-    if parts[0] in OURS:
-        raise RefusedError(
-            f"{package!r} is a part of arrayferry. Pass the module of an array library."
-        )
-    if parts[0] == f"arrayferry_{backend}":
-        raise RefusedError(
-            f"{package!r} would be the module of the plugin itself. Pass the module of the array library."
-        )
+    for part in parts:
+        if keyword.iskeyword(part) or not part.isidentifier():
+            what = "a keyword of Python" if keyword.iskeyword(part) else "not the name of a module"
+            reason = f"{part!r} is {what}, so {package!r} cannot be imported"
+            raise UsageError(reason, "Pass the name to import, such as mylib or mylib.numpy.")
+    if parts[0] in (*OURS, f"arrayferry_{backend}"):
+        reason = f"{package!r} is a part of arrayferry, or the module of the plugin itself"
+        raise UsageError(reason, "Pass the module of the array library.")
 
 
 def _check_free(backend: str, package: str, timeout: float) -> None:
-    question = Question("names", {"name": backend, "package": package})
-    answers = attempt(question, timeout)
-    if answers.failure is not None:  # a plugin that is installed crashes or hangs
-        answers = attempt(replace(question, environment=survey(timeout).environment), timeout)
-    if answers.failure is not None:
-        raise NoAnswerError(f"Looking for plugins with that name failed: {answers.failure}")
-    for conflict in answers.messages:
-        raise RefusedError(
-            f"{backend!r} cannot be used: {conflict.error}. Use another name, or that plugin."
-        )
+    for library in survey(timeout)["libraries"]:
+        home = f" of the plugin {library['plugin']!r}" if library["plugin"] else ""
+        known = f"the {library['kind']} {library['name']!r}{home}"
+        if backend in library["names"]:
+            raise UsageError(f"the name {backend!r} is taken by {known}", "Use another name.")
+        if library["kind"] == "backend" and package in library["names"]:
+            raise UsageError(f"{package} has a backend already, {known}", "Use that plugin.")
 
 
 def _texts(backend: str, package: str, distribution: str) -> dict[str, str]:
@@ -163,28 +120,31 @@ def _texts(backend: str, package: str, distribution: str) -> dict[str, str]:
         "dependencies": dependency,
     }
     paths = {
-        "pyproject.toml.txt": "pyproject.toml",
-        "README.md.txt": "README.md",
-        "plugin.py.txt": f"{module}.py",
-        "test_plugin.py.txt": f"tests/test_{backend}.py",
+        "pyproject.toml": "pyproject.toml.txt",
+        "README.md": "README.md.txt",
+        f"{module}.py": "plugin.py.txt",
+        f"tests/test_{backend}.py": "test_plugin.py.txt",
     }
     template = files("arrayferry_cli") / "template"
     return {
         path: Template((template / name).read_text(encoding="utf-8")).substitute(values)
-        for name, path in paths.items()
+        for path, name in paths.items()
     }
 
 
-def show(written: Written, screen: Screen) -> None:
-    """Print what was written, and what to do next."""
-    screen.say(f"{written.folder} was written:")
-    for path in written.files:
-        screen.say(path, indent=2)
-    module, tests = written.files[2:]
-    backend, folder = written.backend, shlex.quote(written.folder)
-    screen.say("Next:")
-    screen.say(f"write to_numpy() and from_numpy() in {folder}/{module}", indent=2)
-    screen.say(f"write make() in {folder}/{tests}", indent=2)
-    screen.say(f"pip install -e {shlex.quote(written.folder + '[test]')}", indent=2)
-    screen.say(f"arrayferry check {backend}", indent=2)
-    screen.say(f"pytest {folder}", indent=2)
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    """Write all files, or none."""
+    try:
+        os.makedirs(folder)
+    except OSError as error:
+        remedy = "Nothing was written: pass another --directory, or remove it."
+        raise UsageError(f"{folder} cannot be made: {error.strerror}", remedy) from error
+    try:
+        (folder / "tests").mkdir()
+        for path, text in texts.items():
+            (folder / path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise UsageError(
+            f"{folder} cannot be written: {error.strerror}", "Nothing was written."
+        ) from error

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shutil
+import sys
 from typing import Any
 
 from ._ask import ask
-from ._recovery import Question, attempt, crashing_libraries, survey
-from ._reports import RouteReport, RoutesReport, RouteStep, Unanswerable, Unusable
-from ._screen import Screen
+from ._errors import CommandError
+from ._plugins import is_faulty, survey, try_libraries
+from ._text import table, working
 
-SCHEMA = 1
+Words = dict[tuple[str, str], str]
+
 WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
-LETTERS = {
-    "itself": "-",
-    "shared": "S",
-    "copied": "C",
-    "to host": "H",
-    "to cuda": "G",
-    "transferred": "T",
-    "computed": "X",
-}
 MEANINGS = {
     "share": "the same memory, nothing is copied",
     "copy": "the values are copied",
@@ -29,141 +22,122 @@ MEANINGS = {
 }
 
 
-def find(source: str | None, target: str | None, timeout: float) -> RoutesReport | Unanswerable:
-    """Find routes. Libraries and plugins that crash or hang are left out.
-
-    Raises:
-        NoAnswerError: a library crashes or hangs in an unknown way.
-    """
-    named = {"source": source, "target": target}
-    whole = attempt(Question("routes", {**named, "failures": {}}), timeout)
-    if whole.failure is None:
-        return _report(whole.messages)
-    surveyed = survey(timeout)
-    failures = {
-        name: f"{name} cannot be used: {why}"
-        for name, why in crashing_libraries(surveyed, timeout).items()
-    }
-    messages = ask(
-        "routes", timeout=timeout, environment=surveyed.environment, failures=failures, **named
-    )
-    report = _report(messages)
-    if isinstance(report, RoutesReport) and surveyed.environment:
-        loaded = surveyed.environment["ARRAYFERRY_PLUGINS"].split(",")
-        report.unusable += [
-            Unusable(plugin.name, True, f"the plugin {plugin.name} is left out: {plugin.problem}")
-            for plugin in surveyed.survey.plugins
-            if plugin.status == "broken" and plugin.name not in loaded
-        ]
-    return report
-
-
-def _report(messages: Iterable[Any]) -> RoutesReport | Unanswerable:
-    report = RoutesReport(SCHEMA, [], [])
-    for message in messages:
-        if isinstance(message, Unanswerable):
-            return message
-        if isinstance(message, RouteReport):
-            report.routes.append(message)
-        else:
-            report.unusable.append(message)
-    return report
-
-
-def show(report: RoutesReport, one: str | None, pair: bool, screen: Screen) -> None:
-    """Print a report for people.
+def find(source: str | None, target: str | None, timeout: float) -> dict[str, Any]:
+    """Find routes: between all libraries, from and to one, or from one to another.
 
     Args:
-        report: what `find` returned.
-        one: the only library that was asked for, None if it was a pair or all.
-        pair: whether it was a pair.
-        screen: where to print it.
+        source: the name of a library, or None.
+        target: the name of a library, or None.
+        timeout: seconds that each library may take.
+
+    Returns:
+        What `--json` prints.
+
+    Raises:
+        CommandError: a library of that name is not known, or cannot be used here.
     """
-    if pair:
-        for number, route in enumerate(report.routes):
-            if number:
-                screen.say()
-            _explain(route, screen)
-        return
-    words = {(route.source, route.target): _in_words(route) for route in report.routes}
-    if not words:
-        screen.say("There is no other library that can be used here: see arrayferry doctor.")
-    elif one is None:
-        _show_all(words, list(dict.fromkeys(a for a, _ in words)), screen)
+    working("importing the libraries")
+    found = survey(timeout, source=source, target=target)
+    named, environment = found["named"], found["environment"]
+    names = [library["name"] for library in named]
+    others = [
+        each
+        for each in found["libraries"]
+        if target is None and each["kind"] == "backend" and each["name"] not in names
+    ]
+    try_libraries([*named, *others], found, timeout)
+    for library in named:
+        if library["status"] != "usable":
+            raise CommandError(library["problem"], library["remedy"] or "")
+    usable = [each for each in others if each["status"] == "usable"]
+    if source is None:
+        pairs = [(a, b) for a in usable for b in usable]
+    elif target is None:
+        pairs = [(named[0], each) for each in usable]
+        pairs += [(each, named[0]) for each in usable if named[0]["kind"] == "backend"]
     else:
-        _show_one(words, report.routes[0].source, screen)
-    absent = [each.name for each in report.unusable if not each.installed]
-    others = [each.problem for each in report.unusable if each.installed]
-    for text in ([f"not installed: {', '.join(absent)}"] if absent else []) + others:
-        screen.say()
-        screen.say(text, style="dim")
+        pairs = [tuple(named)]
+    arguments = {"pairs": pairs, "every_device": target is not None}
+    left_out = [(each["name"], each) for each in others if each["status"] != "usable"]
+    left_out += [(f"the plugin {e['name']}", e) for e in found["plugins"] if is_faulty(e)]
+    unusable = []
+    for name, each in left_out:
+        problem = f"{name} cannot be used: {each['problem']}"
+        installed = each["status"] != "not installed"
+        unusable.append({"name": each["name"], "installed": installed, "problem": problem})
+    routes = ask("routes.routes", arguments, environment, timeout)
+    return {"schema": 1, "routes": routes, "unusable": unusable}
 
 
-def _show_one(words: dict[tuple[str, str], str], me: str, screen: Screen) -> None:
-    """Print the ways from one library, and those to it if there are any."""
+def describe(report: dict[str, Any], source: str | None, target: str | None) -> list[str]:
+    """Return a report as lines of text.
+
+    Args:
+        report: what `find` returned for these arguments.
+        source: the name of a library, or None.
+        target: the name of a library, or None.
+    """
+    routes = report["routes"]
+    if target is not None:
+        return [line for route in routes for line in ("", *_in_steps(route))][1:]
+    words = {(route["source"], route["target"]): _in_a_word(route) for route in routes}
+    if all(a == b for a, b in words):
+        lines = ["There is no other library that can be used here: see arrayferry doctor."]
+    elif source is None:
+        lines = _all(words)
+    else:
+        lines = _one(words, routes[0]["source"])
+    absent = [each["name"] for each in report["unusable"] if not each["installed"]]
+    lines += ["", f"not installed: {', '.join(absent)}"] if absent else []
+    for each in report["unusable"]:
+        lines += ["", each["problem"]] if each["installed"] else []
+    return lines
+
+
+def _one(words: Words, me: str) -> list[str]:
+    """Return the ways from one library, and those to it if there are any."""
     others = [target for _, target in words if target != me]
-    both = any(target == me for _, target in words)
-    header = ["", f"from {me}", *([f"to {me}"] if both else [])]
-    rows = [[b, words[me, b], *([words[b, me]] if both else [])] for b in others]
-    screen.table(header, rows, indent=0)
+    columns = [["", *others], [f"from {me}", *(words[me, each] for each in others)]]
+    if (others[0], me) in words:
+        columns.append([f"to {me}", *(words[each, me] for each in others)])
+    return table(list(zip(*columns, strict=True)))
 
 
-def _show_all(words: dict[tuple[str, str], str], names: list[str], screen: Screen) -> None:
-    """Print a table of words, of letters if that is too wide, or a list if that is too wide too."""
-    header = ["from \\ to", *names]
+def _all(words: Words) -> list[str]:
+    """Return a table, or a list if the terminal is too narrow for that."""
+    names = list(dict.fromkeys(source for source, _ in words))
     rows = [[a, *(words[a, b] for b in names)] for a in names]
-    if screen.fits(header, rows, 0):
-        screen.table(header, rows, indent=0)
-        return
-    letters = [[row[0], *(LETTERS.get(word, word) for word in row[1:])] for row in rows]
-    if screen.fits(header, letters, 0):
-        screen.table(header, letters, indent=0)
-        screen.say()
-        used = {word for row in rows for word in row[1:]}
-        screen.say(", ".join(f"{LETTERS[w]} {w}" for w in LETTERS if w in used))
-        return
+    lines = table([["from \\ to", *names], *rows])
+    if not sys.stdout.isatty() or max(map(len, lines)) <= shutil.get_terminal_size().columns:
+        return lines
+    lines = []
     for a in names:
-        screen.say(f"from {a}", style="bold")
-        groups: dict[str, list[str]] = {}
-        for b in names:
-            groups.setdefault(words[a, b], []).append(b)
-        groups.pop("itself", None)
-        for word, group in groups.items():
-            screen.say(f"{word}: {', '.join(group)}", indent=2)
+        lines.append(f"from {a}")
+        for word in dict.fromkeys(words[a, b] for b in names if b != a):
+            lines.append(f"  {word}: {', '.join(b for b in names if words[a, b] == word)}")
+    return lines
 
 
-def _in_words(route: RouteReport) -> str:
-    if not route.steps:
+def _in_a_word(route: dict[str, Any]) -> str:
+    if not route["steps"]:
         return "itself"
-    dearest = max((step.cost for step in route.steps), key=list(WORDS).index)
-    where = route.target_device.partition(":")[0]
-    if dearest == "transfer" and route.transfers == 1:
-        return f"to {where}" if where != "cpu" else "to host"
+    dearest = max((step["cost"] for step in route["steps"]), key=list(WORDS).index)
+    if dearest == "transfer" and route["transfers"] == 1:
+        return f"to {route['target_device'].replace('cpu', 'host')}"
     return WORDS[dearest]
 
 
-def _explain(route: RouteReport, screen: Screen) -> None:
-    screen.say(_ends(route), style="bold")
-    if not route.steps:
-        screen.say("The array itself is returned: there is nothing to do.", indent=2)
-        return
-    for number, step in enumerate(route.steps, 1):
-        screen.say(
-            f"{number}. {_ends(step)} {WORDS[step.cost]}: {MEANINGS[step.cost]}", indent=2, hang=3
-        )
-        screen.say(_how(step), indent=5)
-    own = "has memory of its own" if route.copies else "shares its memory with the source"
-    screen.say(f"Without copy=, the result {own}.", indent=2)
+def _in_steps(route: dict[str, Any]) -> list[str]:
+    steps = route["steps"]
+    lines = [_ends(route)]
+    for number, step in enumerate(steps, 1):
+        cost = step["cost"]
+        lines.append(f"  {number}. {_ends(step)} {WORDS[cost]}: {MEANINGS[cost]}")
+        lines.append(f"     {step['by']}")
+    own = "has memory of its own" if route["copies"] else "shares its memory with the source"
+    same = "The array itself is returned: there is nothing to do."
+    return [*lines, f"  Without copy=, the result {own}." if steps else f"  {same}"]
 
 
-def _ends(way: RouteReport | RouteStep) -> str:
-    return f"{way.source} ({way.source_device}) -> {way.target} ({way.target_device})"
-
-
-def _how(step: RouteStep) -> str:
-    if step.plugin is not None:
-        home = " ".join(filter(None, (step.plugin.distribution, step.plugin.version)))
-        by = f"by the converter {step.converter} of {step.plugin.module}"
-        return f"{by} ({home})" if home else by
-    words = {"dlpack": "by DLPack, with", "device": "within the library, by", "host": "by"}
-    return f"{words[step.via]} {' and '.join(f'{m}()' for m in step.methods)}"
+def _ends(way: dict[str, Any]) -> str:
+    return f"{way['source']} ({way['source_device']}) -> {way['target']} ({way['target_device']})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,21 +10,34 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from ._api import device_like, first_array, flatten, kept_conversion
 from ._cache import CostlyCache
-from ._callables import DEFERRED, DeferredCall, deferred_by_kind, take_receiver, with_receiver
+from ._callables import receiver_test, refuse_later_results
 from ._conversion.conversion import Conversion
-from ._errors import OptionError, PluginWarning, TracedValueError, describe_error
-from ._foreign_call import Expected, ForeignCall, convert_arguments, not_expected, numpy_inward
+from ._errors import (
+    ConversionError,
+    OptionError,
+    PluginWarning,
+    TracedValueError,
+    describe_error,
+)
+from ._foreign_call import (
+    Expected,
+    ForeignCall,
+    any_traced,
+    convert_arguments,
+    not_expected,
+)
 from ._options import Options
-from ._plugin.autodiff import Differentiable, Flat, FlatFunction
+from ._plugin.autodiff import Differentiated, Flat, FlatFunction
 from ._plugin.backend import Backend, Target
-from ._plugin.call import call_backend, overrides, raise_named
+from ._plugin.call import overrides, raise_named
 from ._registry.registry import default_registry
+from ._tree.keys import exact_key
 from ._tree.layout import Layout
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._overloads import _Options
+    from ._types import Keywords
 
 Function = Callable[..., Any]
 
@@ -60,8 +74,8 @@ class _Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Agnostic[P, R]: ...
 
 
-MAX_KEPT = 64
-"""Structures of arguments that a differentiable function is kept ready for."""
+MAX_KEPT = 256
+"""How much is kept of a compiled function: for structures of arguments, and for gradients of any order."""
 
 
 def agnostic(
@@ -69,7 +83,7 @@ def agnostic(
     *,
     differentiable: bool = False,
     result_like: Any = None,
-    **options: Unpack[_Options],
+    **options: Unpack[Keywords],
 ) -> _Decorator:
     """Make a function written for one library accept arrays of any library.
 
@@ -146,224 +160,236 @@ def agnostic(
                 f"agnostic was given a {type(function).__name__}, which cannot be called",
                 remedy="Decorate the function, below other decorators such as @property.",
             )
-        later = deferred_by_kind(function)
-        if later is not None and differentiable:
-            raise OptionError(
-                f"differentiable=True, but {_name_of(function)} is {later[0]}",
-                remedy="Decorate a function that returns arrays, and call it from there.",
-            )
-        called, like, keep_apart = function, result_like, take_receiver(function)
-        if keep_apart is not None:
-            called = with_receiver(function)
-            like = with_receiver(result_like) if callable(result_like) else result_like
-        name = _name_of(function)
-        wrapper: Function = _plain(called, inward, like, name)
-        if later is not None:
-            wrapper = _deferred(called, inward)
-        elif differentiable:
-            wrapper = _differentiable(called, wrapper, inward, like, name, function)
-        if keep_apart is not None:
-            wrapper = keep_apart(wrapper)
-        wrapper = _uncompiled(wrapper) if later is None else DEFERRED[later[1]](wrapper)
-        return functools.wraps(function)(wrapper)
+        call = _Function(function, inward, result_like, differentiable)
+        refuse_later_results(function, call.name)
+        is_receiver = receiver_test(function)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if is_receiver is not None and args and is_receiver(args[0]):
+                return call.method_of(args[0])(args[1:], kwargs)
+            return call(args, kwargs)
+
+        return functools.wraps(function)(_uncompiled(wrapper))
 
     return decorate
 
 
-def _name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function in errors."""
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return str(name).rpartition("<locals>.")[2]
-
-
-def _plain(function: Function, inward: Conversion, result_like: Any, name: str) -> Function:
-    """Convert the arguments, call the function, and convert its result."""
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        array, backend = _first_argument(args, kwargs)
-        try:
-            given, named = inward((args, kwargs)) if kwargs else (inward(args), kwargs)
-        except TracedValueError as error:
-            return _from_traced(function, inward, result_like, args, kwargs, name, error)
-        result = function(*given, **named)
-        outward = kept_conversion(backend, device_like(array, backend)) if backend else _as_it_is
-        later = DEFERRED.get(type(result))
-        if later is not None:
-            return later(lambda: (result, inward, outward))()
-        return outward(result)
-
-    return wrapper
-
-
-def _deferred(function: Function, inward: Conversion) -> DeferredCall:
-    """Convert the arguments of a function whose results come later, and call it."""
-
-    def start(*args: Any, **kwargs: Any) -> tuple[Any, Function, Function]:
-        array, backend = _first_argument(args, kwargs)
-        given, named = inward((args, kwargs))
-        outward = kept_conversion(backend, device_like(array, backend)) if backend else _as_it_is
-        return function(*given, **named), inward, outward
-
-    return start
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-def _first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """Find the first array among arguments, and its backend; (None, None) if there is no array.
-
-    A NumPy number counts only where there is no array, since callers of any library may use one.
-    """
-    number = None
-    kind_of = default_registry().kind
-    for value in (*args, *kwargs.values()) if kwargs else args:
-        array, backend = first_array(value)
-        if backend is None:
-            continue
-        if backend.name != "numpy" or kind_of(array).category != "scalar":
-            return array, backend
-        number = number or (array, backend)
-    return number or (None, None)
-
-
-def _from_traced(
-    function: Function,
-    inward: Conversion,
-    result_like: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    name: str,
-    error: TracedValueError,
-) -> Any:
-    """Call a function from traced code whenever that code runs."""
-    registry = default_registry()
-    arrays, layout = flatten((args, kwargs))
-    kinds = [registry.kind(array).backend for array in arrays]
-    caller = next(
-        backend
-        for backend, array in zip(kinds, arrays, strict=True)
-        if backend is not None and call_backend(backend, "is_traced", array)
-    )
-    if not overrides(caller, Backend.callback):
-        raise error
-    if result_like is None:
-        raise not_expected(name) from error
-    expected = Expected(_example(result_like, args, kwargs), name, caller)
-    callers = [index for index, backend in enumerate(kinds) if backend is caller]
-
-    def run(values: list[Any]) -> list[Any]:
-        every = list(arrays)  # those of other libraries do not take the way through traced code
-        for index, value in zip(callers, values, strict=True):
-            every[index] = value
-        given, named = inward(layout.unflatten(every))
-        return expected.take(function(*given, **named))
-
-    given = [arrays[index] for index in callers]
-    return expected.build(caller.callback(run, given, expected.shapes, name=name))
-
-
-def _example(result_like: Any, args: Any, kwargs: Any) -> Any:
-    return result_like(*args, **kwargs) if callable(result_like) else result_like
-
-
-def _differentiable(
-    function: Function,
-    plain: Function,
-    inward: Conversion,
-    result_like: Any,
-    name: str,
-    original: Function,
-) -> Function:
-    """Do the same as `plain`, with gradients.
+class _Function:
+    """A decorated function. It is called with the tuple of its arguments, and the dict of its keyword arguments.
 
     Args:
         function: the function.
-        plain: the wrapper without gradients.
         inward: converts to its library.
         result_like: the form of its result.
-        name: its name in errors.
-        original: the function as the user wrote it, which may be compiled.
+        differentiable: whether gradients cross.
     """
-    registry = default_registry()
-    by_numpy = numpy_inward(inward)
-    kept: CostlyCache[Any, Differentiable] = CostlyCache(MAX_KEPT)
 
-    @functools.lru_cache(4)
-    def compiles(own: Backend) -> bool:
+    def __init__(
+        self, function: Function, inward: Conversion, result_like: Any, differentiable: bool
+    ) -> None:
+        name = getattr(function, "__qualname__", None) or type(function).__qualname__
+        self.name: str = str(name).rpartition("<locals>.")[2]
+        self._function = function
+        self._inward = inward
+        self._result_like = result_like
+        self._differentiable = differentiable
+        self._receiver: tuple[Any, ...] = ()
+        self._kept: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
+        self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, function))
+
+    def method_of(self, receiver: Any) -> _Function:
+        """Return the same as a method of an object. No conversion looks inside the object."""
+        method = copy.copy(self)
+        method._receiver = (receiver,)
+        method._function = functools.partial(self._function, receiver)
+        if callable(self._result_like):
+            method._result_like = functools.partial(self._result_like, receiver)
+        return method
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._differentiable:
+            return self._across(args, kwargs)
+        return self._plain(args, kwargs)
+
+    def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Convert the arguments, call the function, and convert its result."""
+        array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
+        if columns:
+            args, kwargs = self._read(args, kwargs)
         try:
-            return own.autodiff is not None and own.autodiff.compiles(original)
-        except Exception as error:
-            raise_named(own, "autodiff.compiles", error)
+            given, named = self._inward((args, kwargs)) if kwargs else (self._inward(args), kwargs)
+        except TracedValueError as error:
+            return self._across(args, kwargs, error)
+        result = self._function(*given, **named)
+        if backend is None:
+            return result
+        return kept_conversion(backend, device_like(array, backend))(result)
 
-    def ready(own: Backend, layout: Layout | int, order: tuple[int, ...]) -> Differentiable:
-        """Return the function of the arrays alone, which are given in some order."""
-        key = None  # for arguments with other values than arrays, which may differ in each call
-        if isinstance(layout, int) or (not layout.has_numbers and compiles(own)):
-            key = own, layout, order
-            cached = kept.get(key)
-            if cached is not None:
-                kept.used.add(cached)
-                return cached
-            if kept.make_room(key) is None:
-                key = None
-        flat, autodiff = _flat(function, own, inward, layout, order), own.autodiff
-        assert autodiff is not None
-        made = autodiff.function(flat, compiled=key is not None and compiles(own))
-        if key is not None:
-            kept[key] = made
-        return made
+    def _read(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Convert columns and data sets among the arguments, as `convert` does if they are the whole value."""
+        kind_of = default_registry().kind
+        read: dict[Any, Any] = dict(enumerate(args)) | kwargs
+        for place, value in read.items():
+            if kind_of(value).category == "source":
+                try:
+                    read[place] = self._inward(value)
+                except ConversionError as error:
+                    raise error.locate(path=f"[{place!r}]") from None
+        return tuple(read[index] for index in range(len(args))), {key: read[key] for key in kwargs}
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        own = inward.target
-        layout: Layout | int = len(args)
+    def _across(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], refused: TracedValueError | None = None
+    ) -> Any:
+        """Call the function as part of the caller's own differentiation, or from its traced code.
+
+        Args:
+            args: the arguments.
+            kwargs: the keyword arguments.
+            refused: why traced arguments cannot be converted, None where gradients cross.
+        """
+        kind_of = default_registry().kind
         arrays: Sequence[Any] = args
-        kinds = [registry.kind(value) for value in args]
+        kinds = [kind_of(value) for value in args]
+        layout = _positional(len(args))
         if kwargs or any(kind.category != "array" for kind in kinds):
+            args, kwargs = self._read(args, kwargs)
             arrays, layout = flatten((args, kwargs))
-            kinds = [registry.kind(array) for array in arrays]
+            kinds = [kind_of(array) for array in arrays]
         backends = [kind.backend for kind in kinds]
-        caller = next((b for b in backends if b is not None and b.autodiff and b is not own), None)
-        if caller is None or caller.autodiff is None:
-            return plain(*args, **kwargs)
-        callers = tuple(index for index, backend in enumerate(backends) if backend is caller)
-        fixed = tuple(index for index in range(len(arrays)) if index not in callers)
-        held = [arrays[index] for index in fixed if backends[index] is own]
-        if held and _any_traced(own, held):
-            return plain(*args, **kwargs)  # the function's own library differentiates
-        given = [arrays[index] for index in callers]
-        expected = None
-        if result_like is not None and _any_traced(caller, given):
-            expected = Expected(_example(result_like, args, kwargs), name, caller)
-        made = ready(own, layout, fixed + callers)
-        device = device_like(given[0], caller)
+        caller = self._caller(arrays, backends, refused)
+        if caller is None:
+            return self._plain(args, kwargs)
+        places = [index for index, backend in enumerate(backends) if backend is caller]
+        given = [arrays[index] for index in places]
+        like, expected = self._result_like, None
+        if like is not None and any_traced(caller, given):
+            example = like(*args, **kwargs) if callable(like) else like
+            expected = Expected(example, self.name, caller)
+        call = self._call(arrays, layout, places, caller, expected)
+        if refused is None and caller.autodiff is not None:
+            results, build = caller.autodiff.call(call, given)
+        else:
+            results, _, build = call(given, ())
+        return build(results)
 
-        def placed(places: Sequence[int]) -> Callable[[int], str]:
-            return lambda index: _path(layout, places[index])
+    def _caller(
+        self,
+        arrays: Sequence[Any],
+        backends: Sequence[Backend | None],
+        refused: TracedValueError | None,
+    ) -> Backend | None:
+        """Return the library whose arrays cross: the one that differentiates, or that of traced arrays."""
+        own = self._inward.target
+        if refused is None:
+            if any_traced(own, [x for x, b in zip(arrays, backends, strict=True) if b is own]):
+                return None  # it differentiates itself
+            return next(
+                (b for b in backends if b is not None and b.autodiff and b is not own), None
+            )
+        for x, backend in zip(arrays, backends, strict=True):
+            if backend is not None and any_traced(backend, [x]):
+                if not overrides(backend, Backend.callback):
+                    break
+                if self._result_like is None:
+                    raise not_expected(self.name) from refused
+                return backend
+        raise refused
 
-        crossing = ForeignCall(
-            made,
+    def _call(
+        self,
+        arrays: Sequence[Any],
+        layout: Layout,
+        places: Sequence[int],
+        caller: Backend,
+        expected: Expected | None,
+    ) -> ForeignCall:
+        """Return the call of the function for a caller whose arrays are in these places among all."""
+        inward, own, paths = self._inward, self._inward.target, layout.paths
+        every: list[Any] = [None] * len(arrays)
+        others = [index for index in range(len(arrays)) if index not in places]
+        if others:
+            fixed = [arrays[index] for index in others]
+            fixed = convert_arguments(inward, fixed, [paths[index] for index in others])
+            for index, x in zip(others, fixed, strict=True):
+                every[index] = x
+        # numbers among the arguments may differ in each call
+        compiled = self._differentiable and not layout.has_numbers and self._is_compiled(own)
+        receiver = exact_key(self._receiver) if compiled and self._receiver else None
+        return ForeignCall(
+            self.name,
+            _flat(self._function, inward, layout),
+            (own, layout, receiver),
             caller,
-            by_numpy if made.takes_numpy and device == "cpu" else inward,
-            kept_conversion(caller, device),
-            name,
-            expected=expected,
-            path_of=placed(callers),
-            fixed=convert_arguments(inward, [arrays[index] for index in fixed], placed(fixed))
-            if fixed
-            else (),
+            inward,
+            kept_conversion(caller, device_like(arrays[places[0]], caller)),
+            every,
+            places,
+            [paths[index] for index in places],
+            self._kept if compiled else None,
+            lambda _: expected,
         )
-        return crossing.build(caller.autodiff.call(crossing, given))
-
-    return wrapper
 
 
-def _any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:
+@functools.lru_cache(16)
+def _positional(count: int) -> Layout:
+    """Return the layout of positional arguments that are arrays, and of no others."""
+    return flatten(((None,) * count, {}), everything=True)[1]
+
+
+def _is_compiled(function: Function, own: Backend) -> bool:
+    """Return whether a function of a library is compiled."""
     try:
-        return any(map(backend.is_traced, arrays))
-    except Exception:
-        return any(call_backend(backend, "is_traced", array) for array in arrays)
+        return own.autodiff is not None and own.autodiff.compiles(function)
+    except Exception as error:
+        raise_named(own, "autodiff.compiles", error)
+
+
+def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
+    """Find the first array among arguments, and its backend; None if there is no array.
+
+    A NumPy number counts only where there is no array, since callers of any library may use one. Also return whether
+    there are columns or data sets, from which arrays are read.
+    """
+    first: tuple[Any, Backend | None] | None = None
+    number: tuple[Any, Backend | None] = None, None
+    columns = False
+    kind_of = default_registry().kind
+    for value in values:
+        kind = kind_of(value)
+        if kind.category == "source":
+            columns = True
+        elif first is None:
+            found = (value, kind.backend) if kind.category == "array" else first_array(value)
+            if found[1] is not None and kind_of(found[0]).category == "scalar":
+                number = number if number[1] else found
+            elif found[1] is not None:
+                first = found
+    array, backend = first or number
+    return array, backend, columns
+
+
+def _flat(function: Function, inward: Conversion, layout: Layout) -> FlatFunction:
+    """Make a function of arrays alone.
+
+    Args:
+        function: the function.
+        inward: converts to its library.
+        layout: the layout of its arguments and keyword arguments.
+    """
+    own, kind_of = inward.target, default_registry().kind
+
+    def flat(arrays: list[Any]) -> Flat:
+        args, kwargs = layout.unflatten(arrays)
+        if inward.options.scalars == "convert":
+            args, kwargs = inward((args, kwargs))
+        returned, structure = flatten(function(*args, **kwargs))
+        if not all(kind_of(y).is_array_of(own) for y in returned):
+            returned = inward(returned)
+        return Flat(returned, structure.unflatten)
+
+    return flat
 
 
 def _uncompiled(function: Function) -> Function:
@@ -385,45 +411,3 @@ def _uncompiled(function: Function) -> Function:
         else:
             function = wrapped
     return function
-
-
-def _path(layout: Layout | int, index: int) -> str:
-    """Return the place of an argument: `[0]['x']` is in the first one, `[1]['x']` is the keyword argument x, if any."""
-    return f"[{index}]" if isinstance(layout, int) else layout.paths[index].removeprefix("[0]")
-
-
-def _flat(
-    function: Function,
-    own: Backend,
-    inward: Conversion,
-    layout: Layout | int,
-    order: tuple[int, ...],
-) -> FlatFunction:
-    """Make a function of arrays alone.
-
-    Args:
-        function: the function.
-        own: its library.
-        inward: converts to that library.
-        layout: the layout of its arguments, or the number of arrays that it takes.
-        order: the place of each array among the arguments.
-    """
-    kind_of = default_registry().kind
-
-    def flat(arrays: list[Any]) -> Flat:
-        ordered: list[Any] = [None] * len(order)
-        for place, array in zip(order, arrays, strict=True):
-            ordered[place] = array
-        if isinstance(layout, int):
-            result = function(*ordered)
-        else:
-            args, kwargs = layout.unflatten(ordered)
-            if inward.options.scalars == "convert":
-                args, kwargs = inward((args, kwargs))
-            result = function(*args, **kwargs)
-        returned, structure = flatten(result)
-        if any(kind_of(y).backend is not own for y in returned):  # it returned another library's
-            returned = inward(returned)
-        return Flat(returned, structure)
-
-    return flat

@@ -6,13 +6,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ._cache import Cache
 from ._conversion.conversion import Conversion, make_conversion
 from ._errors import NotAnArrayError, OptionError
 from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
-from ._overloads import typed_convert, typed_converter
 from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
 from ._plugin.origin import Origin
@@ -23,6 +22,31 @@ from ._tree.layout import Layout
 from ._tree.layout import flatten as flatten_tree
 from ._tree.tree import Tree
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ._types import (
+        DaskArray,
+        JaxArray,
+        K,
+        Keywords,
+        NamedT,
+        NumpyArray,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+        V,
+        X,
+    )
+
+    class ConverterKeywords(Keywords, total=False):
+        """Those of `converter`."""
+
+        registry: Registry | None
+
+
 MAX_KEPT = 256
 """The maximum number of conversions that are kept for `convert`."""
 
@@ -31,7 +55,26 @@ _plain: Cache[str, Conversion] = Cache(MAX_KEPT)
 _kept: Cache[Any, Conversion] = Cache(MAX_KEPT)
 
 
-@typed_convert
+@overload
+def convert(value: X, to: ToNumpy, **options: Unpack[Keywords]) -> NumpyArray: ...
+@overload
+def convert(value: X, to: ToTorch, **options: Unpack[Keywords]) -> TorchArray: ...
+@overload
+def convert(value: X, to: ToJax, **options: Unpack[Keywords]) -> JaxArray: ...
+@overload
+def convert(value: X, to: ToDask, **options: Unpack[Keywords]) -> DaskArray: ...
+@overload
+def convert(value: NamedT, to: Target, **options: Unpack[Keywords]) -> NamedT: ...
+@overload
+def convert(value: dict[K, V], to: Target, **options: Unpack[Keywords]) -> dict[K, Any]: ...
+@overload
+def convert(value: list[V], to: Target, **options: Unpack[Keywords]) -> list[Any]: ...
+@overload
+def convert(value: tuple[V, ...], to: Target, **options: Unpack[Keywords]) -> tuple[Any, ...]: ...
+@overload
+def convert(value: V, to: Target, **options: Unpack[Keywords]) -> Any: ...
+@overload
+def convert(value: Any, *, like: Any, **options: Unpack[Keywords]) -> Any: ...
 def convert(
     value: Any,
     to: Target | None = None,
@@ -128,7 +171,18 @@ def _make(to: Any, options: Options, registry: Registry | None = None) -> Conver
     return make_conversion(to, options, registry or default_registry())
 
 
-@typed_converter
+@overload
+def converter(to: ToNumpy, **options: Unpack[ConverterKeywords]) -> Conversion[NumpyArray]: ...
+@overload
+def converter(to: ToTorch, **options: Unpack[ConverterKeywords]) -> Conversion[TorchArray]: ...
+@overload
+def converter(to: ToJax, **options: Unpack[ConverterKeywords]) -> Conversion[JaxArray]: ...
+@overload
+def converter(to: ToDask, **options: Unpack[ConverterKeywords]) -> Conversion[DaskArray]: ...
+@overload
+def converter(to: Target, **options: Unpack[ConverterKeywords]) -> Conversion[Any]: ...
+@overload
+def converter(*, like: Any, **options: Unpack[ConverterKeywords]) -> Conversion[Any]: ...
 def converter(
     to: Target | None = None,
     *,
@@ -218,11 +272,6 @@ def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
     """
     registry = registry or default_registry()
     kind = registry.kind(value)
-    if kind.category == "deferred":
-        raise NotAnArrayError(
-            f"a {type(value).__module__}.{type(value).__qualname__} is not an array before it is computed",
-            remedy="Convert it first: arrayferry.convert computes it.",
-        )
     if kind.backend is not None:
         return kind.backend
     if kind.category == "scalar":

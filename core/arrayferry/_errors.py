@@ -53,12 +53,6 @@ class ArrayFerryError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.reason, self.__dict__)
 
-    def _render_traceback_(self) -> list[str]:
-        """Return the traceback for IPython: the user's frames, and one of arrayferry's."""
-        from ._notebook import render_traceback
-
-        return render_traceback(self)
-
 
 def _restore(cls: type[ArrayFerryError], reason: str, state: dict[str, Any]) -> ArrayFerryError:
     # BlockTimeoutError is a TimeoutError, which only OSError.__new__ makes

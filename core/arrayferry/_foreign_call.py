@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from ._api import flatten, kept_conversion
+from ._cache import CostlyCache
 from ._conversion.conversion import Conversion
 from ._dtypes import dtype_info, dtype_name, dtype_named
 from ._errors import ConversionError, OptionError, TracedValueError
 from ._options import Options
-from ._plugin.autodiff import Differentiable, Flat
+from ._plugin.autodiff import Build, Differentiated, Flat, FlatFunction
 from ._plugin.backend import Backend
-from ._repr import shown
+from ._plugin.call import call_backend, overrides
+from ._repr import short_repr
 from ._route.dtypes import target_dtype
 from ._route.narrowing import cast_checked, fit_dtype
 from ._tree.keys import exact_key
 
 _NUMBERS_TOO = Options(scalars="convert")
+_ALL_BUT_NARROWING = Options()[:2] + Options()[3:]
 
 
 def not_expected(name: str) -> TracedValueError:
@@ -88,7 +92,7 @@ class Expected:
             value = leaves[index]
             plain = isinstance(other, _PLAIN) or isinstance(value, _PLAIN)
             if plain and exact_key(value) != exact_key(other):
-                raise self._differs(shown(value), shown(other), self._layout.paths[index])
+                raise self._differs(short_repr(value), short_repr(other), self._layout.paths[index])
         arrays = [leaf for index, leaf in enumerate(leaves) if index not in self._others]
         paths = [path for index, path in enumerate(self._layout.paths) if index not in self._others]
         values = kept_conversion("numpy", *_NUMBERS_TOO)(arrays)
@@ -133,190 +137,172 @@ def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
     return tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name
 
 
-def numpy_inward(inward: Conversion) -> Callable[[list[Any]], list[Any]]:
-    """Return a function that converts a list of arrays for a function that takes NumPy arrays.
-
-    Args:
-        inward: converts to the library of the function.
-    """
-    narrowing = inward.options.narrowing
-    if inward.options != Options(narrowing=narrowing):
-        return inward
-    to_numpy = kept_conversion("numpy", copy=True)
-
-    def enter(arrays: list[Any]) -> list[Any]:
-        own, values = inward.target, to_numpy(arrays)
-        for index, x in enumerate(values):
-            try:
-                values[index] = fit_dtype(x, own, narrowing)
-            except ConversionError as error:
-                raise error.locate(path=f"[{index}]", target=own.name) from None
-        return values  # type: ignore[no-any-return]
-
-    return enter
+Saved = Callable[[Sequence[Any]], list[Any]]
+"""From cotangents in the library of the caller to those of the arguments, in the library of the function."""
 
 
-def convert_arguments(
-    inward: Callable[[list[Any]], list[Any]],
-    arrays: Sequence[Any],
-    path_of: Callable[[int], str] | None,
-) -> list[Any]:
-    """Convert arguments, and name the place of one that cannot be converted."""
-    try:
-        return inward(list(arrays))
-    except ConversionError as error:
-        if path_of is not None and error.path:
-            first, _, rest = error.path[1:].partition("]")
-            error.path = path_of(int(first)) + rest
-        raise
-
-
-class Pullback:
-    """The product of cotangents with the Jacobian of a call.
-
-    Args:
-        own: the same in the library of the function.
-        inward: converts a list of arrays for the function.
-        outward: converts to the library of the caller.
-    """
-
-    def __init__(
-        self,
-        own: Callable[[list[Any]], list[Any]],
-        inward: Callable[[list[Any]], list[Any]],
-        outward: Conversion,
-    ) -> None:
-        self._own = own
-        self._inward = inward
-        self._outward = outward
-
-    def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
-        return self._outward(self.raw(cotangents))  # type: ignore[no-any-return]
-
-    def raw(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Return arrays of the library of the function."""
-        return self._own(self._inward(list(cotangents)))
-
-
+@dataclass(eq=False)
 class ForeignCall:
-    """One call of a function of another library. All arrays are those of the caller's library.
+    """One call of a function of another library. See `Crossing`.
 
     Args:
-        function: the function, of the fixed arguments and then of the caller's arrays.
-        caller: the library of the caller.
-        inward: converts a list of arrays for the function.
-        outward: converts to the library of the caller.
         name: the name of the function in errors.
-        expected: the expected result, None if it is not known.
-        path_of: returns the place of an argument, for errors.
-        fixed: arguments that have no gradient, in the library of the function.
+        function: the function, of `arrays`, and for gradients also of what they take besides.
+        key: the key of the function.
+        caller: the library of the caller.
+        inward: converts to the library of the function.
+        outward: converts to the library of the caller.
+        arrays: the arrays of other libraries than the caller's in the arguments, converted, and None for the caller's.
+        places: the indices of the caller's arrays among them.
+        paths: how each of the caller's arrays is reached in the arguments, for errors.
+        kept: what was compiled for earlier calls, None if the function is not compiled.
+        expect: returns the result that is expected for the caller's arrays, None if it is not known.
+        count: the number of the caller's arrays that `saved` depends on.
+        saved: returns the results for all others.
     """
 
-    def __init__(
-        self,
-        function: Differentiable,
-        caller: Backend,
-        inward: Callable[[list[Any]], list[Any]],
-        outward: Conversion,
-        name: str,
-        *,
-        expected: Expected | None = None,
-        path_of: Callable[[int], str] | None = None,
-        fixed: Sequence[Any] = (),
-    ) -> None:
-        self.name = name
-        self._function = function
-        self._caller = caller
-        self._inward = inward
-        self._outward = outward
-        self._expected = expected
-        self._path_of = path_of
-        self._fixed = list(fixed)
-        self._seen: dict[str, Any] = {}  # how to put the results in their places
-        self._pullback: Pullback | None = None
-        self._count = 0
-        self._like: tuple[int, ...] | None = None
+    name: str
+    function: FlatFunction
+    key: tuple[Any, ...]
+    caller: Backend
+    inward: Conversion
+    outward: Conversion
+    arrays: Sequence[Any]
+    places: Sequence[int]
+    paths: Sequence[str]
+    kept: CostlyCache[Any, Differentiated] | None
+    expect: Callable[[Sequence[Any]], Expected | None]
+    count: int = 0
+    saved: Saved | None = None
 
-    def build(self, results: Sequence[Any]) -> Any:
-        """Put the results of the last call in their places."""
-        return self._seen["build"](results)
+    def __call__(
+        self, arrays: Sequence[Any], wanted: tuple[int, ...]
+    ) -> tuple[list[Any], ForeignCall | None, Build]:
+        build: Build
+        if overrides(self.caller, Backend.callback) and any_traced(self.caller, arrays):
+            expected = self.expect(arrays)
+            if expected is None:
+                raise not_expected(self.name)
+            known = not any_traced(self.caller, arrays[: self.count])
+            saved = self.saved if known else None
 
-    @property
-    def prepared(self) -> bool:
-        """Whether `run` uses the results of an earlier `vjp`."""
-        return self._pullback is not None
+            def run(values: list[Any]) -> list[Any]:
+                flat, _ = self._run(values, (), saved)
+                return expected.take(flat.build(flat.arrays))
 
-    def run(self, arrays: Sequence[Any]) -> list[Any]:
-        """Call the function with values. Its result has no gradient."""
-        if self._pullback is not None:
-            return self._pullback(arrays[self._count :])
-        return self._returned(self._function(self._entered(arrays)))
+            results = self.caller.callback(run, arrays, expected.shapes, name=self.name)
+            build, saved = expected.build, None
+        else:
+            flat, saved = self._run(arrays, wanted, self.saved)
+            results, build = self.outward(flat.arrays), flat.build
+        return results, self.pullback(len(arrays), wanted, saved) if wanted else None, build
 
-    def vjp(self, arrays: Sequence[Any], wanted: tuple[int, ...]) -> tuple[list[Any], Pullback]:
-        """Call the function, and prepare the product of cotangents with its Jacobian."""
-        flat, pullback = self._function.vjp(self._entered(arrays), self._numbers(wanted))
-        return self._returned(flat), Pullback(pullback, self._inward, self._outward)
+    def _run(
+        self, arrays: Sequence[Any], wanted: tuple[int, ...], saved: Saved | None
+    ) -> tuple[Flat, Saved | None]:
+        """Call the function with values. Return its results, and what returns their gradients."""
+        if saved is not None:
+            return Flat(saved(arrays[self.count :])), None
+        run, enter = self._prepared(tuple(map(self._place, wanted)))
+        entered = convert_arguments(self.inward, list(arrays), self.paths, enter)
+        flat, pull = run(self._with_others(entered, self.arrays))
+        return flat, lambda cotangents: pull(enter(list(cotangents)))
 
-    def transposed(
-        self,
-        count: int,
-        wanted: tuple[int, ...],
-        pullback: Pullback | None = None,
+    def _prepared(
+        self, wanted: tuple[int, ...]
+    ) -> tuple[Differentiated, Callable[[list[Any]], list[Any]]]:
+        """Return the function, ready to be differentiated, and the conversion of its arguments."""
+        inward, kept, key = self.inward, self.kept, (*self.key, wanted)
+        autodiff, options = inward.target.autodiff, inward.options
+        if autodiff is None:
+            return lambda arrays: (self.function(arrays), list), inward
+        if kept is not None:
+            made = kept.get(key)
+            if made is None and kept.make_room(key) is not None:
+                made = kept[key] = autodiff.vjp(self.function, wanted, compiled=True)
+            if made is not None:
+                kept.used.add(made)
+                by_numpy = autodiff.takes_numpy and self.outward.options.device == "cpu"
+                plain = options[:2] + options[3:] == _ALL_BUT_NARROWING
+                return made, self._as_numpy if by_numpy and plain else inward
+        return autodiff.vjp(self.function, wanted, compiled=False), inward
+
+    def _as_numpy(self, arrays: list[Any]) -> list[Any]:
+        """Return NumPy arrays in memory of their own, of dtypes that the library of the function has."""
+        own, narrowing = self.inward.target, self.inward.options.narrowing
+        return [fit_dtype(x, own, narrowing) for x in kept_conversion("numpy", None, True)(arrays)]
+
+    def _place(self, index: int) -> int:
+        """Return the number of one of the caller's arrays among the arguments of the function."""
+        named = len(self.places)
+        return self.places[index] if index < named else len(self.arrays) + index - named
+
+    def _with_others(self, values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+        """Put values for the caller's arrays among those for the others."""
+        every = list(others)
+        for place, value in zip(self.places, values, strict=False):
+            every[place] = value
+        return every + list(values[len(self.places) :])
+
+    def pullback(
+        self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
     ) -> ForeignCall:
         """Return the call from `count` arguments and cotangents to cotangents."""
-        function = self._function.transposed(len(self._fixed) + count, self._numbers(wanted))
-        call = self._derived(function, f"the gradient of {self.name}")
-        call._like = wanted
-        call._pullback, call._count = pullback, count
-        return call
+        autodiff, name = self.inward.target.autodiff, f"the gradient of {self.name}"
+        assert autodiff is not None
+        places = tuple(map(self._place, wanted))
 
-    def pushed(self, count: int, wanted: tuple[int, ...]) -> ForeignCall:
-        """Return the call from `count` arguments and tangents to tangents."""
-        function = self._function.pushed(len(self._fixed) + count, self._numbers(wanted))
-        return self._derived(function, f"the tangent of {self.name}")
+        def expect(arrays: Sequence[Any]) -> Expected:  # gradients are like the arguments
+            return Expected([arrays[index] for index in wanted], name, self.caller)
+
+        return self._derived(
+            (count, wanted),
+            name=name,
+            function=autodiff.gradient(self.function, self._place(count), places),
+            expect=expect,
+            count=count,
+            saved=saved,
+        )
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> ForeignCall:
         """Return the call that maps over an axis of its arguments."""
-        function = self._function.mapped((*[None] * len(self._fixed), *axes), size)
-        call = self._derived(function, self.name)
-        call._seen = self._seen
+        autodiff = self.inward.target.autodiff
+        assert autodiff is not None
+        every = self._with_others(axes, [None] * len(self.arrays))
+        function = autodiff.vmap(self.function, tuple(every), size)
+        return self._derived((axes, size), function=function, saved=None)
+
+    def _derived(self, step: tuple[Any, ...], **changes: Any) -> ForeignCall:
+        call = object.__new__(ForeignCall)
+        call.__dict__ = {**self.__dict__, "key": (*self.key, step), **changes}
         return call
 
-    def shapes(self, arrays: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
-        """Return the shapes and dtypes of the results, where the arguments are traced."""
-        if self._like is not None:  # gradients are like the arguments
-            example = [arrays[index] for index in self._like]
-            self._expected = Expected(example, self.name, self._caller)
-        if self._expected is None:
-            raise not_expected(self.name)
-        self._seen["build"] = self._expected.build
-        return self._expected.shapes
 
-    def on_host(self, arrays: Sequence[Any]) -> list[Any]:
-        """Call the function with NumPy arrays, and return NumPy arrays of the expected `shapes`."""
-        assert self._expected is not None
-        if self._pullback is not None:
-            return self._expected.take(self._pullback.raw(arrays[self._count :]))
-        flat = self._function(self._entered(arrays))
-        result = flat.arrays if flat.layout is None else flat.layout.unflatten(flat.arrays)
-        return self._expected.take(result)
+def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:
+    """Return whether an array of a backend is traced."""
+    return any(call_backend(backend, "is_traced", array) for array in arrays)
 
-    def _derived(self, function: Differentiable, name: str) -> ForeignCall:
-        return ForeignCall(
-            function, self._caller, self._inward, self._outward, name, fixed=self._fixed
-        )
 
-    def _numbers(self, indices: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the numbers of the caller's arrays among the arguments of the function."""
-        return tuple(len(self._fixed) + index for index in indices)
+def convert_arguments(
+    inward: Conversion,
+    arrays: list[Any],
+    paths: Sequence[str],
+    enter: Callable[[list[Any]], list[Any]] | None = None,
+) -> list[Any]:
+    """Convert arguments, and name the place of one that cannot be converted.
 
-    def _entered(self, arrays: Sequence[Any]) -> list[Any]:
-        """Convert arguments to the library of the function."""
-        return [*self._fixed, *convert_arguments(self._inward, arrays, self._path_of)]
-
-    def _returned(self, flat: Flat) -> list[Any]:
-        """Convert results to the library of the caller."""
-        if flat.layout is not None:
-            self._seen["build"] = flat.layout.unflatten
-        results: list[Any] = self._outward(flat.arrays)
-        return results
+    Args:
+        inward: converts to the library of the function.
+        arrays: the arguments.
+        paths: how each is reached.
+        enter: converts them in a faster way.
+    """
+    try:
+        return (enter or inward)(arrays)
+    except ConversionError:
+        for x, path in zip(arrays, paths, strict=False):
+            try:
+                inward(x)
+            except ConversionError as error:
+                raise error.locate(path=path.removeprefix("[0]")) from None
+        raise

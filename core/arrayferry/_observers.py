@@ -1,4 +1,4 @@
-"""The observers of conversions. While `observers` is empty, nothing is noted.
+"""The observers of conversions, and what conversions tell them. While `observers` is empty, nothing is noted.
 
 Notes say why a conversion did not take the planned route. They belong to the call that is open in this
 thread.
@@ -8,49 +8,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from ._cache import Cache
 from ._errors import describe_error
 
+observers: list[Any] = []
+"""The traces that run. The list is modified in place, so it can be imported by name. A forked process has none."""
 
-class CallSite(NamedTuple):
-    """A line of code."""
-
-    file: str
-    line: int
-    function: str
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=observers.clear)
 
 
-class Note(NamedTuple):
-    """Why arrays of a pair of libraries did not take the planned route."""
-
-    source: str
-    target: str
-    reason: str
+Note = tuple[tuple[str, str], str]
+"""A pair of libraries, and why an array of theirs did not take the planned route."""
+CallSite = tuple[str, int, str]
+"""A line of code: its file, number and function."""
 
 
-class Observer(Protocol):
-    """An observer of conversions."""
-
-    def watch(self, compiled: Any, convert: Callable[[Any], Any], value: Any) -> Any:
-        """Convert a value, and report it to all observers. Only the first of them is asked to."""
-
-    def record(
-        self, site: CallSite, crossings: Sequence[Any], notes: Sequence[Note], seconds: float
-    ) -> None:
-        """Count a call, or one that raised. This must not raise."""
-
-    def record_unread(self) -> None:
-        """Count a call whose value could not be examined."""
-
-
-observers: list[Observer] = []
-"""The current observers. The list is modified in place, so it can be imported by name."""
-
-
+@dataclass(eq=False)
 class OpenConversion:
     """A conversion that runs in this thread, and is watched.
 
@@ -60,12 +38,9 @@ class OpenConversion:
         raised: the direct converter whose error was noted last.
     """
 
-    __slots__ = ("notes", "raised", "within")
-
-    def __init__(self) -> None:
-        self.notes: list[Note] = []
-        self.within = 0.0
-        self.raised: object = None
+    notes: list[Note] = field(default_factory=list)
+    within: float = 0.0
+    raised: object = None
 
 
 class _Open(threading.local):
@@ -74,6 +49,9 @@ class _Open(threading.local):
 
 open_conversion = _Open()
 """The innermost call of this thread."""
+
+MAX_NOTES = 10_000
+"""The maximum number of notes of one call."""
 
 
 def note(source: str, target: str, *words: object, error: BaseException | None = None) -> None:
@@ -88,22 +66,10 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
     call = open_conversion.call
     if not observers or call is None or len(call.notes) >= MAX_NOTES:
         return
-    text = " ".join(word if isinstance(word, str) else _described(word) for word in words)
-    if error is not None:
-        text += f" ({describe_error(error)})"
-    text = " ".join(text.split())
-    call.notes.append(Note(source, target, text if len(text) <= 200 else text[:197] + "..."))
-
-
-MAX_NOTES = 10_000
-"""The maximum number of notes of one call."""
-
-
-def _described(thing: object) -> str:
-    try:
-        return repr(thing)
-    except Exception:
-        return f"a {type(thing).__name__}"
+    cause = "" if error is None else f" ({describe_error(error)})"
+    with suppress(Exception):  # of the `repr` of an object
+        text = " ".join((" ".join(map(str, words)) + cause).split())
+        call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
 
 
 OURS = frozenset(("arrayferry", "arrayferry_plugins", "arrayferry_gym"))
@@ -116,66 +82,28 @@ BETWEEN = frozenset(
 )  # fmt: skip
 """Packages that call back. They count as the user's code only if no other package is found."""
 
-CALLED = (
-    "arrayferry._api",
-    "arrayferry._conversion.conversion",
-    "arrayferry._conversion.compiled",
-    "arrayferry._trace.recorder",
-    "arrayferry._trace.watch",
-)
-"""The modules of the functions that users call, and of those that these call for a conversion."""
 
-_YOURS, _BETWEEN, _OURS = range(3)
-_known: Cache[str, int] = Cache(10_000)
-
-
-def call_site(frame: FrameType | None) -> CallSite:
-    """Return the line of the user's code that a frame was called from.
+def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
+    """Return the line of the user's code that a frame was called from, and whether it called the core itself.
 
     That is the first frame outside of arrayferry, and of the libraries that call back, such as gymnasium and
     Dask. If no such frame exists, as in a thread of a library, it is the first outside of arrayferry.
     """
-    second: FrameType | None = None
+    between, directly = None, True
     while frame is not None:
-        file = frame.f_code.co_filename
-        whose = _known.get(file)
-        if whose is None:
-            whose = _known[file] = _whose(frame)
-        if whose == _YOURS:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if frame.f_code.co_filename.startswith(
+            "<arrayferry"
+        ):  # code that was written for a structure
+            package = "arrayferry"
+        if package in BETWEEN:
+            between = between or frame
+        elif package not in OURS:
             break
-        if whose == _BETWEEN and second is None:
-            second = frame
+        directly = directly and package == "arrayferry"
         frame = frame.f_back
-    caller = frame or second
+    caller = frame or between
     if caller is None:
-        return CallSite("", 0, "")
+        return ("", 0, ""), False
     code = caller.f_code
-    return CallSite(code.co_filename, caller.f_lineno or 0, code.co_name)
-
-
-def is_asked_by_user(frame: FrameType | None) -> bool:
-    """Return whether the user's own code called a conversion, so that its options are the user's."""
-    while frame is not None and frame.f_globals.get("__name__") in CALLED:
-        frame = frame.f_back
-    return frame is not None and _whose(frame) == _YOURS
-
-
-def _whose(frame: FrameType) -> int:
-    file = frame.f_code.co_filename
-    if file.startswith("<arrayferry"):  # code that was written for a structure
-        return _OURS
-    if file.startswith("<") and not file.startswith("<frozen"):  # typed in, or a doctest
-        return _YOURS
-    top = str(frame.f_globals.get("__name__")).partition(".")[0]
-    if top in OURS:
-        return _OURS
-    return _BETWEEN if top in BETWEEN else _YOURS
-
-
-def _leave_to_parent() -> None:
-    """In a forked process, watch nothing: the observers are in the parent."""
-    observers.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
+    return (code.co_filename, caller.f_lineno or 0, code.co_name), directly

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, get_args
 
 from ._errors import OptionError
-from ._repr import given
+from ._repr import changed_arguments
 
 Narrowing = Literal["checked", "forbid", "allow"]
 Scalars = Literal["keep", "convert"]
@@ -79,7 +79,7 @@ class Options(_Options):
         return made
 
     def __repr__(self) -> str:
-        return f"Options({given(self._asdict(), self._field_defaults)})"
+        return f"Options({changed_arguments(self._asdict(), self._field_defaults)})"
 
 
 def check_flag(option: str, value: Any) -> None:

@@ -35,12 +35,12 @@ from ._errors import (
     UnsupportedDtypeError,
 )
 from ._options import Options
-from ._plugin.autodiff import Autodiff, Crossing, Differentiable, Flat
+from ._plugin.autodiff import Autodiff, Crossing, Flat
 from ._plugin.backend import Backend
 from ._plugin.blocks import Blocks, Reader, Slices, even_lengths
 from ._plugin.container import Container
 from ._plugin.converter import Converter, Inline
-from ._plugin.hooks import hookimpl
+from ._plugin.hookspecs import hookimpl
 from ._plugin.origin import Source
 from ._plugin.random import Random
 from ._registry.registry import Registry, default_registry
@@ -65,7 +65,6 @@ __all__ = [
     "CopyRequiredError",
     "Crossing",
     "DeviceError",
-    "Differentiable",
     "Flat",
     "Inline",
     "Layout",

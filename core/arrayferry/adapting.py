@@ -4,8 +4,7 @@
 
 - `map_arrays` calls a function with every array of a tree.
 - `observers` and `observed_read` make reads of numbers visible to `arrayferry.trace`.
-- `never_raises`, `describe_error` and `printable` write objects, errors and text for people, `html_view` and `html_facts`
-  objects for notebooks.
+- `never_raises`, `describe_error` and `printable` write objects, errors and text for people.
 - `Keys` makes keys that two values share only if code that was made for one of them is right for the other, and
   `difference` says where two keys differ.
 - `dtype_named` finds a dtype of NumPy or `ml_dtypes` by its name, and `dtype_info` says which numbers it holds.
@@ -19,7 +18,6 @@
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
 """
 
-# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 import importlib
@@ -33,7 +31,7 @@ from ._forks import ForkSafeLock
 from ._observers import observers
 from ._plugin.random import check_integers
 from ._registry.registry import default_registry
-from ._repr import html_facts, html_view, never_raises, printable
+from ._repr import never_raises, printable
 from ._tree.keys import Keys, Same, attributes, compares, difference
 from ._tree.tree import Tree
 from ._tree.values import refuse_more_than_values
@@ -41,7 +39,7 @@ from ._tree.values import refuse_more_than_values
 if TYPE_CHECKING:
     from ._plugin.threads import Threads
     from ._trace.watch import observed_read
-    from ._types import K, Unclear, V, W, X
+    from ._types import K, V, X
 
 __all__ = [
     "Cache",
@@ -58,8 +56,6 @@ __all__ = [
     "difference",
     "dtype_info",
     "dtype_named",
-    "html_facts",
-    "html_view",
     "map_arrays",
     "never_raises",
     "observed_read",
@@ -70,20 +66,12 @@ __all__ = [
 ]
 
 
-if TYPE_CHECKING:
-
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: Unclear) -> Any: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: X) -> W: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: dict[K, X]) -> dict[K, W]: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: list[X]) -> list[W]: ...
-    @overload
-    def map_arrays(function: Callable[[Any], W], value: V) -> Any: ...
-
-
+@overload
+def map_arrays(function: Callable[[Any], V], value: X) -> V: ...
+@overload
+def map_arrays(function: Callable[[Any], V], value: dict[K, Any]) -> dict[K, Any]: ...
+@overload
+def map_arrays(function: Callable[[Any], V], value: Any) -> Any: ...
 def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
     """Call a function with every array in a tree, and return the tree of its results.
 

@@ -17,9 +17,8 @@ from ._contract.classes import describe_value
 from ._errors import ArrayFerryError, PluginError
 from ._plugin.backend import Backend
 from ._plugin.origin import Origin
-from ._registry.contributions import Plugin, contributions
 from ._registry.discovery import GROUP, chosen_plugins, describe_failure, is_built_in
-from ._registry.registry import default_registry
+from ._registry.registry import Registry, default_registry
 from ._route.devices import device_kind
 from ._route.route import Route, Step, describe_route
 
@@ -59,7 +58,7 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
     """
     parts: dict[str, list[Any]] = {}
     try:
-        for each in contributions(point.load(), Plugin(point.name, point)):
+        for each in Registry(autoload=False).manager.add(point.load(), point.name, point):
             parts.setdefault(each.hook.removeprefix("arrayferry_"), []).append(each.part)
     except (KeyboardInterrupt, ArrayFerryError):
         raise

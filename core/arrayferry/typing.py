@@ -1,7 +1,7 @@
 """Types for annotating code that passes arguments on to arrayferry. Importing this loads no array library.
 
-The names of arrays and targets (`TorchArray`, `ToTorch`) are only for type checkers. At run time they are `Any`, since
-their libraries may not be installed. Overloads for the results of each target are written with them:
+The names of arrays (`TorchArray`) are only for type checkers. At run time they are `Any`, since their libraries may not
+be installed. Overloads for the results of each target are written with them:
 
     @overload
     def load(path: str, to: ToTorch) -> TorchArray: ...
@@ -9,12 +9,8 @@ their libraries may not be installed. Overloads for the results of each target a
     def load(path: str, to: ToJax) -> JaxArray: ...
 
 - `NumpyArray`, `TorchArray`, `JaxArray`, `CupyArray`, `DaskArray`: arrays of one library.
-- `ToNumpy`, `ToTorch`, `ToJax`, `ToCupy`, `ToDask`: the names and namespaces of one library as a target.
+- `ToNumpy`, `ToTorch`, `ToJax`, `ToCupy`, `ToDask`: the names of one library as a target.
 - `Array`: any array that is converted as a whole.
-- `Unclear`: structures whose types do not say which arrays they hold.
-- `Nothing`: a type that no value has. Only a value of type `Any` fits an argument of it.
-- `Wrong`: a type for wrong options. The last overload takes it for each option, and for all other names, so that
-  mypy reports only a wrong option, not all overloads.
 
 Example:
     >>> import arrayferry as af
@@ -33,28 +29,12 @@ from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Target
 from ._plugin.converter import Cost
 from ._plugin.origin import Memory
+from ._types import ToCupy, ToDask, ToJax, ToNumpy, ToTorch
 
 if TYPE_CHECKING:
-    from ._types import (
-        Array,
-        CupyArray,
-        DaskArray,
-        JaxArray,
-        Nothing,
-        NumpyArray,
-        ToCupy,
-        ToDask,
-        ToJax,
-        ToNumpy,
-        TorchArray,
-        ToTorch,
-        Unclear,
-        Wrong,
-    )
+    from ._types import Array, CupyArray, DaskArray, JaxArray, NumpyArray, TorchArray
 else:
-    Array = Nothing = Unclear = Wrong = Any
-    NumpyArray = TorchArray = JaxArray = CupyArray = DaskArray = Any
-    ToNumpy = ToTorch = ToJax = ToCupy = ToDask = Any
+    Array = NumpyArray = TorchArray = JaxArray = CupyArray = DaskArray = Any
 
 __all__ = [
     "Agnostic",
@@ -65,7 +45,6 @@ __all__ = [
     "JaxArray",
     "Memory",
     "Narrowing",
-    "Nothing",
     "NumpyArray",
     "Scalars",
     "Sparse",
@@ -76,10 +55,8 @@ __all__ = [
     "ToNumpy",
     "ToTorch",
     "TorchArray",
-    "Unclear",
     "Unknown",
     "Unsupported",
-    "Wrong",
 ]
 
 

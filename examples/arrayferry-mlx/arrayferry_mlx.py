@@ -14,7 +14,7 @@ class MlxBackend(af.Backend):
     has the values of before, as if it had been copied.
     """
 
-    name = "mlx"
+    name = install = "mlx"
     package = "mlx.core"
     install = "'mlx[cpu]' (or mlx, on Apple silicon)"
     array_types = ("mlx.core.array",)

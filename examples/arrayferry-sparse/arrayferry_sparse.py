@@ -10,7 +10,7 @@ import arrayferry as af
 class SparseBackend(af.Backend):
     """`sparse.COO`, `sparse.GCXS` and `sparse.DOK`."""
 
-    name = "sparse"
+    name = install = "sparse"
     package = "sparse"
     array_types = ("sparse.SparseArray",)
     to_numpy_shares = False

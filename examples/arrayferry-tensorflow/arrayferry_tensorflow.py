@@ -8,82 +8,58 @@ from typing import Any
 import arrayferry as af
 
 
-class TensorFlowFunction(af.Differentiable):
-    """A function of TensorFlow, which callers of other libraries differentiate.
-
-    Args:
-        function: the function.
-    """
-
-    def __init__(self, function: Callable[[list[Any]], af.Flat]) -> None:
-        self._function = function
-
-    def __call__(self, arrays: list[Any]) -> af.Flat:
-        return self._function(arrays)
-
-    def vjp(
-        self, arrays: list[Any], wanted: tuple[int, ...]
-    ) -> tuple[af.Flat, Callable[[list[Any]], list[Any]]]:
-        """Call the function on a tape, which serves several pullbacks."""
-        import tensorflow as tf
-
-        chosen = [arrays[index] for index in wanted]
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            tape.watch(chosen)
-            flat = self._function(arrays)
-        results = [y for y in flat.arrays if _is_inexact(y)]
-
-        def pull(cotangents: list[Any]) -> list[Any]:
-            zero = tf.UnconnectedGradients.ZERO
-            found: list[Any] = tape.gradient(
-                results, chosen, cotangents, unconnected_gradients=zero
-            )
-            return found
-
-        return flat, pull
-
-    def transposed(self, count: int, wanted: tuple[int, ...]) -> TensorFlowFunction:
-        """Return the function from arguments and cotangents to cotangents."""
-
-        def transposed(values: list[Any]) -> af.Flat:
-            _, pull = self.vjp(values[:count], wanted)
-            return af.Flat(pull(values[count:]))
-
-        return TensorFlowFunction(transposed)
-
-
 class TensorFlowAutodiff(af.Autodiff):
     """Takes functions of TensorFlow to other libraries, and theirs onto its tapes."""
 
-    def function(
-        self, function: Callable[[list[Any]], af.Flat], *, compiled: bool
-    ) -> TensorFlowFunction:
-        """Make a function of TensorFlow ready to be differentiated."""
-        return TensorFlowFunction(function)
+    def vjp(
+        self, function: Callable[[list[Any]], af.Flat], wanted: tuple[int, ...], *, compiled: bool
+    ) -> Callable[[list[Any]], tuple[af.Flat, Callable[[list[Any]], list[Any]]]]:
+        """Call the function on a tape, which serves several pullbacks."""
+        import tensorflow as tf
 
-    def call(self, crossing: af.Crossing, arrays: Sequence[Any]) -> list[Any]:
+        def run(arrays: list[Any]) -> tuple[af.Flat, Callable[[list[Any]], list[Any]]]:
+            chosen = [arrays[index] for index in wanted]
+            with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+                tape.watch(chosen)
+                flat = function(arrays)
+            results = [y for y in flat.arrays if _is_inexact(y)]
+
+            def pull(cotangents: list[Any]) -> list[Any]:
+                zero = tf.UnconnectedGradients.ZERO
+                found: list[Any] = tape.gradient(
+                    results, chosen, cotangents, unconnected_gradients=zero
+                )
+                return found
+
+            return flat, pull
+
+        return run
+
+    def call(
+        self, crossing: af.Crossing, arrays: Sequence[Any]
+    ) -> tuple[list[Any], Callable[..., Any]]:
         """Call a function of another library, so that tapes go through it."""
         import tensorflow as tf
 
         wanted = tuple(index for index, x in enumerate(arrays) if _is_inexact(x))
+        builds = []
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def crossed(*arrays: Any) -> Any:
-            pullback = None
-            if crossing.prepared:
-                results = crossing.run(arrays)
-            else:
-                results, pullback = crossing.vjp(arrays, wanted)
+            results, pullback, build = crossing(arrays, wanted)
+            builds.append(build)
 
             def backward(*cotangents: Any) -> list[Any]:
                 given = [c for c, y in zip(cotangents, results, strict=True) if _is_inexact(y)]
-                transposed = crossing.transposed(len(arrays), wanted, pullback)
-                found = iter(self.call(transposed, [*arrays, *given]))
+                assert pullback is not None
+                pulled, _ = self.call(pullback, [*arrays, *given])
+                found = iter(pulled)
                 return [next(found) if index in wanted else None for index in range(len(arrays))]
 
             return tuple(results), backward
 
-        return list(crossed(*arrays))
+        results = list(crossed(*arrays))
+        return results, builds[0]
 
 
 def _is_inexact(x: Any) -> bool:
@@ -93,7 +69,7 @@ def _is_inexact(x: Any) -> bool:
 class TensorFlowBackend(af.Backend):
     """`tensorflow.Tensor`, including symbolic tensors inside `tf.function`, without values."""
 
-    name = "tensorflow"
+    name = install = "tensorflow"
     package = "tensorflow"
     install = "tensorflow-cpu (or tensorflow)"
     aliases = ("tf",)

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
+from arrayferry.typing import Target
 from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
 from arrayferry_gym._episodes import before_resets, final_observations, loses_final
@@ -62,7 +63,7 @@ class Bridged:
         envs: VectorEnv[Any, Any, Any],
         bridge: str,
         trainer: str,
-        xp: str,
+        xp: Target,
         device: Any = None,
         *,
         infos: bool = False,

@@ -12,10 +12,11 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry.adapting import html_facts, html_view, never_raises
+from arrayferry.adapting import never_raises
+from arrayferry.typing import Target
 from arrayferry_gym._adapters.agents import AgentAdapter
 from arrayferry_gym._options.env_options import forwarded_seed
-from arrayferry_gym._options.libraries import Target, target_like
+from arrayferry_gym._options.libraries import target_like
 from arrayferry_gym._options.refusals import missing_package, refuse_unknown
 
 try:
@@ -132,22 +133,13 @@ class _Conversion:
         """Return the state of the game, converted if one library was given for all agents."""
         return self._common.convert_observation(self.env.state())
 
-    @property
-    def _libraries_texts(self) -> dict[str, str]:
-        """The two libraries of each agent, as text."""
-        return {str(agent): adapter.libraries_text for agent, adapter in self._adapters.items()}
-
     @never_raises
     def __repr__(self) -> str:
-        sides = self._libraries_texts
+        sides = {agent: adapter.libraries_text for agent, adapter in self._adapters.items()}
         text = ", ".join(f"{agent}: {side}" for agent, side in sides.items())
         if len(set(sides.values())) <= 1:
             text = next(iter(sides.values()), self._common.libraries_text)
         return f"<{type(self).__name__}({text})<{self.env}>>"
-
-    @html_view
-    def _repr_html_(self) -> str:
-        return html_facts(type(self).__name__, {"game": str(self.env), **self._libraries_texts})
 
 
 class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # type: ignore[misc]

@@ -9,6 +9,7 @@ from gymnasium import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 import arrayferry as af
+from arrayferry.typing import Target
 from arrayferry_gym._adapters.adapter import (
     Adapter,
     NamedPair,
@@ -24,7 +25,7 @@ from arrayferry_gym._adapters.overloads import (
 )
 from arrayferry_gym._arrays import mapped
 from arrayferry_gym._options.env_options import forwarded_mask, forwarded_seed
-from arrayferry_gym._options.libraries import Target, dtype_name
+from arrayferry_gym._options.libraries import dtype_name
 from arrayferry_gym._options.refusals import (
     check_env,
     missing_adapter,

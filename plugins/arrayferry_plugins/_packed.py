@@ -29,20 +29,6 @@ Parts = tuple[tuple[int, int, tuple[int, ...]], ...]
 """For each array, where it begins and ends in the common memory, in items, and its shape."""
 
 
-def _batches(group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
-    """Yield arrays of one dtype that go together: several of them, and not too much memory at once."""
-    batch: list[tuple[int, Any]] = []
-    size = 0
-    for index, x in group:
-        batch.append((index, x))
-        size += x.nbytes
-        if size > TOGETHER:
-            yield batch
-            batch, size = [], 0
-    if len(batch) > 1:
-        yield batch
-
-
 def cut(flat: Any, parts: Parts) -> list[Any]:
     """Return parts of a one-dimensional array, in their shapes."""
     return [flat[start:end].reshape(shape) for start, end, shape in parts]
@@ -61,6 +47,19 @@ class Packed(Converter):
     @abstractmethod
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         """Bring memory of the host, made by `staging`, to the device as a one-dimensional array."""
+
+    def batches(self, group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
+        """Yield arrays of one dtype that go together: several of them, and not too much memory at once."""
+        batch: list[tuple[int, Any]] = []
+        size = 0
+        for index, x in group:
+            batch.append((index, x))
+            size += x.nbytes
+            if size > TOGETHER:
+                yield batch
+                batch, size = [], 0
+        if len(batch) > 1:
+            yield batch
 
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
         """Return a function that splits an array on the device, None if it is better to bring the arrays one by one."""
@@ -93,7 +92,7 @@ class Packed(Converter):
                     dtype = fitting.dtype.newbyteorder("=")
                     groups.setdefault(dtype, []).append((index, fitting))
             for dtype, group in groups.items():
-                for batch in _batches(group):
+                for batch in self.batches(group):
                     converted = self._together([x for _, x in batch], dtype, options.device)
                     for (index, _), y in zip(batch, converted, strict=True):
                         results[index] = y

@@ -67,16 +67,8 @@ class GroupSource(Source):
         """Return the name of a group, and how to get the arrays in it."""
 
     def to_numpy(self, x: Any) -> NoReturn:
-        raise self._no_array(x, "converted", "Convert")
-
-    def blocks(
-        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
-    ) -> NoReturn:
-        raise self._no_array(xs[0], "streamed", "Pass")
-
-    def _no_array(self, group: Any, done: str, verb: str) -> ConversionError:
-        what, inside = self.describe(group)
-        return ConversionError(
-            f"{what} cannot be {done}: it is not an array, but holds some",
-            remedy=f"{verb} {inside}.",
+        what, inside = self.describe(x)
+        raise ConversionError(
+            f"{what} cannot be converted: it is not an array, but holds some",
+            remedy=f"Pass {inside}.",
         )

@@ -11,7 +11,7 @@ class AwkwardSource(Source):
     """`awkward.Array` of numbers, bools, dates and time spans, where all lists along an axis have the same length."""
 
     name = "awkward"
-    package = "awkward"
+    package = install = "awkward"
     array_types: tuple[str, ...] = ("awkward.Array",)
     # Memory counts as writable, since NumPy arrays are often wrapped without a copy. Results are read-only.
 

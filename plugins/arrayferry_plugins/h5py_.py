@@ -13,6 +13,10 @@ from ._stored import GroupSource, StoredSource
 class _Datasets(Slices):
     """Parts of datasets. They belong to a file that this process has opened."""
 
+    def read(self, array: int, block: int) -> Any:
+        _refuse_closed(self._xs[array])
+        return super().read(array, block)
+
     def portable_client(self) -> Any:
         raise TypeError(
             "a stream of h5py datasets cannot be pickled, since their file is open in this process only. Open the "
@@ -24,18 +28,14 @@ class H5pySource(StoredSource):
     """`h5py.Dataset`, and its views by `astype` and `fields`."""
 
     name = "h5py"
-    package = "h5py"
+    package = install = "h5py"
     array_types: tuple[str, ...] = ("h5py.Dataset", "h5py._hl.dataset.AbstractView")
     what = "a dataset"
     remedy = "Read it with x[()], or with x.asstr()[()] if it is text."
     slices: type[Slices] = _Datasets
 
     def device_of(self, x: Any) -> str:
-        if not getattr(x, "_dset", x):  # checked before all else, which needs the file to be open
-            raise ConversionError(
-                "a dataset of a closed file cannot be converted",
-                remedy="Convert it while the file is open.",
-            )
+        _refuse_closed(x)  # before all else, which needs the file to be open
         return "cpu"
 
     def refuse(self, x: Any) -> None:
@@ -51,11 +51,19 @@ class H5pySource(StoredSource):
         return getattr(x, "_dset", x).chunks  # type: ignore[no-any-return]
 
 
+def _refuse_closed(x: Any) -> None:
+    if not getattr(x, "_dset", x):
+        raise ConversionError(
+            "a dataset of a closed file cannot be converted",
+            remedy="Convert it while the file is open.",
+        )
+
+
 class H5pyGroupSource(GroupSource):
     """`h5py.Group` and `h5py.File`."""
 
     name = "h5py.group"
-    package = "h5py"
+    package = install = "h5py"
     array_types: tuple[str, ...] = ("h5py.Group",)
 
     def describe(self, group: Any) -> tuple[str, str]:

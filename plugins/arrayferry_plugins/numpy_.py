@@ -12,7 +12,7 @@ class NumpyBackend(Backend):
     """`numpy.ndarray`, its subclasses, and NumPy's numeric scalars."""
 
     name = "numpy"
-    package = "numpy"
+    package = install = "numpy"
     aliases: tuple[str, ...] = ("np",)
     array_types: tuple[str, ...] = ("numpy.ndarray",)
     item_types: tuple[str, ...] = ("numpy.ndarray", "numpy.int64", "numpy.int32")

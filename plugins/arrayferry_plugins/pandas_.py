@@ -18,7 +18,7 @@ class PandasSource(Source):
     """`Series`, `Index` and extension arrays of numbers, bools, dates and time spans."""
 
     name = "pandas"
-    package = "pandas"
+    package = install = "pandas"
     array_types: tuple[str, ...] = (
         "pandas.Series",
         "pandas.Index",

@@ -25,7 +25,7 @@ class PolarsSource(Source):
     """`Series` of numbers, bools, dates and time spans, also of arrays of these."""
 
     name = "polars"
-    package = "polars"
+    package = install = "polars"
     array_types: tuple[str, ...] = ("polars.Series", "polars.DataFrame", "polars.LazyFrame")
     memory: Memory = "immutable"
 

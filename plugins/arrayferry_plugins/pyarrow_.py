@@ -24,7 +24,7 @@ class ArrowSource(Source):
     """`Array` and `ChunkedArray` of numbers, bools, dates and time spans, and of lists of fixed size."""
 
     name = "pyarrow"
-    package = "pyarrow"
+    package = install = "pyarrow"
     array_types: tuple[str, ...] = (
         "pyarrow.Array",
         "pyarrow.ChunkedArray",
@@ -62,7 +62,7 @@ class TensorSource(Source):
     """`Tensor`: a view of memory that others hold and may write to."""
 
     name = "pyarrow"
-    package = "pyarrow"
+    package = install = "pyarrow"
     array_types: tuple[str, ...] = ("pyarrow.Tensor",)
     to_numpy_shares: bool | None = True
 

@@ -29,10 +29,21 @@ class TensorDicts(Container):
             return type(value)(*children, **names) if children else value
         moved, rest = {child.device for child in children} - {value.device}, iter(children)
         at = {"device": moved.pop() if value.device and moved else value.device}
+        if children:  # blocks of a stream are shorter
+            at["batch_size"] = children[0].shape[: value.batch_dims]
         new = value.apply(lambda _: next(rest), call_on_nested=True, filter_empty=False, **at)
         if isinstance(value, td.TensorDictParams):
             new = td.TensorDictParams(new, no_convert="skip")
         return new.lock_() if value.is_locked else new
+
+    def streamed(self, value: Any) -> Any:
+        import tensordict as td
+
+        if not _is_lazy(value):
+            return value
+        return td.TensorDict(
+            _as_dict(value), value.batch_size
+        )  # its parts lack the axis of the stack
 
     def steps(self, value: Any) -> list[str]:
         if _is_lazy(value):
@@ -105,17 +116,22 @@ def _fits_tensordict(child: Any) -> bool:
 
 def _dense(value: Any, children: list[Any]) -> Any:
     """Return the dict that reading a lazy stack gives, in the library that its parts were converted to."""
+    dense = _as_dict(value)
+    like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
+    return convert(
+        dense, like=like, narrowing="allow", unsupported="keep"
+    )  # its parts were checked
+
+
+def _as_dict(value: Any) -> Any:
+    """Return the stacked tensors of a lazy stack."""
     try:
-        dense = value.to_dict()
+        return value.to_dict()
     except RuntimeError as error:
         raise ConversionError(
             "a lazy stack of tensordicts that differ in keys or shapes cannot become arrays",
             remedy="Convert its parts: list(x.tensordicts).",
         ) from error
-    like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
-    return convert(
-        dense, like=like, narrowing="allow", unsupported="keep"
-    )  # its parts were checked
 
 
 @hookimpl

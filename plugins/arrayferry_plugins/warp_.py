@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from arrayferry import STANDARD_DTYPES, Backend, ConversionError, hookimpl
-from arrayferry.adapting import ForkSafeLock, dtype_named
+from arrayferry.adapting import dtype_named
 
 from ._cuda import is_capturing, unless_capturing
 
@@ -91,7 +92,7 @@ def _warp() -> Any:
     """Return the module, initialised without the banner that it prints otherwise."""
     import warp
 
-    with _setting_level.lock:
+    with _setting_level:
         level = warp.config.log_level
         warp.config.log_level = max(level, warp.LOG_WARNING)
         try:
@@ -101,7 +102,7 @@ def _warp() -> Any:
     return warp
 
 
-_setting_level = ForkSafeLock()
+_setting_level = threading.Lock()
 """Held while the level of Warp's messages is another one, which a second thread would take for the user's."""
 
 

@@ -127,7 +127,7 @@ class XarraySource(StoredSource):
     """Reads a `Stored`."""
 
     name = "xarray"
-    package = "xarray"
+    package = install = "xarray"
     array_types: tuple[str, ...] = ("arrayferry_plugins.xarray_.Stored",)
     what = "a variable of xarray"
     remedy = "Leave it out: dataset.drop_vars(name)."

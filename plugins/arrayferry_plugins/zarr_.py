@@ -14,7 +14,7 @@ class ZarrSource(StoredSource):
     """`zarr.Array`."""
 
     name = "zarr"
-    package = "zarr"
+    package = install = "zarr"
     array_types: tuple[str, ...] = ("zarr.Array",)
     what = "a Zarr array"
     remedy = "Read it with x[...], which gives a NumPy array."
@@ -27,7 +27,7 @@ class ZarrGroupSource(GroupSource):
     """`zarr.Group`."""
 
     name = "zarr.group"
-    package = "zarr"
+    package = install = "zarr"
     array_types: tuple[str, ...] = ("zarr.Group",)
 
     def describe(self, group: Any) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`arrayferry check`: the contract kit on installed plugins, whatever they do."""
+"""`arrayferry check`: pytest with the contract kit, on installed plugins."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ import json
 
 import pytest
 from distributions import plugin, write_distribution
-
-from arrayferry_cli import _check
-from arrayferry_cli._messages import load
-from arrayferry_cli._reports import CheckReport
-from arrayferry_cli._screen import Screen
 
 CONVERTERS = """
 import arrayferry as af
@@ -40,11 +35,13 @@ def arrayferry_containers():
 """
 
 
-def checks(run, *arguments):
+def check(run, *arguments):
+    """Return the outcomes of a backend, and its tests by name."""
     status, out, _ = run("check", *arguments, "--json")
     found = json.loads(out)
     assert status == (0 if found["ok"] else 1)
-    return found["checks"]
+    (checked,) = found["checks"]
+    return checked, {test["name"]: test for test in checked["tests"]}
 
 
 @pytest.mark.parametrize(
@@ -59,108 +56,91 @@ def test_the_example_plugins_pass(run, only, name):
     only("numpy", name)
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
-    (found,) = checks(run, f"arrayferry_{name}")
-    assert found["backend"] == name
-    assert {test["outcome"] for test in found["tests"]} == {"passed"}
-    assert len(found["tests"]) > 30
+    checked, tests = check(run, f"arrayferry_{name}")
+    assert checked["backend"] == name
+    assert "failed" not in {test["outcome"] for test in tests.values()}
+    assert len(tests) > 30
 
 
 def test_a_plugin_that_passes(run, toy):
     toy()
     status, out, _ = run("check", "arrayferry_toy")
     assert status == 0, out
-    assert out.startswith("toy: ")
-    assert "failed" not in out
-    assert "arrays were made by from_numpy() of the plugin\n" in out
+    assert " passed" in out
+    assert out.endswith("Arrays of toy were made by from_numpy() of the plugin.\n")
+    checked, tests = check(run, "toy")
+    assert list(checked["made_by"]) == ["from_numpy() of the plugin"]
+    assert tests["test_sparse_arrays"] == {
+        "name": "test_sparse_arrays",
+        "checks": "`is_sparse` is true or false, and `to_dense` returns the values of sparse arrays.",
+        "outcome": "passed",
+        "message": "",
+    }
 
 
-FAULTS = """
-    def from_numpy(self, x, device=None):
-        if x.shape == (5,):
-            import os
-            os.abort()
-        return Array(x)
-
-    def is_traced(self, x):
-        return True
-
-    def devices(self):
-        raise RuntimeError("no devices")
-
-    def copy"""
-
-
-def test_a_plugin_that_fails(run, only, installed, capfd):
-    only("numpy", "toy", "odd")
-    write_distribution(installed, "toy", plugin("toy").replace("\n    def copy", FAULTS))
-    (installed / "odd").mkdir()
-    write_distribution(installed, "odd", "raise RuntimeError('odd')")
-    (found,) = checks(run, "arrayferry-toy")
-    tests = {test["name"]: test for test in found["tests"]}
-    assert tests["test_arrays_are_not_traced"]["outcome"] == "failed"
-    assert "Return False from is_traced(x)" in tests["test_arrays_are_not_traced"]["message"]
-    assert tests["test_from_numpy"]["outcome"] == "crashed"
-    assert "it crashed with SIGABRT" in tests["test_from_numpy"]["message"]
-    assert tests["test_special_values_are_kept"]["outcome"] == "passed"
-    report = {"schema": 1, "ok": False, "package": "toy", "checks": [found]}
-    _check.show(load(CheckReport, report), Screen())
-    out = capfd.readouterr().out
-    assert (
-        "unless x has no values yet, as inside a compiled function.\n"
-        "    test_arrays_are_not_traced: An ordinary array is not traced.\n" in out
-    )
-
-
-def test_a_warning_of_a_test_is_shown(run, toy):
-    toy(("    def from_numpy", "    to_numpy_share = True\n\n    def from_numpy"))
-    status, out, _ = run("check", "toy")
-    assert status == 0
-    assert "test_array_types_exist: Toy has an attribute 'to_numpy_share'" in out
-
-
-@pytest.mark.long
-def test_arrays_that_cannot_be_written_to(run, toy):
+def test_a_plugin_that_fails(run, toy):
+    """The exit status is that of pytest, which shows the messages of the kit."""
     hidden = ("self.values = values", "self._values = values"), ("x.values", "x._values")
-    toy(("__setitem__", "set"), *hidden)
-    (found,) = checks(run, "toy")
-    outcomes = {test["name"]: test for test in found["tests"]}
-    assert outcomes["test_memory_is_as_stated"]["outcome"] == "skipped"
-    assert "or set memory to 'immutable'" in outcomes["test_memory_is_as_stated"]["message"]
+    traced = "def is_traced(self, x):\n        return True\n\n    def copy"
+    toy(("def copy", traced), ("__setitem__", "set"), *hidden)
+    status, out, _ = run("check", "toy")
+    assert status == 1
+    assert "FAILED test_toy.py::TestBackend::test_answers" in out
+    checked, tests = check(run, "toy")
+    assert checked["error"] is None
+    assert tests["test_answers"]["outcome"] == "failed"
+    assert "is_traced" in tests["test_answers"]["message"]
+    assert tests["test_memory_is_as_stated"]["outcome"] == "skipped"
+    assert "arrays are written to" in tests["test_memory_is_as_stated"]["message"]
+
+
+END = "if x.shape == (5,):\n            END\n        return Array(x)"
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "words"),
+    [
+        ("import os; os.abort()", (), "testing toy failed: it crashed with SIGABRT"),
+        pytest.param(
+            "import threading; threading.Event().wait()",
+            ("--timeout", "20"),
+            "testing toy took longer than 20 seconds",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_a_plugin_that_ends_or_stops_pytest(run, toy, code, options, words):
+    toy(("return Array(x)", END.replace("END", code)))
+    status, out, err = run("check", "toy", *options)
+    assert status == 1
+    assert f"Error: {words}.\n" in out
+    assert "toy_plugin.py" in err  # where it was
+    checked, tests = check(run, "toy", *options)
+    assert (checked["error"], tests) == (words, {})
 
 
 @pytest.mark.long
 def test_a_plugin_with_converters_alone(run, installed):
     write_distribution(installed, "lossy", CONVERTERS)
-    (found,) = checks(run, "arrayferry-lossy")
-    (test,) = found["tests"]
-    assert found["backend"] == "numpy"
-    assert test["outcome"] == "failed"
-    assert "<Converter numpy -> torch>" in test["message"]
+    checked, tests = check(run, "arrayferry-lossy")
+    assert checked["backend"] == "numpy"
+    assert [(name[:22], test["outcome"]) for name, test in tests.items()] == [
+        ("test_direct_converters", "failed")
+    ]
+    assert "<Converter numpy -> torch>" in next(iter(tests.values()))["message"]
 
 
-@pytest.mark.long
-def test_a_plugin_that_is_left_out(run, installed):
+def test_what_cannot_be_tested(run, installed):
     write_distribution(installed, "broken", "import not_there")
-    status, out, _ = run("check", "arrayferry.broken")
-    assert status == 1
-    assert "ModuleNotFoundError: No module named 'not_there'" in out
-    assert "not_there', at broken_plugin.py:1" in out
-    assert "Fix broken_plugin, or update or uninstall arrayferry-broken." in out
-
-
-@pytest.mark.long
-def test_a_library_that_is_not_installed(run, installed):
     write_distribution(installed, "absent", plugin("absent", "not_there"))
-    status, out, _ = run("check", "absent")
-    assert (status, out) == (
-        1,
-        "absent is not installed: there is no module 'not_there'. Run: pip install absent\n",
-    )
-
-
-@pytest.mark.long
-def test_what_cannot_be_checked(run, installed):
     write_distribution(installed, "boxes", CONTAINER)
+    status, _, err = run("check", "arrayferry.broken")
+    assert status == 1
+    assert "No module named 'not_there', at broken_plugin.py:1" in err
+    assert "Fix broken_plugin, or update or uninstall arrayferry-broken." in err
+    status, _, err = run("check", "absent")
+    reason = "absent is not installed: there is no module 'not_there'"
+    assert (status, err) == (1, f"Error: {reason}. Run: pip install absent\n")
     for name in ("boxes", "h5py"):
         status, _, err = run("check", name)
         assert status == 2
@@ -170,65 +150,14 @@ def test_what_cannot_be_checked(run, installed):
     assert "Did you mean 'arrayferry-boxes'?" in err
 
 
-UNFINISHED = (
-    (
-        "return Array(x)",
-        "raise NotImplementedError('Write from_numpy.')",
-        "raised NotImplementedError: Write from_numpy.",
-    ),
-    ('("toy_plugin.Array",)', '("toy_plugin.Grid",)', "Set array_types"),
-    (
-        "return x.values\n",
-        "return x.values + 1\n",
-        "to_numpy(), for an array of [[1, 0, 1], [0, 1, 0]]: 2.0 instead of 1.0",
-    ),
-)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(("line", "instead", "words"), UNFINISHED)
-def test_a_plugin_that_is_not_finished(run, toy, line, instead, words):
-    toy((line, instead))
-    (found,) = checks(run, "toy")
-    outcomes = [test["outcome"] for test in found["tests"]]
-    messages = [test["message"] for test in found["tests"] if test["message"]]
-    assert outcomes.count("not run") >= 30
-    assert [message for message in messages if words not in message] == []
-    status, out, _ = run("check", "toy")
-    assert status == 1
-    assert "tests were not run" in out
-    assert len(out.splitlines()) < 15
-
-
-@pytest.mark.long
-def test_the_half_of_a_round_trip_that_narrows_is_told(run, toy):
-    toy(
-        ("self.values = values", "self.values, self.dtype = values, values.dtype"),
-        ("return Array(x)", "return Array(x.astype(np.float32))"),
-    )
-    (found,) = checks(run, "toy")
-    messages = [test["message"] for test in found["tests"] if test["outcome"] == "failed"]
-    assert messages[0].startswith(
-        "from_numpy(), for an array of dtype bool and shape (): dtype float32"
-    )
-
-
-@pytest.mark.long
-def test_one_cause_is_told_once(run, toy):
-    fails = "if 'int' in x.values.dtype.name:\n            raise TypeError('no integers')\n        return x.values\n"
-    toy(("return x.values\n", fails))
-    _, out, _ = run("check", "toy")
-    assert "test_to_numpy: " in out
-    assert 0 < out.count("raised TypeError: no integers") < 4
-
-
-@pytest.mark.long
-def test_a_plugin_that_crashes_at_once(run, toy):
-    toy(("return Array(x)", "import os; os.abort()"))
-    (found,) = checks(run, "toy")
-    outcomes = {test["name"]: test["outcome"] for test in found["tests"]}
-    assert outcomes["test_from_numpy"] == "crashed"
-    assert outcomes["test_special_values_are_kept"] == "not run"
+def test_a_library_that_cannot_be_imported(run, only, installed):
+    (installed / "old_library.py").write_text("raise ImportError('too old')")
+    write_distribution(installed, "old", plugin("old", "old_library"))
+    only("numpy", "old")
+    status, out, _ = run("check", "old")
+    assert status
+    assert "old is installed, but importing old_library failed with ImportError: too old" in out
 
 
 @pytest.mark.long
@@ -240,9 +169,20 @@ def test_a_folder_that_is_not_installed(run, tmp_path, monkeypatch):
     assert "pip install -e arrayferry-mine." in err
 
 
+def test_it_needs_pytest(run, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pytest" else find(name)
+    )
+    status, out, err = run("check", "numpy")
+    assert (status, out) == (1, "")
+    assert 'Run: pip install "arrayferry[cli]"' in err
+
+
 @pytest.mark.long
-def test_a_library_that_has_the_functions_of_numpy(run, toy):
-    toy(("import numpy as np", "import numpy as np\nfrom numpy import array, asarray"))
-    status, out, _ = run("check", "toy")
-    assert status == 0, out
-    assert "arrays were made by from_numpy() of the plugin" in out
+def test_the_settings_of_the_user_do_not_count(run, toy, tmp_path, monkeypatch):
+    toy()
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    (tmp_path / "conftest.py").write_text("raise ValueError")
+    monkeypatch.chdir(tmp_path)
+    assert run("check", "toy")[0] == 0

@@ -15,23 +15,18 @@ from distributions import plugin, write_distribution
 
 import arrayferry as af
 from arrayferry_cli._ask import without_paths
-from arrayferry_cli._child import survey
+from arrayferry_cli._child.plugins import survey
 
 CRASH = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
 HANG = "import threading\nthreading.Event().wait()"
-LIBRARIES = {
-    "crashing": (CRASH, "importing crashing_library failed: it crashed with SIGSEGV"),
-    "exiting": (
-        "import os\nprint('bye')\nos._exit(3)",
-        "ended the process with exit status 3 (bye)",
-    ),
-    "leaving": ("import sys\nsys.exit(3)", "failed with SystemExit: 3"),
-    "missing": ("import not_there", "No module named 'not_there'"),
-    "aborting": (
-        f"raise ImportError('cannot open {Path.home()}/lib/libcuda.so, /data/someone/x.so')",
-        "cannot open .../lib/libcuda.so, .../x.so",
-    ),
-}
+RUDE = """
+import os
+for number in range(3, 12):
+    try:
+        os.write(number, b"[]")
+    except OSError:
+        pass
+"""
 
 
 def report(run, *options):
@@ -56,10 +51,6 @@ def test_what_works(run, only):
     found = report(run)
     assert found["ok"] is (by_name(found, "libraries")["cupy"]["status"] != "not usable")
     assert found["schema"] == 1
-    assert set(found) == {
-        "schema", "ok", "python", "implementation", "platform", "versions", "settings", "libraries",
-        "plugins", "problems",
-    }  # fmt: skip
     assert found["versions"]["arrayferry"] == af.__version__
     packages = {"arrayferry", "numpy", "array-api-compat", "pluggy", "gymnasium"}
     assert set(found["versions"]) == packages
@@ -74,9 +65,17 @@ def test_what_works(run, only):
     assert plugins["numpy"]["origin"] == "entry point"
     assert plugins["numpy"]["distribution"] == "arrayferry"
     assert plugins["torch"]["status"] == "not loaded"
-    _, text, _ = run("doctor")
-    assert f"arrayferry {af.__version__}, " in text
-    assert "no distribution" not in text
+
+
+def test_it_needs_no_other_package_than_numpy_and_pluggy(run_python):
+    """The packages of the extra are not needed, and none that made tables or colours."""
+    out = run_python(
+        "import sys\n"
+        "for name in ('pytest', 'rich', 'typer', 'click'):\n    sys.modules[name] = None\n"
+        "import os\nos.environ['ARRAYFERRY_PLUGINS'] = 'numpy'\n"
+        "import arrayferry_cli\narrayferry_cli.main(['doctor'])"
+    )
+    assert out.endswith("Nothing is broken.\n")
 
 
 def test_a_library_that_is_not_installed_is_no_fault(run, only, installed):
@@ -84,7 +83,7 @@ def test_a_library_that_is_not_installed_is_no_fault(run, only, installed):
     only("numpy", "absent")
     absent = by_name(report(run), "libraries")["absent"]
     assert absent["status"] == "not installed"
-    assert absent["remedy"] == "pip install absent"
+    assert absent["remedy"] == "Run: pip install absent"
     status, out, _ = run("doctor")
     assert status == 0
     assert out.endswith("Nothing is broken.\n")
@@ -97,34 +96,48 @@ def test_x64_of_jax(run, only, monkeypatch):
     assert by_name(report(run), "libraries")["jax"]["float64"] is True
 
 
-@pytest.mark.long
-def test_libraries_that_fail(run, only, installed):
-    for name, (code, _) in LIBRARIES.items():
-        with_library(installed, name, code)
-    with_library(installed, "noisy", "import os\nprint('x' * 99)\nos.write(1, b'noise')")
-    write_distribution(
-        installed, "lying", plugin("lying").replace("return Array(x)", "return Array(x + 1)")
-    )
-    only("numpy", "noisy", "lying", *LIBRARIES)
-    found = report(run)
-    assert found["ok"] is False
-    libraries = by_name(found, "libraries")
-    for name, (_, words) in LIBRARIES.items():
-        assert libraries[name]["status"] == "not usable"
-        assert words in libraries[name]["problem"], libraries[name]
-    assert (
-        libraries["lying"]["problem"]
-        == "an array of [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]] and dtype float32 came back as [[2.0, 1.0, 2.0], [1.0, 2.0, 1.0]] and dtype float32"
-    )
-    assert libraries["noisy"]["status"] == libraries["numpy"]["status"] == "usable"
-    assert str(Path.home()) not in json.dumps(found)
-
-
+LIBRARIES = {
+    "crashing": (CRASH, "importing crashing_library failed: it crashed with SIGSEGV"),
+    "exiting": (
+        "import os\nprint('bye')\nos._exit(3)",
+        "ended the process with exit status 3 (bye)",
+    ),
+    "leaving": ("import sys\nsys.exit(3)", "failed with SystemExit: 3"),
+    "missing": ("import not_there", "No module named 'not_there'"),
+    "aborting": (
+        f"raise ImportError('cannot open {Path.home()}/lib/libcuda.so, /data/someone/x.so')",
+        "cannot open .../lib/libcuda.so, .../x.so",
+    ),
+}
+TRIED = {
+    "lists": (
+        "return x.values",
+        "return x.values.tolist()",
+        "to_numpy() of its plugin returned a list",
+    ),
+    "lying": (
+        "return Array(x)",
+        "return Array(x + 1)",
+        "an array of [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]] and dtype float32 came back as [[2.0, 1.0, 2.0], [1.0, 2.0, 1.0]]",
+    ),
+    "nothing": ("return Array(x)", "Array(x)", "from_numpy() of its plugin returned None"),
+    "blind": ("blind_plugin.Array", "blind_plugin.Grid", "which is none of its array_types"),
+    "leaves": (
+        "return x.values",
+        "raise SystemExit(3)",
+        "to_numpy() of its plugin failed: SystemExit: 3",
+    ),
+    "kinds": (
+        "def copy",
+        "def dtypes(self): return 5\n    def copy",
+        "dtypes() of its plugin failed: TypeError",
+    ),
+}
 SOURCE = """
 import arrayferry as af
 
 class Columns(af.Source):
-    name, package, array_types = "NAME", "NAME_library", ("NAME_library.Column",)
+    name, package, array_types = "source", "source_library", ("source_library.Column",)
 
     def to_numpy(self, x):
         return x.values
@@ -132,115 +145,84 @@ class Columns(af.Source):
 def arrayferry_sources():
     return [Columns()]
 """
+DTYPES = {"ints": "{'int32'}", "bools": "{'bool'}", "odd": "{'bfloat16'}"}
 
 
-@pytest.mark.long
-def test_sources_are_imported_too(run, only, installed):
-    for name, code in {"whole": "", "broken": "import not_there", "crash": CRASH}.items():
-        (installed / f"{name}_library.py").write_text(code)
-        write_distribution(installed, name, SOURCE.replace("NAME", name))
-    only("numpy", "whole", "broken", "crash")
-    libraries = by_name(report(run), "libraries")
-    assert libraries["whole"]["status"] == "usable"
-    assert libraries["broken"]["status"] == libraries["crash"]["status"] == "not usable"
-    assert "No module named 'not_there'" in libraries["broken"]["problem"]
-    assert "it crashed with SIGSEGV" in libraries["crash"]["problem"]
-
-
-@pytest.mark.long
-def test_arrays_that_are_not_recognised(run, only, installed):
-    code = plugin("blind").replace("blind_plugin.Array", "blind_plugin.Grid")
-    write_distribution(installed, "blind", code)
-    only("numpy", "blind")
-    blind = by_name(report(run), "libraries")["blind"]
-    assert blind["status"] == "not usable"
-    assert "returned a blind_plugin.Array, which is none of its array_types" in blind["problem"]
-    assert blind["remedy"].startswith("Change Toy in blind_plugin, or report")
-
-
-TRIED = {
-    "lists": (
-        "return x.values",
-        "return x.values.tolist()",
-        "to_numpy() of its plugin returned a list",
-    ),
-    "flat": (
-        "return x.values",
-        "return x.values.ravel()",
-        "came back as [1.0, 0.0, 1.0, 0.0, 1.0, 0.0]",
-    ),
-    "wide": ("return Array(x)", "return Array(x.astype(float))", "and dtype float64"),
-    "nothing": ("return Array(x)", "Array(x)", "from_numpy() of its plugin returned None"),
-    "host": ("return Array(x)", "return x", "from_numpy() of its plugin returned a numpy.ndarray"),
-    "leaves": (
-        "return x.values",
-        "raise SystemExit(3)",
-        "to_numpy() of its plugin failed: SystemExit: 3",
-    ),
-    "hangs": (
-        "return x.values",
-        "import time; time.sleep(99)",
-        "to_numpy() of its plugin failed: there was no",
-    ),
-    "kinds": (
-        "def copy",
-        "def dtypes(self): return 5\n    def copy",
-        "dtypes() of its plugin raised TypeError",
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name == "leaves" else pytest.param(name, marks=pytest.mark.long) for name in TRIED],
-)
-def test_a_few_numbers_are_tried(run, only, installed, name):
-    line, instead, words = TRIED[name]
-    assert line in plugin(name)
-    write_distribution(installed, name, plugin(name).replace(line, instead))
-    only("numpy", name)
-    limit = ("--timeout", "8") if name == "hangs" else ()
-    found = by_name(report(run, *limit), "libraries")[name]
-    assert found["status"] == "not usable"
-    assert words in found["problem"]
-    assert f"Change Toy in {name}_plugin, or report it to its authors." in found["remedy"]
-
-
-@pytest.mark.long
-def test_libraries_without_float32(run, only, installed):
-    for name, dtypes in {"ints": "{'int32'}", "bools": "{'bool'}", "odd": "{'bfloat16'}"}.items():
+def test_libraries_that_fail_leave_the_others(run, only, installed):
+    """Each is imported, and a few numbers are converted, in a process of its own."""
+    for name, (code, _) in LIBRARIES.items():
+        with_library(installed, name, code)
+    for name, (line, instead, _) in TRIED.items():
+        assert line in plugin(name)
+        write_distribution(installed, name, plugin(name).replace(line, instead))
+    for name, dtypes in DTYPES.items():
         code = plugin(name).replace("def copy", f"def dtypes(self): return {dtypes}\n    def copy")
         fits = f"assert x.dtype.name in {dtypes}\n        return Array(x)"
         write_distribution(installed, name, code.replace("return Array(x)\n", f"{fits}\n", 1))
-    only("numpy", "ints", "bools", "odd")
-    assert report(run)["ok"]
-
-
-@pytest.mark.long
-def test_two_plugins_of_one_name(run, only, installed):
-    write_distribution(installed, "toy", plugin("toy"))
-    write_distribution(
-        installed, "toytwo", plugin("toy").replace("toy_plugin.Array", "toytwo_plugin.Array")
-    )
-    write_distribution(installed, "numpy", "x = 1", "arrayferry-np")
-    only("numpy", "toy", "toytwo")
+    (installed / "source_library.py").write_text(CRASH)
+    write_distribution(installed, "source", SOURCE)
+    licence = "def check(self):\n        return 'there is no licence'\n\n    def copy"
+    write_distribution(installed, "checked", plugin("checked").replace("def copy", licence))
+    with_library(installed, "noisy", "import os\nprint('x' * 99)\nos.write(1, b'noise')")
+    with_library(installed, "rude", RUDE)
+    only("numpy", "source", "checked", "noisy", "rude", *LIBRARIES, *TRIED, *DTYPES)
     found = report(run)
-    plugins = {(p["name"], p["distribution"]): p for p in found["plugins"]}
-    assert plugins["toy", "arrayferry-toy"]["status"] == "loaded"
-    assert plugins["toytwo", "arrayferry-toytwo"]["status"] == "left out"
-    assert plugins["numpy", "arrayferry"]["status"] == "loaded"
-    assert plugins["numpy", "arrayferry-np"]["status"] == "broken"
-    assert found["problems"] == []
-    assert run("check", "arrayferry-toy")[0] == 0
+    libraries = by_name(found, "libraries")
+    for name, (*_, words) in {**LIBRARIES, **TRIED}.items():
+        assert libraries[name]["status"] == "not usable"
+        assert words in libraries[name]["problem"], libraries[name]
+        change = f"Change Toy in {name}_plugin, or report it to its authors."
+        assert name in LIBRARIES or change in libraries[name]["remedy"]
+    assert "it crashed with SIGSEGV" in libraries["source"]["problem"]
+    assert "there is no licence" in libraries["checked"]["problem"]
+    assert libraries["checked"]["remedy"] is None
+    for name in ("noisy", "rude", "numpy", *DTYPES):
+        assert libraries[name]["status"] == "usable", libraries[name]
+    assert str(Path.home()) not in json.dumps(found)
 
 
 @pytest.mark.long
-def test_a_name_of_a_built_in_one(run, only, installed):
-    write_distribution(installed, "taken", plugin("taken").replace('"taken"', '"numpy"', 1))
-    only("numpy", "taken")
-    plugins = by_name(report(run), "plugins")
-    assert (plugins["numpy"]["status"], plugins["taken"]["status"]) == ("loaded", "left out")
-    assert plugins["taken"]["remedy"].endswith("or uninstall arrayferry-taken.")
+def test_a_library_that_hangs(run, only, installed):
+    with_library(installed, "hanging", HANG)
+    only("numpy", "hanging")
+    status, out, _ = run("doctor", "--timeout", "20")
+    assert status == 1
+    words = "importing hanging_library failed: there was no answer within 20 seconds"
+    assert f"library hanging: {words}\n    Update or reinstall hanging_library." in out
+
+
+PLUGINS = {
+    "crashing": (CRASH, "loading the plugin crashing failed: it crashed with SIGSEGV"),
+    "failing": ("import not_there", "ModuleNotFoundError: No module named 'not_there'"),
+    "leaving": ("import sys\nsys.exit(3)", "SystemExit: 3"),
+    "empty": ("", "implements no hook"),
+    "classes": (plugin("classes").replace("[Toy()]", "[Toy]"), "where a Backend is expected"),
+    "taken": (plugin("taken").replace('"taken"', '"numpy"'), "the name 'numpy' is taken by"),
+    "rude": ("raise ValueError('\\x1b[31mred\\x07' + 'x' * 100_000)", "\\x1b[31mred"),
+}
+
+
+def test_plugins_that_fail_leave_the_others(run, only, installed):
+    for name, (code, _) in PLUGINS.items():
+        write_distribution(installed, name, code)
+    write_distribution(installed, "working", plugin("working"))
+    write_distribution(installed, "numpy", "x = 1", "arrayferry-np")
+    only("numpy", "working", "nmupy", *PLUGINS)
+    status, out, _ = run("doctor")
+    assert status == 1
+    lines = [line.strip() for line in out.splitlines()]
+    for name, (_, words) in PLUGINS.items():
+        line = next(line for line in lines if line.startswith(f"plugin {name}: "))
+        assert words in line
+        assert lines[lines.index(line) + 1].endswith("."), out  # what to do
+    assert "arrayferry-working 1.0, entry point, loaded: working" in lines
+    assert f"arrayferry {af.__version__}, entry point, loaded: numpy" in lines
+    assert "arrayferry-np 1.0, entry point, broken: numpy" in lines
+    assert "Fix failing_plugin, or update or uninstall arrayferry-failing." in lines
+    assert any("'nmupy'" in line and "Did you mean 'numpy'?" in line for line in lines)
+    assert "\x1b" not in out
+    assert "\x07" not in out
+    assert len(out) < 10_000
 
 
 START = """
@@ -257,12 +239,10 @@ def test_no_process_is_left_behind(run, only, installed, tmp_path, name):
     end = "os.abort()" if name == "aborts" else "os.fork()\n" + plugin(name)
     write_distribution(installed, name, START.replace("FILE", repr(str(tmp_path / "pids"))) + end)
     only("numpy", name)
-    status, out, _ = run("doctor")
+    status, _, _ = run("doctor")
+    assert status == (1 if name == "aborts" else 0)
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         wait_for_the_end_of(pid)
-    if name == "aborts":
-        assert "loading it failed: it crashed with SIGABRT" in out
-        assert status == 1
 
 
 def wait_for_the_end_of(pid):
@@ -279,8 +259,6 @@ def wait_for_the_end_of(pid):
     raise AssertionError(f"process {pid} still runs")
 
 
-@pytest.mark.long
-@pytest.mark.skipif(not hasattr(signal, "SIGTERM"), reason="there is no SIGTERM")
 def test_it_ends_what_it_started_when_it_is_ended(only, installed, tmp_path):
     pids = tmp_path / "pids"
     code = f"import os\nwith open({str(pids)!r}, 'a') as file:\n    print(os.getpid(), file=file)\n{HANG}"
@@ -293,26 +271,10 @@ def test_it_ends_what_it_started_when_it_is_ended(only, installed, tmp_path):
         assert process.poll() is None
         time.sleep(0.01)
     process.terminate()
-    process.communicate(timeout=60)
+    assert process.communicate(timeout=60) == (b"", b"")
     assert process.returncode == 128 + signal.SIGTERM
     for pid in map(int, pids.read_text().split()):
         wait_for_the_end_of(pid)
-
-
-@pytest.mark.parametrize(
-    "noise",
-    [
-        b"noise\\n",
-        pytest.param(b"5\\n", marks=pytest.mark.long),
-        pytest.param(b"[]\\n", marks=pytest.mark.long),
-    ],
-)
-def test_a_library_that_writes_to_files_of_others(run, only, installed, noise):
-    code = f"import os\nfor number in range(3, 12):\n    try:\n        os.write(number, b'{noise.decode()}')\n    except OSError:\n        pass"
-    with_library(installed, "rude", code)
-    only("numpy", "rude")
-    problem = by_name(report(run), "libraries")["rude"]["problem"]
-    assert problem == "importing rude_library failed: it wrote to files that it had not opened"
 
 
 @pytest.mark.long
@@ -323,67 +285,8 @@ def test_nothing_is_left_in_this_folder(run, toy, tmp_path, monkeypatch):
     monkeypatch.chdir(here)
     assert report(run)["ok"]
     assert list(here.iterdir()) == []
-
-
-@pytest.mark.long
-def test_texts_that_would_control_a_terminal(run, only, installed):
-    code = "raise ValueError('\\x1b[31mred\\x07' + 'x' * 100_000)"
-    write_distribution(installed, "rude", code)
-    only("numpy", "rude")
-    _, out, _ = run("doctor")
-    assert "\x1b" not in out
-    assert "\x07" not in out
-    assert "\\x1b[31mred" in out
-    assert len(out) < 10_000
-
-
-@pytest.mark.long
-def test_a_library_that_hangs(run, only, installed):
-    with_library(installed, "hanging", HANG)
-    only("hanging")
-    status, out, _ = run("doctor", "--timeout", "5")
-    assert status == 1
-    assert (
-        "library hanging: importing hanging_library failed: there was no answer within 5 seconds"
-        in out
-    )
-
-
-PLUGINS = {
-    "crashing": (CRASH, "loading it failed: it crashed with SIGSEGV"),
-    "failing": ("import not_there", "ModuleNotFoundError: No module named 'not_there'"),
-    "leaving": ("import sys\nsys.exit(3)", "SystemExit: 3"),
-    "empty": ("", "implements no hook"),
-    "classes": (plugin("classes").replace("[Toy()]", "[Toy]"), "where a Backend is expected"),
-    "taken": (plugin("taken").replace('"taken"', '"numpy"'), "the name 'numpy' is taken by"),
-}
-
-
-@pytest.mark.long
-def test_plugins_that_fail(run, only, installed):
-    for name, (code, _) in PLUGINS.items():
-        write_distribution(installed, name, code)
-    write_distribution(installed, "working", plugin("working"))
-    only("numpy", "working", "nmupy", *PLUGINS)
-    status, out, _ = run("doctor")
-    assert status == 1
-    lines = [line.strip() for line in out.splitlines()]
-    for name, (_, words) in PLUGINS.items():
-        line = next(line for line in lines if line.startswith(f"plugin {name}: "))
-        assert words in line
-        assert lines[lines.index(line) + 1].endswith("."), out  # what to do
-    assert "arrayferry-working 1.0, entry point, loaded: working" in lines
-    assert "Fix failing_plugin, or update or uninstall arrayferry-failing." in lines
-    assert "\x1b" not in out
-
-
-def test_a_name_that_no_plugin_has(run, only):
-    only("numpy", "nmupy")
-    found = report(run)
-    assert found["ok"] is False
-    (problem,) = found["problems"]
-    assert "'nmupy'" in problem
-    assert "Did you mean 'numpy'?" in problem
+    here.rmdir()
+    assert run("doctor")[0] == 0
 
 
 def test_what_is_registered_at_run_time(register):
@@ -392,45 +295,22 @@ def test_what_is_registered_at_run_time(register):
         to_numpy = from_numpy = None
 
     register(Mine())
-    (found,) = survey.answer([])
-    (mine,) = [plugin for plugin in found.plugins if plugin.name == "mine"]
-    assert (mine.origin, mine.status, mine.backends) == ("registered", "loaded", ["mine"])
+    found = survey(lambda step: None, [], {})
+    (mine,) = [plugin for plugin in found["plugins"] if plugin["name"] == "mine"]
+    assert (mine["origin"], mine["status"], mine["backends"]) == ("registered", "loaded", ["mine"])
 
 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("no paths, and/or a/b/c", "no paths, and/or a/b/c"),
         ("open '/opt/a b/c.so'", "open '.../a b/c.so'"),
         (r"open C:\Users\someone\x.dll", "open .../x.dll"),
-        (
-            "pip install 'dask[array]' (or https://a.org/b/c)",
-            "pip install 'dask[array]' (or https://a.org/b/c)",
-        ),
+        ("'dask[array]' (or https://a.org/b/c), a/b", "'dask[array]' (or https://a.org/b/c), a/b"),
         (f"{Path.home()}: no", "...: no"),
         (f"{Path.home()}er/x", ".../x"),
         ("https://a.org" + str(Path.home()), "https://a.org" + str(Path.home())),
-        ("file:///data/someone/x.so", ".../x.so"),
-        ("error:/data/someone/x.so", "error:.../x.so"),
+        ("error:file:///data/someone/x.so", "error:.../x.so"),
     ],
 )
 def test_paths_are_not_told(text, shown):
     assert without_paths(text) == shown
-
-
-@pytest.mark.long
-def test_a_folder_that_was_removed(tmp_path, run, only, monkeypatch):
-    only("numpy")
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert run("doctor")[0] == 0
-
-
-@pytest.mark.long
-def test_the_remedy_is_that_of_the_plugin(run, toy):
-    toy(("def copy", "def check(self):\n        return 'there is no licence'\n\n    def copy"))
-    toy = by_name(report(run), "libraries")["toy"]
-    assert "there is no licence" in toy["problem"]
-    assert toy["remedy"] is None

@@ -1,12 +1,10 @@
-"""What `agnostic` does for methods, coroutines, generators, and callers that pass numbers and shards."""
+"""What `agnostic` does for methods, columns, and callers that pass numbers and shards."""
 
 from __future__ import annotations
 
 import abc
-import asyncio
 import dataclasses
 import functools
-import inspect
 from collections import OrderedDict
 from enum import Enum
 from typing import Any, NamedTuple
@@ -51,151 +49,26 @@ def test_a_number_of_numpy_does_not_decide_the_library(number):
 # Functions whose results come later.
 
 
-def later(library="numpy"):
-    @af.agnostic(library)
-    async def coroutine(x, k=1):
-        assert is_numpy(x)
-        await asyncio.sleep(0)
-        return {"y": x * k}
-
-    @af.agnostic(library)
-    def generator(x, k=1):
-        assert is_numpy(x)
-        while x[0] < 3:
-            sent = yield x * k
-            if sent is not None:
-                assert is_numpy(sent)
-                x = x + sent
-            x = x + 1
-        return x
-
-    @af.agnostic(library)
-    async def stream(x, k=1):
-        assert is_numpy(x)
-        for _ in range(3):
-            sent = yield x * k
-            if sent is not None:
-                assert is_numpy(sent)
-                x = x + sent
-
-    return coroutine, generator, stream
+async def coroutine(x):
+    return x
 
 
-@pytest.mark.parametrize("make", [lambda: torch.tensor(X), lambda: jnp.asarray(X)])
-def test_coroutines(make):
-    x = make()
-    coroutine = later()[0]
-    assert inspect.iscoroutinefunction(coroutine)
-    for call in (coroutine(x), coroutine(x, k=2), coroutine(x=x)):
-        assert type(asyncio.run(call)["y"]) is type(x)
-
-    async def several():
-        return await asyncio.gather(*(coroutine(x, k=k) for k in range(3)))
-
-    found = [each["y"].tolist() for each in asyncio.run(several())]
-    assert found == [[0, 0, 0], [0, 1, 2], [0, 2, 4]]
-
-    @af.agnostic("numpy")
-    async def failing(x):
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        asyncio.run(failing(x))
+def generator(x):
+    yield x
 
 
-@pytest.mark.parametrize("make", [lambda: torch.tensor(X), lambda: jnp.asarray(X)])
-def test_generators(make):
-    x = make()
-    generator = later()[1]
-    assert inspect.isgeneratorfunction(generator)
-    found = list(generator(x))
-    assert [type(y) for y in found] == [type(x)] * 3
-    assert [y.tolist() for y in found] == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
-    running = generator(x, k=2)
-    next(running)
-    assert running.send(make()).tolist() == [2, 6, 10]
-
-    def outer():
-        return (yield from generator(x))
-
-    running = outer()
-    assert len([next(running) for _ in range(3)]) == 3
-    with pytest.raises(StopIteration) as stopped:
-        next(running)
-    assert type(stopped.value.value) is type(x)
-
-    closed = []
-
-    @af.agnostic("numpy")
-    def careful(x):
-        while True:
-            try:
-                yield x
-            except KeyError:
-                yield x * 2
-            finally:
-                closed.append(1)
-
-    running = careful(x)
-    next(running)
-    assert type(running.throw(KeyError())) is type(x)
-    running.close()
-    assert closed
-
-    @af.agnostic("numpy")
-    def last(x):
-        try:
-            yield x
-        except GeneratorExit:
-            return x
-
-    running = last(x)
-    next(running)
-    with pytest.raises(StopIteration) as stopped:
-        running.throw(GeneratorExit)
-    assert type(stopped.value.value) is type(x)
+async def stream(x):
+    yield x
 
 
-def test_asynchronous_generators():
-    x = torch.tensor(X)
-    stream = later()[2]
-    assert inspect.isasyncgenfunction(stream)
-
-    async def run():
-        found = [y async for y in stream(x)]
-        running = stream(x)
-        await anext(running)
-        found.append(await running.asend(torch.ones(3)))
-        await running.aclose()
-        running = stream(x)
-        await anext(running)
-        with pytest.raises(KeyError):
-            await running.athrow(KeyError("mine"))
-        return found
-
-    found = asyncio.run(run())
-    assert all(map(torch.is_tensor, found))
-    assert found[-1].tolist() == [1, 2, 3]
-
-
-def test_what_returns_a_generator_or_a_coroutine():
-    coroutine, generator, stream = (each.__wrapped__ for each in later())
-    x = torch.tensor(X)
-    for make in (lambda f: lambda *a: f(*a), lambda f: functools.partial(f, k=2)):
-        wrapped = [af.agnostic("numpy")(make(f)) for f in (coroutine, generator, stream)]
-        assert torch.is_tensor(asyncio.run(wrapped[0](x))["y"])
-        assert all(map(torch.is_tensor, wrapped[1](x)))
-
-        async def run(stream=wrapped[2]):
-            return [y async for y in stream(x)]
-
-        assert all(map(torch.is_tensor, asyncio.run(run())))
-
-
-def test_gradients_do_not_cross_later():
-    for function in (each.__wrapped__ for each in later()):
-        with pytest.raises(af.OptionError, match=r"differentiable=True, but .* is an? "):
-            af.agnostic("jax", differentiable=True)(function)
+@pytest.mark.parametrize("function", [coroutine, generator, stream])
+@pytest.mark.parametrize("wrap", [lambda f: f, functools.partial])
+def test_functions_whose_results_come_later_are_refused(function, wrap):
+    for options in ({}, {"differentiable": True}):
+        with pytest.raises(
+            af.OptionError, match=r"returns a coroutine or a generator.*Decorate a function that"
+        ):
+            af.agnostic("jax", **options)(wrap(function))
 
 
 # Methods.
@@ -325,6 +198,28 @@ def test_the_object_of_a_method_is_itself(container, library):
         assert torch.is_tensor(own.static(torch.ones(3), x=torch.ones(3)))
 
 
+@dataclasses.dataclass
+class Box:
+    x: Any
+
+    @classmethod
+    def of_class(cls, other):
+        return type(other.x)
+
+    def of_object(self, other):
+        return type(other.x)
+
+
+@pytest.mark.parametrize("function", [Box.of_class, Box(X).of_object])
+def test_bound_methods_have_their_object(function):
+    @functools.wraps(function)
+    def wrapped(other):
+        return function(other)
+
+    for each in (function, wrapped):
+        assert af.agnostic("numpy")(each)(Box(torch.tensor(X))) is np.ndarray
+
+
 def test_methods_of_named_tuples_and_their_gradients():
     class Layer(NamedTuple):
         w: Any
@@ -349,6 +244,53 @@ def test_result_like_gets_the_object_too():
 
     a, b = jax.jit(lambda x: Sorter(X).both(x))(jnp.asarray([3.0, 1.0]))
     assert (a.tolist(), b.tolist()) == (X.tolist(), [1, 3])
+
+
+# Columns and data sets.
+
+
+def test_columns_are_read(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        stored = file.create_dataset("x", data=X)
+        for library in ("numpy", "jax"):
+            for differentiable in {False, library == "jax"}:
+                decorate = af.agnostic(library, differentiable=differentiable)
+                kind = decorate(lambda x, y=None, *, z=None: str((type(x), type(y), type(z))))
+                name = str(type(af.convert(X, library)))
+                assert kind(stored, z=stored) == f"({name}, {type(None)}, {name})"
+                total = decorate(lambda x, y: (x * y).sum())
+                x = torch.ones(3, requires_grad=differentiable)
+                for y in (total(x, stored), total(stored, x), total(x, y=stored)):
+                    assert isinstance(y, torch.Tensor)
+                    assert y == X.sum()
+                if differentiable:
+                    assert torch.autograd.grad(total(stored, x), x)[0].tolist() == X.tolist()
+                with pytest.raises(
+                    af.ConversionError, match=r"File cannot be converted: .*, at \[1\]"
+                ):
+                    total(x, file)
+
+
+class Unread:
+    pass
+
+
+class UnreadSource(af.Source):
+    name, package, array_types = "unread", "builtins", (f"{__name__}.Unread",)
+
+    def to_numpy(self, x):
+        raise af.TracedValueError("this has no values")
+
+
+def test_traced_values_that_are_no_arrays(request):
+    plugin = UnreadSource()
+    af.registry.register(plugin)
+    request.addfinalizer(lambda: af.registry.unregister(plugin))
+    function = af.agnostic("numpy", unknown="convert", result_like=X)(lambda x: x)
+    for argument in ([Unread()], [Unread(), X], [X, {"u": Unread()}]):
+        with pytest.raises(af.TracedValueError, match="this has no values"):
+            function(argument)
 
 
 # Shards.

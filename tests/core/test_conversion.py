@@ -60,7 +60,7 @@ def test_it_has_no_other_state(make):
     assert repr(conversion) == "arrayferry.converter('torch', copy=True)"
 
 
-def test_copies_are_equal(make):
+def test_copies_do_the_same(make):
     for options in ({}, {"copy": True, "scalars": "convert"}, {"device": torch.device("cpu")}):
         conversion = make(**options)
         for again in (
@@ -69,15 +69,14 @@ def test_copies_are_equal(make):
             copy.deepcopy(conversion),
             fresh(**options),
         ):
-            assert again == conversion
-            assert hash(again) == hash(conversion)
-            assert repr(again) == repr(conversion)
-            assert dask.base.tokenize(again) == dask.base.tokenize(conversion)
             assert torch.equal(again([X])[0], torch.from_numpy(X))
+            assert dask.base.tokenize(again) == dask.base.tokenize(conversion)
+            assert repr(again) == repr(conversion)
     assert pickle.dumps(make()) == pickle.dumps(fresh())
 
 
-def test_different_converters_differ():
+def test_different_converters_have_different_tokens():
+    """So Dask computes what it has computed with another one."""
     conversions = [
         af.converter("torch"),
         af.converter("jax"),
@@ -87,12 +86,7 @@ def test_different_converters_differ():
         af.converter("torch", scalars="convert"),
         af.converter("torch", unsupported="keep"),
     ]
-    assert len(set(conversions)) == len(conversions)
     assert len({dask.base.tokenize(conversion) for conversion in conversions}) == len(conversions)
-    assert conversions[0] != "torch"
-    assert af.converter(torch) == af.converter("torch") == af.converter(af.backends()["torch"])
-    own = af.Conversion("torch", af.Options(), af.Registry())
-    assert own != conversions[0]
 
 
 class SpaceBackend(af.Backend):
@@ -134,13 +128,13 @@ def test_in_another_process_that_lacks_the_target(run_python, tmp_path):
     out = run_python(
         "import pickle, arrayferry as af\n"
         f"conversion = pickle.load(open({str(path)!r}, 'rb'))\n"
-        "print(repr(conversion), hash(conversion) == hash(conversion), conversion == conversion)\n"
+        "print(repr(conversion))\n"
         "for _ in range(2):\n"
         "    try:\n        conversion(1)\n"
         "    except af.UnknownBackendError as error:\n        print(error)\n"
     )
     lines = out.splitlines()
-    assert lines[0] == "arrayferry.converter('only_here', device='cpu') True True"
+    assert lines[0] == "arrayferry.converter('only_here', device='cpu')"
     assert lines[1] == lines[2]
     assert lines[1].startswith("no array library is known as 'only_here'")
 
@@ -160,7 +154,7 @@ def test_on_a_cluster(client, make):
     assert client.gather(futures)[1][1] == "text"
     scattered = client.scatter(conversion)
     assert client.submit(lambda c, x: c(x), scattered, X).result(timeout=60).shape == (3,)
-    assert scattered.result(timeout=60) == conversion
+    assert repr(scattered.result(timeout=60)) == repr(conversion)
     assert client.submit(conversion, X).key == future.key
 
 

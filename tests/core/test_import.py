@@ -92,7 +92,6 @@ WINGS = {
         "_cache",
         "_forks",
         "_dtypes",
-        "_notebook",
         "_errors",
         "_repr",
         "_options",

@@ -231,7 +231,7 @@ def test_the_kit_names_the_method_to_fill_in():
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (lambda: np.ones(2), "tensor(.*) instead of a ConversionError with a remedy"),
+        (lambda: np.ones(2), r"tensor\(\[1., 1.\].* instead of a ConversionError with a remedy"),
         (
             lambda: np.ma.array([1, 2], mask=[0, 1]),
             "Mask.* instead of a ConversionError with a remedy, which names units",
@@ -245,10 +245,8 @@ def test_the_kit_tells_how_to_refuse(value, words):
         def unportable(self):
             return [(value(), "units")]
 
-    test = Test()
-    test.backend = "torch" if words.startswith("tensor") else "numpy"
     with pytest.raises(AssertionError, match=words):
-        test.test_arrays_with_more_than_values_are_refused()
+        Test().test_arrays_with_more_than_values_are_refused()
 
 
 @pytest.mark.usefixtures("toy")
@@ -491,11 +489,13 @@ def test_a_direct_converter_that_is_wrong_is_told(converter, words, register):
 
 
 def _without_gradient(autodiff, crossing, arrays):
-    return crossing.run(arrays)
+    results, _, build = crossing(arrays, ())
+    return results, build
 
 
 def _doubled(autodiff, crossing, arrays):
-    return [2 * y for y in autodiff.call(crossing, arrays)]
+    results, build = autodiff.call(crossing, arrays)
+    return [2 * y for y in results], build
 
 
 class TorchContract(BackendContract):
@@ -757,7 +757,7 @@ def test_a_converter_that_fails_for_another_reason_is_blamed(register):
 @pytest.mark.parametrize("lack", LACKING)
 def test_gradients_that_need_a_compiler(lack, monkeypatch):
     class Compiled(type(TorchBackend.autodiff)):
-        def function(self, function, *, compiled):
+        def vjp(self, function, wanted, *, compiled):
             raise missing(LACKING[lack])
 
     monkeypatch.setattr(TorchBackend, "autodiff", Compiled())
@@ -774,9 +774,10 @@ def test_too_little_memory_for_a_large_array():
             return Array(x, device or "cpu")
 
     found = toy_failures(Small())
-    assert found.keys() == {f"test_memory[{copy}-from_numpy]" for copy in ("stated", True)}
-    assert {type(error) for error in found.values()} == {pytest.skip.Exception}
-    assert {str(error) for error in found.values()} == {LACKS.format("MemoryError: none left")}
+    assert list(found) == ["test_memory[stated-from_numpy]"]
+    error = found["test_memory[stated-from_numpy]"]
+    assert isinstance(error, pytest.skip.Exception)
+    assert str(error) == LACKS.format("MemoryError: none left")
 
 
 LAYOUT_SOURCES = {

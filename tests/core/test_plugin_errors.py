@@ -39,7 +39,7 @@ def test_methods_of_the_source(register, method, times):
         with pytest.raises(
             af.ConversionError,
             match=rf"^{method}\(\) of the backend 'boxes' raised ZeroDivisionError: a fault for a .*Box of "
-            r"dtype float32 and shape \(3,\), at \['a'\], from boxes to torch\. ",
+            r"dtype float32 and shape \(3,\), at \['a'\], from boxes to torch$",
         ) as caught:
             conversion({"b": X, "a": Box(X)})
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -508,10 +508,10 @@ def test_a_library_whose_import_fails(register, monkeypatch, tmp_path, install):
     (tmp_path / "brokenlib.py").write_text("raise OSError('no such driver')\n")
     monkeypatch.syspath_prepend(tmp_path)
     register(backend(package="brokenlib", install=install, name="broken"))
-    name = install or "broken"
+    command = f", for instance: pip install --force-reinstall {install}" if install else r"\."
     with pytest.raises(
         af.BackendUnavailableError,
-        match=rf"failed with OSError: no such driver\. Reinstall it.*--force-reinstall {name}$",
+        match=rf"failed with OSError: no such driver\. Reinstall it{command}$",
     ):
         af.convert(X, "broken")
 
@@ -590,7 +590,7 @@ def test_messages_of_agnostic_come_at_once():
 
 
 def gradients(**methods):
-    return type("Gradients", (af.Autodiff,), {"function": None, "call": None, **methods})()
+    return type("Gradients", (af.Autodiff,), {"vjp": None, "call": None, **methods})()
 
 
 def test_compiles(register):
@@ -599,7 +599,7 @@ def test_compiles(register):
     for _ in range(2):
         with pytest.raises(
             af.ConversionError,
-            match=r"^autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault\. ",
+            match=r"^autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault$",
         ):
             function(torch.ones(3))
 
@@ -712,31 +712,6 @@ def test_a_backend_that_returns_its_argument(register, call, shares):
             match=r"from_numpy\(\) of the backend 'boxes' returned a numpy\..*array of .*, which is an array of numpy",
         ):
             CALLS[call]()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "U3", "M8[s]"])
-@pytest.mark.parametrize("options", [{}, {"narrowing": "allow"}, {"narrowing": "forbid"}])
-def test_a_misspelt_dtype(register, dtype, options):
-    register(backend(dtypes=lambda self: {"flaot32", "int32"}))
-    x = np.zeros(2, dtype)
-    for value in (x, [x]):
-        with pytest.raises(
-            af.UnsupportedDtypeError,
-            match=r"dtypes\(\) of the backend 'boxes' names 'flaot32', which no dtype has",
-        ):
-            af.convert(value, "boxes", **options)
-        assert af.convert(value, "boxes", unsupported="keep", **options) is not None
-    assert af.convert(np.ones(2, "int32"), "boxes").values.dtype == np.int32
-
-
-def test_a_dtype_that_is_narrowed_because_it_is_misspelt(register):
-    register(backend(dtypes=lambda self: {"float32", "flaot64"}, name="boxes2"))
-    with pytest.warns(
-        af.PluginWarning,
-        match=r"dtypes\(\) of the backend 'boxes2' names 'flaot64', .* so float64 counts as missing",
-    ):
-        assert af.convert(np.ones(2), "boxes2").values.dtype == np.float32
-    assert af.convert(np.ones(3), "boxes2").values.dtype == np.float32
 
 
 @pytest.mark.parametrize(

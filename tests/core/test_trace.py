@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import gc
 import json
 import pickle
@@ -26,7 +27,7 @@ from boxes import Box, BoxBackend, Held, HeldContainer
 
 import arrayferry as af
 from arrayferry._observers import observers
-from arrayferry._trace import recorder
+from arrayferry._trace import watch
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -56,9 +57,7 @@ def test_a_row_says_what_crossed_and_where():
     assert (row.source, row.target) == ("numpy", "torch")
     assert row.source_device == row.target_device == "cpu"
     assert (row.calls, row.arrays, row.bytes) == (3, 6, 6 * X.nbytes)
-    assert (row.shared, row.copied, row.transferred, row.computed, row.failed) == (6, 0, 0, 0, 0)
-    assert row.how == "shared"
-    assert row.route == "numpy (cpu) -> torch (cpu)"
+    assert (row.how, row.why) == ("shared", {})
     assert row.seconds > 0
     assert row.file == __file__
     assert row.function == "test_a_row_says_what_crossed_and_where"
@@ -83,7 +82,6 @@ HOW = {
     "a view": (lambda: X[:, 1:], "torch", {}, "shared"),
     "flipped": (lambda: X[:, ::-1], "torch", {}, "copied"),
     "dask to numpy": (lambda: da.ones(4), "numpy", {}, "computed"),
-    "delayed": (lambda: dask.delayed(lambda: [X, X + 1])(), "torch", {}, "computed"),
     "numpy to dask": (lambda: X, "dask", {}, "copied"),
     "a number": (lambda: 1.5, "torch", {"scalars": "convert"}, "copied"),
     "a number of numpy": (lambda: np.float32(1), "torch", {}, "copied"),
@@ -100,7 +98,7 @@ def test_what_happened_to_memory(name):
     row = only(t)
     if name == "a number":
         assert row.source == "python"
-    elif name not in ("delayed", "a number of numpy"):
+    elif name != "a number of numpy":
         assert row.source == af.route(x, target).source.backend
     assert (row.target, row.arrays, t.unread) == (target, 1, 0)
     if how == "either":
@@ -134,7 +132,7 @@ def test_what_does_not_change_is_not_counted():
         assert af.convert(t, "torch") is t
     assert t.rows == []
     assert t.calls == 0
-    assert str(t) == "No array crossed."
+    assert str(t).startswith("No array crossed")
 
 
 def test_an_array_in_two_places_is_counted_once():
@@ -169,16 +167,13 @@ def test_lazy_arrays_are_not_computed_by_it():
             af.convert(x, "torch", copy=False)
         af.convert(X, "dask")
     assert len(times) == 1
-    assert {row.how for row in t.rows} == {"computed", "failed", "copied"}
+    assert {row.how for row in t.rows} == {"computed", "copied"}
 
 
-def test_failures_are_counted_and_raised():
+def test_conversions_that_raise_are_not_counted():
     with af.trace() as t, pytest.raises(af.NarrowingError, match=r"at \['a'\]\[0\]"):
         af.convert({"a": [np.array([2**40])]}, "jax")
-    row = only(t)
-    assert (row.failed, row.arrays, row.how) == (1, 0, "failed")
-    assert (row.source, row.target) == ("numpy", "jax")
-    assert "failed" in str(t)
+    assert t.rows == []
 
 
 def test_traced_values():
@@ -192,7 +187,7 @@ def test_traced_values():
             return 2 * x
 
         double(jnp.ones(3))
-    assert only(t).failed == 1
+    assert t.rows == []
 
 
 def test_agnostic_functions_are_counted_where_they_are_called():
@@ -277,7 +272,7 @@ def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register
     with af.trace() as t:
         for _ in range(5):
             af.convert([X], "boxes")
-    assert only(t).fallbacks == {reason: 5}
+    assert only(t).why[reason] == 5
     text = " ".join(str(t).split())
     assert f"{reason}, 5 times" in text
 
@@ -291,8 +286,8 @@ def test_reasons_are_bounded(register):
             converter.answer = ValueError(number)
             af.convert([X], "boxes")
     (row,) = t.rows
-    assert len(row.fallbacks) <= 17
-    assert row.fallbacks["other reasons"] == 100 - 16
+    assert len(row.why) <= 17
+    assert row.why["other reasons"] >= 100 - 16
 
 
 # Findings.
@@ -327,8 +322,10 @@ def test_a_round_trip_is_reported(there, start):
 def test_a_round_trip_by_two_libraries():
     with af.trace(warn=False) as t:
         af.convert(af.convert(af.convert(X, "torch"), "jax"), "numpy")
-    (finding,) = t.findings
-    assert "numpy -> torch -> jax -> numpy, once" in finding.reason
+        af.convert(af.convert(af.convert(X, "torch"), "dask"), "numpy")
+    found = [finding.reason for finding in t.findings]
+    assert "numpy -> torch -> jax -> numpy, 1 time" in found[0]
+    assert "numpy -> torch -> dask -> numpy, 1 time" in found[1]
 
 
 def test_what_is_no_round_trip():
@@ -354,7 +351,7 @@ def test_a_copy_in_a_hot_loop_is_reported():
             for _ in range(120):
                 af.convert(fixed, "torch")
 
-    with pytest.warns(af.TraceWarning, match=r"hot loop.*120 arrays were copied in 120 calls"):
+    with pytest.warns(af.TraceWarning, match=r"hot loop.*read-only, 120 times"):
         loop()
     (finding,) = t.findings
     assert (finding.kind, finding.times) == ("hot loop", 120)
@@ -363,13 +360,13 @@ def test_a_copy_in_a_hot_loop_is_reported():
 
 
 AVOIDABLE = {
-    "flipped": (lambda: X[::-1], {}, "negative strides"),
-    "swapped": (lambda: X.astype(">f4"), {}, "swapped"),
+    "flipped": (lambda: X[::-1], {}, "strides"),
+    "swapped": (lambda: X.astype(">f4"), {}, "byte order"),
     "asked": (lambda: X, {"copy": True}, "copy=True was given"),
     "overlapping": (
         lambda: np.ndarray(2, "f4", bytearray(12), offset=2, strides=(4,)),
         {},
-        "aligned",
+        "alignment",
     ),
 }
 
@@ -509,7 +506,7 @@ def test_what_was_compiled_is_kept():
         assert conversion.explain() == plans
         conversion({"a": X})
         assert conversion.target.name == "torch"
-        assert pickle.loads(pickle.dumps(conversion)) == conversion
+        assert repr(pickle.loads(pickle.dumps(conversion))) == repr(conversion)
     assert conversion._compiled is compiled
     assert conversion.explain() == plans
     with af.trace() as t:
@@ -533,8 +530,8 @@ def test_what_is_followed_is_bounded():
     with af.trace() as t:
         kept = [af.convert(np.ones(1), "torch") for _ in range(5_000)]
         assert len(kept) == 5_000
-        assert len(t._trips._followed) <= 4_096
-    assert not t._trips._followed
+        assert len(t._trips.followed) <= 4_096
+    assert not t._trips.followed
 
 
 def test_rows_are_bounded(monkeypatch):
@@ -556,10 +553,9 @@ def test_nothing_is_counted_before_and_after():
     with t:
         af.convert(X, "torch")
         assert t.calls == 1  # it can be read inside
-        assert repr(t) == "<arrayferry.Trace, running: 1 calls, 1 arrays>"
     af.convert(X, "torch")
     assert t.calls == 1
-    assert repr(t) == "<arrayferry.Trace, stopped: 1 calls, 1 arrays>"
+    assert repr(t) == str(t)
 
 
 def test_traces_can_be_nested_and_used_again():
@@ -675,7 +671,7 @@ def test_a_forked_process_counts_nothing(run_forked):
         af.convert(X, "torch")
 
         def hold():
-            with t._lock, recorder._switching.lock:
+            with watch.counting.lock:
                 held.set()
                 go_on.wait(60)
 
@@ -713,16 +709,11 @@ def test_an_odd_value_is_counted_as_unread(monkeypatch):
     assert "1 value could not be examined" in str(t)
 
 
-def test_a_trace_is_not_pickled():
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(af.trace())
-
-
 def test_importing_it_loads_no_library(run_python):
     out = run_python(
         "import sys, arrayferry as af\n"
         "with af.trace() as t: pass\n"
-        "print([m for m in ('numpy', 'torch', 'jax', 'dask', 'matplotlib') if m in sys.modules])"
+        "print([m for m in ('numpy', 'torch', 'jax', 'dask') if m in sys.modules])"
     )
     assert out.strip() == "[]"
 
@@ -737,43 +728,40 @@ def shown():
             af.convert(af.convert({"x": X, "y": jnp.ones(3)}, "torch"), "numpy")
             af.convert(X[::-1], "torch")
         af.convert(da.ones(3), "torch")
-        with pytest.raises(af.ConversionError):
-            af.convert(np.array(["<b>"]), "torch")
     return t
 
 
-def test_the_table_fits_a_terminal(shown, monkeypatch):
-    for width in (60, 80, 120):
-        lines = str(shown.table(width=width)).splitlines()
-        assert max(map(len, lines)) <= width
-        assert " ".join(lines[0].split()) == "time calls arrays size how from -> to place"
-    code = compile("af.convert(X, 'torch')\n" * 3, f"{'a_long_name_' * 9}.py", "exec")
-    with af.trace() as t:
-        exec(code, globals())
-    for width in (60, 80):
-        lines = str(t.table(width=width)).splitlines()
-        assert {line[-5:] for line in lines[1:4]} == {".py:1", ".py:2", ".py:3"}
-        assert max(map(len, lines)) <= width
-    monkeypatch.setenv("COLUMNS", "70")
-    assert max(map(len, str(shown).splitlines())) <= 70
-    few = str(shown.table(2, width=100)).splitlines()
-    assert len([line for line in few if "test_trace.py:" in line and " in shown" in line]) >= 2
-    assert few.index("") == 3
-    assert f"; {len(shown.rows) - 2} more lines not shown" in few[4]
+def test_the_table(shown):
+    lines = str(shown).splitlines()
+    assert lines[0].split() == [
+        "time",
+        "calls",
+        "arrays",
+        "size",
+        "how",
+        "from",
+        "->",
+        "to",
+        "place",
+    ]
+    table = lines[1 : lines.index("")]
+    places = [line for line in table if " in shown" in line]
+    assert len(places) == len(shown.rows)
+    for row in shown.rows:
+        below = table[table.index(places.pop(0)) + 1 :][: len(row.why)]
+        assert [line.strip().rpartition(", ")[0] for line in below] == list(row.why)
+    assert "Round trip at" in str(shown)
+    assert "Hot loop at" in str(shown)
+    assert f"; {len(shown.rows) - 1} more rows not shown" in shown.table(1)
 
 
 @pytest.mark.parametrize(
     ("call", "wrong", "words"),
     [
         (af.trace, {"hot": [0, True, "1"], "warn": [1]}, "is not valid"),
-        (af.trace().table, {"rows": [0, "1"], "width": [10, 1.5]}, "Pass a whole number from"),
-        (
-            af.trace().plot,
-            {"rows": ["trace.png", 0, None]},
-            r"rows=.* from 1 on\. Save the picture by .*savefig",
-        ),
+        (af.trace().table, {"rows": [0, "1"]}, "Pass a whole number from"),
     ],
-    ids=["trace", "table", "plot"],
+    ids=["trace", "table"],
 )
 def test_wrong_options(call, wrong, words):
     for name, values in wrong.items():
@@ -782,49 +770,45 @@ def test_wrong_options(call, wrong, words):
                 call(**{name: value})
 
 
-def test_the_table_in_a_notebook(shown):
-    text = shown._repr_html_()
-    assert text == shown.table()._repr_html_()
-    assert text.count("<tr>") == len(shown.rows) + 1
-    assert "numpy -&gt; torch" in text
-    assert "<li>Round trip at" in text
-
-
-def test_the_call_that_took_longest(monkeypatch):
-    ticks = iter(range(10_000))
-    took = [0.05, *[0.001] * 9]
-
-    def clock():  # each call asks at its start and at its end
-        tick = next(ticks)
-        return tick + (took[tick // 2] if tick % 2 else 1.0)
-
-    conversion = af.converter("torch")
-    value = {"x": np.ones(3), "y": np.ones(2)}
-    with af.trace() as t:
-        monkeypatch.setattr("arrayferry._trace.watch.time.perf_counter", clock)
-        for _ in took:
-            conversion(value)
-        monkeypatch.undo()
-    (row,) = t.rows
-    assert row.slowest == pytest.approx(0.05)
-    assert row.seconds == pytest.approx(sum(took))
-    assert "one call took 50.0 ms" in str(t.table())
-    assert t.to_dict()["rows"][0]["slowest"] == row.slowest
-
-
-def test_calls_are_compared_with_calls():
+def test_calls_are_counted_and_not_arrays():
     with af.trace(warn=False) as t:
-        for number in range(100):
-            value = [np.ones(3)[::-1] for _ in range(5)] if number % 10 == 0 else np.ones(3)
-            af.convert(value, "torch")
-    assert t.findings == []
-    (row,) = t.rows
-    assert (sum(row.avoidable.values()), row.avoidable_calls, row.calls) == (50, 10, 100)
-    with af.trace(warn=False) as t:
-        for number in range(100):
+        for _ in range(99):
+            af.convert([np.ones(3)[::-1] for _ in range(5)], "torch")
+        assert t.findings == []
+        af.convert(np.ones(3)[::-1], "torch")
+        assert t.findings == []  # it is another line
+    with af.trace(warn=False, hot=66) as t:
+        for number in range(99):
             af.convert([np.ones(3)[::-1], np.ones(3)] if number % 3 else X, "torch")
-    (finding,) = t.findings
-    assert "66 arrays were copied in 66 of 100 calls" in finding.reason
+    assert [finding.times for finding in t.findings] == [66]
+    assert {row.how: row.calls for row in t.rows} == {"copied": 66, "shared": 99}
+
+
+def test_a_copy_that_a_library_between_asks_for_is_no_finding():
+    library = {"__name__": "arrayferry_gym.somewhere", "af": af}
+    exec("def own(x):\n    return af.convert(x, 'torch', copy=True)", library)
+    with af.trace(hot=2) as t:
+        for _ in range(3):
+            library["own"](X)
+    assert only(t).why == {"a library between gave copy=True": 3}
+    assert only(t).file == __file__
+    assert t.findings == []
+
+
+def test_why_memory_cannot_be_shared():
+    with af.trace() as t:
+        af.convert(jnp.ones(3), "torch")
+        af.convert(da.ones(3), "torch")
+        af.convert(np.ones(3), "jax")
+    found = {(row.source, row.target): list(row.why) for row in t.rows}
+    assert found["jax", "torch"] == [
+        "memory cannot be shared: jax arrays never change, but torch could write to them"
+    ]
+    assert found["dask", "torch"] == [
+        "the route is dask (cpu) -> numpy (cpu) computed -> torch (cpu) shared"
+    ]
+    assert "the numpy array can be written to" in found["numpy", "jax"][0]
+    assert t.findings == []
 
 
 def test_a_part_of_an_array_is_another_one():
@@ -837,75 +821,33 @@ def test_a_part_of_an_array_is_another_one():
     assert "if nothing is written to it" in t.findings[0].remedy
 
 
-@pytest.fixture
-def pyplot():
-    """Draw pictures without a screen, and close them after the test."""
-    pytest.importorskip("matplotlib").use("Agg")
-    from matplotlib import pyplot
-
-    yield
-    pyplot.close("all")
-
-
 ODD = (
     "caf\udce9.py", "\x1b[31mred.py", "a\nb\tc.py", "ñandú.py", "$x$.py", "", "<script>alert(1)",
 )  # fmt: skip
 
 
-@pytest.mark.usefixtures("pyplot")
 @pytest.mark.parametrize("file", ODD, ids=ascii)
 def test_names_of_files_that_cannot_be_shown(file):
     run_as(file)
     with af.trace() as t:
         run_as(file)
-    for text in (str(t), t._repr_html_(), t.rows[0].place):
+    for text in (str(t), t.rows[0].place):
         text.encode()
         assert not any(odd in text for odd in ("\x1b", "\t", "\udce9", "a\nb"))
     assert len(str(t).splitlines()) == 4
-    assert "<script>" not in t._repr_html_()
-    assert ("&lt;script&gt;" in t._repr_html_()) == ("<script>" in file)
     assert t.rows[0].file == file
-    t.plot().figure.canvas.draw()
 
 
-def test_a_trace_that_has_not_begun():
-    t = af.trace()
-    af.convert(X, "torch")
-    assert str(t).startswith(
-        "Nothing was counted. A trace counts inside a block: with arrayferry.trace()"
-    )
-    with t:
-        pass
-    assert str(t) == "No array crossed."
+def test_rows_are_ready_for_json(shown):
+    read = json.loads(json.dumps([dataclasses.asdict(row) for row in shown.rows]))
+    assert sum(row["arrays"] for row in read) == shown.arrays
+    assert sum(row["bytes"] for row in read) == shown.bytes
+    assert {finding.kind for finding in shown.findings} == {"round trip", "hot loop"}
+    assert str(pickle.loads(pickle.dumps(shown))) == str(shown)
 
 
 def test_half_made():
     assert repr(af.Trace.__new__(af.Trace)) == "<Trace, incomplete>"
-
-
-def test_the_dict_is_json(shown):
-    read = json.loads(json.dumps(shown.to_dict()))
-    assert read["arrays"] == sum(row["arrays"] for row in read["rows"]) == shown.arrays
-    assert {finding["kind"] for finding in read["findings"]} == {"round trip", "hot loop"}
-
-
-@pytest.mark.usefixtures("pyplot")
-def test_the_picture(shown):
-    ax = shown.plot(3)
-    assert len(ax.patches) == 3
-    assert f"; 3 of {len(shown.rows)} lines" in ax.get_title()
-    assert shown.plot(ax=ax) is ax
-    ax.figure.canvas.draw()
-    assert " lines" not in ax.get_title()
-    empty = af.trace().plot()
-    assert len(empty.patches) == 0
-    assert empty.get_title() == "no array crossed"
-
-
-def test_a_picture_needs_matplotlib(shown, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(af.BackendUnavailableError, match="pip install matplotlib"):
-        shown.plot()
 
 
 def test_a_cell_of_a_notebook(monkeypatch):
@@ -920,14 +862,13 @@ def test_a_cell_of_a_notebook(monkeypatch):
 
 
 def test_units():
-    from arrayferry._trace.view import _number, _size, _time
+    from arrayferry._trace.table import size_text, time_text
 
-    assert [_time(s) for s in (0, 1.2e-6, 9.999e-4, 0.5, 12, 100_000)] == [
+    assert [time_text(s) for s in (0, 1.2e-6, 9.999e-4, 0.5, 12, 100_000)] == [
         "0.00 us", "1.20 us", "1.00 ms", "500 ms", "12.0 s", "100000 s",
     ]  # fmt: skip
-    sizes = [_size(b) for b in (0, 999, 1000, 999_999, 12e9)]
+    sizes = [size_text(b) for b in (0, 999, 1000, 999_999, 12e9)]
     assert sizes == ["0 B", "999 B", "1.00 kB", "1.00 MB", "12.0 GB"]
-    assert [_number(n) for n in (0, 99_999, 100_000, 12_345_678)] == ["0", "99999", "100k", "12.3M"]
 
 
 def test_no_warning_by_itself():

@@ -22,7 +22,7 @@ OUTPUT = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Of `make bridges`, which has these packages.
 BRIDGES = {
-    "brax", "craftax", "grain", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
+    "brax", "craftax", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
     "pgx", "ray", "rejax", "rsl_rl", "skrl", "tensordict", "tensorflow", "tianshou", "xminigrid",
 }  # fmt: skip
 GPU = re.compile(r"\bcuda\b|cuda:0|import cupy|cupy\.")

@@ -38,7 +38,6 @@ MODULES = [
     "arrayferry_gym.wrappers",
     "arrayferry_gym.wrappers.kernels",
     "arrayferry_gym.wrappers.vector",
-    "arrayferry_plugins.torch_.data",
 ]
 
 

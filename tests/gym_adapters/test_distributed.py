@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import contextlib
 import functools
 import gc
 import importlib
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
@@ -307,18 +305,6 @@ def test_results_and_actions_of_other_libraries(client, to):
             assert isinstance(x, array)
             np.testing.assert_allclose(np.asarray(x), y)
     envs.close()
-
-
-def test_in_notebooks(client):
-    with contextlib.closing(
-        DistributedVectorEnv([lambda: gym.make("CartPole-v1")] * 3, client=client)
-    ) as envs:
-        shown = re.findall("<td[^>]*>(.*?)</td>", envs._repr_html_())
-        shown = dict(zip(shown[::2], shown[1::2], strict=True))
-        addresses = list(client.scheduler_info()["workers"])
-        assert shown["environments"] == "3"
-        assert all(f"{address}: " in shown["workers"] for address in addresses)
-        assert shown["closed"] == "no"
 
 
 @pytest.mark.needs("torch")

@@ -311,7 +311,7 @@ def test_environments_stay_in_their_library():
     crossed = {(row.source, row.target) for row in trace.rows}
     assert crossed == {("jax", "torch"), ("torch", "jax"), ("torch", "numpy")}
     # actions are looked at in NumPy, in the memory of PyTorch
-    assert all(row.shared == row.arrays for row in trace.rows if row.target == "numpy")
+    assert all(row.how == "shared" for row in trace.rows if row.target == "numpy")
     TorchRLEnv(RecordEpisodeStatistics(served)).rollout(3)
     assert served.xp == "jax"
 

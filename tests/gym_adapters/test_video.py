@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import gymnasium as gym
@@ -161,17 +159,6 @@ def test_missing_libraries_are_named(module, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(af.OptionError, match=r"arrayferry\[video\]"):
         video(Glow, states(Glow()), tmp_path / "a.mp4")
-
-
-def test_a_notebook_shows_it(tmp_path):
-    for ending, begins in (("gif", '<img src="data:image/gif;base64,'), ("mp4", "<video")):
-        path = video(Glow, states(Glow()), tmp_path / f"glow.{ending}")
-        assert isinstance(path, Path)
-        assert path._repr_html_().startswith(begins)
-        assert pickle.loads(pickle.dumps(path)) == path
-        path.unlink()
-        assert path._repr_html_() is None
-    assert video(Glow, states(Glow()), tmp_path / "glow.mkv")._repr_html_() is None
 
 
 class Ends(Glow):

@@ -81,8 +81,6 @@ for sharding in (rows, everywhere, SingleDeviceSharding(jax.devices()[2])):
         assert copied is not here and copied.sharding.is_equivalent_to(sharding, 1)
     assert af.convert(here, "jax") is here
     assert af.convert(here, "numpy").tolist() == af.convert(here, "torch").tolist() == x.tolist()
-    assert convert == af.converter("jax", device=sharding) and hash(convert) == hash(af.converter("jax", device=sharding))
-assert af.converter("jax", device=rows) != af.converter("jax", device=everywhere)
 assert backend.device_name(rows) == "cpu,cpu:1,cpu:2,cpu:3"
 
 # the same devices, but other shards
@@ -127,15 +125,12 @@ unpinned = jax.device_put(x, SingleDeviceSharding(jax.devices()[1], memory_kind=
 assert af.convert(unpinned, "jax", copy=True).sharding == unpinned.sharding
 
 # Dask knows shardings apart
-from dask.base import tokenize
 from arrayferry_plugins.dask_ import to_dask
 half, other_half = (NamedSharding(jax.sharding.Mesh(np.array(some), "x"), P("x")) for some in (jax.devices()[:2], jax.devices()[2:]))
-assert tokenize(af.converter("jax", device=half)) == tokenize(af.converter("jax", device=half))
-assert tokenize(af.converter("jax", device=half)) != tokenize(af.converter("jax", device=other_half))
 blocks = da.compute(*(to_dask(x, blocks="jax", device=some) for some in (half, other_half)))
 assert [block.sharding.device_set for block in blocks] == [half.device_set, other_half.device_set]
 import copy
-assert copy.deepcopy(af.converter("jax", device=half)) == af.converter("jax", device=half)
+assert copy.deepcopy(af.converter("jax", device=half)).options.device is half
 assert "NamedSharding" in repr(af.converter("jax", device=half))
 assert str(af.route(jax.device_put(x, rows), "numpy")).startswith("jax (cpu) -> numpy (cpu)")
 

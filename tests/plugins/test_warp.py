@@ -177,7 +177,7 @@ def test_one_thread_at_a_time_changes_the_level_of_warps_messages(monkeypatch):
 
     def init():
         with ThreadPoolExecutor(1) as other:
-            free.append(other.submit(warp_._setting_level.lock.acquire, blocking=False).result())
+            free.append(other.submit(warp_._setting_level.acquire, blocking=False).result())
 
     monkeypatch.setattr(wp, "init", init)
     assert warp_._warp.__wrapped__() is wp

@@ -1,18 +1,17 @@
 """What type checkers know of arrayferry. It is checked by `test_types.py`, and never run.
 
-`# wrong` marks a line that must be an error, a short one. Where the target is wrong or missing, it may be long.
+`# wrong` marks a line that must be an error.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, assert_type
+from typing import Any, NamedTuple, assert_type
 
 import dask.array as da
 import gymnasium as gym
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
@@ -45,96 +44,66 @@ def arrays(
 ) -> None:
     assert_type(af.convert(plain, "torch"), torch.Tensor)
     assert_type(af.convert(floats, "pytorch"), torch.Tensor)
-    assert_type(af.convert(np.zeros(3), torch), torch.Tensor)
     assert_type(af.convert(np.float64(1), "torch"), torch.Tensor)
     assert_type(af.convert(lazy, to="torch", copy=True), torch.Tensor)
     assert_type(af.convert(tensor, "numpy"), NumpyArray)
     assert_type(af.convert(tensor, "np"), NumpyArray)
-    assert_type(af.convert(tensor, np), NumpyArray)
     assert_type(af.convert(tensor, "jax", narrowing="allow"), jax.Array)
     assert_type(af.convert(tensor, "jnp"), jax.Array)
     assert_type(af.convert(tensor, "jax.numpy"), jax.Array)
-    assert_type(af.convert(tensor, jnp), jax.Array)
     assert_type(af.convert(jaxed, "torch", scalars="convert"), torch.Tensor)
     assert_type(af.convert(jaxed, "dask"), da.Array)
     assert_type(af.convert(jaxed, "dask.array"), da.Array)
-    assert_type(af.convert(jaxed, da), da.Array)
 
 
-def structures(x: torch.Tensor, y: jax.Array, floats: NDArray[np.float32]) -> None:
-    assert_type(af.convert({"x": floats}, "torch"), dict[str, torch.Tensor])
-    assert_type(af.convert({1: {"x": y}}, "torch"), dict[int, dict[str, torch.Tensor]])
-    assert_type(af.convert({"x": [y]}, "torch"), dict[str, list[torch.Tensor]])
-    assert_type(af.convert({"x": (y, x)}, "torch"), dict[str, tuple[torch.Tensor, ...]])
-    assert_type(af.convert([floats], "torch"), list[torch.Tensor])
-    assert_type(af.convert([{"x": y}], "torch"), list[dict[str, torch.Tensor]])
-    assert_type(af.convert([[y]], "torch"), list[list[torch.Tensor]])
-    assert_type(af.convert([(y, y)], "torch"), list[tuple[torch.Tensor, ...]])
-    assert_type(af.convert((x,), "jax"), tuple[jax.Array])
-    assert_type(af.convert((x, y), "jax"), tuple[jax.Array, jax.Array])
-    assert_type(af.convert((x, y, x), "jax"), tuple[jax.Array, jax.Array, jax.Array])
-    assert_type(af.convert((x, y, x, y), "jax"), tuple[jax.Array, ...])
-
-
-def leaves() -> None:
-    assert_type(af.convert("text", "torch"), str)
-    assert_type(af.convert(b"text", "torch"), bytes)
-    assert_type(af.convert(None, "torch"), None)
-    assert_type(af.convert(3, "torch"), int)
-    assert_type(af.convert(True, "torch"), bool)
+def structures(
+    floats: NDArray[np.float32],
+    nested: dict[str, dict[str, Any]],
+    ordered: OrderedDict[str, torch.Tensor],
+    state: State,
+    several: list[Any],
+) -> None:
+    assert_type(af.convert({"x": floats}, "torch"), dict[str, Any])
+    assert_type(af.convert(nested, "torch"), dict[str, Any])
+    assert_type(af.convert(ordered, "jax"), dict[str, Any])
+    assert_type(af.convert([floats], torch), list[Any])
+    assert_type(af.convert(several, "torch"), list[Any])
+    assert_type(af.convert((floats, "text"), "jax"), tuple[Any, ...])
+    assert_type(af.convert(state, "jax"), State)
 
 
 def not_known(
     anything: Any,
-    tree: dict[str, Any],
-    several: list[Any],
-    pair: tuple[Any, torch.Tensor],
-    nested: dict[str, dict[str, Any]],
     objects: NDArray[np.object_],
     text: NDArray[np.str_],
     number: float,
-    state: State,
-    ordered: OrderedDict[str, torch.Tensor],
-    mixed: dict[str, torch.Tensor | str],
     x: torch.Tensor,
-    name: str,
     module: ModuleType,
     backend: af.Backend,
-    unsupported: Literal["raise", "keep"],
 ) -> None:
     assert_type(af.convert(anything, "torch"), Any)
-    assert_type(af.convert(tree, "torch"), Any)
-    assert_type(af.convert(several, "torch"), Any)
-    assert_type(af.convert(pair, "jax"), Any)
-    assert_type(af.convert(nested, "torch"), Any)
     assert_type(af.convert(objects, "torch"), Any)
     assert_type(af.convert(text, "torch"), Any)
     assert_type(af.convert(number, "torch"), Any)  # NumPy's float64 is one, and becomes an array
-    assert_type(af.convert(3, "torch", scalars="convert"), Any)
-    assert_type(af.convert(state, "jax"), Any)
-    assert_type(af.convert(ordered, "jax"), Any)
-    assert_type(af.convert(mixed, "jax"), Any)
-    assert_type(af.convert(x, name), Any)
+    assert_type(af.convert("text", "torch"), Any)
+    assert_type(af.convert(x, torch), Any)
     assert_type(af.convert(x, module), Any)
     assert_type(af.convert(x, backend), Any)
+    assert_type(af.convert(x, "warp"), Any)
     assert_type(af.convert(x, like=x), Any)
-    assert_type(af.convert(x, "jax", unsupported="keep"), Any)
 
 
-def converters(x: torch.Tensor, tree: dict[str, Any], name: str, module: ModuleType) -> None:
+def converters(x: torch.Tensor, tree: dict[str, Any], module: ModuleType) -> None:
     to_jax = af.converter("jax", copy=True)
     assert_type(to_jax, af.Conversion[jax.Array])
     assert_type(to_jax(x), jax.Array)
-    assert_type(to_jax({"x": {"y": x}}), dict[str, dict[str, jax.Array]])
-    assert_type(to_jax((x, x)), tuple[jax.Array, jax.Array])
-    assert_type(to_jax("text"), str)
+    assert_type(to_jax({"x": {"y": x}}), dict[str, Any])
+    assert_type(to_jax((x, x)), tuple[Any, ...])
+    assert_type(to_jax(tree), dict[str, Any])
     assert_type(to_jax(3), Any)
-    assert_type(to_jax(tree), Any)
-    assert_type(af.converter(torch), af.Conversion[torch.Tensor])
-    assert_type(af.converter(name), af.Conversion[Any])
+    assert_type(af.converter(torch), af.Conversion[Any])
     assert_type(af.converter(module), af.Conversion[Any])
     assert_type(af.converter(like=x), af.Conversion[Any])
-    assert_type(af.converter("jax", unsupported="keep"), af.Conversion[Any])
     bare: af.Conversion = to_jax
     assert_type(bare(x), Any)
 
@@ -144,11 +113,8 @@ def the_rest(x: torch.Tensor, lazy: da.Array) -> None:
     assert_type(af.stream(lazy, "torch"), af.Stream[torch.Tensor])
     assert_type(af.stream(lazy, "torch")[0], torch.Tensor)
     assert_type(af.stream(lazy, "torch")[1:], af.Stream[torch.Tensor])
-    for block in af.stream({"x": lazy}, "jax", block=2):
-        assert_type(block, dict[str, jax.Array])
-    for features, labels in af.stream((lazy, lazy), "torch"):
-        assert_type(features, torch.Tensor)
-        assert_type(labels, torch.Tensor)
+    assert_type(af.stream({"x": lazy}, "jax", block=2), af.Stream[Any])
+    assert_type(af.stream(lazy, like=x), af.Stream[Any])
 
     @af.agnostic("numpy")
     def mean(x: np.ndarray, axis: int = 0) -> float:
@@ -160,15 +126,13 @@ def the_rest(x: torch.Tensor, lazy: da.Array) -> None:
     jax.jit(mean)
 
 
-def environments(name: str) -> None:
+def environments(target: Target) -> None:
     env = arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp="torch")
     assert_type(env.reset()[0], torch.Tensor)
     assert_type(env.step(1)[0], torch.Tensor)
-    assert_type(
-        arrayferry_gym.ArrayConversion(Named(), target_xp="jax").reset()[0], dict[str, jax.Array]
-    )
+    assert_type(arrayferry_gym.ArrayConversion(Named(), target_xp="jax").reset()[0], dict[str, Any])
     assert_type(arrayferry_gym.NumpyToTorch(CartPoleEnv()).reset()[0], torch.Tensor)
-    assert_type(arrayferry_gym.JaxToNumpy(Named()).reset()[0], dict[str, NumpyArray])
+    assert_type(arrayferry_gym.JaxToNumpy(Named()).reset()[0], dict[str, Any])
     made = arrayferry_gym.ArrayConversion(gym.make("CartPole-v1"), target_xp="torch")
     assert_type(made, arrayferry_gym.ArrayConversion[Any, Any])
     assert_type(made.reset(), tuple[Any, dict[str, Any]])
@@ -181,7 +145,7 @@ def environments(name: str) -> None:
     assert_type(stated.reset()[0], torch.Tensor)
     assert_type(stated.action_space.sample(), torch.Tensor)
     assert_type(env.observation_space.sample(), torch.Tensor)
-    assert_type(arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp=name).reset()[0], Any)
+    assert_type(arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp=target).reset()[0], Any)
     envs = vector.ArrayConversion(gym.make_vec("CartPole-v1"), target_xp="torch")
     assert_type(envs.reset()[0], Any)
     assert_type(envs.env, gym.vector.VectorEnv[Any, Any, Any])
@@ -202,17 +166,14 @@ def load(value: Any, to: Target, narrowing: Narrowing = "checked") -> Any:
 
 def options_of_any_type(x: torch.Tensor, anything: Any) -> None:
     assert_type(af.convert(x, "jax", copy=anything, narrowing=anything), jax.Array)
-    assert_type(af.convert({"x": x}, "jax", scalars=anything), dict[str, jax.Array])
     assert_type(af.converter("jax", sparse=anything), af.Conversion[jax.Array])
-    assert_type(af.stream(x, "jax", prefetch=anything), af.Stream[jax.Array])
 
 
 def mistakes(x: torch.Tensor, name: str) -> None:
-    af.convert(x)  # wrong target
-    af.converter()  # wrong target
-    af.stream(x)  # wrong target
+    af.convert(x)  # wrong
+    af.converter()  # wrong
     af.convert(x, like=x), af.converter(like=x), af.stream(x, like=x)
-    af.convert({"x": "text"})  # wrong target
+    af.convert({"x": "text"})  # wrong
     af.covert(x, "jax")  # wrong
     arrayferry_gym.NumpyToJax(CartPoleEnv())  # wrong
     vector.NumpyToJax(CartPoleEnv())  # wrong
@@ -221,9 +182,14 @@ def mistakes(x: torch.Tensor, name: str) -> None:
     af.convert(x, "jax", scalars=True)  # wrong
     af.convert(x, "jax", unsupported="drop")  # wrong
     af.convert(x, "jax", copy="yes")  # wrong
-    af.convert(x, 3)  # wrong target
+    af.convert(x, 3)  # wrong
     af.convert(x, "jax").requires_grad_()  # wrong
-    af.convert({"x": x}, "jax")["x"].requires_grad_()  # wrong
+    af.convert(x, "toch")  # wrong
+    af.convert(x, name)  # wrong
+    af.converter("toch")  # wrong
+    af.stream(x, "toch")  # wrong
+    af.agnostic("toch")  # wrong
+    arrayferry_gym.NumpyToTorch(CartPoleEnv(), info_xp="toch")  # wrong
     af.converter("jax", sparse="desne")  # wrong
     af.converter("jax")(x).requires_grad_()  # wrong
     af.stream(x, "torch", prefetch="all")  # wrong

@@ -7,30 +7,29 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from arrayferry import BackendUnavailableError
 from arrayferry.adapting import describe_error
-from arrayferry_cli._reports import EnvProblem, EnvReport, Unanswerable
-
-SCHEMA = 1
+from arrayferry_cli._errors import UsageError
 
 
-def answer(name: str, folder: str) -> Iterator[Unanswerable | EnvReport]:
-    """Yield the report, or why there is no such environment.
+def check(step: Callable[[str], None], name: str, folder: str) -> dict[str, Any]:
+    """Return what `arrayferry check-env --json` prints.
 
     Args:
+        step: called with what is done next.
         name: "module:Class" or "file.py:Class".
         folder: the current folder.
+
+    Raises:
+        UsageError: there is no such environment.
     """
+    step(f"trying {name}")
     os.chdir(folder)
-    try:
-        env = _named(*name.split(":", 1))
-    except LookupError as error:
-        yield Unanswerable(str(error), True)
-        return
+    env = _named(*name.split(":", 1))
     try:
         from arrayferry_gym import functional
 
@@ -38,30 +37,32 @@ def answer(name: str, folder: str) -> Iterator[Unanswerable | EnvReport]:
             warnings.simplefilter("always")
             problems = functional.check(env)
     except (TypeError, BackendUnavailableError) as error:
-        yield Unanswerable(str(error), True)
-        return
-    told = [
-        EnvProblem(each.method, each.place, each.what, each.remedy, list(each.libraries))
-        for each in problems
-    ]
-    yield EnvReport(SCHEMA, not told, name, told, [str(each.message) for each in caught])
+        raise UsageError(str(error)) from error
+    keys = ("method", "place", "what", "remedy", "libraries")
+    return {
+        "schema": 1,
+        "ok": not problems,
+        "env": name,
+        "problems": [{key: getattr(each, key) for key in keys} for each in problems],
+        "warnings": [str(each.message) for each in caught],
+    }
 
 
 def _named(module_name: str, attribute: str) -> Any:
     """Return what has a name.
 
     Raises:
-        LookupError: there is nothing, or its module cannot be imported.
+        UsageError: there is nothing, or its module cannot be imported.
     """
     try:
         env = _imported(module_name)
     except (Exception, SystemExit) as error:
-        raise LookupError(f"{module_name} cannot be imported: {describe_error(error)}") from error
+        raise UsageError(f"{module_name} cannot be imported: {describe_error(error)}") from error
     for part in attribute.split("."):
         try:
             env = getattr(env, part)
         except AttributeError:
-            raise LookupError(f"{module_name} has no {attribute}") from None
+            raise UsageError(f"{module_name} has no {attribute}") from None
     return env
 
 

@@ -92,7 +92,7 @@ class ValueTests(BackendTests):
 
     def test_arrays_with_more_than_values_are_refused(self) -> None:
         """Arrays that hold more than values raise a `ConversionError` with a reason and a remedy."""
-        other = "numpy" if self.tested.name != "numpy" else "torch"
+        other = af.registry.backend("numpy" if self.tested.name != "numpy" else "torch")
         for array, word in self.unportable():
             what = f"to_numpy(), for a {describe_type(array)} with more than values"
             try:

@@ -23,7 +23,7 @@ from arrayferry._tree.tree import Tree
 from .lazy import LazyPair
 from .pair import Pair
 from .plans import Plans
-from .snippets import CodeSnippet, snippet_for
+from .snippets import CodeSnippet, snippet_of
 
 
 class CompiledConversion:
@@ -52,9 +52,9 @@ class CompiledConversion:
         self._convert: Callable[[Any], Any]
         self._pairs: dict[Origin, Pair] = {}
         self._computed: CompiledConversion | None = None
-        self.plans: Plans = Plans(target.name, self._snippet_for, self.slow_path, self._use)
+        self.plans: Plans = Plans(self)
 
-    def _use(self, convert: Callable[[Any], Any]) -> None:
+    def use(self, convert: Callable[[Any], Any]) -> None:
         """Convert with a function from now on."""
         self._convert = convert
         self.notice_observers()
@@ -79,13 +79,14 @@ class CompiledConversion:
 
     def slow_path(self, value: Any) -> Any:
         """Convert a value without a plan, and count its structure."""
+        __tracebackhide__ = True
         try:
             tree = Tree(value, self.kind_of, self.options)
             result = tree.build(self._convert_arrays(tree))
         except ArrayFerryError as error:
             # the frames of this package do not help the user, unlike those of the cause
             raise error.with_traceback(None) from error.__cause__
-        self.plans.learn(tree)
+        self.plans.learn(value, tree)
         return result
 
     def _convert_arrays(self, tree: Tree) -> list[Any]:
@@ -99,8 +100,7 @@ class CompiledConversion:
                 except ConversionError as error:
                     error.locate(path=tree.path_of(index), target=self.target.name)
                     raise
-            if not self._stays(kind):
-                groups.setdefault(self._origin_of(kind), []).append(index)
+            groups.setdefault(self._origin_of(kind), []).append(index)
         pairs = {self.pair(origin): indices for origin, indices in groups.items()}
         lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]
         for pair in lazy if len(lazy) > 1 else ():
@@ -117,12 +117,8 @@ class CompiledConversion:
     def _paths(self, tree: Tree, indices: list[int]) -> Callable[[int], str]:
         return lambda index: tree.path_of(indices[index])
 
-    def _stays(self, kind: Kind) -> bool:
-        """Return whether a value is deferred and stays deferred, since the target is its own library."""
-        return kind.category == "deferred" and kind.backend is self.target
-
     def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
-        """Convert a computed lazy array or deferred value into memory that nobody else holds.
+        """Convert a computed lazy array into memory that nobody else holds.
 
         Args:
             value: the result of computing it.
@@ -175,20 +171,18 @@ class CompiledConversion:
             self._pairs[source] = pair
         return pair
 
-    def _snippet_for(self, kind: Kind, cls: type, *, with_slow_path: bool) -> CodeSnippet | None:
+    def snippet_for(self, kind: Kind, cls: type, *, with_routes: bool) -> CodeSnippet | None:
         """Return the code that converts arrays of a kind and type, None if there should be no plan.
 
         Args:
             kind: the kind of the arrays.
             cls: their type.
-            with_slow_path: whether the code also converts arrays that a direct converter does not handle.
+            with_routes: whether the code also converts arrays that a direct converter does not handle.
         """
         if kind.category in ("number", "scalar"):
             return CodeSnippet(Inline("", "{convert}({x})", {"convert": self._convert_number}))
-        if self._stays(kind):
-            return CodeSnippet(Inline("", "{x}", {}))
         pair = self.pair(self._origin_of(kind))
-        return snippet_for(pair, cls, with_slow_path=with_slow_path)
+        return snippet_of(pair, cls, with_routes=with_routes)
 
     def _convert_number(self, number: Any) -> Any:
         return self.pair(self.catalog.backend("numpy")).one(self._array_of(number))

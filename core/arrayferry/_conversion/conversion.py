@@ -1,36 +1,35 @@
 """`Conversion`: a target with options, made once and called often."""
 
+# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from arrayferry._errors import ArrayFerryError
 from arrayferry._observers import observers
 from arrayferry._options import Options
-from arrayferry._plugin.backend import Backend, Target
+from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._registry.generic import GenericBackend
 from arrayferry._registry.registry import Registry, default_registry, registries
-from arrayferry._repr import given, html_code, html_facts, html_view, never_raises
+from arrayferry._repr import changed_arguments, never_raises
 from arrayferry._route.devices import resolve_device
 from arrayferry._types import A
 
 from .compiled import CompiledConversion
 
 if TYPE_CHECKING:
-    from .calls import Conversion as Calls
-else:
-    Calls = Generic
+    from arrayferry._types import K, NamedT, V, X
 
 
-class Conversion(Calls[A]):
+class Conversion(Generic[A]):
     """A conversion to one target, as returned by `arrayferry.converter`.
 
-    Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, compared, hashed, and
-    shared between threads. What it caches about the structures that it converts is dropped when the registry
+    Call it with a value: an array, a tree of arrays, or anything else. It can be pickled, and shared between
+    threads. What it caches about the structures that it converts is dropped when the registry
     changes, and is not pickled.
 
     Args:
@@ -56,7 +55,7 @@ class Conversion(Calls[A]):
 
     __slots__ = ("__weakref__", "_compiled", "_device", "_to", "options", "registry")
 
-    def __init__(self, target: Target, options: Options, registry: Registry) -> None:
+    def __init__(self, target: AnyTarget, options: Options, registry: Registry) -> None:
         self.options: Options = options
         self.registry: Registry = registry
         self._to = _portable_target(target, registry)
@@ -64,25 +63,36 @@ class Conversion(Calls[A]):
         self._compiled: CompiledConversion | None = None
         registry.watch(self)
 
-    if not TYPE_CHECKING:  # type checkers know its overloads
+    @overload
+    def __call__(self, value: X) -> A: ...
+    @overload
+    def __call__(self, value: NamedT) -> NamedT: ...
+    @overload
+    def __call__(self, value: dict[K, V]) -> dict[K, Any]: ...
+    @overload
+    def __call__(self, value: list[V]) -> list[Any]: ...
+    @overload
+    def __call__(self, value: tuple[V, ...]) -> tuple[Any, ...]: ...
+    @overload
+    def __call__(self, value: V) -> Any: ...
+    def __call__(self, value: Any) -> Any:
+        """Convert a value.
 
-        def __call__(self, value: Any) -> Any:
-            """Convert a value.
+        Args:
+            value: an array, a tree of arrays, or anything else. It is never modified.
 
-            Args:
-                value: an array, a tree of arrays, or anything else. It is never modified.
-
-            Returns:
-                A value of the same structure, as `arrayferry.convert` returns it.
-            """
-            try:  # `try` costs nothing, and reading the attribute before the call is faster
-                run = self._compiled.run
-            except AttributeError:  # this is the first call, or the registry has changed
-                run = self._prepare().run
-            return run(value)
+        Returns:
+            A value of the same structure, as `arrayferry.convert` returns it.
+        """
+        try:  # `try` costs nothing, and reading the attribute before the call is faster
+            run = self._compiled.run  # type: ignore[union-attr]
+        except AttributeError:  # this is the first call, or the registry has changed
+            run = self._prepare().run
+        return run(value)
 
     def _prepare(self) -> CompiledConversion:
         """Look up the target, and start without plans."""
+        __tracebackhide__ = True
         registry, options = self.registry, self.options
         while True:
             problem = registry.backend(self._to).problem()
@@ -120,13 +130,11 @@ class Conversion(Calls[A]):
 
     def explain(self) -> str:
         """Return the code generated for structures so far, as text."""
-        return "\n\n".join(self._codes()) or (
+        compiled = self._compiled
+        codes = [] if compiled is None else [plan.code for plan in compiled.plans.all]
+        return "\n\n".join(codes) or (
             "no structure has been converted twice yet, so there is no plan"
         )
-
-    def _codes(self) -> list[str]:
-        compiled = self._compiled
-        return [] if compiled is None else [plan.code for plan in compiled.plans.all]
 
     def _portable(self) -> tuple[str | Backend, Options]:
         """Return the target and options with which another process can make an equal conversion."""
@@ -136,14 +144,6 @@ class Conversion(Calls[A]):
         if self._device is None:
             self._prepare()
         return self._to, self.options._replace(device=self._device)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Conversion):
-            return NotImplemented
-        return self.registry is other.registry and self._portable() == other._portable()
-
-    def __hash__(self) -> int:
-        return hash(self._portable())
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.registry is not default_registry():
@@ -162,15 +162,6 @@ class Conversion(Calls[A]):
             namespace = target.package if isinstance(target, GenericBackend) else ""
         return _restore, (to, options, namespace)
 
-    def __dask_tokenize__(self) -> tuple[Any, ...]:
-        to, options = self._portable()
-        device = options.device
-        if not _is_text(device):
-            # it belongs to this process, as its hash does
-            device = f"{device} {hash(device)}"
-        own = () if self.registry is default_registry() else (id(self.registry),)
-        return ("arrayferry.Conversion", to, *options._replace(device=device), *own)
-
     def __copy__(self, memo: Any = None) -> Conversion[A]:
         return Conversion(self._to, self.options, self.registry)
 
@@ -186,21 +177,14 @@ class Conversion(Calls[A]):
         options = self.options
         if self._device is not None and self.target.is_named(options.device):
             options = options._replace(device=self._device)
-        arguments = [repr(self._name), given(options._asdict(), options._field_defaults)]
+        arguments = [
+            repr(self._name),
+            changed_arguments(options._asdict(), options._field_defaults),
+        ]
         return f"arrayferry.converter({', '.join(filter(None, arguments))})"
 
-    @html_view
-    def _repr_html_(self) -> str:
-        options, defaults = self.options._asdict(), self.options._field_defaults
-        facts = {name: given({name: value}, defaults) for name, value in options.items()}
-        return html_facts(
-            f"Conversion to {self._name}",
-            {"options": "\n".join(filter(None, facts.values())) or "the defaults"},
-            html_code("Code for structures that it has converted", self._codes()),
-        )
 
-
-def _portable_target(target: Target, registry: Registry) -> str | Backend:
+def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
     """Return the name of a target, or the backend itself if it is not registered."""
     if isinstance(target, str):
         return target
@@ -221,8 +205,9 @@ def _restore(target: str | Backend, options: Options, namespace: str = "") -> Co
     return Conversion(target, options, default_registry())
 
 
-def make_conversion(to: Target, options: Options, registry: Registry) -> Conversion:
+def make_conversion(to: AnyTarget, options: Options, registry: Registry) -> Conversion:
     """Make a conversion, and raise an error now if its target or device is wrong."""
+    __tracebackhide__ = True
     conversion = Conversion(to, options, registry)
     conversion._prepare()
     return conversion

@@ -1,4 +1,4 @@
-"""`LazyPair`: lazy arrays and deferred values of one backend are checked together, then computed together."""
+"""`LazyPair`: lazy arrays of one backend are checked together, then computed together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
-from arrayferry._route.memory import copy_required
 
 from .pair import Pair
 
@@ -29,7 +28,7 @@ class LazyPair(Pair):
 
     Args:
         arguments: those of `Pair`.
-        convert_computed: converts a computed array or deferred value that is not a NumPy array. It is called with
+        convert_computed: converts a computed array that is not a NumPy array. It is called with
             that, whether nobody else holds its memory, and the place in the tree.
     """
 
@@ -42,32 +41,27 @@ class LazyPair(Pair):
         return isinstance(self.source, Backend) and overrides(self.source, Backend.compute)
 
     def many(self, xs: list[Any], path_of: Callable[[int], str] = lambda index: "") -> list[Any]:
-        """Convert lazy arrays and deferred values. All are checked first, then all are computed in one call."""
+        """Convert lazy arrays. All are checked first, then all are computed in one call."""
         results = list(xs)
         together, others = self.check(xs, path_of)
-        deferred: dict[int, Any] = {}  # a deferred value in two places stays one value
-        seen: set[int] = set()  # but an array gets its own memory in each place
+        seen: set[int] = set()  # an array gets its own memory in each place
         for index, value in zip(together, self._values(xs, together, path_of), strict=True):
             x = xs[index]
             if value is _KEPT:
                 continue
-            if self._is_deferred(x):
-                if id(x) not in deferred:
-                    deferred[id(x)] = self._convert_computed(value, False, path_of(index))
-                results[index] = deferred[id(x)]
-            elif self._computes and self._is_of_other_library(value):
+            if self._computes and self._is_of_other_library(value):
                 fresh = id(value) not in seen and self._is_fresh(value)
                 seen.add(id(value))
                 results[index] = self._convert_computed(value, fresh, path_of(index))
             else:
-                convert = functools.partial(self.slow_path, values=value)
+                convert = functools.partial(self.by_route, values=value)
                 results[index] = self.located(convert, x, index, path_of)
         for index in others:
             results[index] = self.located(self.one, xs[index], index, path_of)
         return results
 
     def check(self, xs: list[Any], path_of: Callable[[int], str]) -> tuple[list[int], list[int]]:
-        """Check lazy arrays and deferred values before any is computed.
+        """Check lazy arrays before any is computed.
 
         Returns:
             The indices of those to compute together, and of those to convert one by one. An array that is returned
@@ -86,15 +80,11 @@ class LazyPair(Pair):
         return together, others
 
     def _check(self, x: Any) -> bool:
-        """Check a lazy array or a deferred value without computing it.
+        """Check a lazy array without computing it.
 
         Returns:
             Whether it is computed together with others.
         """
-        if self._is_deferred(x):
-            if self.options.copy is False:
-                raise copy_required(f"a {type(x).__name__} is computed when it is converted")
-            return True
         if self.is_sparse(x):
             return False
         return self.executor.check(x) or self._computes
@@ -109,9 +99,6 @@ class LazyPair(Pair):
         import numpy
 
         return not isinstance(value, numpy.ndarray) and self.kind_of(value).is_array
-
-    def _is_deferred(self, x: Any) -> bool:
-        return self.kind_of(x).category == "deferred"
 
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]
@@ -134,8 +121,7 @@ class LazyPair(Pair):
         values = []
         for index in indices:
             value = known[id(xs[index])]
-            again = index != first[id(xs[index])] and not self._is_deferred(xs[index])
-            if again and isinstance(value, numpy.ndarray):
+            if index != first[id(xs[index])] and isinstance(value, numpy.ndarray):
                 value = numpy.array(value, subok=True)
             values.append(value)
         return values

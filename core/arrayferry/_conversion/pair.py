@@ -104,7 +104,7 @@ class Pair:
             y = direct.convert(x)
             if y is not NotImplemented:
                 return y
-        return self.slow_path(x)
+        return self.by_route(x)
 
     def many(self, xs: list[Any], path_of: Callable[[int], str] = lambda index: "") -> list[Any]:
         """Convert several arrays, in one call if possible.
@@ -114,7 +114,7 @@ class Pair:
             path_of: returns the place in the tree of an array, by its index in `xs`, for errors.
         """
         results = None if self.direct is None else self.direct.convert_many(xs)
-        convert: Callable[[Any], Any] = self.slow_path
+        convert: Callable[[Any], Any] = self.by_route
         if results is None:
             results, convert = [NotImplemented] * len(xs), self.one
         for index, y in enumerate(results):
@@ -136,7 +136,7 @@ class Pair:
         """Complete an error with a place in the tree, the source and the target."""
         return error.locate(path=path, source=self.source.name, target=self.target.name)
 
-    def slow_path(self, x: Any, values: Any = None) -> Any:
+    def by_route(self, x: Any, values: Any = None) -> Any:
         """Convert one array by its route, without the direct converter.
 
         Args:
@@ -181,7 +181,7 @@ class Pair:
         import numpy
 
         if isinstance(dense, numpy.ndarray):
-            return self.slow_path(x, dense)
+            return self.by_route(x, dense)
         if self.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
             return self.one(dense)
         raise ContractError(

@@ -30,24 +30,24 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import functools
 import itertools
 import keyword
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from arrayferry._plugin.converter import Inline
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.tree import Tree
 
-from .structure import UnplannableError, is_uniform
+from .structure import MANY, Reader, UnplannableError
 
 if TYPE_CHECKING:
     from .snippets import CodeSnippet
 
 MAX_LEAVES = 4_000
-"""The maximum number of leaves that are written out one by one. Writing this many takes a seventh of a second."""
+"""The maximum number of arrays and other values that are written out one by one. Writing this many takes a seventh of a second."""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -55,16 +55,18 @@ class Plan:
     """Code for one structure.
 
     Attributes:
-        structure: the structure, see `structure_of`.
         run: the compiled code. It takes the value, and optionally a function to call if it does not handle the value.
         code: the text of the code.
-        with_slow_path: whether it also converts arrays that a direct converter does not handle.
+        readers: a function for the values inside, for each type of container in the structure.
+        with_routes: whether it also converts arrays that a direct converter does not handle.
+        next: the plan for the value that came after the last one of this structure.
     """
 
-    structure: Any
     run: Any
     code: str
-    with_slow_path: bool = False
+    readers: dict[type, Reader] = dataclasses.field(default_factory=dict)
+    with_routes: bool = False
+    next: Plan | None = None
 
 
 def write_plan(
@@ -90,21 +92,44 @@ def write_plan(
     value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
     name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
     try:
-        code = _Writer(scope).function(name, tree.root)
+        code = _function(_Block(scope), name, tree.root, structure)
         names = {**scope.objects, "miss": miss}
         exec(compile(code, f"<arrayferry: code for a {type(value).__name__}>", "exec"), names)
     except Exception:  # too large, too deep, or a plugin fails: values are converted without a plan
         return None
-    return Plan(structure, names[name], code)
+    return Plan(names[name], code)
 
 
-def _miss_part(value: Any) -> Any:
-    """Let the calling code miss its value, since it does not handle a part of it."""
-    raise LookupError
+def _function(block: _Block, title: str, root: Any, structure: Any) -> str:
+    """Write the function for a whole value."""
+    result = block.value(root, structure, "v0")
+    for names in block.containers.values():
+        if len(names) > 1 or names[0].startswith("*"):
+            block.miss_if(_any_same(names))
+    block.check_leaves()
+    for many, names in block.inputs.items():
+        inputs = f"[{', '.join(names)}]"
+        if many in block.loops:
+            block.lines.append(f"{many}_in += {inputs}")
+            inputs = f"{many}_in"
+        block.lines.append(f"{many}_out = iter({many}({inputs}))")
+    block.lines += block.rebuilt
+    block.lines += [
+        f"[{', '.join(f'y{name}' for name in names)}] = {many}_out"
+        for many, names in block.inputs.items()
+    ]
+    text = "\n            ".join([*block.lines, f"return {result}"])
+    return (
+        f"def {title}(v0, miss=miss):\n"
+        f"    try:\n        while True:\n            {text}\n"
+        "    except MemoryError:\n        raise\n"
+        "    except Exception:\n        pass\n"
+        "    return miss(v0)\n"
+    )
 
 
 class _Scope:
-    """The names, objects and snippets that the functions of one plan share.
+    """The names, objects and snippets that the code of one plan shares.
 
     Args:
         tree: a value that was taken apart.
@@ -113,15 +138,15 @@ class _Scope:
     Attributes:
         tree: the value that was taken apart.
         objects: the objects that the code refers to, by name.
-        leaves: the number of leaves that were written out.
+        leaves: the number of arrays and other values that were written out.
     """
 
     def __init__(self, tree: Tree, snippet_for: Callable[[Kind, type], CodeSnippet | None]) -> None:
         self.tree = tree
         self.objects: dict[str, Any] = {}
         self.leaves = 0
-        self._snippet_for = snippet_for
-        self._known_snippets: dict[tuple[Kind, type], CodeSnippet | None] = {}
+        self._count = 0
+        self._snippet_for = functools.cache(snippet_for)  # one object for each kind and type
         self._known: dict[int, str] = {}
 
     def name(self, thing: Any, hint: str = "") -> str:
@@ -143,120 +168,110 @@ class _Scope:
         return type(self.tree.arrays[leaf.index])
 
     def snippet(self, leaf: Leaf) -> CodeSnippet:
-        """Return the code that converts the array of a leaf: one object for each kind and type."""
-        known, key = self._known_snippets, (self.tree.kinds[leaf.index], self.cls(leaf))
-        if key not in known:
-            known[key] = self._snippet_for(*key)
-        snippet = known[key]
+        """Return the code that converts the array of a leaf."""
+        snippet = self._snippet_for(self.tree.kinds[leaf.index], self.cls(leaf))
         if snippet is None:
             raise UnplannableError
         return snippet
 
+    def converts_together(self, node: Any) -> bool:
+        """Return whether some array in a value is converted together with others."""
+        if type(node) is Leaf:
+            return self.snippet(node).many is not None
+        return type(node) is Branch and any(map(self.converts_together, node.children))
 
-class _Writer:
-    """Writes the code of one function, line by line.
+    def new(self, letter: str) -> str:
+        """Return a name that no other variable has."""
+        self._count += 1
+        return f"{letter}{self._count}"
+
+
+class _Block:
+    """Writes the statements of a loop, line by line. A value that they do not handle leaves it by `break`.
 
     Args:
-        scope: shared with the other functions of the plan.
+        scope: shared with the other loops of the plan.
+        later: whether results are put together only after arrays of several turns have been converted together. What
+            they need is kept until then.
+
+    Attributes:
+        lines: the statements.
+        containers: the names of the containers that are rebuilt, by type; "*v1" means all items of v1.
+        inputs: the names of the arrays that a function converts together, by the name of that function.
+        loops: the names of such functions that also convert arrays of inner loops.
+        rebuilt: the statements that put the results of inner loops together.
+        kept: what is kept, by name.
     """
 
-    def __init__(self, scope: _Scope) -> None:
+    def __init__(self, scope: _Scope, *, later: bool = False) -> None:
         self.scope = scope
         self.name = scope.name
-        self.parts: list[str] = []
+        self.new = scope.new
+        self.later = later
         self.lines: list[str] = []
         self.typed: dict[type, list[str]] = {}
         self.tests: list[str] = []
         self.containers: dict[type, list[str]] = {}
-        self.together: dict[str, list[str]] = {}
-        self.count = 0
+        self.inputs: dict[str, list[str]] = {}
+        self.loops: list[str] = []
+        self.rebuilt: list[str] = []
+        self.kept: dict[str, str] = {}
 
-    def function(self, title: str, root: Any, miss: str = "miss") -> str:
-        """Write the whole function, after the functions that it calls."""
-        result = self.value(root, "v0")
-        for names in self.containers.values():
-            if len(names) > 1 or names[0].startswith("*"):
-                self.miss_if(_any_same(names))
+    def miss_if(self, condition: str) -> None:
+        self.lines.append(f"if {condition}: break")
+
+    def check_leaves(self) -> None:
+        """Write the checks of all leaves."""
         for cls, names in self.typed.items():
             same, kind = " is ".join(f"type({name})" for name in names), self.name(cls)
             self.miss_if(f"{same} is not {kind}" if len(names) == 1 else f"not ({same} is {kind})")
         if self.tests:
             self.miss_if(f"not ({' and '.join(self.tests)})")
-        for many, inputs in self.together.items():
-            self.convert_together(many, inputs)
-        text = "\n            ".join([*self.lines, f"return {result}"])
-        return "".join(self.parts) + (
-            f"def {title}(v0, miss={miss}):\n"
-            f"    try:\n        while True:\n            {text}\n"
-            "    except MemoryError:\n        raise\n"
-            "    except Exception:\n        pass\n"
-            "    return miss(v0)\n"
-        )
 
-    def convert_together(self, many: str, inputs: list[str]) -> None:
-        """Write the call that converts several arrays; "*v1" means all items of v1."""
-        self.lines.append(f"{many}_in = [{', '.join(inputs)}]")
-        if not any(name.startswith("*") for name in inputs):
-            outputs = ", ".join(f"y{name}" for name in inputs)
-            self.lines.append(f"[{outputs}] = {many}({many}_in)")
-            return
-        self.lines.append(f"{many}_out = iter({many}({many}_in))")
-        for name in inputs:
-            if name.startswith("*"):
-                slices = self.name(itertools.islice)
-                self.lines.append(f"y{name[1:]} = list({slices}({many}_out, len({name[1:]})))")
-            else:
-                self.lines.append(f"y{name} = next({many}_out)")
+    def keep(self, name: str, expression: str = "") -> str:
+        """Return an expression for a result, or the name under which it is kept."""
+        if self.later:
+            self.kept[name] = expression or name
+            return name
+        return expression or name
 
-    def miss_if(self, condition: str) -> None:
-        self.lines.append(f"if {condition}: break")
-
-    def new(self, letter: str) -> str:
-        """Return a name that no other variable has."""
-        self.count += 1
-        return f"{letter}{self.count}"
-
-    def value(self, node: Any, name: str) -> str:
+    def value(self, node: Any, structure: Any, name: str) -> str:
         """Write the checks of the value called `name`, and return the expression for its result."""
+        if type(node) is Branch:
+            return self.branch(node, structure, name)
+        self.scope.leaves += 1
+        if self.scope.leaves > MAX_LEAVES:
+            raise UnplannableError
         if type(node) is Leaf:
             return self.leaf(node, name)
-        if type(node) is Branch:
-            return self.branch(node, name)
         self.miss_if(
             f"{name} is not None"
             if node is None
             else f"type({name}) is not {self.name(type(node))}"
         )
-        return name
+        return self.keep(name)
 
     def leaf(self, node: Leaf, name: str) -> str:
-        self.scope.leaves += 1
-        if self.scope.leaves > MAX_LEAVES:
-            raise UnplannableError
         self.typed.setdefault(self.scope.cls(node), []).append(name)
         snippet = self.scope.snippet(node)
         if snippet.many is not None:
             if snippet.test:
                 self.tests.append(snippet.test.format(x=name))
-            return self.joined(snippet.many, name)
-        test, result = self.inline(snippet.one, name)
+            many = self.name(snippet.many, "many")
+            self.inputs.setdefault(many, []).append(name)
+            return f"next({many}_out)" if self.later else f"y{name}"
+        inline, y = snippet.one, f"y{name}"
+        renamed = {own: self.name(thing, own) for own, thing in inline.names.items()}
+        fields = {**renamed, "x": name, "y": y}
+        test = inline.test.format(**fields)
         if test:
             self.tests.append(test)
-        return result
+        return self.keep(y, inline.result.format(**fields))
 
-    def inline(self, inline: Inline, name: str) -> tuple[str, str]:
-        renamed = {own: self.name(thing, own) for own, thing in inline.names.items()}
-        fields = {**renamed, "x": name, "y": f"y{name}"}
-        return inline.test.format(**fields), inline.result.format(**fields)
-
-    def joined(self, many: Callable[[list[Any]], list[Any]], name: str) -> str:
-        self.together.setdefault(self.name(many, "many"), []).append(name)
-        return f"y{name.lstrip('*')}"
-
-    def branch(self, node: Branch, name: str) -> str:
+    def branch(self, node: Branch, structure: Any, name: str) -> str:
         cls = type(node.value)
-        if is_uniform(self.scope.tree, node):
-            return self.loop(node, name, cls)
+        if structure[-1] is MANY:
+            return self.loop(node, structure[1], name)
         # a container with items is unpacked by assignment, which fails for another length
         empty = "" if node.children else f" or {name}"
         self.miss_if(f"type({name}) is not {self.name(cls)}{empty}")
@@ -276,68 +291,65 @@ class _Writer:
                 self.miss_if(f"len({children})")
         if inside:
             self.lines.append(f"{_comma(inside)} = {children}")
-        made = [self.value(child, var) for child, var in zip(node.children, inside, strict=True)]
+        parts = zip(node.children, structure[1:], inside, strict=True)
+        kept = self.kept.copy()
+        made = [self.value(*part) for part in parts]
         if not node.rebuilt:
-            return name
+            self.kept = kept  # the container is all that is needed
+            return self.keep(name)
+        keys = list(map(self.keep, keys))
         if cls is dict:
             return "{" + ", ".join(map("{}: {}".format, keys, made)) + "}"
         if cls is tuple:
             return f"({_comma(made)})"
         items = f"[{', '.join(made)}]"
-        return items if cls is list else f"{container}.rebuild({name}, {items})"
+        return items if cls is list else f"{container}.rebuild({self.keep(name)}, {items})"
 
-    def loop(self, node: Branch, name: str, cls: type) -> str:
-        """Write a loop for a long container whose children have one structure, whatever its length."""
-        self.scope.leaves += 1
+    def loop(self, node: Branch, structure: Any, name: str) -> str:
+        """Write a loop for a container whose children have one structure, whatever its length."""
+        cls, child = type(node.value), node.children[0]
         self.miss_if(f"type({name}) is not {cls.__name__} or not {name}")
-        self.containers.setdefault(cls, []).append(name)
-        items = f"{name}.values()" if cls is dict else name
-        child = node.children[0]
-        if type(child) is Leaf:
-            result = self.loop_over_arrays(child, items)
-        else:
-            result = self.loop_over_parts(child, items)
+        items = name
+        if cls is dict:
+            items = self.new("l")
+            self.lines.append(f"{items} = [*{name}.values()]")
+        if node.rebuilt:
+            self.containers.setdefault(cls, []).append(name)
+        if type(child) not in (Leaf, Branch):
+            self.miss_if(f"{{*map(type, {items})}} != {{{self.name(type(child))}}}")
+            return f"{cls.__name__}({name})" if node.rebuilt else name
+        item, result = self.new("v"), self.new("r")
+        body = _Block(self.scope, later=self.scope.converts_together(child))
+        made = body.value(child, structure, item)
+        body.check_leaves()
+        for many, names in body.inputs.items():
+            body.lines.append(f"{many}_in += [{', '.join(names)}]")
+            if many not in self.loops:
+                self.loops.append(many)
+                self.inputs.setdefault(many, [])
+                self.lines.append(f"{many}_in = []")
+        for part, names in body.containers.items():
+            inner = [each for each in names if each != item]
+            if item in names:
+                self.containers.setdefault(part, []).append(f"*{items}")
+            if inner:
+                found = self.new("s")
+                self.lines.append(f"{found} = []")
+                body.lines.append(f"{found} += [{', '.join(inner)}]")
+                self.containers.setdefault(part, []).append(f"*{found}")
+        kept = f"({_comma([*body.kept.values()])})" if body.kept else "None"
+        body.lines.append(f"{result}.append({kept if body.later else made})")
+        self.lines += [f"{result} = []", f"for {item} in {items}:"]
+        self.lines += [f"    {line}" for line in body.lines]
+        self.miss_if(f"len({result}) != len({items})")
+        if body.later:
+            variables = _comma([*body.kept]) if body.kept else "_"
+            self.rebuilt.append(f"{result} = [{made} for {variables} in {result}]")
+        if not node.rebuilt:
+            return name
         if cls is dict:
             return f"dict(zip({name}, {result}))"
         return f"tuple({result})" if cls is tuple else result
-
-    def loop_over_arrays(self, leaf: Leaf, items: str) -> str:
-        snippet, kind = self.scope.snippet(leaf), self.name(self.scope.cls(leaf))
-        if snippet.many is not None:
-            self.miss_if(f"set(map(type, {items})) != {{{kind}}}")
-            if snippet.test:
-                self.miss_if(f"not all({snippet.test.format(x='item')} for item in {items})")
-            return self.joined(snippet.many, f"*{self.listed(items)}")
-        result, item = self.new("r"), self.new("v")
-        test, expression = self.inline(snippet.one, item)
-        self.lines += [
-            f"{result} = []",
-            f"for {item} in {items}:",
-            f"    if type({item}) is not {kind}" + (f" or not ({test})" if test else "") + ":",
-            f"        {result} = None",
-            "        break",
-            f"    {result}.append({expression})",
-        ]
-        self.miss_if(f"{result} is None")
-        return result
-
-    def loop_over_parts(self, part: Branch, items: str) -> str:
-        """Write a function for the parts of a long container, and a loop that calls it."""
-        function = f"part{len(self.parts) + 1}"
-        missed = self.name(_miss_part, "miss_part")
-        self.parts.append(_Writer(self.scope).function(function, part, missed))
-        parts, result = self.listed(items), self.new("r")
-        self.lines.append(f"{result} = [{function}(part) for part in {parts}]")
-        self.containers.setdefault(type(part.value), []).append(f"*{parts}")
-        return result
-
-    def listed(self, items: str) -> str:
-        """Return the name of a list or tuple of the items, so that they can be read more than once."""
-        if items.isidentifier():
-            return items
-        name = self.new("l")
-        self.lines.append(f"{name} = [*{items}]")
-        return name
 
 
 def _any_same(names: list[str]) -> str:

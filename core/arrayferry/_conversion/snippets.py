@@ -26,13 +26,13 @@ class CodeSnippet(NamedTuple):
     test: str = ""
 
 
-def snippet_for(pair: Pair, cls: type, *, with_slow_path: bool) -> CodeSnippet | None:
+def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet | None:
     """Return the code that converts arrays of exactly this type, None if there should be no plan.
 
     Args:
         pair: the pair for the arrays.
         cls: their type.
-        with_slow_path: whether the code must also convert arrays that a direct converter does not handle, at the
+        with_routes: whether the code must also convert arrays that a direct converter does not handle, at the
             cost of a call for each array.
     """
     import numpy
@@ -50,28 +50,28 @@ def snippet_for(pair: Pair, cls: type, *, with_slow_path: bool) -> CodeSnippet |
     direct = pair.direct
     if direct is None or not direct.takes(cls):
         return by_call
-    if with_slow_path or direct.is_checked or direct.converter.target_device != "cpu":
+    if with_routes or direct.is_checked or direct.converter.target_device != "cpu":
         many = pair.many if direct.many is not None else None
-        convert = Inline(no_objects, "{convert}({x})", {"convert": _one_with_slow_path(pair)})
+        convert = Inline(no_objects, "{convert}({x})", {"convert": _one_or_route(pair)})
         return CodeSnippet(convert, many, no_objects)
     return CodeSnippet(direct.inline or _inline_call(direct.one), direct.many)
 
 
-def _one_with_slow_path(pair: Pair) -> Callable[[Any], Any]:
+def _one_or_route(pair: Pair) -> Callable[[Any], Any]:
     """Return `one` for arrays of a type that the direct converter takes."""
     direct: Any = pair.direct
     if direct.is_checked:
         return pair.one
-    convert, slow_path = direct.one, pair.slow_path
+    convert, by_route = direct.one, pair.by_route
 
-    def convert_or_take_slow_path(x: Any) -> Any:
+    def convert_or_take_route(x: Any) -> Any:
         try:
             y = convert(x)
         except Exception as error:
             y = direct.set_aside(error)
-        return slow_path(x) if y is NotImplemented else y
+        return by_route(x) if y is NotImplemented else y
 
-    return convert_or_take_slow_path
+    return convert_or_take_route
 
 
 def _already_there(pair: Pair, test: str) -> Inline:

@@ -1,77 +1,71 @@
-"""The structure of a value, which is all that a plan checks, and the containers that a plan writes as loops."""
+"""The structure of a value: the types in it, which are all that plans differ in."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from arrayferry._tree.nodes import Branch, Leaf
-from arrayferry._tree.sequences import OBJECT_ARRAY
-from arrayferry._tree.tree import Tree
+from arrayferry._plugin.container import Container
 
 MANY = "..."
 """Marks a container with any number of children that are like the first."""
-RUN = 16
-"""A container with at least this many children of one kind is written as a loop, whatever its length."""
+MIN_MANY = 16
+"""A container with at least this many children of one structure is written as a loop, whatever its length."""
 MAX_LEVELS = 30
 """The maximum number of levels of a structure with a plan, since Python's own parser has a limit."""
 
+Reader = Callable[[Any], Iterable[Any]]
+
+_BUILT_IN: dict[type, Reader] = {dict: dict.values, list: iter, tuple: iter}
+
 
 class UnplannableError(Exception):
-    """A structure cannot have a plan: it is too large, too deep, or holds an array of objects."""
+    """A value cannot have a plan: it is too large or too deep, or a container is in it twice."""
 
 
-def structure_of(tree: Tree) -> Any:
-    """Return all that a plan for this tree would check, None if it cannot have a plan.
+def reader_of(cls: type, container: Container) -> Reader:
+    """Return a function for the values inside a container of a class."""
+    return _BUILT_IN.get(cls, container.children)
 
-    That is the type of a leaf; a tuple of the type of a container and the structures of its children, or the structure
-    that all of them have and `MANY` if it is written as a loop; and a tuple of the type alone for any other value.
+
+def structure_of(value: Any, readers: Mapping[type, Reader]) -> Any:
+    """Return the structure of a value.
+
+    Args:
+        value: anything.
+        readers: a function for the values inside, for each type of container.
+
+    Returns:
+        A type; for a container, a tuple of its type and the structures of its children, or of the structure that
+        all of them have and `MANY` if it is written as a loop.
+
+    Raises:
+        UnplannableError: it has too many levels, or a container other than a flat tuple is in it twice.
     """
-    if not tree.cacheable:
-        return None
-    try:
-        structure = _key(tree, tree.root, 0, set())
-        hash(structure)  # it raises for some classes
-    except Exception:
-        return None
-    return structure
+    return _structure(value, readers, set(), MAX_LEVELS) if type(value) in readers else type(value)
 
 
-def _key(tree: Tree, node: Any, depth: int, seen: set[int]) -> Any:
-    if type(node) is Leaf:
-        return type(tree.arrays[node.index])
-    if type(node) is not Branch:
-        return (type(node),)
-    if depth > MAX_LEVELS or id(node) in seen or node.container is OBJECT_ARRAY:
+def _structure(value: Any, readers: Mapping[type, Reader], seen: set[int], levels: int) -> Any:
+    cls = type(value)
+    if not levels or (id(value) in seen and (cls is not tuple or _has_containers(value, readers))):
         raise UnplannableError
-    seen.add(id(node))
-    keys = [_key(tree, child, depth + 1, seen) for child in node.children]
-    if _may_be_loop(node) and len(set(keys)) == 1:
-        return (type(node.value), keys[0], MANY)
-    return (type(node.value), *keys)
+    seen.add(id(value))
+    inside = [
+        _structure(child, readers, seen, levels - 1) if type(child) in readers else type(child)
+        for child in readers[cls](value)
+    ]
+    if len(inside) >= MIN_MANY and cls in _BUILT_IN:
+        first = inside[0]
+        if inside.count(first) == len(inside) and not _has_many(first):
+            return cls, first, MANY
+    return cls, *inside
 
 
-def is_uniform(tree: Tree, node: Branch) -> bool:
-    """Return whether a container is long and its children have one structure, so that it is written as a loop."""
-    return _may_be_loop(node) and len({_key(tree, child, 0, set()) for child in node.children}) == 1
+def _has_containers(value: Any, readers: Mapping[type, Reader]) -> bool:
+    return any(type(child) in readers for child in value)
 
 
-def _may_be_loop(node: Branch) -> bool:
-    """Return whether a container is long, and its children are arrays or parts."""
-    children = node.children
-    return (
-        len(children) >= RUN
-        and type(node.value) in (dict, list, tuple)
-        and (type(children[0]) is Leaf or all(map(_is_part, children)))
-    )
-
-
-def _is_part(node: Any) -> bool:
-    """Return whether a node is a part: a container that holds arrays, but no other container that is rebuilt.
-
-    For these, it is enough to check that the parts themselves are different objects.
-    """
-    return (
-        type(node) is Branch
-        and node.leaves
-        and not any(type(child) is Branch and child.rebuilt for child in node.children)
+def _has_many(structure: Any) -> bool:
+    return type(structure) is tuple and (
+        structure[-1] is MANY or any(map(_has_many, structure[1:]))
     )

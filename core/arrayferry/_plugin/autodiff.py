@@ -1,8 +1,8 @@
 """`Autodiff`: how a library differentiates, so that gradients cross between libraries.
 
-A plugin has two roles. A function of its library can be differentiated for callers of others
-(`Differentiable`), and a call of a function of another library can take part in its own
-differentiation (`Autodiff.call`).
+A plugin has two roles. Functions of its library are differentiated for callers of others (`Autodiff.vjp`), and
+calls of functions of other libraries take part in its own differentiation (`Autodiff.call`). Only reverse mode
+crosses. Higher derivatives follow from it, since what `vjp` makes can be differentiated by `vjp` again.
 
 Cotangents of complex numbers follow one convention: for a real loss L of z = x + iy, the cotangent of z
 is dL/dx + i dL/dy, as in PyTorch. JAX uses its conjugate.
@@ -14,17 +14,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+Build = Callable[[Sequence[Any]], Any]
+"""Puts the arrays of a result in their places."""
+
 
 class Flat(NamedTuple):
     """The results of a function.
 
     Attributes:
         arrays: the arrays, in order.
-        layout: the hashable layout that rebuilds the structure around them, None for a plain list.
+        build: puts other arrays in the places of these. It can be hashed.
     """
 
     arrays: list[Any]
-    layout: Any = None
+    build: Build = list
 
     def __repr__(self) -> str:
         return f"<Flat of {len(self.arrays)} arrays>"
@@ -33,68 +36,15 @@ class Flat(NamedTuple):
 FlatFunction = Callable[[list[Any]], Flat]
 """A function of a list of arrays."""
 
-
-class Differentiable(ABC):
-    """A function of one library that can be differentiated. A plugin subclasses it.
-
-    Arrays are numbered in order. Only arrays of floating-point or complex dtype have tangents and cotangents; lists
-    of these omit all others.
-
-    Attributes:
-        takes_numpy: whether it takes NumPy arrays in place of its library's arrays, and this is cheaper than
-            converting them. They have dtypes that the library has, and memory that nothing else uses.
-    """
-
-    takes_numpy: bool = False
-
-    @abstractmethod
-    def __call__(self, arrays: list[Any]) -> Flat:
-        """Call the function."""
-
-    @abstractmethod
-    def vjp(
-        self, arrays: list[Any], wanted: tuple[int, ...]
-    ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
-        """Call the function, and prepare the product of cotangents with its Jacobian.
-
-        Args:
-            arrays: the arguments.
-            wanted: the indices of the arguments to differentiate with respect to.
-
-        Returns:
-            The results, and a function from the cotangents of the results to those of the wanted arguments. It may
-            be called several times.
-        """
-
-    def transposed(self, count: int, wanted: tuple[int, ...]) -> Differentiable:
-        """Return the function from `count` arguments and cotangents of the results to cotangents.
-
-        It makes second and higher derivatives possible. It returns the cotangents of the wanted arguments.
-        """
-        raise NotImplementedError("second derivatives")
-
-    def pushed(self, count: int, wanted: tuple[int, ...]) -> Differentiable:
-        """Return the function from `count` arguments and tangents of the wanted ones to tangents of the results.
-
-        It makes forward mode possible.
-        """
-        raise NotImplementedError("forward mode")
-
-    def mapped(self, axes: tuple[int | None, ...], size: int) -> Differentiable:
-        """Return the function that maps over an axis of its arguments, and stacks its results along axis 0.
-
-        Args:
-            axes: the axis of each argument, None for those that are the same for all.
-            size: the length of the axis.
-        """
-        raise NotImplementedError("vmap")
-
-    def __repr__(self) -> str:
-        return f"<Differentiable {type(self).__name__}>"
+Differentiated = Callable[[list[Any]], tuple[Flat, Callable[[list[Any]], list[Any]]]]
+"""Calls a function. Returns its results, and the function from their cotangents to those of its arguments."""
 
 
 class Crossing(Protocol):
     """One call of a function of another library. All arrays are the caller's library's.
+
+    Arrays are numbered in order. Only arrays of floating-point or complex dtype have cotangents; lists of these omit
+    all others.
 
     Attributes:
         name: the name of the function in errors.
@@ -102,75 +52,84 @@ class Crossing(Protocol):
 
     name: str
 
-    @property
-    def prepared(self) -> bool:
-        """Whether `run` uses earlier results, so that `vjp` would cost more."""
-        ...
-
-    def run(self, arrays: Sequence[Any]) -> list[Any]:
-        """Call the function with values. Its result has no gradient."""
-        ...
-
-    def vjp(
+    def __call__(
         self, arrays: Sequence[Any], wanted: tuple[int, ...]
-    ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-        """Call the function and prepare its vector-Jacobian product, as `Differentiable.vjp` does."""
-        ...
-
-    def transposed(
-        self,
-        count: int,
-        wanted: tuple[int, ...],
-        pullback: Any = None,
-    ) -> Crossing:
-        """Return the call from `count` arguments and cotangents to cotangents.
+    ) -> tuple[list[Any], Crossing | None, Build]:
+        """Call the function.
 
         Args:
-            count: the number of arguments.
-            wanted: as for `vjp`.
-            pullback: the result of `vjp` for the same arguments, so that nothing is recomputed.
+            arrays: the arguments. They may be traced if the library overrides `Backend.callback`.
+            wanted: the indices of the arguments to differentiate with respect to.
+
+        Returns:
+            The results, without gradient; the `pullback`, which uses what this call has saved, None if nothing is
+            wanted; and a function that puts the results in their places.
+
+        Raises:
+            TracedValueError: the arguments are traced, and the results are not known in advance.
         """
         ...
 
-    def pushed(self, count: int, wanted: tuple[int, ...]) -> Crossing:
-        """Return the call from `count` arguments and tangents to tangents."""
+    def pullback(self, count: int, wanted: tuple[int, ...]) -> Crossing:
+        """Return the call from `count` arguments and the cotangents of the results to those of the wanted arguments."""
         ...
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> Crossing:
-        """Return the call that maps over an axis of its arguments."""
-        ...
-
-    def shapes(self, arrays: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
-        """Return the shapes and dtypes of the results if the arguments are traced.
-
-        Raises:
-            TracedValueError: they are not known.
-        """
-        ...
-
-    def on_host(self, arrays: Sequence[Any]) -> list[Any]:
-        """Call the function with NumPy arrays, and return NumPy arrays of the expected `shapes`."""
+        """Return the call that maps over an axis of its arguments. See `Autodiff.vmap`."""
         ...
 
 
 class Autodiff(ABC):
-    """How a library differentiates. A backend holds one as `autodiff`."""
+    """How a library differentiates. A backend holds one as `autodiff`.
+
+    Attributes:
+        takes_numpy: whether a compiled function takes NumPy arrays in place of its library's arrays, and this is
+            cheaper than converting them. They have dtypes that the library has, and memory that nothing else uses.
+    """
+
+    takes_numpy: bool = False
 
     def compiles(self, function: Callable[..., Any]) -> bool:
         """Return whether a user's function is compiled, so that its gradient may be compiled too."""
         return False
 
     @abstractmethod
-    def function(self, function: FlatFunction, *, compiled: bool) -> Differentiable:
-        """Prepare a function of this library for differentiation by callers of other libraries.
+    def vjp(
+        self, function: FlatFunction, wanted: tuple[int, ...], *, compiled: bool
+    ) -> Differentiated:
+        """Prepare a function of this library for differentiation.
 
         Args:
-            function: a function of a list of arrays of this library.
-            compiled: whether it may be compiled. The result is then kept for further calls.
+            function: the function. It may itself call what `vjp` returned.
+            wanted: the indices of the arguments to differentiate with respect to. There may be none.
+            compiled: whether the function may be compiled. What is returned is then kept for further calls.
+
+        Returns:
+            A function from arguments to results and a pullback. The pullback returns the cotangents of the wanted
+            arguments, and may be called several times. Both can be differentiated by this library.
         """
 
+    def gradient(self, function: FlatFunction, count: int, wanted: tuple[int, ...]) -> FlatFunction:
+        """Return the function from `count` arguments and the cotangents of the results to those of the wanted arguments."""
+
+        def gradient(values: list[Any]) -> Flat:
+            _, pull = self.vjp(function, wanted, compiled=False)(values[:count])
+            return Flat(pull(values[count:]))
+
+        return gradient
+
+    def vmap(self, function: FlatFunction, axes: tuple[int | None, ...], size: int) -> FlatFunction:
+        """Return the function that maps over an axis of its arguments, and stacks its results along axis 0.
+
+        Args:
+            function: a function of this library.
+            axes: the axis of each argument, None for those that are the same for all.
+            size: the length of the axis.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no vmap")
+
     @abstractmethod
-    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> list[Any]:
+    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> tuple[list[Any], Build]:
         """Call a function of another library, so that this library can differentiate through the call.
 
         Args:
@@ -178,7 +137,8 @@ class Autodiff(ABC):
             arrays: arrays of this library.
 
         Returns:
-            Arrays of this library, which carry gradients as the arguments do.
+            Arrays of this library, which carry gradients as the arguments do, and what the crossing returned to put
+            them in their places.
         """
 
     def __repr__(self) -> str:

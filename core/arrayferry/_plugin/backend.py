@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from arrayferry._dtypes import STANDARD_DTYPES
+from arrayferry._types import TargetName
 
 from .autodiff import Autodiff
 from .origin import Origin
@@ -31,7 +32,8 @@ class Backend(Origin):
             They are looked up only after their top-level package has been imported.
         namespace: dotted path of the module with its functions, if that is not `package`.
         aliases: other names that users may write.
-        install: the argument of `pip install`, if that is not `name`.
+        install: the argument of `pip install` that installs it. Without it, no error names a command, since a guessed
+            name may be another's on a public index.
         memory: what the library guarantees about its arrays. "writable": they may change in place. "immutable":
             their values never change. "lazy": their values are computed on demand and never change. "unknown":
             nothing is guaranteed, and nothing is shared unless requested.
@@ -42,8 +44,6 @@ class Backend(Origin):
         item_types: dotted paths of the exact array types whose `item()` returns the Python number of a
             one-element array. The adapters use it for discrete actions.
         replaces: names of backends and sources that this one replaces, if both are installed.
-        deferred_types: dotted paths of types of values that are not arrays, but whose results may be or contain
-            arrays, such as Dask's `Delayed`. They are computed together with the library's arrays.
         autodiff: how the library differentiates, None if gradients cannot cross to it.
 
     Examples:
@@ -67,7 +67,6 @@ class Backend(Origin):
     aliases: tuple[str, ...] = ()
     from_numpy_shares: bool | None = None
     item_types: tuple[str, ...] = ()
-    deferred_types: tuple[str, ...] = ()
     autodiff: Autodiff | None = None
 
     # Required.
@@ -83,20 +82,19 @@ class Backend(Origin):
                 library.
         """
 
-    # Optional: lazy arrays and deferred values.
+    # Optional: lazy arrays.
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
-        """Compute lazy arrays, and values of `deferred_types`, in one call.
+        """Compute lazy arrays in one call.
 
         It is called instead of `to_numpy_many` if a backend with `memory = "lazy"` overrides it.
 
         Args:
-            xs: arrays and deferred values.
+            xs: the arrays.
 
         Returns:
-            For each lazy array, an array with its values: a NumPy array in memory that nothing else uses, or an
-            array of another library. For each deferred value, its result. A `ConversionError` in the place of a
-            failed one is raised with its place in the tree.
+            For each, an array with its values: a NumPy array in memory that nothing else uses, or an array of
+            another library. A `ConversionError` in the place of a failed one is raised with its place in the tree.
         """
         return self.to_numpy_many(xs)
 
@@ -259,5 +257,8 @@ def _native(x: Any) -> Any:
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
-Target = str | ModuleType | Backend
-"""How users name a library: by a name, a namespace module, or a backend."""
+Target = TargetName | ModuleType | Backend
+"""How users name a library: by the name of one with a built-in plugin, a namespace module, or a backend."""
+
+AnyTarget = str | ModuleType | Backend
+"""The same with the names of all plugins, which type checkers cannot know."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from arrayferry._repr import never_raises
@@ -78,6 +78,10 @@ class Reader:
     def read(self, step: int) -> Sequence[Any]:
         """Return the blocks of a step. Several threads call this at once, each for a different step."""
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
+
+    def work(self, step: int) -> Iterable[Hashable]:
+        """Return what a step computes or reads, so that a stream notices what single blocks do again and again."""
+        return self._steps[step]
 
     def abandon(self) -> None:
         """Let the process end without waiting for running reads, because a step hangs. `close` follows."""

@@ -31,7 +31,7 @@ class Container(ABC):
         ...         return [".left", ".right"]
     """
 
-    types: tuple[Any, ...] = ()
+    types: tuple[Any, ...]
     transparent: bool = False
 
     def takes(self, cls: type) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from arrayferry._options import Options
-from arrayferry._repr import never_raises, shown
+from arrayferry._repr import never_raises, short_repr
 
 from .types import resolve_types
 
@@ -31,7 +31,7 @@ class Inline(NamedTuple):
     names: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"Inline(test={shown(self.test)}, result={shown(self.result)})"
+        return f"Inline(test={short_repr(self.test)}, result={short_repr(self.result)})"
 
 
 class Converter(ABC):

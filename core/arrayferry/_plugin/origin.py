@@ -136,10 +136,12 @@ class Origin(ABC):
             module = "" if top == self.name else f": there is no module {top!r}"
             return BackendUnavailableError(
                 f"{self.name} is not installed{module}",
-                remedy=f"Run: pip install {self.install or self.name}",
+                remedy=f"Run: pip install {self.install}"
+                if self.install
+                else "Install its library, as the documentation of that says.",
                 backend=self.name,
             )
-        failure = failed_import(self.name, self.package, self.install or self.name)
+        failure = failed_import(self.name, self.package, self.install)
         if failure is not None:
             return failure
         try:
@@ -167,7 +169,7 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
     Args:
         name: the name of the library in the message.
         package: the module to import, which can be found.
-        install: the argument of `pip install`.
+        install: the argument of `pip install`, "" if it is not known.
     """
     try:
         importlib.import_module(package)
@@ -177,7 +179,8 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
         text = " ".join(word for word in str(error).split() if word.strip("="))  # one line
         failure = BackendUnavailableError(
             f"{name} is installed, but importing {package} failed with {type(error).__name__}: {text}",
-            remedy=f"Reinstall it, for instance: pip install --force-reinstall {install}",
+            remedy="Reinstall it"
+            + (f", for instance: pip install --force-reinstall {install}" if install else "."),
             backend=name,
         )
         failure.__cause__ = error
@@ -196,7 +199,8 @@ class Source(Origin):
         package: the module that defines it, `"pandas"`.
         array_types: dotted paths of the types that are read, as a user would write them, `"pandas.Series"`.
             They are looked up only after their top-level package has been imported.
-        install: the argument of `pip install`, if that is not `name`.
+        install: the argument of `pip install` that installs it. Without it, no error names a command, since a guessed
+            name may be another's on a public index.
         memory: the guarantee about the values: "writable", "immutable" if they never change, "lazy" if they are
             read or computed on demand, "unknown" to share nothing.
         to_numpy_shares: whether the result of `to_numpy` is always a view of its memory (True), is always

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from arrayferry._plugin.backend import Backend
-from arrayferry._repr import html_table, html_view, never_raises
+from arrayferry._repr import never_raises
 
 
 class Backends(Mapping[str, Backend]):
@@ -42,14 +42,6 @@ class Backends(Mapping[str, Backend]):
             name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
         ]
         return f"<Backends: {', '.join(names) or 'none'}>"
-
-    @html_view
-    def _repr_html_(self) -> str:
-        rows = [
-            (name, type(each).__module__, "yes" if _installed(each) else "no", each.memory)
-            for name, each in self.items()
-        ]
-        return html_table(("name", "plugin", "installed", "memory"), rows)
 
 
 def _installed(backend: Backend) -> bool:

@@ -14,19 +14,19 @@ from typing import Any
 
 from arrayferry._cache import Cache, once
 from arrayferry._errors import BackendUnavailableError, PluginError, UnknownBackendError
-from arrayferry._plugin.backend import Backend, Target
+from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
-from arrayferry._plugin.origin import Origin, Source
+from arrayferry._plugin.origin import Source
 from arrayferry._plugin.types import resolve_types
 from arrayferry._tree.kind import Kind
 
 from .backends import Backends
-from .contributions import Contribution, LeftOut, Plugin
 from .discovery import DISABLE, is_disabled
 from .generic import GenericBackend, find_namespace, is_namespace
 from .kinds import Kinds
 from .owners import Owners
+from .plugins import Contribution, LeftOut
 
 MAX_ROUTES = 1_000
 """The maximum number of cached routes."""
@@ -36,21 +36,22 @@ class Catalog:
     """The backends, converters, containers and sources that are registered at one moment.
 
     Args:
-        contributions: the parts of plugins. Backends and sources that claim a name or type of another one are left out.
+        contributions: the parts of plugins, in the order in which they are used. Those that claim a name or type of
+            another one are left out.
         left_out: installed plugins that are not used.
         warn: called with the text of a warning.
-        refuse: the plugin whose parts raise an error instead of being left out.
+        refuse: the name of the plugin that must not be part of a conflict.
 
     Attributes:
         backends: all backends by name.
         sources: the sources, in the order in which they are tried.
         converters: the direct converters; of equal ones, the first is used.
         containers: the containers; of several that fit a value, the first is used.
-        left_out: plugins, and single backends and sources, that are not used.
+        left_out: plugins, and single parts of plugins, that are not used.
         routes: the routes found so far.
 
     Raises:
-        PluginError: a part of that plugin claims a name or type of another one.
+        PluginError: that plugin claims a name or type of another one.
     """
 
     def __init__(
@@ -58,15 +59,16 @@ class Catalog:
         contributions: Sequence[Contribution],
         left_out: Sequence[LeftOut],
         warn: Callable[[str], None],
-        refuse: Plugin | None = None,
+        refuse: str = "",
     ) -> None:
         self.left_out: list[LeftOut] = list(left_out)
         self._warn = warn
         self._owners = owners = Owners()
-        self._add_origins(contributions, refuse)
-        self.sources: tuple[Source, ...] = _in_order(owners.parts, "arrayferry_sources")
-        self.converters: tuple[Converter, ...] = _in_order(contributions, "arrayferry_converters")
-        self.containers: tuple[Container, ...] = _in_order(contributions, "arrayferry_containers")
+        unused = self._claim(sorted(contributions, key=lambda each: each.turn), refuse)
+        used = [each for each in contributions if id(each) not in unused]
+        self.converters: tuple[Converter, ...] = _parts(used, "arrayferry_converters")
+        self.containers: tuple[Container, ...] = _parts(used, "arrayferry_containers")
+        self.sources: tuple[Source, ...] = _parts(owners.parts, "arrayferry_sources")
         backends = (each.part for each in owners.parts if isinstance(each.part, Backend))
         self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
         names = [*owners.packages.items(), *owners.names.items()]
@@ -76,32 +78,34 @@ class Catalog:
         self._generic: dict[str, GenericBackend] = {}
         self.routes: Cache[Any, Any] = Cache(MAX_ROUTES)
 
-    def _add_origins(self, contributions: Sequence[Contribution], refuse: Plugin | None) -> None:
-        """Add backends and sources, except those that claim a name or type of another one or are replaced."""
-        owners = self._owners
+    def _claim(self, contributions: Sequence[Contribution], refuse: str) -> set[int]:
+        """Let parts claim their names and types. Return the ids of those that are left out."""
+        owners, unused = self._owners, set()
         for new in contributions:
-            if new.hook not in ("arrayferry_backends", "arrayferry_sources"):
+            if new.hook == "arrayferry_converters":
                 continue
-            by = owners.replacement(new.part)
-            conflict = "" if by else owners.conflict(new.part, new.plugin)
+            by = owners.replacement(new)
+            conflict = "" if by else owners.conflict(new)
             if not by and not conflict:
                 owners.add(new)
-            elif new.plugin is refuse:
+                continue
+            if new.plugin == refuse:
                 raise PluginError(
                     f"{new} cannot be registered: {conflict or f'it is replaced by {by}'}",
-                    remedy="Give it another name, or list the other one in its `replaces`.",
+                    remedy="Give it another name or type, or list the other one in its `replaces`.",
                 )
-            elif by:
+            why = f"{new} is replaced by {by}" if by else f"arrayferry left out {new}: {conflict}"
+            if by:
                 owners.assign(new.part, by)
-                why = f"{new} is replaced by {by}"
-                self.left_out.append(LeftOut(new.part.name, why, new.plugin, False))
             else:
-                why = f"arrayferry left out {new}: {conflict}"
-                self.left_out.append(LeftOut(new.part.name, why, new.plugin))
+                self._warn(why)
+            self.left_out.append(LeftOut(new.name, why, new.plugin, broken=not by))
+            unused.add(id(new))
+        return unused
 
-    def conflict(self, part: Origin) -> str:
-        """Describe the first name or type of a backend or source that belongs to another one; "" if none does."""
-        return self._owners.conflict(part)
+    def conflict(self, backend: Backend) -> str:
+        """Describe the first name or type of a new backend that belongs to another part; "" if none does."""
+        return self._owners.conflict(Contribution("arrayferry_backends", backend, ""))
 
     def unknown_end(self, converter: Converter) -> str:
         """Return the source or target of a converter that is not a backend, "" if both are."""
@@ -112,7 +116,7 @@ class Catalog:
                         return name
         return ""
 
-    def backend(self, to: Target) -> Backend:
+    def backend(self, to: AnyTarget) -> Backend:
         """Find a backend by name, alias or namespace module. A backend is also accepted.
 
         Raises:
@@ -179,7 +183,7 @@ class Catalog:
 
     def _not_used(self) -> str:
         """Return a sentence that names some plugins that are left out, faulty ones first."""
-        parts = sorted(self.left_out, key=lambda part: not part.broken)
+        parts = sorted(self.left_out, key=lambda part: (not part.broken, part.name))
         names = list(dict.fromkeys(part.name for part in parts))
         if not names:
             return ""
@@ -200,16 +204,12 @@ class Catalog:
     @once
     def kinds(self) -> Kinds:
         """The kinds of values, by the types that have been imported."""
-        order = {id(source): index for index, source in enumerate(self.sources, 1)}
-        types = self._owners.types.items()
         arrays = []
-        for path, owner in sorted(types, key=lambda item: order.get(id(item[1].part), 0)):
+        for path, owner in self._owners.types.items():
             part = owner.part
             kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
             arrays.append((path, kind, owner))
-        for owner in self._owners.parts:
-            for path in getattr(owner.part, "deferred_types", ()):
-                arrays.append((path, Kind("deferred", owner.part), owner))
+        arrays.sort(key=lambda each: each[1].category)  # sources come after all arrays
         return Kinds(arrays, self.containers, self.generic, self._warn)
 
     def kind(self, value: Any) -> Kind:
@@ -224,9 +224,5 @@ class Catalog:
         return outdated
 
 
-def _in_order(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:
-    """Return the parts of one hook in the order of use: by rank, then built-in ones last, except converters."""
-    last = hook != "arrayferry_converters"
-    parts = [each for each in contributions if each.hook == hook]
-    parts.sort(key=lambda each: (each.rank, last and each.plugin.built_in))
-    return tuple(each.part for each in parts)
+def _parts(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:
+    return tuple(each.part for each in contributions if each.hook == hook)

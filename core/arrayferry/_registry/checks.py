@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
+from inspect import get_annotations, getattr_static
 from typing import Any
 
 from arrayferry._errors import PluginError
 from arrayferry._plugin.autodiff import Autodiff
-from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.container import Container
-from arrayferry._plugin.converter import COSTS, Converter
-from arrayferry._plugin.origin import Origin
+from arrayferry._plugin.converter import COSTS
+from arrayferry._plugin.hookspecs import HOOKS
 
-_Rule = tuple[str, Callable[[Any], bool], str]
-"""An attribute, a check of its value, and the valid values as messages describe them."""
+_Rule = tuple[str, Callable[[Any], bool]]
+"""The valid values of an attribute, as messages describe them, and a check."""
 
 
 def _is_text(value: Any) -> bool:
@@ -24,63 +24,41 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str) and "." in value and all(value.split("."))
 
 
-def _all(check: Callable[[Any], bool], *, empty: bool = True) -> Callable[[Any], bool]:
-    return lambda value: (
-        isinstance(value, tuple) and (empty or len(value) > 0) and all(map(check, value))
-    )
+def _all(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and all(map(check, value))
 
 
 def _one_of(*choices: Any) -> Callable[[Any], bool]:
     return lambda value: any(value is choice or value == choice for choice in choices)
 
 
-_PATHS = 'a tuple of dotted paths, such as ("torch.Tensor",)'
-_NAMES = 'a tuple of strings, such as ("cuda",)'
-
-_RULES: dict[type, tuple[_Rule, ...]] = {
-    Origin: (
-        ("name", _is_text, "a string"),
-        ("package", _is_text, "a string"),
-        ("install", lambda value: isinstance(value, str), "a string"),
-        ("array_types", _all(_is_path, empty=False), _PATHS),
-        ("dlpack_devices", _all(_is_text), _NAMES),
-        (
-            "memory",
-            _one_of("writable", "immutable", "lazy", "unknown"),
-            '"writable", "immutable", "lazy" or "unknown"',
-        ),
-        ("to_numpy_shares", _one_of(True, False, None), "True, False or None"),
-        ("replaces", _all(_is_text), _NAMES),
+_TEXT: _Rule = "a string", _is_text
+_NAMES: _Rule = 'a tuple of strings, such as ("cuda",)', _all(_is_text)
+_PATHS: _Rule = 'a tuple of dotted paths, such as ("torch.Tensor",)', _all(_is_path)
+_SHARES: _Rule = "True, False or None", _one_of(True, False, None)
+_RULES: dict[str, _Rule] = {
+    **dict.fromkeys(
+        ("name", "package", "source", "target", "source_device", "target_device"), _TEXT
     ),
-    Backend: (
-        ("namespace", lambda value: isinstance(value, str), "a string"),
-        ("item_types", _all(_is_path), _PATHS),
-        ("deferred_types", _all(_is_path), _PATHS),
-        ("aliases", _all(_is_text), _NAMES),
-        ("dtypes", callable, "a method: def dtypes(self): return {'float64'}"),
-        ("from_numpy_shares", _one_of(True, False, None), "True, False or None"),
-        (
-            "autodiff",
-            lambda value: value is None or isinstance(value, Autodiff),
-            "None or an object of a subclass of Autodiff",
-        ),
+    **dict.fromkeys(("install", "namespace"), ("a string", lambda value: isinstance(value, str))),
+    **dict.fromkeys(("array_types", "item_types"), _PATHS),
+    **dict.fromkeys(("dlpack_devices", "replaces", "aliases"), _NAMES),
+    **dict.fromkeys(("to_numpy_shares", "from_numpy_shares"), _SHARES),
+    "memory": (
+        '"writable", "immutable", "lazy" or "unknown"',
+        _one_of("writable", "immutable", "lazy", "unknown"),
     ),
-    Converter: (
-        ("source", _is_text, "a string"),
-        ("target", _is_text, "a string"),
-        ("source_device", _is_text, "a string"),
-        ("target_device", _is_text, "a string"),
-        ("types", _all(lambda entry: isinstance(entry, type) or _is_path(entry)), _PATHS),
-        ("cost", _one_of(*COSTS), '"share", "copy", "transfer" or "compute"'),
+    "dtypes": ("a method: def dtypes(self): return {'float64'}", callable),
+    "autodiff": (
+        "None or an object of a subclass of Autodiff",
+        lambda value: value is None or isinstance(value, Autodiff),
     ),
-    Container: (
-        (
-            "types",
-            _all(lambda entry: isinstance(entry, type) or _is_path(entry), empty=False),
-            "a tuple of classes or dotted paths, such as (MyClass,): mind the comma",
-        ),
-        ("transparent", _one_of(True, False), "True or False"),
+    "types": (
+        "a tuple of classes or dotted paths, such as (MyClass,): mind the comma",
+        _all(lambda entry: isinstance(entry, type) or _is_path(entry)),
     ),
+    "cost": ('"share", "copy", "transfer" or "compute"', _one_of(*COSTS)),
+    "transparent": ("True or False", _one_of(True, False)),
 }
 
 
@@ -90,13 +68,45 @@ def check_part(item: Any) -> None:
     Raises:
         PluginError: an attribute is missing, or has a wrong type or value.
     """
-    for base, rules in _RULES.items():
-        for attribute, holds, expected in rules if isinstance(item, base) else ():
+    for kind in _kinds_of(item):
+        for attribute, (expected, holds) in _RULES.items():
+            if attribute not in _known(kind):
+                continue
             value = getattr(item, attribute, None)
-            if not holds(value):
+            required = not hasattr(kind, attribute)
+            if not holds(value) or (required and not value):
                 has = f"has {value!r:.80} for its" if value or value is False else "has no"
-                role = item.role if isinstance(item, Origin) else base.__name__
                 raise PluginError(
-                    f"{role} {type(item).__qualname__} {has} {attribute}",
+                    f"{kind.__name__} {type(item).__qualname__} {has} {attribute}",
                     remedy=f"Set {attribute} to {expected}.",
                 )
+
+
+def near_misses(item: Any) -> Iterator[str]:
+    """Yield a warning for each attribute whose name is close to that of a known one which the part leaves as it is."""
+    from difflib import get_close_matches
+
+    for kind in _kinds_of(item):
+        names = _known(kind)
+        for own in (each for each in dir(item) if each not in names and not each.startswith("_")):
+            is_method = callable(getattr_static(item, own, None))
+            unused = []
+            for name in names:
+                default = getattr_static(kind, name, None)
+                if getattr_static(item, name, None) is default and callable(default) is is_method:
+                    unused.append(name)
+            for meant in get_close_matches(own, unused, n=1, cutoff=0.8):
+                yield (
+                    f"{kind.__name__} {type(item).__qualname__} has an attribute {own!r}, which arrayferry does not "
+                    f"know. Did you mean {meant!r}? If it is your own, let its name begin with an underscore."
+                )
+
+
+def _kinds_of(item: Any) -> list[type]:
+    return [kind for kind in HOOKS.values() if isinstance(item, kind)]
+
+
+@cache
+def _known(kind: type) -> set[str]:
+    """Return the names of the attributes of a kind of part, also of those that have no default."""
+    return {*dir(kind), *(name for base in kind.__mro__ for name in get_annotations(base))}

@@ -1,23 +1,17 @@
-"""Discovery of plugins in the entry-point group `arrayferry`, each isolated from the others.
-
-If a plugin fails at import or in a hook, even by `sys.exit`, only that plugin is left out. The reason names its
-entry point, its distribution and the cause.
-"""
+"""The installed plugins: the entry points of the group `arrayferry`, which of them are allowed, and which are built in."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-import warnings
 import weakref
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from typing import Any
 
-from arrayferry._errors import PluginError, PluginWarning, describe_error
-
-from .contributions import Contribution, LeftOut, Plugin, contributions
+from arrayferry._errors import PluginError, describe_error
 
 GROUP = "arrayferry"
 DISTRIBUTION = "arrayferry"
@@ -39,40 +33,37 @@ def chosen_plugins() -> list[str] | None:
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
-def discover() -> tuple[list[Contribution], list[LeftOut]]:
-    """Load the plugins of the entry-point group.
+def installed_plugins(warn: Callable[[str], None]) -> Iterator[tuple[EntryPoint, bool]]:
+    """Yield the entry point of each plugin, and whether the environment variables allow to load it.
 
-    Returns:
-        Their parts, and the installed plugins that were not loaded. Parts are sorted by rank; within a rank, those
-        of built-in plugins come first, and then names decide.
+    Those that are yielded last are to be asked first, so built-in plugins come first, and then those that are last by name.
+
+    Args:
+        warn: called with the text of a warning.
     """
-    if is_disabled():
-        return [], []
-    installed = set(entry_points(group=GROUP))
-    points = sorted(installed, key=lambda point: (not is_ours(point), point.name))
-    names = chosen_plugins()
-    if names is not None:
-        _warn_of_unknown(names, [point.name for point in points])
-    found: list[Contribution] = []
-    left_out: list[LeftOut] = []
-    for point in points:
-        plugin = Plugin(point.name, point, built_in=is_ours(point))
-        if names is not None and point.name not in names:
-            why = "the plugin of that name is installed, but ARRAYFERRY_PLUGINS does not name it"
-            left_out.append(LeftOut(point.name, why, plugin, False))
-            continue
-        try:
-            parts = contributions(point.load(), plugin)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            why = f"arrayferry left out {plugin} ({point.value}): {describe_failure(error, point)}"
-            left_out.append(LeftOut(point.name, why, plugin))
-            continue
-        found += parts
-        if plugin.built_in:
-            _built_in.update((id(each.part), each.part) for each in parts)
-    return sorted(found, key=lambda each: each.rank), left_out
+    chosen = chosen_plugins()
+    points = sorted(set(entry_points(group=GROUP)), key=lambda point: point.value)
+    points.sort(key=lambda point: point.name, reverse=True)
+    points.sort(key=is_ours, reverse=True)
+    known = [point.name for point in points]
+    for name in chosen or ():
+        if name not in known:
+            import difflib
+
+            nearest = difflib.get_close_matches(name, known, n=1)
+            guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
+            warn(f"{CHOICE} names {name!r}, but no plugin of that name is installed.{guess}")
+    for point in () if is_disabled() else points:
+        yield point, chosen is None or point.name in chosen
+
+
+def describe_plugin(name: str, point: EntryPoint | None) -> str:
+    """Return how messages name a plugin: with its distribution, unless it was registered at run time."""
+    if point is None:
+        return name
+    dist = point.dist  # looked up only now, since that takes a while
+    home = f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
+    return f"the plugin {name!r} of {home}"
 
 
 def describe_failure(error: BaseException, point: EntryPoint) -> str:
@@ -91,6 +82,11 @@ def describe_failure(error: BaseException, point: EntryPoint) -> str:
 
 _built_in: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """The parts of built-in plugins, by id, since they may define equality themselves."""
+
+
+def trust(part: object) -> None:
+    """Remember that a part comes from a plugin included in arrayferry."""
+    _built_in[id(part)] = part
 
 
 def is_built_in(part: object) -> bool:
@@ -116,17 +112,3 @@ def _is_arrayferry(dist: Any) -> bool:
     metadata = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
     name = re.search(r"^Name:[ \t]*(\S+)", metadata, re.MULTILINE | re.IGNORECASE)
     return name is not None and re.sub(r"[-_.]+", "-", name[1]).lower() == DISTRIBUTION
-
-
-def _warn_of_unknown(names: list[str], known: list[str]) -> None:
-    for name in names:
-        if name not in known:
-            import difflib
-
-            nearest = difflib.get_close_matches(name, known, n=1)
-            guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
-            warnings.warn(
-                f"ARRAYFERRY_PLUGINS names {name!r}, but no plugin of that name is installed.{guess}",
-                PluginWarning,
-                stacklevel=3,
-            )

@@ -127,7 +127,8 @@ def find_namespace(name: str) -> ModuleType | None:
     """
     module = _loaded(name)
     if module is None and (path := _path_of(name)):
-        problem = failed_import(name, path, path.partition(".")[0])
+        top = path.partition(".")[0]
+        problem = failed_import(name, path, top if top in LIBRARIES else "")
         if problem is not None and not _is_missing(path, problem.__cause__):
             raise problem
         module = _loaded(path)

@@ -18,7 +18,7 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.structures import container_for, pytrees_are_known
 
-from .contributions import Contribution
+from .plugins import Contribution
 
 MAX_TYPES = 1_000
 """The maximum number of types whose kinds are cached, so that short-lived types are not kept alive."""

@@ -1,6 +1,6 @@
-"""`Registry`: makes catalogs of installed plugins and of parts that are registered at run time.
+"""`Registry`: makes catalogs of what its plugins bring.
 
-A catalog is only replaced as a whole. Plugins are discovered once, at first use, and again on `refresh()`.
+A catalog is only replaced as a whole. Installed plugins are loaded once, at first use, and again on `refresh()`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from typing import Any, Protocol
 
 from arrayferry._cache import existing
 from arrayferry._errors import PluginError, PluginWarning
-from arrayferry._plugin.backend import Backend, Target
-from arrayferry._plugin.hooks import HOOKS
+from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.origin import Source
 from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
 
 from .catalog import Catalog
-from .contributions import Contribution, LeftOut, Plugin, contributions
-from .discovery import discover
 from .kinds import OTHER
+from .plugins import PluginManager
 
 
 class Watcher(Protocol):
@@ -47,53 +45,77 @@ class Registry:
 
     def __init__(self, *, autoload: bool = True) -> None:
         self._autoload = autoload
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._watchers: weakref.WeakValueDictionary[int, Watcher] = weakref.WeakValueDictionary()
-        self._installed: tuple[list[Contribution], list[LeftOut]] = [], []
-        self._at_run_time: list[tuple[object, list[Contribution]]] = []
+        self._manager = PluginManager(self)
+        self._loaded = self._loading = False
         self._catalog: Catalog | None = None
         self._checked: Catalog | None = None
         self._warned: set[str] = set()
         _registries[id(self)] = self
 
     @property
+    def manager(self) -> PluginManager:
+        """The plugins, as pluggy manages them. Reading it loads the installed ones."""
+        _ = self.catalog
+        return self._manager
+
+    @property
     def catalog(self) -> Catalog:
         """The current registrations."""
         catalog = self._catalog
         if catalog is None:
-            with self._lock:
+            with self.lock:
                 catalog = self._catalog
-                if catalog is None:
-                    catalog = self._catalog = self._discover()
+                if catalog is None and not self._loaded:
+                    catalog = self._load()
+                elif catalog is None:
+                    catalog = self._gather()
+                    if not self._loading:  # else a plugin asks that is being loaded
+                        self._replace(catalog)
         return catalog
 
-    def _discover(self) -> Catalog:
-        """Look for installed plugins."""
-        self._warned = set()
-        if self._autoload:
-            self._installed = discover()
-        return self._gather()
-
-    def _gather(self, new: Sequence[Contribution] = ()) -> Catalog:
-        """Make a catalog of all known parts and of new ones."""
-        installed, left_out = self._installed
-        at_run_time = [each for _, parts in self._at_run_time for each in parts]
-        refuse = new[0].plugin if new else None
-        catalog = Catalog([*installed, *at_run_time, *new], left_out, self._warn, refuse)
-        for each in catalog.left_out:
-            if each.broken:
-                self._warn(each.why)
+    def _load(self) -> Catalog:
+        """Load the installed plugins."""
+        try:
+            self._warned, self._loaded, self._loading = set(), True, True
+            if self._autoload:
+                self._manager.reload()
+            catalog = self._gather()
+            self._loading = False
+            self._replace(catalog)
+        except BaseException:  # as an interrupt: all are loaded again on next use
+            self._catalog, self._loaded, self._loading = None, False, False
+            raise
         return catalog
 
-    def _warn(self, text: str) -> None:
-        """Issue a warning, once until the next discovery of plugins."""
+    def _gather(self, new: str = "") -> Catalog:
+        """Make a catalog of what all plugins bring."""
+        manager = self._manager
+        return Catalog(manager.contributions(), manager.left_out, self.warn, new)
+
+    def warn(self, text: str) -> None:
+        """Issue a warning, once until installed plugins are loaded again."""
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(text, PluginWarning, stacklevel=3)
 
-    def _replace(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def update(self, new: str) -> None:
+        """Make the catalog anew with a new plugin.
+
+        Raises:
+            PluginError: the plugin claims a name or a type of another one. The catalog is as before.
+        """
+        self._replace(self._gather(new))
+
+    def invalidate(self) -> None:
+        """Drop the catalog before plugins change, while the lock is held. It is made anew on next use."""
+        self._catalog = None
         self._notify()
+
+    def _replace(self, catalog: Catalog) -> None:
+        self.invalidate()
+        self._catalog = catalog
 
     def _notify(self) -> None:
         for watcher in self.watchers():
@@ -101,7 +123,7 @@ class Registry:
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher.registry_changed()` after each change, as long as the watcher exists."""
-        with self._lock:
+        with self.lock:
             self._watchers[id(watcher)] = watcher  # by id, since two of them may be equal
 
     def watchers(self) -> list[Watcher]:
@@ -109,12 +131,12 @@ class Registry:
         return existing(self._watchers)
 
     def refresh(self) -> None:
-        """Look for installed plugins again. Parts registered at run time stay registered.
+        """Load the installed plugins again. Those registered at run time stay registered.
 
         Conversions that are running in other threads finish with the previous registrations.
         """
-        with self._lock:
-            self._replace(self._discover())
+        with self.lock:
+            self._load()
 
     def notice_imports(self) -> None:
         """Look up array types again if a library has been imported or reloaded since the last lookup."""
@@ -122,7 +144,7 @@ class Registry:
 
     def _notice_imports(self, catalog: Catalog) -> None:
         if catalog.kinds.outdated():
-            with self._lock:
+            with self.lock:
                 if catalog.notice_imports():
                     self._notify()
 
@@ -135,7 +157,7 @@ class Registry:
         for converter in catalog.converters:
             unknown = catalog.unknown_end(converter)
             if unknown and all(part.name != unknown for part in catalog.left_out):
-                self._warn(
+                self.warn(
                     f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
                     f"named {unknown!r}"
                 )
@@ -145,23 +167,16 @@ class Registry:
 
         Args:
             part: a module or object that implements hooks, or one part.
-            name: the name of the plugin in messages.
+            name: the name of the plugin. By default, it is made of that of the module or the class.
 
         Raises:
             PluginError: the part is faulty, or a name or an array type is already taken.
         """
-        if isinstance(part, type) and issubclass(part, tuple(HOOKS.values())):
+        if self.manager.register(part, name) is None:
             raise PluginError(
-                f"the class {part.__qualname__} was given instead of an instance",
-                remedy=f"Register {part.__qualname__}().",
+                f"the plugin cannot be registered, since the name {name!r} is blocked",
+                remedy="Give it another name, or call manager.unblock() of the registry.",
             )
-        plugin = Plugin(name or getattr(part, "__name__", None) or type(part).__qualname__)
-        parts = contributions(part, plugin)
-        with self._lock:
-            _ = self.catalog  # installed plugins come first
-            catalog = self._gather(parts)
-            self._at_run_time.append((part, parts))
-            self._replace(catalog)
 
     def unregister(self, part: object) -> None:
         """Undo `register`.
@@ -169,15 +184,14 @@ class Registry:
         Raises:
             PluginError: the part was not registered at run time.
         """
-        with self._lock:
-            kept = [entry for entry in self._at_run_time if entry[0] is not part]
-            if len(kept) == len(self._at_run_time):
+        with self.lock:
+            name = self.manager.get_name(part)
+            if name is None or name not in self._manager.at_run_time:
                 raise PluginError(
                     f"{part!r:.80} was not registered at run time",
                     remedy="Pass the same object that was passed to register().",
                 )
-            self._at_run_time = kept
-            self._replace(self._gather())
+            self._manager.unregister(name=name)
 
     def backends(self) -> Mapping[str, Backend]:
         """Return all backends by name, installed or not."""
@@ -187,13 +201,14 @@ class Registry:
         """Return the sources, installed or not: objects that arrays are read from, such as table columns."""
         return self.catalog.sources
 
-    def backend(self, to: Target) -> Backend:
+    def backend(self, to: AnyTarget) -> Backend:
         """Find a backend by name, alias or namespace module. A backend is also accepted.
 
         Raises:
             UnknownBackendError: no backend has that name.
             BackendUnavailableError: the name is that of a library without a plugin, whose import fails.
         """
+        __tracebackhide__ = True
         return self.catalog.backend(to)
 
     def kind(self, value: Any, catalog: Catalog | None = None) -> Kind:
@@ -221,9 +236,9 @@ class Registry:
 
     @never_raises
     def __repr__(self) -> str:
-        catalog = self._catalog
-        if catalog is None:
+        if not self._loaded:
             return "<Registry, plugins are looked up at first use>"
+        catalog = self.catalog
         names = ("backends", "sources", "converters", "containers")
         counts = (f"{len(getattr(catalog, name))} {name}" for name in names)
         return f"<Registry of {', '.join(counts)}>"
@@ -240,10 +255,11 @@ def registries() -> list[Registry]:
 def _after_fork() -> None:
     """Replace locks that were held by threads that do not exist in this process."""
     for registry in registries():
-        if registry._lock.acquire(blocking=False):
-            registry._lock.release()
+        if registry.lock.acquire(blocking=False):
+            registry.lock.release()
         else:
-            registry._lock = threading.RLock()
+            registry.lock = threading.RLock()
+            registry._catalog, registry._loaded, registry._loading = None, False, False
             registry._notify()  # that thread may have been about to do so
 
 

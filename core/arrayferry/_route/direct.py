@@ -47,7 +47,7 @@ class Direct:
         converter: the converter.
         target_device: the device on which results must be, None if that is not checked.
         trusted: whether the converter is built in. The types of its results are then not checked.
-        wrong: whether the converter is no longer used.
+        disabled: whether the converter is no longer used.
         one: converts one array, None if the converter does not support these options.
         many: converts several arrays in one call, None if the converter cannot.
         inline: expressions that convert one array, None if the converter has none.
@@ -68,7 +68,7 @@ class Direct:
             resolve_device(target, options.device, "")[0] if elsewhere else None
         )
         self.trusted: bool = is_built_in(converter)
-        self.wrong: bool = False
+        self.disabled: bool = False
         self.one: Any = _bound(converter, "bind", options)
         self.many: Any = _bound(converter, "bind_many", options) if self.one is not None else None
         self.inline: Any = _bound(converter, "inline", options)
@@ -106,14 +106,14 @@ class Direct:
 
     def _give_up(self, why: str) -> None:
         """Stop using the converter, and warn about it once."""
-        if not self.wrong:
-            self.wrong = True
+        if not self.disabled:
+            self.disabled = True
             self._forget()
             _warn(self.converter, f"{why}, so it is not used")
 
     def takes(self, cls: type) -> bool:
         """Return whether it converts arrays of exactly this type."""
-        if self.wrong:
+        if self.disabled:
             return False
         taken = self._taken.get(cls)
         if taken is None:

@@ -8,15 +8,12 @@ widest dtype of the kind is used, and `narrowing.py` handles values that do not 
 from __future__ import annotations
 
 import functools
-import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
-from arrayferry._dtypes import dtype_info, dtype_named, unknown_dtypes
+from arrayferry._dtypes import dtype_info, dtype_named
 from arrayferry._errors import (
     ContractError,
     NarrowingError,
-    PluginWarning,
     UnsupportedDtypeError,
 )
 from arrayferry._options import Narrowing
@@ -81,9 +78,7 @@ def target_dtype(
         names = _names(names, target)
     chosen, lossless = _choose(dtype, names)
     if chosen is None:
-        raise _unsupported(dtype, target, names)
-    if chosen is not dtype:
-        _warn_of_misspelt(dtype, target.name, _library(target), names)
+        raise _unsupported(dtype, target)
     if narrowing == "forbid" and chosen != dtype:
         raise NarrowingError(
             f"{target.name} has no {dtype.name} here, and narrowing to {chosen.name} is forbidden",
@@ -108,41 +103,7 @@ def _names(names: Any, target: Backend) -> frozenset[str]:
         ) from error
 
 
-def _library(target: Backend) -> str:
-    return target.namespace or target.package
-
-
-def _misspelt(library: str, names: frozenset[str]) -> list[str]:
-    """Return the names among a backend's dtypes that belong to none of NumPy, `ml_dtypes` or its own library."""
-    return [name for name in unknown_dtypes(names) if not hasattr(sys.modules.get(library), name)]
-
-
-@functools.lru_cache(maxsize=256)
-def _warn_of_misspelt(
-    dtype: np.dtype[Any], target: str, library: str, names: frozenset[str]
-) -> None:
-    """Warn, once, if a dtype is narrowed only because its name is misspelt."""
-    import difflib
-
-    for name in difflib.get_close_matches(dtype.name, _misspelt(library, names), n=1, cutoff=0.8):
-        warnings.warn(
-            f"dtypes() of the backend {target!r} names {name!r}, which no dtype has, so {dtype.name} counts as missing",
-            PluginWarning,
-            stacklevel=2,
-        )
-
-
-def _unsupported(
-    dtype: np.dtype[Any], target: Backend, names: frozenset[str]
-) -> UnsupportedDtypeError:
-    misspelt = _misspelt(_library(target), names)
-    if misspelt:
-        return UnsupportedDtypeError(
-            f"dtypes() of the backend {target.name!r} names {', '.join(map(repr, misspelt[:3]))}, which no dtype has, "
-            f"and no dtype that an array of dtype {dtype} could be converted to",
-            remedy='Report this to the author of the plugin, or pass unsupported="keep" to leave such arrays unchanged.',
-            dtype=str(dtype),
-        )
+def _unsupported(dtype: np.dtype[Any], target: Backend) -> UnsupportedDtypeError:
     noun = _NOUNS.get(dtype_info(dtype).kind or dtype.kind, "numbers of that kind")
     return UnsupportedDtypeError(
         f"{target.name} has no dtype for {noun} (an array of dtype {dtype})",

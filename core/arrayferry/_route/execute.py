@@ -70,7 +70,7 @@ class Executor:
         if values is not None:  # a converter would compute them again
             without |= {each for each in self.catalog.converters if each.source == source.name}
         known = list(self._directs.values())  # another thread may add one
-        without |= {direct.converter for direct in known if direct.wrong}
+        without |= {direct.converter for direct in known if direct.disabled}
         while True:
             route = find_route(self.catalog, source, source_device, target, target_device, without)
             if values is None:

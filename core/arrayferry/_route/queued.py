@@ -6,7 +6,6 @@ then reuse the memory for its next array, and the copy would read that array.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import deque
 from collections.abc import Callable
@@ -21,7 +20,6 @@ AT_ONCE = 8
 """The number of copies that are checked in one call."""
 
 _kept: deque[tuple[Callable[[], bool], Any]] = deque()
-_of_parent: list[Any] = []
 
 
 def release() -> None:
@@ -34,17 +32,6 @@ def release() -> None:
         with suppress(Exception):  # the device is lost, so no copy can still be made
             if not done():
                 _kept.append((done, source))
-
-
-def _leave_to_parent() -> None:
-    """In a forked process, neither ask about copies nor free their sources: the device is the parent's."""
-    global _kept
-    _of_parent.append(_kept)
-    _kept = deque()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def duplicate(backend: Any, x: Any, device: Any = None) -> Any:

@@ -21,7 +21,6 @@ from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.converter import COSTS, Converter, Cost
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
-from arrayferry._repr import html_facts, html_table, html_view
 
 from .devices import device_kind, memory_of, resolve_device
 from .memory import COPIED, decide
@@ -89,19 +88,6 @@ class Route(NamedTuple):
     def __repr__(self) -> str:
         return str(self)
 
-    @html_view
-    def _repr_html_(self) -> str:
-        title = f"{self.source} to {self.target}"
-        if not self.steps:
-            return html_facts(title, {"steps": "none: arrays are there already"})
-        rows = [
-            (str(step.source), str(step.target), _WORDS[step.cost], _by(step))
-            for step in self.steps
-        ]
-        result = "has memory of its own" if self.copies else "shares the memory of the source"
-        table = html_table(("from", "to", "how", "by"), rows)
-        return html_facts(title, {"result": result}, table)
-
     def __str__(self) -> str:
         if not self.steps:
             return f"{self.source}: already there"
@@ -116,13 +102,6 @@ class Route(NamedTuple):
 
 
 _WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
-
-
-def _by(step: Step) -> str:
-    """Name the maker of a step."""
-    if step.converter is not None:
-        return type(step.converter).__name__
-    return {"dlpack": "DLPack", "device": step.source.backend}.get(step.via, "its plugin")
 
 
 HOST = Place("numpy", "cpu")

@@ -8,7 +8,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from arrayferry._api import backend_of
+from arrayferry._api import backend_of, convert
+from arrayferry._conversion.conversion import Conversion
 from arrayferry._errors import (
     ContractError,
     ConversionError,
@@ -17,7 +18,7 @@ from arrayferry._errors import (
     StructureError,
 )
 from arrayferry._plugin.blocks import Blocks, even_lengths
-from arrayferry._plugin.call import raise_named
+from arrayferry._plugin.call import call_backend, raise_named
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.registry import default_registry
 from arrayferry._tree.kind import Kind
@@ -51,7 +52,7 @@ class StreamedArray:
         self.ends: list[int] = []
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield its own blocks that a part needs: the number and the length of each, and its piece of the part."""
+        """Yield its own blocks that are between two rows: the number and the length of each, and its rows that are."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
@@ -61,7 +62,9 @@ class StreamedArray:
             at = end
 
 
-def take_apart(value: Any, axis: int) -> tuple[list[StreamedArray], Layout]:
+def take_apart(
+    value: Any, axis: int, conversion: Conversion[Any]
+) -> tuple[list[StreamedArray], Layout]:
     """Take a tree apart.
 
     Returns:
@@ -73,7 +76,9 @@ def take_apart(value: Any, axis: int) -> tuple[list[StreamedArray], Layout]:
             f"a value of type {type(value).__name__} holds no array that could be streamed",
             remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them.",
         )
-    return list(map(streamed_array, arrays, layout.paths, itertools.repeat(axis))), layout
+    return [
+        _streamed_array(*each, axis, conversion) for each in zip(arrays, layout.paths, strict=True)
+    ], layout
 
 
 def _flattened(value: Any) -> tuple[list[Any], Layout]:
@@ -106,20 +111,19 @@ def _streamed(x: Any, kind: Kind) -> Any:
     return kind.container.streamed(x) if kind.category == "container" and kind.container else x
 
 
-def streamed_array(x: Any, path: str, axis: int) -> StreamedArray:
-    """Return an array of a tree, if it can be streamed."""
+def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -> StreamedArray:
+    """Return an array of a tree, if it can be streamed. A column of a table is read into memory."""
     kind = default_registry().kind(x)
     what = f"a {type(x).__module__}.{type(x).__qualname__}"
-    if kind.source is not None and kind.source.memory != "lazy":
-        try:
-            kind.source.blocks([x], axis)  # its error may say what to pass instead
-        except ConversionError as error:
-            raise error.locate(path=path, source=kind.source.name) from error.__cause__
-        raise NotAnArrayError(
-            f"{what} cannot be streamed",
-            remedy="Convert it first: it is in memory as a whole anyway.",
-            path=path,
-        )
+    try:
+        if kind.source is not None and kind.source.memory != "lazy":
+            x = convert(x, "numpy", sparse=conversion.options.sparse)
+        elif kind.origin is not None and kind.origin.memory == "lazy":
+            call_backend(kind.origin, "device_of", x)  # which a closed file refuses
+    except ConversionError as error:
+        error.target = conversion.target.name
+        error.locate(path=path, source=kind.origin.name if kind.origin else "")
+        raise
     shape = getattr(x, "shape", None)
     if not isinstance(shape, tuple):
         raise NotAnArrayError(

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from arrayferry._conversion.compiled import CompiledConversion
 from arrayferry._conversion.conversion import notice_observers
 from arrayferry._errors import TraceWarning
-from arrayferry._forks import ForkSafeLock, process
 from arrayferry._observers import CallSite, Note, observers
 from arrayferry._options import check_count, check_flag
 from arrayferry._repr import never_raises
 
-from .crossings import Crossing
-from .rows import TraceFinding, TraceRow, count_reason
+from .crossings import ArrayCrossing
+from .rows import TraceFinding, TraceRow
+from .table import counted, size_text, table_lines, time_text
 from .trips import RoundTrips
-from .view import Table, draw
-from .watch import watch
+from .watch import counting, watch
 
 MAX_ROWS = 10_000
 """The maximum number of rows of a trace. Later places are counted together."""
@@ -33,7 +30,7 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
     conversions cost no more than without a trace.
 
     Args:
-        hot: the number of calls from which a line counts as a hot loop. Avoidable copies in hot loops are reported.
+        hot: the number of calls from which a line that makes an avoidable copy counts as a hot loop.
         warn: whether to issue a `TraceWarning` for each finding at the end of the block.
 
     Returns:
@@ -50,8 +47,8 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
         ...     for _ in range(3):
         ...         y = af.convert({"a": x, "b": x + 1}, "torch")
         >>> row = t.rows[0]
-        >>> row.source, row.target, row.calls, row.arrays, row.bytes, row.how
-        ('numpy', 'torch', 3, 6, 480000, 'shared')
+        >>> row.source, row.target, row.how, row.calls, row.arrays, row.bytes
+        ('numpy', 'torch', 'shared', 3, 6, 480000)
     """
     check_count("hot", hot, 1)
     check_flag("warn", warn)
@@ -66,251 +63,143 @@ class Trace:
     process forked inside the block, nothing is counted.
 
     Attributes:
-        calls: the number of conversions in which an array crossed, or that raised an error.
+        calls: the number of conversions in which an array crossed.
+        arrays: the number of arrays that crossed.
+        bytes: the total size of the results in bytes.
+        seconds: the total time of the conversions in all threads, in seconds.
         unread: the number of conversions whose value could not be examined.
     """
 
     def __init__(self, hot: int, warn: bool) -> None:
         self.calls: int = 0
+        self.arrays: int = 0
+        self.bytes: int = 0
+        self.seconds: float = 0.0
         self.unread: int = 0
         self._hot = hot
         self._warn = warn
-        self._lock = threading.RLock()
-        self._process = process.forks
-        self._depth = 0
-        self._begun = False
         self._rows: dict[tuple[Any, ...], TraceRow] = {}
         self._remedies: dict[str, str] = {}
         self._trips = RoundTrips()
-        self._warned: set[tuple[Any, ...]] = set()
+        self._reported: set[Any] = set()
 
     def __enter__(self) -> Trace:
         """Start counting."""
-        if self._process != process.forks:  # a thread of the other process may hold the lock
-            self._lock = threading.RLock()
-            self._process, self._depth = process.forks, 0
-        with _switching.lock:
-            self._depth += 1
-            self._begun = True
-            if self._depth == 1:
-                observers.append(self)
-                notice_observers()
+        with counting.lock:
+            observers.append(self)
+            notice_observers()
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Stop counting, and warn of findings."""
-        if self._process != process.forks or not self._depth:
-            return
-        with _switching.lock:
-            self._depth -= 1
-            if self._depth:
+        with counting.lock:
+            if self not in observers:  # a forked process leaves the block
                 return
-            observers[:] = [other for other in observers if other is not self]
-            with self._lock:
-                self._trips.forget_arrays()
-            if not observers:
-                notice_observers()
+            observers.remove(self)
+            if self in observers:
+                return
+            self._trips.followed.clear()
+            notice_observers()
         if self._warn and kind is None:
             self._warn_of_findings()
 
     @property
     def rows(self) -> list[TraceRow]:
-        """One row for each line of code and pair of libraries and devices, slowest first."""
-        rows = [
-            dataclasses.replace(row, fallbacks=dict(row.fallbacks), avoidable=dict(row.avoidable))
-            for row in list(self._rows.values())
-        ]
+        """The rows, slowest first."""
+        rows = [dataclasses.replace(row, why=dict(row.why)) for row in list(self._rows.values())]
         return sorted(rows, key=lambda row: (-row.seconds, row.file, row.line))
-
-    @property
-    def arrays(self) -> int:
-        """The number of arrays that crossed."""
-        return sum(row.arrays for row in list(self._rows.values()))
-
-    @property
-    def bytes(self) -> int:
-        """The total size of the results in bytes."""
-        return sum(row.bytes for row in list(self._rows.values()))
-
-    @property
-    def seconds(self) -> float:
-        """The total time of the conversions in all threads, in seconds."""
-        return sum(row.seconds for row in list(self._rows.values()))
 
     @property
     def findings(self) -> list[TraceFinding]:
         """Round trips, and avoidable copies in hot loops."""
-        return [finding for _, finding in self._found()]
+        findings = list(self._trips.findings())
+        for row in self.rows:
+            for reason, calls in row.why.items():
+                if calls >= self._hot and reason in self._remedies:
+                    times = counted(calls, "time")
+                    text = f"an array was copied from {row.source} to {row.target}, which can share memory: {reason}, {times}"
+                    place = row.file, row.line, row.function
+                    remedy = self._remedies[reason]
+                    findings.append(TraceFinding("hot loop", *place, calls, text, remedy))
+        return findings
 
-    def table(self, rows: int = 20, *, width: int | None = None) -> Table:
-        """Return a table of the slowest lines, with totals and findings.
+    def table(self, rows: int = 20) -> str:
+        """Return a table of the slowest lines as text, with totals and findings.
 
         Args:
             rows: the maximum number of rows.
-            width: the width of the text in characters, None for the width of the terminal.
-
-        Returns:
-            A table that prints as text and is shown as HTML in notebooks.
-
-        Raises:
-            OptionError: `rows` or `width` is invalid.
-        """
-        check_count("rows", rows, 1)
-        if width is not None:
-            check_count("width", width, 60)
-        return Table(self.to_dict(), rows, width, begun=self._begun)
-
-    def plot(self, rows: int = 10, *, ax: Any = None) -> Any:
-        """Plot the time of the slowest lines as bars, coloured by what happened to memory.
-
-        Args:
-            rows: the maximum number of bars.
-            ax: the Matplotlib axes to draw on, None for a new figure.
-
-        Returns:
-            The axes. Save the plot with `t.plot().figure.savefig("trace.png")`.
 
         Raises:
             OptionError: `rows` is invalid.
-            BackendUnavailableError: Matplotlib is not installed.
         """
-        check_count("rows", rows, 1, " Save the picture by t.plot().figure.savefig(path).")
-        return draw(self.to_dict(), rows, ax)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as dicts, lists, text and numbers, ready for JSON."""
-        extra = ("place", "how")
-        return {
-            "calls": self.calls,
-            "arrays": self.arrays,
-            "bytes": self.bytes,
-            "seconds": self.seconds,
-            "unread": self.unread,
-            "rows": [
-                {**dataclasses.asdict(row), **{name: getattr(row, name) for name in extra}}
-                for row in self.rows
-            ],
-            "findings": [
-                {**dataclasses.asdict(finding), "text": str(finding)} for finding in self.findings
-            ],
-        }
-
-    def __str__(self) -> str:
-        return str(self.table())
+        check_count("rows", rows, 1)
+        found = self.rows
+        if not found and not self.unread:
+            return "No array crossed inside a block: with arrayferry.trace() as t: ..."
+        counts = counted(self.calls, "call"), counted(self.arrays, "array")
+        total = ", ".join([*counts, size_text(self.bytes), time_text(self.seconds)])
+        if len(found) > rows:
+            total += f"; {counted(len(found) - rows, 'more row')} not shown"
+        if self.unread:
+            total += f"; {counted(self.unread, 'value')} could not be examined"
+        lines = [*table_lines(found[:rows]), ""] if found else []
+        findings = [f"\n{str(each)[:1].upper()}{str(each)[1:]}" for each in self.findings]
+        return "\n".join([*lines, total, *findings])
 
     @never_raises
     def __repr__(self) -> str:
-        state = "running" if self in observers else "stopped"
-        return f"<arrayferry.Trace, {state}: {self.calls} calls, {self.arrays} arrays>"
+        return self.table()
 
-    def _repr_html_(self) -> str | None:
-        return self.table()._repr_html_()
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a trace belongs to its process and cannot be pickled: send t.to_dict()")
-
-    # Called by conversions.
-
-    def watch(self, compiled: CompiledConversion, convert: Callable[[Any], Any], value: Any) -> Any:
-        """Convert a value, and report it to all traces."""
-        return watch(compiled, convert, value)
+    watch = staticmethod(watch)
+    """Converts a value, and reports it to all traces. Conversions call it."""
 
     def record(
         self,
         site: CallSite,
-        crossings: Sequence[Crossing],
+        crossings: Sequence[ArrayCrossing] | None,
         notes: Sequence[Note],
         seconds: float,
     ) -> None:
-        """Count a conversion. Conversions call it.
+        """Count a conversion. The lock of all traces is held.
 
         Args:
             site: the line of the user's code.
-            crossings: the arrays that crossed, or the one that failed.
+            crossings: the arrays that crossed, None if the value could not be examined.
             notes: why ways other than the best were taken.
             seconds: the time it took.
         """
-        weight = sum(crossing.nbytes + 4096 for crossing in crossings)
-        with self._lock:
-            if not self._depth:  # it has ended since the conversion began
-                return
-            self.calls += 1
-            by_row: dict[int, tuple[TraceRow, list[Crossing]]] = {}
-            for crossing in crossings:
-                row = self._row(site, crossing)
-                by_row.setdefault(id(row), (row, []))[1].append(crossing)
-                if crossing.nbytes and crossing.after is not None:
-                    self._trips.follow(site, crossing)
-            for row, crossed in by_row.values():
-                share = sum(crossing.nbytes + 4096 for crossing in crossed) / weight
-                self._count(row, crossed, seconds * share)
-            rows = [row for row, _ in by_row.values()]
-            for note in notes:
-                pair = note.source, note.target
-                about = [row for row in rows if (row.source, row.target) == pair]
-                count_reason((about or rows)[0].fallbacks, note.reason)
-
-    def _count(self, row: TraceRow, crossings: Sequence[Crossing], seconds: float) -> None:
-        """Count the part of a conversion that belongs to a row."""
-        row.calls += 1
-        row.seconds += seconds
-        row.slowest = max(row.slowest, seconds)
-        row.avoidable_calls += any(crossing.avoidable for crossing in crossings)
-        for crossing in crossings:
-            row.arrays += crossing.how != "failed"
-            row.bytes += crossing.nbytes
-            setattr(row, crossing.how, getattr(row, crossing.how) + 1)
-            if crossing.avoidable is not None:
-                reason, remedy = crossing.avoidable
-                count_reason(row.avoidable, reason)
-                if len(self._remedies) < MAX_ROWS:
-                    self._remedies[reason] = remedy
-
-    def record_unread(self) -> None:
-        """Count a conversion whose value could not be examined. Conversions call it."""
-        with self._lock:
-            if self._depth:
-                self.unread += 1
-
-    def _row(self, site: CallSite, crossing: Crossing) -> TraceRow:
-        key: tuple[Any, ...] = (
-            *site, crossing.source, crossing.target, crossing.source_device, crossing.target_device,
-        )  # fmt: skip
-        row = self._rows.get(key)
-        if row is None:
-            route = crossing.route
-            if len(self._rows) >= MAX_ROWS:
-                key, route = ("", 0, "(other lines)", "", "", "", ""), ""
+        self.unread += crossings is None
+        if not crossings:
+            return
+        self.calls += 1
+        self.arrays += len(crossings)
+        self.bytes += sum(each.nbytes for each in crossings)
+        self.seconds += seconds
+        weight = sum(each.nbytes + 4096 for each in crossings)
+        touched: dict[tuple[Any, ...], set[str]] = {}
+        for each in crossings:
+            devices = each.source_device, each.target_device
+            key: tuple[Any, ...] = (*site, each.source, each.target, *devices, each.how)
+            if key not in self._rows and len(self._rows) >= MAX_ROWS:
+                key = ("", 0, "(other lines)", "", "", "", "", "")
             row = self._rows.setdefault(key, TraceRow(*key))
-            row.route = route
-        return row
-
-    # Findings.
-
-    def _found(self) -> list[tuple[tuple[Any, ...], TraceFinding]]:
-        findings = list(self._trips.findings())
-        for key, row in list(self._rows.items()):
-            reasons = dict(row.avoidable)
-            times, calls = sum(reasons.values()), row.avoidable_calls
-            if row.calls < self._hot or calls * 2 < row.calls:
-                continue
-            why = max(reasons, key=lambda reason: reasons[reason])
-            of = f"{calls} of {row.calls}" if calls < row.calls else f"{calls}"
-            reason = (
-                f"{times} {'arrays were' if times > 1 else 'array was'} copied in {of} calls from "
-                f"{row.source} to {row.target}, which can share memory: {why}"
-            )
-            remedy = self._remedies.get(why, "")
-            place = row.file, row.line, row.function
-            findings.append((key, TraceFinding("hot loop", *place, times, reason, remedy)))
-        return findings
+            row.arrays += 1
+            row.bytes += each.nbytes
+            row.seconds += seconds * (each.nbytes + 4096) / weight
+            touched.setdefault(key, set()).add(each.why)
+            self._trips.follow(site, each)
+            if each.remedy:
+                self._remedies[each.why] = each.remedy
+        pairs = {key[3:5] for key in touched}
+        for key, reasons in touched.items():
+            self._rows[key].calls += 1
+            noted = {reason for pair, reason in notes if pair == key[3:5] or pair not in pairs}
+            self._rows[key].count_reasons((reasons | noted) - {""})
 
     def _warn_of_findings(self) -> None:
-        for key, finding in self._found():
-            if key not in self._warned:
-                self._warned.add(key)
-                file = finding.file or "<unknown>"
-                warnings.warn_explicit(str(finding), TraceWarning, file, finding.line or 1)
-
-
-_switching = ForkSafeLock()
+        for each in self.findings:
+            key = each.kind, each.file, each.line, each.remedy
+            if key not in self._reported:
+                self._reported.add(key)
+                file = each.file or "<unknown>"
+                warnings.warn_explicit(str(each), TraceWarning, file, each.line or 1)

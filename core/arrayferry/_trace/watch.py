@@ -7,70 +7,54 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from arrayferry._conversion.compiled import CompiledConversion
-from arrayferry._observers import (
-    OpenConversion,
-    call_site,
-    is_asked_by_user,
-    observers,
-    open_conversion,
-)
+from arrayferry._forks import ForkSafeLock
+from arrayferry._observers import OpenConversion, call_site, observers, open_conversion
 from arrayferry._registry.registry import default_registry
 
-from .crossings import Crossing, crossings_of, failed_crossing, number_crossing
+from .crossings import ArrayCrossing, crossings_of, number_crossing
+
+counting = ForkSafeLock()
+"""The lock of all traces. It is held to count a conversion, and to start and stop a trace."""
 
 
 def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: Any) -> Any:
-    """Convert a value, and report it to all observers."""
-    watching = tuple(observers)
+    """Convert a value, and report it to all traces."""
     outer = open_conversion.call
-    call = open_conversion.call = OpenConversion()
+    call = OpenConversion()
     start = time.perf_counter()
     try:
+        open_conversion.call = call
         result = convert(value)
-    except Exception:
-        call.notes.clear()
-        _report(compiled, watching, call, start, lambda: [failed_crossing(value, compiled)])
-        raise
-    else:
-        _report(compiled, watching, call, start, lambda: crossings_of(value, result, compiled))
+        _report(call, start, lambda asked: crossings_of(value, result, compiled, asked=asked))
+        return result
     finally:
         open_conversion.call = outer
         if outer is not None:
             outer.within += time.perf_counter() - start
-    return result
 
 
 def _report(
-    compiled: CompiledConversion,
-    watching: Iterable[Any],
-    call: OpenConversion,
-    start: float,
-    find: Callable[[], Sequence[Crossing]],
+    call: OpenConversion, start: float, find: Callable[[bool], Sequence[ArrayCrossing]]
 ) -> None:
-    """Report the crossings to the observers."""
+    """Find the crossings of a call, and report them to all traces."""
     seconds = time.perf_counter() - start - call.within
     open_conversion.call = None  # the rest is not part of a conversion
+    site, directly = call_site(sys._getframe())
     try:
-        crossings = find()
-        if crossings:
-            frame = sys._getframe()
-            site = call_site(frame)
-            if compiled.options.copy is True and not is_asked_by_user(frame):
-                for crossing in crossings:  # the user did not write it, and cannot leave it out
-                    crossing.avoidable = None
-            for observer in watching:
-                observer.record(site, crossings, call.notes, seconds)
+        crossings = find(directly)
     except Exception:  # an odd value, or one that another thread changes
-        for observer in watching:
-            observer.record_unread()
+        crossings = None
+    with counting.lock:
+        for trace in dict.fromkeys(observers):
+            trace.record(site, crossings, call.notes, seconds)
 
 
 def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
-    """Read a number from an array, and report it to the observers.
+    """Read a number from an array, and report it to the traces.
 
     If there are observers, the adapters call it to read numbers without a conversion.
 
@@ -78,12 +62,10 @@ def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
         read: returns the number.
         x: the array, or anything else.
     """
-    start = time.perf_counter()
+    call, start = OpenConversion(), time.perf_counter()
     number = read(x)
-    seconds = time.perf_counter() - start
     kind = default_registry().kind(x)
     if kind.category == "array" and kind.backend is not None and kind.backend.name != "numpy":
-        site, crossing = call_site(sys._getframe()), number_crossing(x, kind.backend)
-        for observer in tuple(observers):
-            observer.record(site, [crossing], (), seconds)
+        backend = kind.backend
+        _report(call, start, lambda _: [number_crossing(x, backend)])
     return number

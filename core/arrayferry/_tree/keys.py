@@ -25,7 +25,7 @@ from types import (
 )
 from typing import Any
 
-from arrayferry._repr import shown
+from arrayferry._repr import short_repr
 
 from .state import class_attribute
 
@@ -247,7 +247,7 @@ def _content(value: Any, cls: Any) -> Parts | None:
         if hasattr(cls, "default_factory"):
             content.append((".default_factory", value.default_factory))
         for key, held in dict.items(value):
-            label = f"[{shown(key)}]"
+            label = f"[{short_repr(key)}]"
             content += [(f"key {label}", key), (label, held)]
         return content
     if cls is MappingProxyType:

@@ -14,9 +14,8 @@ class Kind:
 
     Attributes:
         category: "array"; "objects" for a NumPy array, which may hold objects; "scalar" for NumPy's
-            numbers; "number" for Python's; "deferred" for a value that is yet to be computed;
-            "container"; "source" for an object that an array is read from; or "other".
-        backend: the backend of an array, or the one that computes a deferred value.
+            numbers; "number" for Python's; "container"; "source" for an object that an array is read from; or "other".
+        backend: the backend of an array.
         source: the source that reads arrays from such an object.
         container: the container of a structure, or of an array of objects.
         cacheable: whether a type keeps this kind. "other" may change while the library of a backend is being imported.
@@ -28,9 +27,7 @@ class Kind:
 
     def __init__(
         self,
-        category: Literal[
-            "array", "objects", "scalar", "number", "deferred", "container", "source", "other"
-        ],
+        category: Literal["array", "objects", "scalar", "number", "container", "source", "other"],
         backend: Backend | None = None,
         container: Container | None = None,
         *,

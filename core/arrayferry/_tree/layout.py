@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from arrayferry._errors import StructureError
-from arrayferry._repr import MOST, never_raises, shown
+from arrayferry._repr import never_raises, short_repr
 
 from .keys import attributes, exact_key
 from .kind import Kind
 from .nodes import Branch, Leaf, Nodes
 from .state import has_attributes
 from .tree import Tree
+
+MAX_TEXT = 200
+"""The maximum number of characters of a written layout."""
 
 
 class Layout:
@@ -99,7 +102,7 @@ class Layout:
         for part in _written(self._nodes.root):
             parts.append(part)
             length += len(part)
-            if length > MOST:
+            if length > MAX_TEXT:
                 parts.append("...")
                 break
         return f"<Layout {''.join(parts)}>"
@@ -139,7 +142,7 @@ def flatten(
 
 
 class _Places(Tree):
-    """A tree whose leaves are listed once per place: arrays and deferred values, or all but containers."""
+    """A tree whose leaves are listed once per place: arrays, or all but containers."""
 
     __slots__ = ("_everything",)
     lists_places = True
@@ -149,7 +152,7 @@ class _Places(Tree):
         super().__init__(value, kind_of)
 
     def read_as(self, value: Any, kind: Kind) -> Kind | None:
-        return kind if self._everything or kind.category == "deferred" else None
+        return kind if self._everything else None
 
 
 def _paths(root: Any, prefix: str) -> list[str]:
@@ -271,10 +274,10 @@ def _written(node: Any) -> Iterator[str]:
     if type(node) is Leaf:
         yield "array"
     elif type(node) is not Branch or not node.rebuilt:
-        yield shown(node.value if type(node) is Branch else node)
+        yield short_repr(node.value if type(node) is Branch else node)
     else:
         yield f"{type(node.value).__name__}("
         for index, (step, child) in enumerate(zip(node.steps, node.children, strict=True)):
-            yield f"{', ' if index else ''}{step[:MOST]}: "
+            yield f"{', ' if index else ''}{step[:MAX_TEXT]}: "
             yield from _written(child)
         yield ")"

@@ -44,7 +44,7 @@ class Tree(Nodes):
         value: anything.
         kind_of: returns the kind of a value.
         options: they decide whether Python's numbers and objects that could become arrays count as arrays. With None,
-            neither do, nor do deferred values, and nothing is refused.
+            neither do, and nothing is refused.
         whole: whether this is the whole value, not part of another one.
 
     Attributes:
@@ -134,8 +134,6 @@ class Tree(Nodes):
             return None
         if kind.category == "number":
             return kind if options.scalars == "convert" else None
-        if kind.category == "deferred":
-            return kind
         self.cacheable = self.cacheable and kind.cacheable
         whole = self._whole and not self._open
         if kind.source is not None:

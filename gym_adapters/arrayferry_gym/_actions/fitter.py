@@ -79,6 +79,7 @@ class Fitter:
         Raises:
             arrayferry.ConversionError: it is refused.
         """
+        __tracebackhide__ = True
         self.corrected = self.passed_on = None
         self.regular = True
         if value is None and self._num_envs is None and self._passes_on:
@@ -93,6 +94,7 @@ class Fitter:
         return self.strict and (isinstance(space, spaces.Text) or not own)
 
     def _fit(self, value: Any, space: Any, where: Place, num_envs: int | None) -> Any:
+        __tracebackhide__ = True
         if isinstance(space, ARRAYS):
             fitted = self._array_of(value, space, where, num_envs)
         elif isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -119,6 +121,7 @@ class Fitter:
         self, value: Any, space: Any, where: Place, num_envs: int | None, *, stacked: bool = False
     ) -> Any:
         """Fit one array, or if `stacked` several at once, along a first axis of any length."""
+        __tracebackhide__ = True
         x = self._array(value, space, where)
         self._check_kind(x, space, where)
         shape = self._shape(tuple(x.shape), space, where, num_envs, stacked)

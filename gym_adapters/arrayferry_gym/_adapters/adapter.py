@@ -12,16 +12,16 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry.adapting import html_facts, html_view, never_raises, observed_read, observers
+from arrayferry.adapting import never_raises, observed_read, observers
+from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter, LibraryFitter
 from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._options.env_options import check_actions_of, check_flag
-from arrayferry_gym._options.libraries import Libraries, Target, device_text, dtype_name
+from arrayferry_gym._options.libraries import Libraries, device_text, dtype_name
 from arrayferry_gym._options.refusals import refuse_fixed
 
 from .quick import NOT_QUICK, Quick, find_quick, item
 from .spaces import converted_space
-from .views import env_facts
 
 
 def gymnasium_class(module: str, otherwise: type) -> Any:
@@ -132,12 +132,6 @@ class Adapter(RecordConstructorArgs):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}({self._libraries}){self.env}>"
 
-    @html_view
-    def _repr_html_(self) -> str:
-        facts = {"environment": str(self.env), "arrays": str(self._libraries)}
-        facts |= env_facts(self.env) | {"check_actions": self._check}
-        return html_facts(type(self).__name__, facts)
-
     @property
     def env_backend(self) -> af.Backend:
         """The library of the environment, as currently known."""
@@ -190,6 +184,7 @@ class Adapter(RecordConstructorArgs):
 
     def _fit(self, action: Any) -> Any:
         """Convert and check an action completely, and prepare a quick way for the next one of its type."""
+        __tracebackhide__ = True
         self._quick, self._note = NOT_QUICK, None
         libraries = self._libraries
         if self._check == "off":
@@ -324,7 +319,7 @@ def _switches_library(env: Any, target: af.Backend, libraries: Libraries) -> boo
     return use is not None and bool(use(env, target, libraries.target_device))
 
 
-def own_library(env: Any) -> str | None:
+def own_library(env: Any) -> Any:
     """Return the library of a FunctionalEnv, which may be wrapped but not in an adapter; None for all others."""
     while isinstance(env, (Wrapper, VectorWrapper)) and not isinstance(env, Adapter):
         env = env.env

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import arrayferry as af
-from arrayferry_gym._options.libraries import Target
+from arrayferry.typing import Target
 
 
 def array_conversion(value: Any, xp: Target, device: Any = None, **options: Any) -> Any:

@@ -16,14 +16,13 @@ import numpy as np
 import arrayferry as af
 from arrayferry import Backend, Conversion
 from arrayferry.adapting import observed_read, observers
+from arrayferry.typing import Target
 from arrayferry_gym._arrays import plain_name
 
 from .caller import caller_level
 
 if TYPE_CHECKING:
     from arrayferry.typing import Scalars
-
-Target = str | ModuleType | Backend
 
 
 class Libraries:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing import Literal, TypedDict
+    from typing import Literal, TypedDict, final
 
     from gymnasium.vector import AutoresetMode
     from typing_extensions import TypeVar
 
     from arrayferry.typing import Array
+
+    @final
+    class Nothing:
+        """A type that no value has, so that only Any fits it."""
 
     CheckActions = Literal["fit", "strict", "off"]
 

@@ -13,10 +13,10 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry.typing import Target
 from arrayferry_gym._arrays import plain_name
 from arrayferry_gym._episodes import Evaluation
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
-from arrayferry_gym._options.libraries import Target
 
 from ._contract.dynamics import Dynamics
 from ._progress import shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import numbers
 import sys
@@ -15,9 +14,8 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
-from arrayferry.adapting import html_view
+from arrayferry.typing import Target
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
-from arrayferry_gym._options.libraries import Target
 
 from ._contract.drawn import WithParams
 from ._contract.dynamics import Dynamics, checked_dynamics
@@ -26,26 +24,6 @@ from ._progress import INSTALL, shown
 
 if TYPE_CHECKING:
     from ._policies.stepping import Stepping
-
-    _Path = Path
-else:
-    _Path = type(Path())  # a plain Path cannot be subclassed before Python 3.12
-
-
-class VideoPath(_Path):
-    """The path of a video, which a notebook shows."""
-
-    @html_view
-    def _repr_html_(self) -> str:
-        kind = _SHOWN[self.suffix.lower()]
-        data = base64.b64encode(self.read_bytes()).decode()
-        if kind.startswith("image"):
-            return f'<img src="data:{kind};base64,{data}">'
-        return f'<video controls loop src="data:{kind};base64,{data}"></video>'
-
-
-_SHOWN = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
-"""What browsers can show."""
 
 
 def video(
@@ -70,7 +48,7 @@ def video(
         progress: whether to show progress in a terminal.
 
     Returns:
-        The path. A notebook shows the video.
+        The path.
 
     Raises:
         arrayferry.OptionError: an argument is invalid, or a package that videos need is not installed.
@@ -140,7 +118,7 @@ def record(
         progress: whether to show progress in a terminal.
 
     Returns:
-        The path. A notebook shows the video.
+        The path.
 
     Raises:
         TypeError: `env` is no such environment.
@@ -218,7 +196,7 @@ def _written(
             f"fps={rate!r:.80} is not a number of images per second",
             remedy="Pass 30, for instance.",
         )
-    path = VideoPath(path)
+    path = Path(path)
     ending = path.suffix.lower()
     if ending not in _FORMATS:
         raise af.OptionError(

@@ -1,4 +1,4 @@
-"""Dask: lazy arrays and values, computed together when they are converted to another library."""
+"""Dask: lazy arrays, computed together when they are converted to another library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from arrayferry import Backend, Converter, Source, hookimpl
 from .backend import DaskBackend
 from .converters import CupyToDask, DaskToCupy
 from .functions import to_dask
-from .sources import BagSource, DataFrameSource
+from .sources import BagSource, DataFrameSource, DelayedSource
 
 __all__ = [
     "BagSource",
@@ -15,6 +15,7 @@ __all__ = [
     "DaskBackend",
     "DaskToCupy",
     "DataFrameSource",
+    "DelayedSource",
     "arrayferry_backends",
     "arrayferry_converters",
     "arrayferry_sources",
@@ -37,4 +38,4 @@ def arrayferry_converters() -> list[Converter]:
 @hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
-    return [DataFrameSource(), BagSource()]
+    return [DataFrameSource(), BagSource(), DelayedSource()]

@@ -10,23 +10,21 @@ from arrayferry_plugins.cupy_ import BACKEND as CUPY
 
 from .block_libraries import copied, with_blocks
 from .chunks import split
-from .computing import compute, gather
-from .graphs import failure_of, is_future
-from .results import is_finished, on_host, owned, read_values, synchronized
+from .computing import compute
+from .results import in_own_memory, is_finished, on_host, read_values, synchronized
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
 
 class DaskBackend(Backend):
-    """`dask.array.Array`, with blocks of NumPy, CuPy or any other library; `Delayed` and `Future`."""
+    """`dask.array.Array`, with blocks of NumPy, CuPy or any other library."""
 
     name = "dask"
     package = "dask.array"
     install = "'dask[array]'"
     namespace = "dask.array"
     array_types: tuple[str, ...] = ("dask.array.Array",)
-    deferred_types: tuple[str, ...] = ("dask.delayed.Delayed", "distributed.client.Future")
     memory: Memory = "lazy"
     to_numpy_shares: bool | None = False
     from_numpy_shares: bool | None = None
@@ -38,24 +36,17 @@ class DaskBackend(Backend):
         return on_host(values)
 
     def compute(self, xs: Sequence[Any]) -> Sequence[Any]:
-        futures = [x for x in xs if is_future(x)]
-        waiting = [x for x in xs if not is_future(x)]
-        failed = [failure_of(x) for x in xs]
-        if any(failed):
-            return failed
-        computed, gathered = iter(compute(waiting)), iter(gather(futures))
-        values = [next(gathered) if is_future(x) else next(computed) for x in xs]
+        values = list(compute(xs))
         seen: set[int] = set()  # Dask returns one object for equal arrays
         for index, x in enumerate(xs):
-            if registry.kind(x).is_array:
-                again = id(values[index]) in seen
-                seen.add(id(values[index]))
-                try:
-                    array = read_values(values[index])
-                    fresh = array is values[index] and not again and is_finished(x, array)
-                    values[index] = owned(array, fresh=fresh)
-                except ConversionError as error:
-                    values[index] = error
+            again = id(values[index]) in seen
+            seen.add(id(values[index]))
+            try:
+                array = read_values(values[index])
+                fresh = array is values[index] and not again and is_finished(x, array)
+                values[index] = in_own_memory(array, fresh=fresh)
+            except ConversionError as error:
+                values[index] = error
         return values
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:

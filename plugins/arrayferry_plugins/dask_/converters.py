@@ -8,7 +8,7 @@ from arrayferry import Converter, convert
 
 from .chunks import split
 from .computing import compute
-from .results import is_finished, owned, read_values, synchronized
+from .results import in_own_memory, is_finished, read_values, synchronized
 
 if TYPE_CHECKING:
     from arrayferry.typing import Cost
@@ -34,7 +34,7 @@ class DaskToCupy(Converter):
         (values,) = compute([x])
         if not isinstance(values, cupy.ndarray):  # whatever its meta says
             return convert(read_values(values), "cupy", device=device, copy=True)
-        return owned(values, fresh=is_finished(x, values))
+        return in_own_memory(values, fresh=is_finished(x, values))
 
 
 class CupyToDask(Converter):

@@ -13,9 +13,11 @@ def owner_of(futures: Sequence[Any]) -> Any:
     """Return a client of the cluster that has the results of some futures, None if there are no futures.
 
     Raises:
-        ConversionError: they belong to several clusters.
+        ConversionError: one has no result, or they belong to several clusters.
     """
-    clients = [future.client for future in reversed(futures) if future.client is not None]
+    for future in futures:
+        _refuse_failed(future)
+    clients = [future.client for future in reversed(futures)]
     clusters = {client.scheduler.address: client for client in clients}
     if len(clusters) > 1:
         raise ConversionError(
@@ -26,7 +28,7 @@ def owner_of(futures: Sequence[Any]) -> Any:
 
 
 def persisted(graph: Any) -> dict[Any, Any]:
-    """Return the parts of a graph that are futures, without materializing the whole graph."""
+    """Return the parts of a graph that are futures."""
     return {
         key: part
         for layer in _materialized(graph)
@@ -35,10 +37,11 @@ def persisted(graph: Any) -> dict[Any, Any]:
     }
 
 
-def arguments(graph: Any) -> list[Any]:
-    """Return the futures that are arguments of tasks of a graph, without materializing the whole graph."""
-    tasks = [task for layer in _materialized(graph) for task in layer.values()]
-    waiting = [task for task in tasks if not is_future(task)]  # a future itself is persisted
+def futures_of(graph: Any) -> list[Any]:
+    """Return the futures that are parts of a graph, or arguments of its tasks."""
+    if "distributed.client" not in sys.modules:
+        return []
+    waiting = [task for layer in _materialized(graph) for task in layer.values()]
     waiting += [list(getattr(layer, "indices", ())) for layer in _layers(graph)]
     futures: list[Any] = []
     while waiting:
@@ -68,28 +71,28 @@ def _materialized(graph: Any) -> list[Any]:
 def is_future(x: Any) -> bool:
     """Return whether a value is a `Future` of a cluster, without importing anything."""
     distributed = sys.modules.get("distributed.client")
-    return distributed is not None and isinstance(x, distributed.Future)
+    # another thread may be importing it just now
+    return isinstance(x, getattr(distributed, "Future", ()))
 
 
-def failure_of(x: Any) -> ConversionError | None:
-    """Return why a future has no result and will have none, None if it has one or may get one."""
-    if not is_future(x):
-        return None
-    client, cause = x.client, None
+def _refuse_failed(future: Any) -> None:
+    """Raise if a future has no result and will have none."""
+    client, cause = future.client, None
     if client is None or client.status == "closed":
         why, remedy = "it has no open client", "Convert it before its client is closed."
     elif client.asynchronous:
-        why, remedy = "its client is asynchronous", "Convert the result of `await future`."
-    elif x.status == "error":
-        cause = x.exception()
+        why, remedy = (
+            "its client is asynchronous",
+            "Convert the result of `await client.compute(x)`.",
+        )
+    elif future.status == "error":
+        cause = future.exception()
         why = f"its task raised {type(cause).__name__}: {cause}"
         remedy = "future.result() raises the error too."
-    elif x.status in ("cancelled", "lost"):
-        why, remedy = f"it is {x.status}", "Submit its task again."
-        if hasattr(x, "why_lost"):  # it was not made by a task
-            why, remedy = x.why_lost()
+    elif future.status in ("cancelled", "lost"):
+        why, remedy = f"it is {future.status}", "Submit its task again."
+        if hasattr(future, "why_lost"):  # it was not made by a task
+            why, remedy = future.why_lost()
     else:
-        return None
-    error = ConversionError(f"a Dask Future has no result: {why}", remedy=remedy)
-    error.__cause__ = cause
-    return error
+        return
+    raise ConversionError(f"a Dask Future has no result: {why}", remedy=remedy) from cause

@@ -37,7 +37,7 @@ def is_finished(x: Any, values: Any) -> bool:
     return not np.shares_memory(finish([block], *arguments), block)
 
 
-def owned(values: Any, *, fresh: bool) -> Any:
+def in_own_memory(values: Any, *, fresh: bool) -> Any:
     """Return the computed values of an array in memory that nobody else holds, perhaps on a GPU.
 
     Args:
@@ -47,7 +47,7 @@ def owned(values: Any, *, fresh: bool) -> Any:
     import numpy as np
 
     if isinstance(values, np.ndarray):
-        return values if fresh and _is_alone(values) else np.array(values)
+        return values if fresh and _is_alone(values) else np.array(values, subok=True)
     backend = backend_of(values)
     if backend.name == "cupy":
         import cupy

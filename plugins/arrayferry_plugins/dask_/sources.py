@@ -1,48 +1,35 @@
-"""Collections of Dask that are not arrays: errors name the method to call first."""
+"""Values of Dask that are not arrays: errors name the method to call first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from arrayferry import Blocks, ConversionError, Source
+from arrayferry import ConversionError, Source
 
-_BAG = (
-    "Convert x.to_delayed() instead, which computes to its contents.",
-    "Make an array from x.to_delayed() with dask.array.from_delayed, which needs the shapes and dtypes.",
+_FROM_DELAYED = (
+    "make a Dask array of it with dask.array.from_delayed, which needs the shape and dtype"
 )
 _REMEDIES = {
-    "Bag": _BAG,
-    "Item": _BAG,
-    "Scalar": (
-        "Convert x.to_delayed() instead.",
-        "Convert x.to_delayed() first: it is one number.",
-    ),
+    "Bag": "Convert x.compute(), a list, or make Dask arrays of x.to_delayed() with dask.array.from_delayed.",
+    "Item": "Convert x.compute() instead.",
+    "Scalar": "Convert x.compute() instead.",
+    "Delayed": f"Convert x.compute() instead, or {_FROM_DELAYED}.",
+    "Future": f"Convert x.result() instead, or {_FROM_DELAYED}.",
 }
-"""Remedies for a conversion, and for a stream."""
-_FRAME = (
-    "Convert x.to_dask_array(lengths=True) instead.",
-    "Pass x.to_dask_array(lengths=True) instead, which computes the lengths of the partitions.",
-)
+_FRAME = "Pass x.to_dask_array().compute_chunk_sizes() instead, which computes the lengths of the partitions."
 
 
-class _Collection(Source):
-    package = "dask"
+class _NoArray(Source):
+    package = install = "dask"
 
-    def to_numpy(self, x: Any) -> Any:
-        name = type(x).__name__
-        remedy, _ = _REMEDIES.get(name, _FRAME)
-        raise ConversionError(f"a Dask {name} cannot be converted", remedy=remedy)
-
-    def blocks(
-        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
-    ) -> Blocks:
-        name = type(xs[0]).__name__
-        _, remedy = _REMEDIES.get(name, _FRAME)
-        raise ConversionError(f"a Dask {name} cannot be streamed", remedy=remedy)
+    def to_numpy(self, x: Any) -> NoReturn:
+        name = next((cls.__name__ for cls in type(x).__mro__ if cls.__name__ in _REMEDIES), "")
+        raise ConversionError(
+            f"a Dask {type(x).__name__} cannot be converted", remedy=_REMEDIES.get(name, _FRAME)
+        )
 
 
-class DataFrameSource(_Collection):
+class DataFrameSource(_NoArray):
     """Dask's `DataFrame`, `Series`, `Index` and `Scalar`: errors name the method to call first."""
 
     name = "dask.dataframe"
@@ -54,8 +41,15 @@ class DataFrameSource(_Collection):
     )
 
 
-class BagSource(_Collection):
+class BagSource(_NoArray):
     """Dask's `Bag` and `Item`: errors name the method to call first."""
 
     name = "dask.bag"
     array_types: tuple[str, ...] = ("dask.bag.Bag", "dask.bag.Item")
+
+
+class DelayedSource(_NoArray):
+    """Dask's `Delayed`, and the `Future` of a cluster: errors name the method to call first."""
+
+    name = "dask.delayed"
+    array_types: tuple[str, ...] = ("dask.delayed.Delayed", "distributed.client.Future")

@@ -31,7 +31,7 @@ class JaxBackend(Backend):
     """`jax.Array`, on any device of JAX. Its arrays include tracers, which have no values, sparse arrays and references."""
 
     name = "jax"
-    package = "jax"
+    package = install = "jax"
     namespace = "jax.numpy"
     aliases: tuple[str, ...] = ("jnp",)
     array_types: tuple[str, ...] = (

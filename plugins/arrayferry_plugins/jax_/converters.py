@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from arrayferry_plugins._packed import Packed, Parts, cut
 
 from .backend import BACKEND
 from .dtypes import native_dtypes
-from .identity import Identity, array_type, identity
+from .identity import Identity, array_type, chunks, identity
 from .placement import put
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class NumpyToGpu(Packed):
     """Brings the small arrays of a tree to a GPU in one transfer for each dtype, where a compiled function splits them.
 
     It compiles once for each combination of shapes and dtypes, so it is used from the second time that one is seen,
-    and for a limited number of them.
+    for a limited number of them, and for a limited number of arrays at once.
     """
 
     target = "jax"
@@ -82,6 +82,10 @@ class NumpyToGpu(Packed):
 
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         return staged if device is None else put(staged, BACKEND._own_device(device))
+
+    def batches(self, group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
+        for places in chunks(tuple(x.shape for _, x in group)):
+            yield from super().batches(group[places])
 
     def splitter(self, dtype: Any, parts: Parts) -> Callable[[Any], list[Any]] | None:
         import jax

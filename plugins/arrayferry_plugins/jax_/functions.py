@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
-from arrayferry import Autodiff, ConversionError, Crossing, Differentiable, Flat, TracedValueError
-from arrayferry.adapting import CostlyCache, dtype_info
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-MAX_MADE = 64
-"""How many derived functions are kept for each function: gradients, and maps over axes of different lengths."""
+from arrayferry import Autodiff, ConversionError, Crossing, Flat, TracedValueError
+from arrayferry.adapting import dtype_info
 
 PIECE = 64 * 1024
 """Size in bytes of the largest argument of a callback. JAX copies those of more than 100 kB in its thread pool,
@@ -40,7 +34,7 @@ def call_host(
                 f"a JAX PRNG key array cannot be passed to {name}",
                 remedy="Call jax.random.key_data(x) first.",
             )
-    guarded = _guard()(name, ordered, list(arrays))
+    guarded = _guard()(name, ordered, [_whole(x) for x in arrays])
     groups = _grouped(guarded)
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
 
@@ -65,6 +59,14 @@ def call_host(
     if ordered:
         return list(io_callback(host, shapes, pieces, ordered=True))
     return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
+
+
+def _whole(x: Any) -> Any:
+    """Return an array without sharding over explicit axes of a mesh, as the host gets it."""
+    from jax.sharding import NamedSharding, PartitionSpec, reshard
+
+    sharding = _explicit(x)
+    return x if sharding is None else reshard(x, NamedSharding(sharding.mesh, PartitionSpec()))
 
 
 def _placed(arrays: Sequence[Any], groups: Sequence[Any]) -> list[tuple[int, slice, Any, Any]]:
@@ -151,168 +153,96 @@ def _guard() -> Callable[[str, bool, list[Any]], list[Any]]:
 class JaxAutodiff(Autodiff):
     """Differentiates functions of JAX for other libraries, and makes their functions work in `jax.grad`."""
 
+    takes_numpy = True
+
     def compiles(self, function: Callable[..., Any]) -> bool:
         import jax
 
         return isinstance(function, jax.stages.Wrapped)
 
-    def function(self, function: Callable[[list[Any]], Flat], *, compiled: bool) -> Differentiable:
-        return JaxFunction(function, compiled)
-
-    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> list[Any]:
-        if not any(map(_is_traced, arrays)):
-            return crossing.run(arrays)
-        return _reversible(crossing, list(arrays))
-
-
-def _kept(make: F) -> F:
-    """Let a method of `JaxFunction` return the same object each time for the same arguments, while there is room."""
-
-    def kept(self: JaxFunction, *args: Any) -> Any:
-        key = make.__name__, args
-        made = self._made.get(key)
-        if made is None:
-            if self._made.make_room(key) is None:
-                return make(JaxFunction(self._function, False), *args)
-            made = self._made[key] = make(self, *args)
-        self._made.used.add(made)
-        return made
-
-    return kept  # type: ignore[return-value]
-
-
-class JaxFunction(Differentiable):
-    """A function of JAX.
-
-    Args:
-        function: the function.
-        compiled: whether it and the functions derived from it are compiled.
-    """
-
-    def __init__(self, function: Callable[[list[Any]], Flat], compiled: bool) -> None:
-        self._function = function
-        self._compiled: bool = compiled
-        self.takes_numpy: bool = compiled
-        self._made: CostlyCache[Any, Any] = CostlyCache(MAX_MADE)
-
-    def __call__(self, arrays: list[Any]) -> Flat:
-        return Flat(*self._runner()(arrays))
-
-    @_kept
-    def _runner(self) -> Any:
-        return self._jitted(lambda arrays: _FlatPytree(*self._function(arrays)))
-
-    def _jitted(self, function: Any) -> Any:
-        import jax
-
-        return jax.jit(function) if self._compiled else function
-
     def vjp(
-        self, arrays: list[Any], wanted: tuple[int, ...]
-    ) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
+        self, function: Callable[[list[Any]], Flat], wanted: tuple[int, ...], *, compiled: bool
+    ) -> Callable[[list[Any]], tuple[Flat, Callable[[list[Any]], list[Any]]]]:
         import jax
-
-        flat, pullback = self._forward(wanted)(arrays)
-        kept = self._compiled and ("_forward", (wanted,)) in self._made
-        backward, wide = _backward() if kept else _pull, jax.config.jax_enable_x64
-
-        def pull(cotangents: list[Any]) -> list[Any]:
-            if wide and not jax.config.jax_enable_x64:
-                raise ConversionError(
-                    "a function was called with jax_enable_x64 on, and its gradient is taken with it off",
-                    remedy="Set it once at the start, or take the gradient in the same with block.",
-                )
-            gradients: list[Any] = backward(pullback, cotangents)
-            return gradients
-
-        return Flat(*flat), pull
-
-    @_kept
-    def _forward(self, wanted: tuple[int, ...]) -> Any:
-        import jax
+        from jax.tree_util import Partial
 
         def forward(arrays: list[Any]) -> Any:
+            def restricted(*chosen: Any) -> Any:
+                every = list(arrays)
+                for index, x in zip(wanted, chosen, strict=True):
+                    every[index] = x
+                flat = function(every)
+                return [y for y in flat.arrays if _is_inexact(y)], (
+                    flat.arrays,
+                    Partial(flat.build),
+                )
+
+            if not wanted:
+                return restricted()[1], None
             chosen = [arrays[index] for index in wanted]
-            _, pullback, flat = jax.vjp(self._restricted(arrays, wanted), *chosen, has_aux=True)
-            return flat, pullback
+            _, pullback, results = jax.vjp(restricted, *chosen, has_aux=True)
+            return results, pullback
 
-        return self._jitted(forward)
+        backward = _backward() if compiled else _pull
+        if compiled:
+            forward = jax.jit(forward)
 
-    def _restricted(self, arrays: list[Any], wanted: tuple[int, ...]) -> Any:
-        """Return a function of the wanted arguments. It returns the results of inexact dtype, and also all results."""
+        def run(arrays: list[Any]) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
+            (results, build), pullback = forward(arrays)
+            wide = jax.config.jax_enable_x64
 
-        def restricted(*chosen: Any) -> Any:
-            every = list(arrays)
-            for index, x in zip(wanted, chosen, strict=True):
-                every[index] = x
-            flat = self._function(every)
-            return [y for y in flat.arrays if _is_inexact(y)], _FlatPytree(*flat)
+            def pull(cotangents: list[Any]) -> list[Any]:
+                if wide and not jax.config.jax_enable_x64:
+                    raise ConversionError(
+                        "a function was called with jax_enable_x64 on, and its gradient is taken with it off",
+                        remedy="Set it once at the start, or take the gradient in the same with block.",
+                    )
+                gradients: list[Any] = backward(pullback, cotangents)
+                return gradients
 
-        return restricted
+            return Flat(results, build.func), pull
 
-    @_kept
-    def transposed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
+        return run
+
+    def vmap(
+        self, function: Callable[[list[Any]], Flat], axes: tuple[int | None, ...], size: int
+    ) -> Callable[[list[Any]], Flat]:
         import jax
+        from jax.tree_util import Partial
 
-        def transposed(values: list[Any]) -> Flat:
-            arrays, cotangents = values[:count], values[count:]
-            chosen = [arrays[index] for index in wanted]
-            _, pullback, _ = jax.vjp(self._restricted(arrays, wanted), *chosen, has_aux=True)
-            return Flat(_pull(pullback, cotangents))
+        def flat(arrays: list[Any]) -> Any:
+            results, build = function(arrays)
+            return results, Partial(build)
 
-        return JaxFunction(transposed, self._compiled)
+        def mapped(arrays: list[Any]) -> Flat:
+            results, build = jax.vmap(flat, (list(axes),), axis_size=size)(arrays)
+            return Flat(results, build.func)
 
-    @_kept
-    def pushed(self, count: int, wanted: tuple[int, ...]) -> JaxFunction:
-        import jax
+        return mapped
 
-        def pushed(values: list[Any]) -> Flat:
-            arrays, tangents = values[:count], values[count:]
-            chosen = [arrays[index] for index in wanted]
-            _, outgoing, _ = jax.jvp(
-                self._restricted(arrays, wanted), chosen, tangents, has_aux=True
-            )
-            return Flat(outgoing)
-
-        return JaxFunction(pushed, self._compiled)
-
-    @_kept
-    def mapped(self, axes: tuple[int | None, ...], size: int) -> JaxFunction:
-        import jax
-
-        mapped = jax.vmap(
-            lambda arrays: _FlatPytree(*self._function(arrays)), (list(axes),), axis_size=size
-        )
-        return JaxFunction(lambda arrays: Flat(*mapped(arrays)), self._compiled)
+    def call(
+        self, crossing: Crossing, arrays: Sequence[Any]
+    ) -> tuple[list[Any], Callable[..., Any]]:
+        if not any(map(_is_traced, arrays)):
+            results, _, build = crossing(arrays, ())
+            return results, build
+        return _cross(crossing, list(arrays))
 
 
-class _FlatPytree:
-    """Results, as a pytree whose layout is static, so that they pass through `jit` and `vmap`."""
+class _Build:
+    """Puts results in their places. All are equal, since it is no part of what JAX compiles."""
 
-    def __init__(self, arrays: list[Any], layout: Any = None) -> None:
-        _register()
-        self.arrays = arrays
-        self.layout = layout
+    def __init__(self, build: Callable[..., Any]) -> None:
+        self.build = build
 
-    def __iter__(self) -> Any:
-        return iter((self.arrays, self.layout))
+    def __call__(self, arrays: list[Any]) -> Any:
+        return self.build(arrays)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Build)
 
-@cache
-def _register() -> None:
-    from jax.tree_util import register_pytree_node
-
-    kinds: tuple[tuple[Any, Any, Any], ...] = (
-        (
-            _FlatPytree,
-            lambda flat: (flat.arrays, flat.layout),
-            lambda layout, arrays: _FlatPytree(list(arrays), layout),
-        ),
-        (_Residuals, lambda residuals: ((), residuals), lambda residuals, _: residuals),
-    )
-    for kind in kinds:
-        with suppress(ValueError):  # another thread was faster
-            register_pytree_node(*kind)
+    def __hash__(self) -> int:
+        return 0
 
 
 def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:
@@ -343,35 +273,27 @@ def _is_traced(x: Any) -> bool:
     return isinstance(x, jax.core.Tracer)
 
 
-class _Residuals:
-    """Passed unchanged from the forward to the backward pass.
-
-    Args:
-        wanted: the numbers of the arguments whose gradients are wanted.
-        pullback: computed with the values, None if they were traced.
-    """
-
-    def __init__(self, wanted: tuple[int, ...], pullback: Any) -> None:
-        self.wanted = wanted
-        self.pullback = pullback
-
-
-def _reversible(crossing: Crossing, arrays: list[Any]) -> list[Any]:
+def _cross(crossing: Crossing, arrays: list[Any]) -> tuple[list[Any], Callable[..., Any]]:
     """Call a crossing with traced arrays."""
     try:
+        if not all(getattr(getattr(x, "_trace", None), "is_vjp", True) for x in arrays):
+            raise TypeError(
+                "custom_vjp"
+            )  # jax.linearize, which JAX itself refuses only when its result is called
         try:
-            return _crossed(symbolic=True)(crossing, arrays)  # type: ignore[no-any-return]
+            results, build = _crossed(symbolic=True)(crossing, arrays)
         except NotImplementedError as error:
             if "symbolic_zeros" not in str(error):
                 raise
-            return _crossed(symbolic=False)(crossing, arrays)  # type: ignore[no-any-return]
+            results, build = _crossed(symbolic=False)(crossing, arrays)
     except TypeError as error:
         if "custom_vjp" not in str(error) or isinstance(error, TracedValueError):
             raise
         raise TracedValueError(
             f"{crossing.name} cannot be differentiated in forward mode (jvp, jacfwd, linearize, hessian)",
-            remedy="Use reverse mode: jax.grad, jax.vjp or jax.jacrev; for second derivatives, twice.",
+            remedy="Use reverse mode: jax.grad, vjp or jacrev, and jacrev(jacrev(f)) for hessian(f).",
         ) from error
+    return results, build.func
 
 
 @cache
@@ -382,40 +304,35 @@ def _crossed(*, symbolic: bool) -> Any:
         symbolic: whether only the gradients asked for are computed, which `shard_map` does not support.
     """
     import jax
+    from jax.tree_util import Partial
 
-    def values(crossing: Crossing, arrays: list[Any]) -> list[Any]:
-        if not any(map(_is_traced, arrays)):
-            return crossing.run(arrays)
-        results = crossing.shapes(arrays)
-        return call_host(crossing.on_host, arrays, results, name=crossing.name)
+    def values(crossing: Crossing, arrays: list[Any]) -> Any:
+        results, _, build = crossing(arrays, ())
+        return results, Partial(_Build(build))
 
     crossed = jax.custom_vjp(values, nondiff_argnums=(0,))
 
     def forward(crossing: Crossing, primals: list[Any]) -> Any:
-        _register()
         arrays = [primal.value for primal in primals] if symbolic else primals
         asked = [primal.perturbed for primal in primals] if symbolic else [True] * len(primals)
         wanted = tuple(index for index, x in enumerate(arrays) if asked[index] and _is_inexact(x))
-        pullback = None
+        pullback: Crossing | None
         if any(map(_is_traced, arrays)):
-            results = _reversible(crossing, arrays)
-        elif crossing.prepared:
-            results = crossing.run(arrays)
+            results, build = _cross(crossing, arrays)
+            pullback = crossing.pullback(len(arrays), wanted)
         else:
-            results, pullback = crossing.vjp(arrays, wanted)
-        return results, (_Residuals(wanted, pullback), arrays)
+            results, pullback, build = crossing(arrays, wanted)
+        saved = Partial(lambda: (pullback, wanted))
+        return (results, Partial(_Build(build))), (saved, arrays)
 
-    def backward(crossing: Crossing, kept: Any, cotangents: list[Any]) -> Any:
-        residuals, arrays = kept
-        given = [_conjugate(_full(x)) for x in cotangents if x.dtype != jax.dtypes.float0]
-        if residuals.pullback is not None and not any(map(_is_traced, given)):
-            pulled = residuals.pullback(given)
-        else:
-            transposed = crossing.transposed(len(arrays), residuals.wanted, residuals.pullback)
-            pulled = _reversible(transposed, [*arrays, *given])
+    def backward(crossing: Crossing, kept: Any, cotangents: Any) -> Any:
+        saved, arrays = kept
+        pullback, wanted = saved.func()
+        given = [_conjugate(_full(x)) for x in cotangents[0] if x.dtype != jax.dtypes.float0]
+        pulled, _ = JaxAutodiff().call(pullback, [*arrays, *given])
         gradients: list[Any] = [None] * len(arrays)
-        for index, x in zip(residuals.wanted, pulled, strict=True):
-            gradients[index] = _varying(_conjugate(x), arrays[index]).astype(arrays[index].dtype)
+        for index, x in zip(wanted, pulled, strict=True):
+            gradients[index] = _placed_like(_conjugate(x), arrays[index])
         return (gradients,)
 
     crossed.defvjp(forward, backward, symbolic_zeros=symbolic)
@@ -431,8 +348,22 @@ def _full(cotangent: Any) -> Any:
     return cotangent
 
 
-def _varying(x: Any, like: Any) -> Any:
-    """Return an array that varies over the same axes of a mesh as another one, as `shard_map` requires."""
+def _placed_like(x: Any, array: Any) -> Any:
+    """Return a gradient with the dtype of its argument, and sharded and varying over the axes of a mesh as it is."""
+    import jax
     import jax.numpy as jnp
 
-    return jnp.where(False, like.astype(x.dtype), x) if _is_traced(like) else x
+    sharding = _explicit(array)
+    if sharding is not None:
+        x = jax.sharding.reshard(x, sharding)
+    if _is_traced(array):  # it varies as `shard_map` requires
+        x = jnp.where(False, array.astype(x.dtype), x)
+    return x.astype(array.dtype)
+
+
+def _explicit(x: Any) -> Any:
+    """Return the sharding of an array over explicit axes of a mesh, None if there is none."""
+    import jax
+
+    sharding = jax.typeof(x).sharding
+    return sharding if any(part is not None for part in sharding.spec) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,57 @@ def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return copy
 
 
+MANY = 16
+"""A part that is repeated at least this often is converted in powers of two, until its number has come this often."""
+CHUNK = 128
+"""How many arrays a compiled function takes. Compiling for them takes a thirtieth of a second."""
+
+Signature = tuple[Any, ...]
+"""What a compiled function is made for: something for each array."""
+
+
+def chunks(signature: Signature) -> Iterator[slice]:
+    """Yield the places of arrays that go together, so that few compiled functions serve trees of every length.
+
+    Where a part is repeated, such as a dict in a list, they are as many parts as a power of two.
+    """
+    start = place = 0
+    while place < len(signature):
+        size, times = _repeated(signature, place)
+        if times < MANY:
+            place += 1
+            if place - start == CHUNK:
+                yield slice(start, place)
+                start = place
+            continue
+        if start < place:
+            yield slice(start, place)
+        while times:
+            parts = 1 << (min(times, CHUNK // size).bit_length() - 1)
+            yield slice(place, place + parts * size)
+            place += parts * size
+            times -= parts
+        start = place
+    if start < place:
+        yield slice(start, place)
+
+
+def _repeated(signature: Signature, start: int) -> tuple[int, int]:
+    """Return the size of the part that is repeated from a place on, and how often it is there."""
+    again = start
+    while True:
+        try:
+            again = signature.index(signature[start], again + 1, start + CHUNK + 1)
+        except ValueError:
+            return 1, 1
+        size, times = again - start, 1
+        part = signature[start:again]
+        while signature[start + times * size : start + (times + 1) * size] == part:
+            times += 1
+        if times >= MANY:
+            return size, times
+
+
 class Identity:
     """Converts NumPy arrays to JAX on one device, many in one call.
 
@@ -44,8 +96,6 @@ class Identity:
 
     MOST = 512
     """How many combinations there may be."""
-    CHUNK = 128
-    """How many arrays are converted at once. Compiling for them takes a thirtieth of a second."""
 
     def __init__(self, device: Any = None) -> None:
         self._device = device
@@ -56,41 +106,42 @@ class Identity:
         self._seen: Cache[Any, int] = Cache(4 * self.MOST)
 
     def __call__(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
+        signature = tuple([(x.shape, x.dtype) for x in xs])
+        program = self._programs.get(signature)
+        if program is None:
+            return self._in_chunks(xs, signature)
+        self._programs.used.add(program)
+        return self._run(program, xs)
+
+    def _in_chunks(self, xs: list[np.ndarray[Any, Any]], signature: Signature) -> list[Any]:
+        """Convert chunk by chunk. Each call compiles for at most one of them."""
         import jax
 
-        if len(xs) > self.CHUNK:
-            return self._in_chunks(xs)
-        converted = self._at_once(xs)
-        if converted is None:  # unlike jnp.array, this does not compile for each new shape
-            converted = [jax.device_put(owned(x), self._device) for x in xs]
-        return converted
-
-    def _in_chunks(self, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
-        """Convert chunk by chunk. Each call compiles for at most one chunk."""
-        import jax
-
+        places = list(chunks(signature))
+        if len(places) > 1 and len(xs) <= CHUNK:
+            times = self._seen[signature] = self._seen.get(signature, 0) + 1
+            if times > MANY:
+                places = [slice(0, len(xs))]
         results: list[Any] = list(xs)
         others: list[int] = []
         before = self._compilations
-        for start in range(0, len(xs), self.CHUNK):
-            places = range(start, min(start + self.CHUNK, len(xs)))
-            chunk = xs[places.start : places.stop]
-            converted = self._at_once(chunk, may_compile=self._compilations == before)
-            if converted is None:
-                others += places
+        for place in places:
+            chunk = xs[place]
+            program = self._program(chunk, signature[place], self._compilations == before)
+            if program is None:
+                others += range(place.start, place.stop)
             else:
-                results[places.start : places.stop] = converted
-        if others:
+                results[place] = self._run(program, chunk)
+        if others:  # unlike jnp.array, this does not compile for each new shape
             put = jax.device_put([owned(xs[index]) for index in others], self._device)
             for index, y in zip(others, put, strict=True):
                 results[index] = y
         return results
 
-    def _at_once(
-        self, xs: list[np.ndarray[Any, Any]], *, may_compile: bool = True
-    ) -> list[Any] | None:
-        """Convert with the compiled identity, if this combination has been seen often enough."""
-        signature = tuple([(x.shape, x.dtype) for x in xs])
+    def _program(
+        self, xs: list[np.ndarray[Any, Any]], signature: Signature, may_compile: bool
+    ) -> Any:
+        """Return the compiled identity for a combination, None if it has not been seen often enough."""
         program = self._programs.get(signature)
         if program is None:
             times = self._seen.get(signature, 0)
@@ -101,11 +152,11 @@ class Identity:
                 return None
             if self._programs.make_room(signature) is None:
                 return None
-            program = self._programs[signature] = self._program()
+            program = self._programs[signature] = self._compiled()
         self._programs.used.add(program)
-        return self._run(program, xs)
+        return program
 
-    def _program(self) -> Any:
+    def _compiled(self) -> Any:
         import jax
 
         self._compilations += 1

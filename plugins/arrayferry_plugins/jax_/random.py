@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from arrayferry import Random
-from arrayferry.adapting import ForkSafeLock, check_integers
+from arrayferry.adapting import check_integers
 
-_drawing = ForkSafeLock()
+_drawing = threading.Lock()
 """Held while a key is taken, so that no two threads get the same one."""
 
 
@@ -29,7 +30,7 @@ class JaxRandom(Random):
         import jax
 
         self.used = True
-        with _drawing.lock:
+        with _drawing:
             if len(self._keys) == 1:  # splitting into several at once is cheaper
                 self._keys = list(jax.random.split(self._keys[0], 4))
             return self._keys.pop()

@@ -28,7 +28,7 @@ class TorchBackend(Backend):
     """`torch.Tensor` and its subclasses, on the CPU, CUDA and Apple's MPS."""
 
     name = "torch"
-    package = "torch"
+    package = install = "torch"
     aliases: tuple[str, ...] = ("pytorch",)
     array_types: tuple[str, ...] = ("torch.Tensor",)
     item_types: tuple[str, ...] = ("torch.Tensor",)

@@ -20,13 +20,15 @@ def frame():
     return dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "b": [4.0, 5, 6]}), npartitions=2)
 
 
+LENGTHS = "x.to_dask_array().compute_chunk_sizes()"
 COLLECTIONS = {
-    "DataFrame": (frame, "x.to_dask_array(lengths=True)", [[1, 4], [2, 5], [3, 6]]),
-    "Series": (lambda: frame().a, "x.to_dask_array(lengths=True)", [1, 2, 3]),
-    "Index": (lambda: frame().index, "x.to_dask_array(lengths=True)", [0, 1, 2]),
-    "Scalar": (lambda: frame().a.sum(), "x.to_delayed()", 6),
-    "Bag": (lambda: bag.from_sequence([1, 2, 3], npartitions=2), "x.to_delayed()", [[1, 2], [3]]),
-    "Item": (lambda: bag.from_sequence([1, 2, 3]).sum(), "x.to_delayed()", 6),
+    "DataFrame": (frame, LENGTHS, [[1, 4], [2, 5], [3, 6]]),
+    "Series": (lambda: frame().a, LENGTHS, [1, 2, 3]),
+    "Index": (lambda: frame().index, LENGTHS, [0, 1, 2]),
+    "Scalar": (lambda: frame().a.sum(), "x.compute()", 6),
+    "Bag": (lambda: bag.from_sequence([1, 2, 3], npartitions=2), "x.compute()", [1, 2, 3]),
+    "Item": (lambda: bag.from_sequence([1, 2, 3]).sum(), "x.compute()", 6),
+    "Delayed": (lambda: dask.delayed(sum)([1, 2]), "x.compute()", 3),
 }
 
 
@@ -39,7 +41,7 @@ def test_a_collection_is_refused_and_the_remedy_works(name, to):
         with pytest.raises(af.ConversionError) as caught:
             af.convert(x, to, **options)
         assert f"a Dask {name} cannot be converted, from dask." in str(caught.value)
-        assert f"Convert {remedy} instead" in caught.value.remedy
+        assert remedy in caught.value.remedy
     assert af.convert([x, 1], to)[0] is x
     with pytest.raises(af.NotAnArrayError, match=r"at \['k'\]"):
         af.convert({"k": x}, to, unknown="raise")
@@ -47,12 +49,6 @@ def test_a_collection_is_refused_and_the_remedy_works(name, to):
         af.convert({"k": x}, to, unknown="convert")
     found = af.convert(eval(remedy, {"x": x}), "torch")
     assert (found.tolist() if isinstance(found, torch.Tensor) else found) == values
-
-
-def test_partitions_of_a_bag_of_arrays():
-    x = bag.from_sequence([np.ones(2), np.zeros(2)], npartitions=2)
-    found = af.convert(x.to_delayed(), "torch")
-    assert [part[0].tolist() for part in found] == [[1, 1], [0, 0]]
 
 
 @pytest.fixture
@@ -76,12 +72,11 @@ def test_a_dataset_is_computed_in_one_graph(counted, to):
     data, runs = counted
     for _ in range(4):
         runs.clear()
-        found = af.convert({"d": data, "u": data.u, "n": dask.delayed(sum)([1])}, to)
+        found = af.convert({"d": data, "u": data.u}, to)
         assert len(runs) == 2
         assert af.backend_of(found["d"].v.data).name == to
         assert found["d"].u.dims == ("x", "y")
         assert float(found["d"].v.sum()) == float(found["u"].sum()) == 16
-        assert found["n"] == 1
 
 
 def test_a_dataset_stays_lazy(counted):

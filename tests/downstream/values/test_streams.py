@@ -169,7 +169,7 @@ def test_a_group_of_zarr_is_told_what_to_pass(tmp_path):
     with pytest.raises(af.ConversionError, match=r"Group cannot be converted.*group.arrays\(\)"):
         af.convert(group, "torch")
     with pytest.raises(
-        af.ConversionError, match=r"Group cannot be streamed.*\['k'\].*group.arrays"
+        af.ConversionError, match=r"Group cannot be converted.*\['k'\].*group.arrays"
     ):
         af.stream({"k": group}, "torch")
     assert af.convert([group], "torch") == [group]
@@ -182,8 +182,39 @@ def test_a_frame_of_dask_is_told_what_to_pass(what):
     dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
     frame = dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "b": [4.0, 5, 6]}), npartitions=2)
     x = {"DataFrame": frame, "Series": frame.a, "Index": frame.index, "Scalar": frame.a.sum()}[what]
-    remedy = r"x.to_delayed\(\)" if what == "Scalar" else r"x.to_dask_array\(lengths=True\)"
-    with pytest.raises(af.ConversionError, match=rf"{what} cannot be streamed.*\['k'\].*{remedy}"):
+    remedy = (
+        r"x.compute\(\)" if what == "Scalar" else r"x.to_dask_array\(\).compute_chunk_sizes\(\)"
+    )
+    with pytest.raises(af.ConversionError, match=rf"{what} cannot be converted.*\['k'\].*{remedy}"):
         af.stream({"k": x}, "torch")
     if what != "Scalar":
-        assert len(list(af.stream(x.to_dask_array(lengths=True), "torch"))) == 2
+        rows = af.stream(x.to_dask_array().compute_chunk_sizes(), "torch")
+        assert sum(map(len, rows)) == 3
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame")  # Dask uses it
+@pytest.mark.parametrize("what", ["DataFrame", "Series", "Index"])
+def test_the_advice_for_frames_works_on_parquet(what, tmp_path):
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"a": np.arange(10.0), "b": np.ones(10)})
+    dd.from_pandas(frame, npartitions=3).to_parquet(tmp_path / "p")
+    read = dd.read_parquet(tmp_path / "p")
+    x = {"DataFrame": read, "Series": read.a, "Index": read.index}[what]
+    rows = af.stream(x.to_dask_array().compute_chunk_sizes(), "torch")
+    assert sum(map(len, rows)) == 10
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_columns_are_streamed_and_tables_are_told_what_to_pass(library):
+    columns = {"a": np.arange(5), "b": np.ones(5)}
+    module = pytest.importorskip(library)
+    table = module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+    frames = [table, table.lazy()] if library == "polars" else [table]
+    for each in frames:
+        with pytest.raises(
+            af.ConversionError, match=r"at \['k'\], from \w+ to torch.*(column|collect)"
+        ):
+            af.stream({"k": each}, "torch")
+    blocks = list(af.stream({"a": table["a"], "x": np.arange(5)}, "torch", block=2))
+    assert [block["a"].tolist() for block in blocks] == [[0, 1], [2, 3], [4]]

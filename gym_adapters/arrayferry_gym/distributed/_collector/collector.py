@@ -13,9 +13,9 @@ from gymnasium import Env, Space
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
+from arrayferry.typing import Target
 from arrayferry_gym._arrays import portable
 from arrayferry_gym._options.env_options import UNSET, check_actions_of, check_flag, count_of
-from arrayferry_gym._options.libraries import Target
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 from arrayferry_gym.distributed._dask.engine import engine_for
 from arrayferry_gym.distributed._placing.checks import check_seconds, common_spaces, pickled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
@@ -12,10 +11,9 @@ from gymnasium import Env, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
-from arrayferry.adapting import html_facts, html_view, never_raises
-from arrayferry_gym._adapters.views import env_facts
+from arrayferry.adapting import never_raises
+from arrayferry.typing import Target
 from arrayferry_gym._options.env_options import autoreset_mode_of, check_actions_of, count_of
-from arrayferry_gym._options.libraries import Target
 from arrayferry_gym._options.types import ActT, ArrT, ObsT
 from arrayferry_gym.distributed._dask.engine import engine_for
 from arrayferry_gym.distributed._placing.checks import (
@@ -313,10 +311,3 @@ class DistributedVectorEnv(ClosedOnce, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT
     def __repr__(self) -> str:
         ended = ", closed" if self.closed else ""
         return f"<DistributedVectorEnv of {self.num_envs} environments{ended}>"
-
-    @html_view
-    def _repr_html_(self) -> str:
-        workers = Counter(str(env.host.worker) for env in self._envs if env.host is not None)
-        facts = env_facts(self) | {"closed": "yes" if self.closed else "no"}
-        facts["workers"] = "\n".join(f"{name}: {count}" for name, count in workers.items())
-        return html_facts(type(self).__name__, facts)

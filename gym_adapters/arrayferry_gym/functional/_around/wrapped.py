@@ -21,7 +21,7 @@ from .around import AroundEnv
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from arrayferry_gym._options.libraries import Target
+    from arrayferry.typing import Target
     from arrayferry_gym._options.types import Served, VectorServed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -14,7 +15,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
-from arrayferry.adapting import ForkSafeLock, map_arrays
+from arrayferry.adapting import map_arrays
 from arrayferry_gym._arrays import plain_name
 
 from .checked import CheckedEnv
@@ -31,7 +32,7 @@ LONG = 10_000
 NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
 """Errors that mean that there is no image: packages for images are optional, and so are images."""
 
-_FILTERING = ForkSafeLock()
+_FILTERING = threading.RLock()
 """Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
 
 
@@ -184,7 +185,7 @@ class _Trial:
 
     def problems(self) -> list[Problem]:
         """Try everything, and return what is wrong."""
-        with _FILTERING.lock, warnings.catch_warnings():
+        with _FILTERING, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 self._try()

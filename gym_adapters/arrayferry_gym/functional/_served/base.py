@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry_gym._options.libraries import Target
+from arrayferry.typing import Target
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 
 from .single import FunctionalSingleEnv

@@ -10,10 +10,9 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
-from arrayferry.adapting import html_facts, html_view, printable
+from arrayferry.typing import Target
 from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._adapters.spaces import converted_space
-from arrayferry_gym._adapters.views import env_facts
 from arrayferry_gym._arrays import portable
 from arrayferry_gym._options.env_options import (
     check_actions_of,
@@ -24,7 +23,7 @@ from arrayferry_gym._options.env_options import (
     reset_mask_of,
     seed_of,
 )
-from arrayferry_gym._options.libraries import Libraries, Target
+from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym.functional._contract.actions import Actions
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
@@ -221,13 +220,6 @@ class Served:
         self._begun = False
         if "_simulator" in self.__dict__:  # otherwise its constructor failed
             self._simulator.running = None
-
-    @html_view
-    def _repr_html_(self) -> str:
-        limit = "none" if self._limit is None else f"{self._limit:,} steps"
-        facts = {"environment": repr(self.functional), "arrays": self.xp} | env_facts(self)
-        facts |= {"limit of an episode": limit, "parameters": printable(repr(self.params))}
-        return html_facts(type(self).__name__, facts)
 
     @property
     def xp(self) -> str:

@@ -10,8 +10,9 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
 from arrayferry.adapting import map_arrays, never_raises
+from arrayferry.typing import Target
 from arrayferry_gym._options.env_options import UNSET, seed_of
-from arrayferry_gym._options.libraries import Libraries, Target
+from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._options.types import ActT, ObsT
 from arrayferry_gym._spaces.trees import branches, leaves
 from arrayferry_gym.functional._contract.dynamics import Dynamics

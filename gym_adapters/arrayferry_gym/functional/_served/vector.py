@@ -9,8 +9,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from arrayferry.adapting import never_raises
+from arrayferry.typing import Target
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of
-from arrayferry_gym._options.libraries import Libraries, Target
+from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._options.types import ActT, ArrT, ObsT
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         ToNumpy,
         TorchArray,
         ToTorch,
-        Wrong,
     )
     from arrayferry_gym._options.types import CheckActions, VectorServed
 
@@ -132,14 +132,15 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         ) -> None: ...
         @overload
         def __init__(
-            self: FunctionalVectorEnv[Any, Any, Any], env: Dynamics | type[Dynamics] | Wrong,
-            num_envs: int | Wrong = 1, *, xp: Target, device: Any = None,
-            autoreset_mode: AutoresetMode | str | Wrong = "NextStep", max_episode_steps: int | Wrong | None = None,
-            params: Any = None, render_mode: str | Wrong | None = None, check_actions: CheckActions | Wrong = "fit",
-            differentiable: bool | Wrong = False, **others: Wrong,
-        ) -> None: ...  # fmt: skip
+            self: FunctionalVectorEnv[Any, Any, Any],
+            env: Dynamics | type[Dynamics],
+            num_envs: int = 1,
+            *,
+            xp: Target,
+            **options: Unpack[VectorServed],
+        ) -> None: ...
 
-    def __init__(  # type: ignore[misc]  # pyright: ignore[reportInconsistentOverload]
+    def __init__(  # pyright: ignore[reportInconsistentOverload]
         self,
         env: Dynamics | type[Dynamics],
         num_envs: int = 1,

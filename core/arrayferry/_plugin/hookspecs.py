@@ -1,0 +1,52 @@
+"""The four hooks that a plugin may implement, as pluggy specifies them. A plugin needs one of them at least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pluggy
+
+from .backend import Backend
+from .container import Container
+from .converter import Converter
+from .origin import Source
+
+PROJECT = "arrayferry"
+"""The name that pluggy gives to the marks of hooks."""
+
+hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def arrayferry_backends() -> Iterable[Backend]:
+    """Return the array libraries that the plugin adds."""
+    return ()
+
+
+@hookspec
+def arrayferry_converters() -> Iterable[Converter]:
+    """Return direct converters, which are better than the way through NumPy."""
+    return ()
+
+
+@hookspec
+def arrayferry_containers() -> Iterable[Container]:
+    """Return structures in which arrays are looked for."""
+    return ()
+
+
+@hookspec
+def arrayferry_sources() -> Iterable[Source]:
+    """Return what arrays are read from: columns of tables, datasets in files."""
+    return ()
+
+
+HOOKS: dict[str, type[Any]] = {
+    "arrayferry_backends": Backend,
+    "arrayferry_converters": Converter,
+    "arrayferry_containers": Container,
+    "arrayferry_sources": Source,
+}
+"""The hooks, and the type of the parts that each returns."""

@@ -1,0 +1,345 @@
+"""Readers compute the steps of a stream: in threads of this process, or on a cluster.
+
+A result that several steps need is kept from the first to the last of them: if they are close together, as with
+overlaps and cumulative sums, if many steps need it, as with a mean or a model, or if it is needed once more much later,
+such as the chunks from which the mean is subtracted. Of the last two kinds, as much is kept as fits into a limit, since
+a stream must not take as much memory as the whole array. The rest is computed again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import sys
+import threading
+import weakref
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from graphlib import TopologicalSorter
+from typing import Any
+
+from arrayferry import Reader
+from arrayferry.adapting import Threads
+
+from .graphs import is_future
+from .results import in_own_memory
+
+CLOSE = 2
+"""A result that is needed for at most this many more steps is kept, whatever its size."""
+
+KEPT_BYTES = 128 * 1024 * 1024
+"""Most bytes that the results of one kind may take together if they are kept for longer."""
+
+WORKER = 1.0
+"""Seconds to try to reach a worker."""
+
+NOT_KEPT: Any = object()
+"""Stands for a result that was not kept."""
+
+
+class Uses:
+    """Which results of a graph are kept for later steps.
+
+    Args:
+        needs: the keys that each task needs.
+        outputs: the keys that each step asks for.
+
+    Attributes:
+        first: for each key whose result is kept, the step that computes it.
+        counts: for each of these keys, how many steps need it.
+        needed: for each step, those of these keys that it needs.
+        at: for each step, the keys that it computes and whose results are kept, and why: "close", "many" or "far".
+    """
+
+    def __init__(
+        self, needs: Mapping[Any, Iterable[Any]], outputs: Sequence[Sequence[Any]]
+    ) -> None:
+        self.first: dict[Any, int] = {}
+        self.counts: dict[Any, int] = {}
+        self.needed: dict[int, list[Any]] = {}
+        self.at: dict[int, dict[Any, str]] = {}
+        uses: dict[Any, set[int]] = {key: set() for key in needs}
+        for step, keys in enumerate(outputs):
+            for key in keys:
+                uses[key].add(step)
+        for key in reversed([*TopologicalSorter(needs).static_order()]):  # after those that need it
+            steps = uses[key]
+            start = min(steps, default=0)
+            distance = max(steps, default=0) - start
+            runs = steps
+            if distance:
+                kind = "close" if distance <= CLOSE else "many" if len(steps) > 2 else "far"
+                self.first[key], self.counts[key] = start, len(steps)
+                self.at.setdefault(start, {})[key] = kind
+                for step in steps:
+                    self.needed.setdefault(step, []).append(key)
+                if kind != "far":  # which may not be kept
+                    runs = {start}
+            for needed in needs[key]:
+                uses[needed] |= runs
+
+
+class DaskReader(Reader):
+    """Computes the steps of one stream.
+
+    Args:
+        graph: the tasks of all arrays.
+        wanted: for each step, the nested keys of each block.
+    """
+
+    owned = False
+    """Whether nobody else holds the memory of results."""
+
+    def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]]) -> None:
+        from dask.core import flatten, get_dependencies
+
+        self._graph = graph
+        self._wanted = wanted
+        self._keys = [list(flatten(keys)) for keys in wanted]
+        self._needs = {
+            key: () if is_future(task) else get_dependencies(graph, key)
+            for key, task in graph.items()
+        }
+        self._uses = Uses(self._needs, self._keys)
+        self._kept: dict[Any, Future[Any]] = {key: Future() for key in self._uses.counts}
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def run(self, tasks: dict[Any, Any], keys: list[Any], own: Mapping[Any, str]) -> list[Any]:
+        """Return the values of keys, and keep the results that later steps need, if they are not too large.
+
+        Args:
+            tasks: all that is needed for them.
+            keys: the keys.
+            own: the keys of results that later steps need, and why they are kept.
+        """
+
+    @abstractmethod
+    def task_of(self, result: Any) -> Any:
+        """Return a task for a result that was kept."""
+
+    def forget(self, key: Any) -> None:
+        """Note that a result is no longer kept."""
+
+    def work(self, step: int) -> Iterable[Hashable]:
+        from dask.core import istask
+
+        return [key for key, task in self._tasks(step).items() if istask(task)]
+
+    def read(self, step: int) -> Sequence[Any]:
+        every = self._keys[step]
+        keys = list(dict.fromkeys(every))
+        own = self._uses.at.get(step, {})
+        try:
+            results = self.run(self._tasks(step), keys, own)
+        except BaseException as error:
+            for key in own:
+                if not self._kept[key].done():
+                    self._kept[key].set_exception(error)
+            raise
+        for key in own:
+            if not self._kept[key].done():
+                self._keep(key, NOT_KEPT)
+        self._drop(step)
+        owned = self.owned and len(keys) == len(every)  # no chunk is in two blocks
+        values = dict(zip(keys, results, strict=True))
+        chunks = [_filled(block, values) for block in self._wanted[step]]
+        values.clear()
+        results.clear()
+        return [_joined(each, owned=owned) for each in chunks]
+
+    def close(self) -> None:
+        self._graph.clear()  # errors of distributed hold the frames of cancelled tasks, and so this object
+
+    def _keep(self, key: Any, result: Any) -> None:
+        """Keep the result of a task for later steps, or note that it is not kept."""
+        if self._kept[key].done():
+            self._kept[key] = Future()
+        self._kept[key].set_result(result)
+
+    def _tasks(self, step: int) -> dict[Any, Any]:
+        """Return the tasks of a step. Results that earlier steps kept stand in place of theirs."""
+        tasks: dict[Any, Any] = {}
+        waiting = list(self._keys[step])
+        while waiting:
+            key = waiting.pop()
+            if key in tasks:
+                continue
+            result, kept = NOT_KEPT, self._kept.get(key)
+            if kept is not None and self._uses.first[key] < step:
+                result = kept.result()  # waits for an earlier step, which began before this one
+            if result is NOT_KEPT:
+                tasks[key] = self._graph[key]
+                waiting.extend(self._needs[key])
+            else:
+                tasks[key] = self.task_of(result)
+        return tasks
+
+    def _drop(self, step: int) -> None:
+        """Drop the results that no later step needs."""
+        with self._lock:
+            for key in self._uses.needed.pop(step, ()):
+                self._uses.counts[key] -= 1
+                if not self._uses.counts[key]:
+                    self.forget(key)
+                    del self._kept[key]
+
+
+class ThreadReader(DaskReader):
+    """Computes in this process, or by another scheduler that the user has set.
+
+    Args:
+        graph: the tasks of all arrays.
+        wanted: for each step, the nested keys of each block.
+        get: the scheduler, None for threads.
+    """
+
+    def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]], get: Any) -> None:
+        import dask
+
+        super().__init__(graph, wanted)
+        self._get = dask.threaded.get if get is None else get
+        self._options: dict[str, Any] = {}
+        self._pool: Threads | None = None
+        if self._get is dask.threaded.get and dask.config.get("pool", None) is None:
+            count = dask.config.get("num_workers", None) or dask.system.CPU_COUNT
+            self._options["pool"] = self._pool = Threads(count, "arrayferry-stream")
+        local = dask.threaded.get, dask.local.get_sync, dask.local.get_async
+        self._takes_callbacks = getattr(self._get, "func", self._get) in local
+        self._sizes: dict[Any, tuple[str, int]] = {}  # of the results that are kept
+        self._totals = {"many": 0, "far": 0}
+
+    def run(self, tasks: dict[Any, Any], keys: list[Any], own: Mapping[Any, str]) -> list[Any]:
+        def after(key: Any, value: Any, *_: Any) -> None:
+            if key in own and self._fits(key, own[key], value):
+                self._keep(key, value)
+
+        options = self._options
+        if self._takes_callbacks and own:
+            options = {**options, "callbacks": [(None, None, None, after, None)]}
+        return list(self._get(tasks, keys, **options))
+
+    def _fits(self, key: Any, kind: str, value: Any) -> bool:
+        """Return whether a result is kept."""
+        from dask.sizeof import sizeof
+
+        if kind == "close":
+            return True
+        size = sizeof(value)
+        with self._lock:
+            if size + self._totals[kind] > KEPT_BYTES:
+                return False
+            self._sizes[key] = kind, size
+            self._totals[kind] += size
+        return True
+
+    def forget(self, key: Any) -> None:
+        kind, size = self._sizes.pop(key, ("far", 0))
+        self._totals[kind] -= size
+
+    def task_of(self, result: Any) -> Any:
+        from dask.core import literal
+
+        return (literal(result),)
+
+    def abandon(self) -> None:
+        if self._pool is not None:
+            self._pool.abandon()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        super().close()
+
+
+class ClusterReader(DaskReader):
+    """Computes on a cluster. Results are kept as futures.
+
+    Args:
+        graph: the tasks of all arrays.
+        wanted: for each step, the nested keys of each block.
+        client: the client.
+    """
+
+    def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]], client: Any) -> None:
+        super().__init__(graph, wanted)
+        self._client = client
+        self._futures: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._direct: bool | None = client.direct_to_workers
+        self.owned = not client.scheduler.address.startswith("inproc")
+
+    def run(self, tasks: dict[Any, Any], keys: list[Any], own: Mapping[Any, str]) -> list[Any]:
+        also = [key for key, kind in own.items() if kind != "far"]
+        futures = self._client.get(tasks, [*keys, *also], sync=False)
+        self._futures.update((id(future), future) for future in futures)
+        for key, future in zip(also, futures[len(keys) :], strict=True):
+            self._keep(key, future)
+        if self._direct is None:
+            self._direct = _reachable(self._client)
+        values = list(self._client.gather(futures[: len(keys)], direct=self._direct))
+        many = [key for key in also if own[key] == "many"]
+        if many:
+            sizes = self._client.nbytes(many, summary=False)
+            limit = KEPT_BYTES * max(1, len(self._client.nthreads()))
+            totals = itertools.accumulate(sizes.get(key, 0) for key in many)
+            for key, total in zip(many, totals, strict=True):
+                if total > limit:
+                    self._keep(key, NOT_KEPT)
+        return values
+
+    def task_of(self, result: Any) -> Any:
+        return result
+
+    def close(self) -> None:
+        for each in self._futures.valuerefs():  # at once: some may vanish meanwhile
+            future = each()
+            if future is not None:
+                future.release()  # this cancels it if nobody else wants it
+        super().close()
+
+
+def _reachable(client: Any) -> bool | None:
+    """Return whether blocks can be fetched from the workers themselves, and need not pass through the scheduler.
+
+    Returns:
+        None if it is not known.
+    """
+    for address in client.nthreads():
+        protocol, _, place = address.rpartition("://")
+        if protocol not in ("tcp", "tls"):
+            return None
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), WORKER).close()
+        except (OSError, ValueError):
+            return False
+        return True
+    return None
+
+
+def _filled(keys: Any, values: Mapping[Any, Any]) -> Any:
+    return [_filled(key, values) for key in keys] if isinstance(keys, list) else values[keys]
+
+
+def _joined(chunks: list[Any], *, owned: bool) -> Any:
+    """Return the chunks of one block as one array, in memory that nobody else writes to. They are taken out."""
+    from dask.array.core import concatenate3
+
+    inner = chunks
+    while len(inner) == 1 and isinstance(inner[0], list):
+        inner = inner[0]
+    if len(inner) > 1:
+        return concatenate3(chunks)
+    fresh = _is_unreferenced(inner)
+    return inner.pop() if owned else in_own_memory(inner.pop(), fresh=fresh)
+
+
+def _is_unreferenced(chunks: list[Any]) -> bool:
+    """Return whether nobody but a list refers to its array, which has the memory."""
+    own = getattr(getattr(chunks[0], "flags", None), "owndata", False)
+    return bool(own) and _references(chunks) == _references([object()])
+
+
+def _references(items: list[Any]) -> int:
+    return sys.getrefcount(items[0])

@@ -1,0 +1,450 @@
+"""`registry.manager`: what users of pluggy know, on installed plugins and on those that are registered at run time."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+import types
+import warnings
+
+import numpy as np
+import pluggy
+import pytest
+from boxes import Box, BoxBackend, Held, HeldContainer
+from distributions import plugin as library
+from distributions import write_distribution
+
+import arrayferry as af
+from arrayferry._plugin import hookspecs
+from arrayferry._plugin.hookspecs import HOOKS
+
+X = np.arange(3, dtype=np.float32)
+
+
+def hooks(**parts):
+    """Return a plugin with a function for each hook."""
+    named = {f"arrayferry_{hook}": lambda each=each: each for hook, each in parts.items()}
+    return types.SimpleNamespace(**named)
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Write distributions with plugins, by their names and code."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+
+    def make(**codes):
+        for name, code in codes.items():
+            write_distribution(tmp_path, name, code)
+
+    yield make
+    for name in set(sys.modules) - before:
+        if name.endswith("_plugin"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def small():
+    """A registry with NumPy alone."""
+    registry = af.Registry(autoload=False)
+    registry.register(sys.modules["arrayferry_plugins.numpy_"], "numpy")
+    return registry
+
+
+def test_the_hooks_are_specified_and_documented():
+    manager = af.registry.manager
+    assert isinstance(manager, pluggy.PluginManager)
+    for hook in HOOKS:
+        assert getattr(manager.hook, hook).has_spec()
+        assert getattr(hookspecs, hook).__doc__.startswith("Return ")
+        assert not list(getattr(hookspecs, hook)())
+
+
+def test_plugins_are_found_by_name(registry):
+    manager = registry.manager
+    module = sys.modules["arrayferry_plugins.torch_"]
+    assert manager.get_plugin("torch") is dict(manager.list_name_plugin())["torch"] is module
+    assert manager.get_name(module) == "torch"
+    part, made = HeldContainer(), hooks(containers=[HeldContainer()])
+    assert manager.register(part) == "HeldContainer"
+    assert manager.register(HeldContainer()) == "HeldContainer-2"
+    assert manager.register(made, "made") == "made"
+    assert manager.get_name(part) == "HeldContainer"
+    assert manager.unregister(part) is part
+    assert manager.unregister(name="made") is made
+    assert manager.unregister(name="made") is None
+    assert registry.catalog.containers[0] is not part
+    assert {"HeldContainer-2", "torch"} <= {name for name, _ in manager.list_name_plugin()}
+
+
+def test_converters_follow_the_manager(registry):
+    conversion = af.converter("numpy", registry=registry)
+    for times in range(3):
+        for _ in range(4):
+            held = Held([X])
+            assert conversion(held) is held
+        name = registry.manager.register(HeldContainer())
+        for _ in range(4):
+            assert conversion(Held([X])).x[0] is X
+        if times:
+            registry.manager.set_blocked(name)
+        else:
+            registry.manager.unregister(name=name)
+
+
+def test_a_blocked_plugin_is_not_used_until_it_is_unblocked(install):
+    install(lib=library("lib"))
+    registry = af.Registry()
+    conversion = af.converter("lib", registry=registry)
+    assert conversion(X).values.tolist() == [0, 1, 2]
+    registry.manager.set_blocked("lib")
+    for _ in range(2):
+        with pytest.raises(
+            af.UnknownBackendError, match=r"'lib': the plugin of that name .*is blocked"
+        ):
+            conversion(X)
+        registry.refresh()
+        assert registry.manager.is_blocked("lib")
+    assert registry.manager.unblock("lib")
+    assert not registry.manager.unblock("lib")
+    assert conversion(X).values.tolist() == [0, 1, 2]
+
+
+def test_what_the_variable_does_not_name_is_blocked_and_never_imported(install, monkeypatch):
+    install(lib=library("lib"), other=library("other"))
+    monkeypatch.setenv("ARRAYFERRY_PLUGINS", "numpy, other")
+    registry = af.Registry()
+    manager = registry.manager
+    assert [*registry.backends()] == ["numpy", "other"]
+    assert manager.unblock("lib")
+    manager.set_blocked("other")
+    assert manager.is_blocked("lib")
+    assert [*registry.backends()] == ["numpy"]
+    assert "lib_plugin" not in sys.modules
+    monkeypatch.setenv("ARRAYFERRY_PLUGINS", "numpy, lib, other")
+    registry.refresh()
+    assert [*registry.backends()] == ["numpy", "lib"]
+
+
+def test_a_blocked_name_cannot_be_registered(registry):
+    registry.manager.set_blocked("mine")
+    assert registry.manager.register(HeldContainer(), "mine") is None
+    with pytest.raises(af.PluginError, match=r"the name 'mine' is blocked.*unblock"):
+        registry.register(HeldContainer(), "mine")
+    registry.manager.unblock("mine")
+    registry.register(HeldContainer(), "mine")
+    registry.manager.set_blocked("mine")
+    registry.manager.unblock("mine")
+    assert not registry.manager.has_plugin("mine")
+
+
+def test_each_plugin_is_called_alone_and_monitored(install):
+    install(lib=library("lib"))
+    registry, calls = af.Registry(), []
+    manager = registry.manager
+    undo = manager.add_hookcall_monitoring(
+        lambda hook, calls_of, kwargs: calls.append(
+            (hook, *(each.plugin_name for each in calls_of))
+        ),
+        lambda outcome, hook, calls_of, kwargs: calls.append(outcome.get_result()),
+    )
+    registry.refresh()
+    part = BoxBackend()
+    registry.register(part)
+    undo()
+    registry.refresh()
+    made = [call for call in calls if isinstance(call, tuple)]
+    assert {len(call) for call in made} == {2}
+    assert made.count(("arrayferry_backends", "lib")) == 1
+    assert calls[-2:] == [("arrayferry_backends", "BoxBackend"), [[part]]]
+
+
+def raising():
+    raise ZeroDivisionError("a fault")
+
+
+FAULTY = {
+    "a hook that raises": (hooks(containers=[HeldContainer()]), "sources", raising),
+    "an unknown hook": (hooks(containers=[HeldContainer()]), "others", lambda: [3]),
+    "arguments": (hooks(containers=[HeldContainer()]), "sources", lambda registry: []),
+    "a wrong part": (hooks(containers=[HeldContainer()]), "backends", lambda: [HeldContainer()]),
+    "no list": (hooks(containers=[HeldContainer()]), "sources", lambda: 3),
+    "a taken name": (hooks(), "backends", lambda: [type("B", (BoxBackend,), {"name": "torch"})()]),
+    "an exit": (hooks(), "backends", sys.exit),
+    "nothing": (hooks(), "helpers", 3),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_plugin_that_cannot_be_registered_leaves_nothing(registry, fault):
+    made, hook, function = FAULTY[fault]
+    faulty = types.SimpleNamespace(**vars(made), **{f"arrayferry_{hook}": function})
+    manager = registry.manager
+
+    def state():
+        names = manager.list_name_plugin()
+        calls = {name: caller.get_hookimpls() for name, caller in vars(manager.hook).items()}
+        return names, calls, registry.catalog
+
+    before = state()
+    for register in (registry.register, manager.register):
+        with pytest.raises((af.PluginError, ZeroDivisionError, SystemExit)):
+            register(faulty, "faulty")
+        assert state() == before
+        assert state()[2] is before[2]
+    registry.register(HeldContainer(), "faulty")
+
+
+def test_names_of_hooks_are_enough_and_only_functions_count(registry):
+    class Plugin:
+        arrayferry_version = 3
+        arrayferry_sources = HeldContainer  # a class is no hook
+
+        def __init__(self, part):
+            self.part = part
+
+        def arrayferry_containers(self):
+            return [self.part]
+
+        def __dir__(self):
+            return [*super().__dir__(), "gone"]
+
+        @property
+        def broken(self):
+            raise AttributeError
+
+    part = HeldContainer()
+    registry.register(Plugin(part))
+    assert registry.catalog.containers[0] is part
+    partial = types.SimpleNamespace(arrayferry_backends=functools.partial(list))
+    with pytest.raises(af.PluginError, match="implements no hook"):
+        registry.register(partial)
+
+
+@dataclasses.dataclass
+class Equal(HeldContainer):
+    """A part that cannot be hashed."""
+
+    types = (Held,)
+
+
+@dataclasses.dataclass
+class EqualPlugin:
+    part: object
+
+    @af.hookimpl(tryfirst=True)
+    def arrayferry_containers(self):
+        return [self.part]
+
+
+def test_plugins_and_parts_are_told_apart_by_identity(registry):
+    count = len(registry.catalog.containers)
+    made = [
+        Equal(),
+        Equal(),
+        EqualPlugin(HeldContainer()),
+        EqualPlugin(HeldContainer()),
+        HeldContainer(),
+    ]
+    made[3].part = made[2].part
+    for part in made:
+        registry.register(part)
+    assert [*registry.catalog.containers[:2]] == [made[2].part] * 2
+    for part in made[1:]:
+        registry.unregister(part)
+    assert registry.catalog.containers[0] is made[0]
+    assert len(registry.catalog.containers) == count + 1
+    for unknown in (Equal(), made[1], sys.modules["arrayferry_plugins.torch_"], None):
+        with pytest.raises(af.PluginError, match="not registered at run time"):
+            registry.unregister(unknown)
+
+
+def test_a_name_is_given_once(registry, install):
+    registry.register(HeldContainer(), "mine")
+    for name, owner in (("mine", "'mine'>"), ("torch", "'arrayferry_plugins.torch_'")):
+        with pytest.raises(af.PluginError, match=rf"the name '{name}' is taken by <module {owner}"):
+            registry.register(HeldContainer(), name)
+    install(mine=library("mine"), lib=library("lib"), two=library("two"))
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        registry.refresh()
+    (message,) = (str(each.message) for each in caught)
+    assert "the plugin 'mine' of the distribution arrayferry-mine" in message
+    assert "the name 'mine' is taken by <Container HeldContainer>" in message
+    assert {"lib", "two"} <= {*registry.backends()}
+
+
+def test_of_two_installed_plugins_of_one_name_one_is_used(install, tmp_path):
+    install(first=library("first"), second=library("second"))
+    for name in ("first", "second"):
+        points = tmp_path / f"arrayferry_{name}-1.0.dist-info" / "entry_points.txt"
+        points.write_text(f"[arrayferry]\nsame = {name}_plugin\n")
+    with pytest.warns(af.PluginWarning) as caught:
+        backends = af.Registry().backends()
+    (message,) = (str(each.message) for each in caught)
+    assert "left out the plugin 'same' of the distribution arrayferry-second" in message
+    assert "the name 'same' is taken by <module 'first_plugin'" in message
+    assert "first" in backends
+    assert "second" not in backends
+
+
+STRUCTURE = """
+import arrayferry as af
+
+class Held(af.Container):
+    types = ("lib_plugin.Array",)
+    def children(self, value):
+        return [value.values]
+    def rebuild(self, value, children):
+        return value
+
+def arrayferry_containers():
+    return [Held()]
+"""
+
+
+def test_a_type_is_not_an_array_and_a_container(install):
+    install(lib=library("lib"), structure=STRUCTURE)
+    registry = af.Registry()
+    with pytest.warns(af.PluginWarning) as caught:
+        backend = registry.backend("lib")
+    (message,) = (str(each.message) for each in caught)
+    assert "left out the container 'Held' of the plugin 'structure' of the distribution" in message
+    assert "lib_plugin.Array is a type of the backend 'lib' of the plugin 'lib'" in message
+    assert registry.kind(backend.from_numpy(X)).backend is backend
+
+
+@pytest.mark.usefixtures("boxlib")
+@pytest.mark.parametrize("types_", [("boxlib.Box",), (Box,)])
+def test_a_type_is_refused_that_would_be_an_array_and_a_container(registry, types_):
+    parts = BoxBackend(), type("Boxes", (HeldContainer,), {"types": (Held, *types_)})()
+    for first, second in (parts, parts[::-1]):
+        registry.register(first)
+        with pytest.raises(af.PluginError, match=r"Box'?>? is a type of .* cannot be both"):
+            registry.register(second)
+        registry.unregister(first)
+    with pytest.raises(af.PluginError, match="cannot be both"):
+        registry.register(hooks(backends=parts[:1], containers=parts[1:]))
+
+
+NEAR = {
+    "memroy": ("writable", "memory"),
+    "alises": ((), "aliases"),
+    "instal": ("boxlib", "install"),
+    "is_sprase": (lambda self, x: False, "is_sparse"),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_a_near_miss_of_an_attribute_is_told(registry, name):
+    value, meant = NEAR[name]
+    part = type("Boxes", (BoxBackend,), {name: value})()
+    with pytest.warns(
+        af.PluginWarning, match=f"Backend Boxes has an attribute '{name}'.*'{meant}'"
+    ):
+        registry.register(part)
+    assert registry.backend("boxes") is part
+
+
+def test_attributes_of_ones_own_are_no_near_misses(registry):
+    own = {
+        "_memroy": 1,
+        "device": "cpu",
+        "dtype": "float32",
+        "scale": 2,
+        "libs": (),
+        "memory": "lazy",
+    }
+    registry.register(type("Own", (BoxBackend,), {**own, "memorys": 1})())
+    registry.register(type("OwnHeld", (HeldContainer,), {"type": Held, "child": lambda self: 3})())
+
+
+def lines_of(function):
+    """Yield after calling a function that is interrupted at its first line, its second one, and so on, in the registry."""
+    number = 0
+    while True:
+        number += 1
+        left = number
+
+        def trace(frame, event, argument):
+            nonlocal left
+            if not frame.f_code.co_filename.endswith(
+                ("_registry/plugins.py", "_registry/registry.py")
+            ):
+                return None
+            if event == "line":
+                left -= 1
+                if left == 0:
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            function()
+        except KeyboardInterrupt:
+            pass
+        else:
+            return
+        finally:
+            sys.settrace(before)
+        yield number
+
+
+@pytest.mark.parametrize("change", ["register", "unregister", "set_blocked", "unblock", "refresh"])
+def test_an_interrupt_at_any_line_leaves_all_or_nothing(small, change):
+    part, manager = HeldContainer(), small.manager
+    conversion = af.converter("numpy", registry=small)
+    calls = {
+        "register": lambda: small.register(part, "mine"),
+        "unregister": lambda: small.unregister(part),
+        "set_blocked": lambda: manager.set_blocked("mine"),
+        "unblock": lambda: manager.unblock("mine"),
+        "refresh": small.refresh,
+    }
+
+    def prepare():
+        manager.unblock("mine")
+        if change == "unblock":
+            manager.set_blocked("mine")
+        if change == "register" and manager.has_plugin("mine"):
+            small.unregister(part)
+        if change not in ("register", "unblock") and not manager.has_plugin("mine"):
+            small.register(part, "mine")
+        conversion([Held(X)]), conversion([Held(X)]), conversion([Held(X)])
+
+    prepare()
+    for _ in lines_of(calls[change]):
+        has = manager.has_plugin("mine")
+        assert small.catalog.containers == ((part,) if has else ())
+        if change == "refresh":
+            assert has
+        held = Held([X])
+        assert (conversion([held])[0] is held) is not has
+        assert "numpy" in small.backends()
+        prepare()
+    assert manager.has_plugin("mine") is (change in ("register", "refresh"))
+
+
+ASKS = """
+import arrayferry as af
+names = [*af.backends()]
+{code}
+def arrayferry_sources():
+    names.append(len(af.backends()))
+    af.registry.manager.list_name_plugin()
+    return []
+"""
+
+
+def test_a_plugin_may_ask_the_registry_while_it_is_loaded(tmp_path, run_python):
+    write_distribution(tmp_path, "asks", ASKS.replace("{code}", library("asks")))
+    script = f"""
+import sys, threading; sys.path.insert(0, {str(tmp_path)!r})
+import arrayferry as af
+found = []
+threads = [threading.Thread(target=lambda: found.append(len(af.backends()))) for _ in range(8)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+print(len(set(found)), found[0] == len(af.backends()), "asks" in af.backends())
+"""
+    assert run_python(script).split() == ["1", "True", "True"]

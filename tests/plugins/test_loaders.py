@@ -1,0 +1,140 @@
+"""Streams in the data loaders of PyTorch, torchdata and Grain: each row once, with workers and after a kill."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+import arrayferry as af
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:os.fork"),  # by JAX, which the workers do not use
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than cores
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # torchdata, PyTorch 2.13
+]
+
+multiprocessing.set_forkserver_preload(["torch", "dask.array", "arrayferry"])
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "streams.md").read_text()
+
+
+def sources(tmp_path):
+    """Return the same rows as a Dask array, in memory, and in a file that is mapped."""
+    rows = np.arange(500)
+    np.save(tmp_path / "rows.npy", rows)
+    return da.from_array(rows, chunks=50), rows, np.load(tmp_path / "rows.npy", mmap_mode="r")
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        pytest.param("fork", marks=pytest.mark.long),  # of a process with many threads
+        "forkserver",
+        pytest.param("spawn", marks=pytest.mark.long),
+    ],
+)
+def test_workers_read_each_block_once(context, tmp_path):
+    for x in sources(tmp_path):
+        stream = af.stream({"x": x, "y": x * 2}, "torch", block=50)
+        stream[0], next(iter(stream))  # which leaves nothing behind for the workers
+        loader = DataLoader(
+            stream, batch_size=None, shuffle=True, num_workers=2, multiprocessing_context=context
+        )
+        assert len(loader) == 10
+        blocks = list(loader)
+        assert all(block["y"].equal(block["x"] * 2) for block in blocks)
+        starts = [block["x"][0].item() for block in blocks]
+        assert sorted(starts) == list(range(0, 500, 50)) != starts
+
+
+def test_a_distributed_sampler_pads():
+    stream = af.stream(da.arange(1000, chunks=100), "torch")
+    ranks = [DistributedSampler(stream, 3, rank, shuffle=False) for rank in range(3)]
+    loaders = [DataLoader(stream, batch_size=None, sampler=sampler) for sampler in ranks]
+    assert sum(len(block) for loader in loaders for block in loader) == 1200
+    parts = [stream[rank::3] for rank in range(3)]
+    rows = [row for part in parts for block in DataLoader(part, batch_size=None) for row in block]
+    assert sorted(map(int, rows)) == list(range(1000))
+
+
+@pytest.mark.long
+def test_workers_of_grain_go_on_where_they_were():
+    grain = pytest.importorskip("grain")
+    script = """
+import itertools, os, sys
+import absl.flags, dask.array as da, grain, numpy as np
+import arrayferry as af
+
+if __name__ == "__main__":
+    absl.flags.FLAGS.mark_as_parsed()  # as absl.app.run does
+    stream = af.stream(da.arange(300, chunks=10), "numpy")
+    dataset = grain.MapDataset.source(stream).shuffle(seed=0)
+    dataset = dataset.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=2))
+    dataset = dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2))
+    iterator = iter(dataset)
+    seen = list(itertools.islice(iterator, 7))
+    state = iterator.get_state()
+    next(iterator)
+    iterator = iter(dataset)
+    iterator.set_state(state)
+    seen += iterator
+    assert sorted(np.concatenate(seen).tolist()) == list(range(300))
+    print("each row once", flush=True)
+    os._exit(0)  # Grain's shared memory raises errors as the process ends
+"""
+    command = [sys.executable, "-c", script]
+    assert subprocess.check_output(command, text=True, timeout=500) == "each row once\n"
+    assert grain
+
+
+def recipe(heading):
+    """Return the script below a heading of the page."""
+    return re.search(rf"## {heading}.*?```python\n(.*?)```", PAGE, re.DOTALL)[1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("package", ["torchdata", "grain"])
+def test_the_recipes_are_killed_and_resumed(package, tmp_path):
+    """Each row once an epoch, wherever it is killed, also between two epochs and while a state is saved."""
+    pytest.importorskip(package)
+    headings = {"torchdata": "Resume after a kill", "grain": "In Grain"}
+    script = recipe(headings[package])
+    assert "train()" in script
+    rng, kills = random.Random(0), 20
+    steps = [rng.randint(1, 3) for _ in range(kills)]
+    for number in itertools.count():
+        process = subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
+        )  # fmt: skip
+        with process, process.stdout:
+            if number < kills:
+                assert len(list(itertools.islice(process.stdout, steps[number]))) == steps[number]
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                *_, last = process.stdout
+        if number == kills:
+            break
+        assert process.returncode == -signal.SIGKILL
+    assert process.returncode == 0
+    assert last == "6000 rows, 2000 of them different\n"
+    seen = (
+        np.load(tmp_path / "rows.npy") if package == "grain" else torch.load(tmp_path / "rows.pt")
+    )
+    epochs = np.asarray(seen).reshape(3, 2000)
+    for epoch in epochs:
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(2000))
+    assert (epochs[0] != epochs[1]).any()
