@@ -282,24 +282,24 @@ class AddressOfTheWhole(Correct):
 
 
 READS, MAKES, COPIES = "to_numpy(), for", "from_numpy(), for", "copy(), for"
-OWN = "Return from copy(x) an array"
+LARGE, MUST_NOT = "16,777,216 bytes", "which must not change"
 
 SUBTLE: dict[str, tuple[Any, ...]] = {
     # copies that are none
-    "copies alias what is not contiguous": (aliasing(is_neither), "copy=True from toy to toy", OWN),
-    "copies alias Fortran order": (aliasing(is_fortran), "copy=True from toy to toy", OWN),
-    "copies alias permuted axes": (aliasing(is_permuted), "copy=True from toy to toy", OWN),
-    "copies alias all but C order": (aliasing(lambda x: not x.flags.c_contiguous), "copy=True from toy to toy", OWN),
-    "copies alias large arrays": (aliasing(large), "copy=True from toy to toy, for an array of 16 MiB", OWN),
-    "copies alias single elements": (aliasing(lambda x: x.size == 1), "copy=True from toy to toy", OWN),
+    "copies alias what is not contiguous": (aliasing(is_neither), "copy(), for an array", "after the source was written to"),
+    "copies alias Fortran order": (aliasing(is_fortran), "copy(), for an array", "after the source was written to"),
+    "copies alias permuted axes": (aliasing(is_permuted), "copy(), for an array", "after the source was written to"),
+    "copies alias all but C order": (aliasing(lambda x: not x.flags.c_contiguous), "copy(), for an array", "after the source was written to"),
+    "copies alias large arrays": (aliasing(large), "copy(), for an array", LARGE),
+    "copies alias single elements": (aliasing(lambda x: x.size == 1), "copy(), for an array", "after the source was written to"),
     "copies scramble Fortran order": (copying(if_(is_fortran, scrambled, np.copy)), COPIES, "Fortran"),
     "copies narrow cubes of doubles": (copying(lambda x: narrowed_cube(x).copy()), COPIES, "float64"),
     "copies cut dates": (copying(lambda x: to_seconds(x).copy(), **all_types()), COPIES, "datetime64"),
     "copies lose signs of zeros": (copying(without_sign_of_zero), COPIES, "-0.0"),
     "copies lose uint64": (copying(lambda x: through_float(x).copy()), COPIES, "special values"),
-    "copies remember shapes": (copying(remembering()), COPIES, "the same shape"),
+    "copies remember shapes": (copying(remembering()), COPIES, "number 2 of 2"),
     "copies use one buffer for cubes": (
-        copying(if_(is_cube, into_one_buffer(), np.copy)), "copy() was called with another array",
+        copying(if_(is_cube, into_one_buffer(), np.copy)), COPIES, "number 1 of 2",
     ),
     # to_numpy
     "reads Fortran order as it lies": (reading(if_(is_fortran, scrambled)), READS, "Fortran"),
@@ -326,7 +326,7 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
     ),
     "reads other bytes": (
         reading(lambda x: x.astype(x.dtype.newbyteorder(">")) if x.dtype.kind in "if" else x),
-        READS, "dtype >f", "to_numpy(x)",
+        READS, "dtype >f",
     ),
     "reads narrow cubes of doubles": (reading(narrowed_cube), READS, "dtype float32 instead of float64"),
     "reads dates in seconds": (reading(to_seconds, **all_types()), READS, "datetime64"),
@@ -341,24 +341,24 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
         READS, "str",
     ),
     "reads uint64 through floats": (reading(through_float), READS, "special values"),
-    "reads the same again": (reading(remembering()), READS, "the same shape"),
+    "reads the same again": (reading(remembering()), READS, "number 2 of 2"),
     "reads zeros the second time": (reading(once_seen(np.zeros_like)), READS),
     "reads zeros from the hundredth call on": (reading(from_call(100, np.zeros_like)), READS),
     "reads into one buffer for cubes": (
-        reading(if_(is_cube, into_one_buffer())), "was called with another array",
+        reading(if_(is_cube, into_one_buffer())), READS, "number 1 of 2",
     ),
-    "reads large arrays wrong": (reading(if_(large, np.zeros_like)), "to_numpy(), for an array of 16 MiB"),
+    "reads large arrays wrong": (reading(if_(large, np.zeros_like)), READS, LARGE),
     "says that it copies and shares what is large": (
-        reading(lambda x: x if large(x) else x.copy(), to_numpy_shares=False), "16 MiB", "to_numpy",
+        reading(lambda x: x if large(x) else x.copy(), to_numpy_shares=False), LARGE, "to_numpy",
     ),
     "says that it shares and copies what is large": (
-        reading(lambda x: x.copy() if large(x) else x, to_numpy_shares=True), "16 MiB", "to_numpy_shares is True",
+        reading(lambda x: x.copy() if large(x) else x, to_numpy_shares=True), LARGE, "to_numpy_shares is True",
     ),
     "says that it copies and shares Fortran order": (
         reading(lambda x: x if is_fortran(x) else x.copy(), to_numpy_shares=False), "to_numpy", "Fortran",
     ),
     "says that it shares and copies Fortran order": (
-        reading(lambda x: np.ascontiguousarray(x).reshape(x.shape), to_numpy_shares=True), "to_numpy_shares is True, but it copies",
+        reading(lambda x: np.ascontiguousarray(x).reshape(x.shape), to_numpy_shares=True), READS, "to_numpy_shares is True",
     ),
     "read-only copies of cubes": (
         reading(lambda x: read_only(x.copy(), lambda x: x.ndim == 3), to_numpy_shares=False), "read-only array",
@@ -368,10 +368,10 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
                   from_numpy=lambda self, x, device=None: Array(np.array(x, order="K") if not is_neither(x) else
                                                                 np.concatenate([x, x], -1)[..., : x.shape[-1]],
                                                                 device or "cpu")),
-        "to_numpy returned a writable view", "made by from_numpy()",
+        "a writable view", "made by from_numpy()",
     ),
     "writable views of what never changes, if large": (
-        immutable(to_numpy=lambda self, x: x.values if large(x.values) else read_only(x.values)), "16 MiB",
+        immutable(to_numpy=lambda self, x: x.values if large(x.values) else read_only(x.values)), LARGE,
     ),
     # from_numpy
     "makes Fortran order as it lies": (making(if_(is_fortran, scrambled)), MAKES, "Fortran"),
@@ -396,37 +396,37 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
                **all_types()), MAKES, "NaT",
     ),
     "makes integers through floats": (making(through_float), MAKES, "special values"),
-    "makes the same again": (making(remembering()), MAKES, "the same shape"),
-    "makes large arrays wrong": (making(if_(large, np.zeros_like)), "from_numpy(), for an array of 16 MiB"),
-    "locks Fortran order": (making(lock), "became read-only", "from_numpy()"),
+    "makes the same again": (making(remembering()), MAKES, "number 2 of 2"),
+    "makes large arrays wrong": (making(if_(large, np.zeros_like)), MAKES, LARGE),
+    "locks Fortran order": (making(lock), MAKES, "its argument was changed"),
     "zeroes Fortran order": (
         making(lambda x: (lambda y: (x.fill(0), y)[1])(x.copy()) if is_fortran(x) else x.copy()),
-        "the argument of from_numpy()",
+        MAKES, "its argument was changed",
     ),
     "says that making copies and shares what is large": (
-        making(lambda x: x if large(x) else x.copy(), from_numpy_shares=False), "16 MiB", "from_numpy_shares",
+        making(lambda x: x if large(x) else x.copy(), from_numpy_shares=False), LARGE, "from_numpy_shares",
     ),
     "says that making copies and shares what is large and never changes": (
         immutable(from_numpy=lambda self, x, device=None: Array(x if large(x) else x.copy(), device or "cpu")),
-        "16 MiB", "from_numpy_shares",
+        LARGE, "from_numpy_shares",
     ),
     "says that making copies and shares Fortran order": (
         making(lambda x: x if is_fortran(x) else x.copy(), from_numpy_shares=False), "from_numpy", "Fortran",
     ),
     "says that making shares and copies Fortran order": (
-        making(lambda x: np.ascontiguousarray(x).reshape(x.shape), from_numpy_shares=True), "from_numpy_shares is True, but it copies",
+        making(lambda x: np.ascontiguousarray(x).reshape(x.shape), from_numpy_shares=True), MAKES, "from_numpy_shares is True",
     ),
     "says that making shares and copies what is large": (
-        making(lambda x: x.copy() if large(x) else x, from_numpy_shares=True), "16 MiB", "from_numpy_shares is True",
+        making(lambda x: x.copy() if large(x) else x, from_numpy_shares=True), LARGE, "from_numpy_shares is True",
     ),
     # direct converters
-    "converts Fortran order as it lies": (*converting(if_(is_fortran, scrambled)), "convert() of", "Fortran"),
-    "converts permuted axes as they lie": (*converting(if_(is_permuted, scrambled)), "convert() of", "axes"),
+    "converts Fortran order as it lies": (*converting(if_(is_fortran, scrambled)), "() of <Converter", "Fortran"),
+    "converts permuted axes as they lie": (*converting(if_(is_permuted, scrambled)), "() of <Converter", "axes"),
     "converts out of Fortran order as it lies": (
-        *converting(if_(is_fortran, scrambled), "toy numpy"), "convert() of", "Fortran",
+        *converting(if_(is_fortran, scrambled), "toy numpy"), "() of <Converter", "Fortran",
     ),
     "converts four dimensions as they lie": (
-        *converting(if_(lambda x: x.ndim == 4 and not x.flags.c_contiguous, scrambled)), "convert() of", "(2, 3, 2, 3)",
+        *converting(if_(lambda x: x.ndim == 4 and not x.flags.c_contiguous, scrambled)), "() of <Converter", "(2, 3, 2, 3)",
     ),
     "converts with narrow cubes": (*converting(narrowed_cube), "() of <Converter", "float64"),
     "converts with narrow cubes, out": (*converting(narrowed_cube, "toy numpy"), "() of <Conv", "float64"),
@@ -442,11 +442,11 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
         *converting(raw, takes=is_number), "() of <Converter", "big-endian",
     ),
     "converts negative strides as positive ones": (
-        *converting(forwards, takes=lambda x: x.dtype.isnative and is_number(x)), "() of <Converter", "flipped",
+        *converting(forwards, takes=lambda x: x.dtype.isnative and is_number(x)), "() of <Converter", "reversed",
     ),
     "converts the same again": (*converting(remembering()), "() of <Converter", "instead of"),
     "converts zeros the second time": (*converting(from_call(2, np.zeros_like)), "() of <Converter"),
-    "converts large arrays wrong": (*converting(if_(large, np.zeros_like)), "16 MiB"),
+    "converts large arrays wrong": (*converting(if_(large, np.zeros_like)), LARGE),
     "is wrong when bound": (
         Correct(),
         direct("numpy toy", bind=lambda self, o: lambda x: Array(scrambled(x)) if is_ordinary(x) else NotImplemented),
@@ -463,7 +463,7 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
         "inline() of", "Fortran",
     ),
     "is another library's when written into code": (
-        Correct(), direct("toy numpy", inline=written("{x}")), "inline() of", "Return one of numpy",
+        Correct(), direct("toy numpy", inline=written("{x}")), "inline() of", "an array of toy instead of numpy",
     ),
     "is wrong for many": (
         Correct(), direct("numpy toy", bind_many=many(to_toys(misordered))), "bind_many() of", "instead",
@@ -476,20 +476,20 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
         direct("numpy toy", bind_many=many(to_toys(seen_before))),
         "bind_many() of", "instead",
     ),
-    "does not copy what is not contiguous": (*ignoring(is_neither), "ignores copy=True"),
-    "does not copy Fortran order": (*ignoring(is_fortran), "ignores copy=True"),
-    "does not copy Fortran order, out": (*ignoring(is_fortran, "toy numpy"), "ignores copy=True"),
-    "does not copy what is large": (*ignoring(large), "16 MiB", "ignores copy=True"),
-    "does not copy what is large, out": (*ignoring(large, "toy numpy"), "ignores copy=True", "16 MiB"),
+    "does not copy what is not contiguous": (*ignoring(is_neither), "copy=True"),
+    "does not copy Fortran order": (*ignoring(is_fortran), "copy=True"),
+    "does not copy Fortran order, out": (*ignoring(is_fortran, "toy numpy"), "copy=True"),
+    "does not copy what is large": (*ignoring(large), LARGE, "copy=True"),
+    "does not copy what is large, out": (*ignoring(large, "toy numpy"), "copy=True", LARGE),
     "shares with what never changes": (
-        CorrectImmutable(), direct("numpy toy"), "() of <Converter numpy -> toy>", "never change",
+        CorrectImmutable(), direct("numpy toy"), "() of <Converter numpy -> toy>", MUST_NOT,
     ),
-    "shares what never changes": (CorrectImmutable(), direct("toy numpy"), "() of <Converter toy -> numpy>", "never"),
+    "shares what never changes": (CorrectImmutable(), direct("toy numpy"), "() of <Converter toy -> numpy>", MUST_NOT),
     "shares what is large with what never changes": (
         CorrectImmutable(),
         direct("numpy toy", convert=lambda self, x, device=None, copy=None: Array(
             x if large(x) and not copy else x.copy()) if is_ordinary(x) else NotImplemented),
-        "16 MiB", "never change",
+        LARGE, MUST_NOT,
     ),
     # many
     "reads many in another order": (
@@ -504,10 +504,10 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
     "reads none of many": (
         backend(to_numpy_many=lambda self, xs: [x.values for x in xs] if xs else None), "to_numpy_many()",
     ),
-    "computes many in another order": (ComputesManyInAnyOrder(), "compute()", "same order"),
-    "computes cubes in place": (ComputesLargeInPlace(), "compute()", "nothing else uses"),
+    "computes many in another order": (ComputesManyInAnyOrder(), "compute(), for", "instead of"),
+    "computes cubes in place": (ComputesLargeInPlace(), "to_numpy() by convert(", "the result was written to"),
     # the rest
-    "the address of the whole": (AddressOfTheWhole(), "address() returned"),
+    "the address of the whole": (AddressOfTheWhole(), "address(), for"),
     "another device": (Second(), "from_numpy(x, 'toy:1')"),
 }  # fmt: skip
 """The parts of each wrong plugin, the backend first, and words of the first message."""

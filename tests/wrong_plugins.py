@@ -114,95 +114,124 @@ PLANTED = {
     "test_random_numbers": {
         "ignores the seed": (
             backend(random=lambda self, seed=None, device=None: Correct.random(self, 7, device)),
-            "random(seed).uniform", "use the seed",
+            "random(seed).uniform", "of two seeds, and of two calls are the same: [True, True, False]",
         ),
-        "draws too high": (drawing(too_high), "Change integers() of what random() returns", "not including, 7"),
-        "repeats numbers": (drawing(repeated), "Change uniform() of what random() returns", "advance its state"),
+        "draws too high": (drawing(too_high), "random(seed).integers", "(3.0, 7.0) instead of (3, 6)"),
+        "repeats numbers": (drawing(repeated), "random(seed).uniform", "of two seeds, and of two calls are the same: [True, False, True]"),
+    },
+    "test_random_numbers_on_devices": {
         "draws elsewhere": (
             backend(random=lambda self, seed=None, device=None: Correct.random(self, seed, "cpu")),
-            "random(1, 'toy:1') drew numbers on cpu",
+            "random(1, 'toy:1')", "'cpu' instead of 'toy:1'",
         ),
     },
-    "test_sharing_is_as_stated": {
+    "test_memory": {
         "shares what is large": (
             making(lambda x: x if x.nbytes > 2**21 else x.copy(), base=CorrectImmutable, from_numpy_shares=False),
-            "from_numpy_shares", "set it to None or True",
+            "from_numpy_shares is False", "4,194,304 bytes",
         ),
-        "claims not to share": (backend(to_numpy_shares=False), "to_numpy_shares", "set it to None or True"),
+        "claims not to share": (backend(to_numpy_shares=False), "to_numpy(), for an array", "to_numpy_shares is False"),
         "a writable view of what is immutable": (
-            backend(CorrectImmutable, to_numpy=lambda self, x: x.values), "return a read-only view", "to_numpy_shares",
+            backend(CorrectImmutable, to_numpy=lambda self, x: x.values),
+            "to_numpy_shares is True", "a writable view",
         ),
         "claims to share": (
-            making(np.copy, from_numpy_shares=True), "from_numpy_shares is True", "set it to None or False",
+            making(np.copy, from_numpy_shares=True),
+            "from_numpy(), for an array", "from_numpy_shares is True",
         ),
         "claims to share what is constant": (
             backend(CorrectImmutable, to_numpy=lambda self, x: read_only(x.values.copy())),
-            "to_numpy_shares is True, but each call returns",
+            "to_numpy_shares is True: it shares memory with another result",
+        ),
+        "shares when asked to copy": (
+            backend(from_numpy_shares=False),
+            "from_numpy() by convert(copy=True)", "from_numpy_shares is False",
+        ),
+        "a copy that shares": (copying(lambda x: x), "copy() by convert(copy=True)", "after the source was written to"),
+        "read-only copies": (
+            backend(CorrectImmutable, to_numpy_shares=False),
+            "to_numpy_shares is False", "read-only array instead of a writable copy",
+        ),
+        "shares": (
+            making(lambda x: x, base=CorrectImmutable, from_numpy_shares=False),
+            "from_numpy(), for an array", "from_numpy_shares is False",
         ),
     },
-    "test_to_numpy": {
+    "test_values": {
         "drops the sign": (
             reading(lambda x: np.abs(x) if x.dtype.kind in "if" else x),
-            "Return from to_numpy(x) a numpy.ndarray with the values",
+            "to_numpy(), for an array", "instead of",
         ),
-        "loses the shape": (reading(np.atleast_1d), "shape (1,) instead of ()", "to_numpy(x)"),
+        "loses the shape": (reading(np.atleast_1d), "to_numpy(), for an array", "shape (1,) instead of ()"),
         "not an array": (
             reading(lambda x: x.tolist()),
-            "to_numpy(), for an array of dtype bool and shape (), returned True", "numpy.ndarray",
+            "to_numpy(), for an array of dtype bool and shape (2,)", "returned a list instead of a numpy.ndarray",
         ),
         "raises": (
             reading(lambda x: x.view("no dtype")),
-            "to_numpy(), for an array of dtype bool and shape (), raised TypeError",
-            "Make to_numpy(x) work for such an array, or leave 'bool' out of dtypes()",
+            "to_numpy(), for an array of dtype bool and shape (2,)", "raised TypeError",
         ),
-        "a subclass": (
-            reading(lambda x: x.view(np.recarray)), "returned a numpy.recarray", "a numpy.ndarray with the values",
+        "a subclass": (reading(lambda x: x.view(np.recarray)), "returned a numpy.recarray instead of a numpy.ndarray"),
+        "drops the sign of zero": (
+            making(without_sign_of_zero),
+            "from_numpy(), for an array", "with special values: 0.0 instead of -0.0",
         ),
-    },
-    "test_special_values_are_kept": {
-        "drops the sign of zero": (making(without_sign_of_zero), "from_numpy(x)", "sign of zero"),
-    },
-    "test_copy_true_copies": {
-        "shares when asked to copy": (backend(from_numpy_shares=False), "Set from_numpy_shares to None or True"),
-        "a copy that shares": (copying(lambda x: x), "Return from copy(x) an array in memory of its own"),
-        "read-only copies": (
-            backend(CorrectImmutable, to_numpy_shares=False), "Set to_numpy_shares to None or True", "writable copy",
-        ),
-    },
-    "test_from_numpy": {
         "loses the dtype": (
-            making(lambda x: x.astype("f4") if x.dtype == "f8" else x),
-            "dtype float32 instead of float64", "from_numpy(x)", "dtypes()",
+            making(lambda x: x.astype("i4") if x.dtype == "i8" else x),
+            "from_numpy(), for an array", "dtype int32 instead of int64",
         ),
-        "cannot take scalars": (making(lambda x: x if x.ndim else x[0]), "from_numpy(), for an array", "raised IndexError"),
+        "cannot take scalars": (
+            making(lambda x: x if x.ndim else x[0]),
+            "from_numpy(), for", "an array of dtype bool and shape ()", "raised IndexError",
+        ),
         "makes nothing": (
             backend(from_numpy=lambda self, x, device=None: None),
-            "from_numpy() returned None", "Return from from_numpy() an array of toy_library",
+            "from_numpy(), for an array", "None, which is recognised as an array of no known library",
         ),
         "makes NumPy arrays": (
             backend(from_numpy=lambda self, x, device=None: x),
-            "recognised as an array of numpy", "Return from from_numpy() an array of",
+            "from_numpy(), for an array", "recognised as an array of numpy instead of toy",
         ),
-    },
-    "test_sources_are_not_changed": {
-        "changes its source": (reading(emptied, to_numpy_shares=False), "Change to_numpy() so that it leaves"),
-        "changes its argument": (making(emptied, from_numpy_shares=False), "Change from_numpy()", "x.copy()"),
+        "changes its source": (reading(emptied, to_numpy_shares=False), "to_numpy(), for an array", "its argument"),
+        "changes its argument": (
+            making(emptied, from_numpy_shares=False),
+            "from_numpy(), for an array", "its argument was changed",
+        ),
+        "a copy narrows": (copying(lambda x: x.astype("f4")), "copy(), for an array", "dtype float32 instead of bool"),
+        "a copy has one more axis": (
+            copying(lambda x: np.atleast_1d(x.copy())),
+            "copy(), for an array", "shape (1,) instead of ()",
+        ),
+        "reads into one buffer": (reading(into_one_buffer()), "to_numpy(), for an array", "number 1 of 2"),
+        "makes arrays of one buffer": (making(into_one_buffer()), "from_numpy(), for an array", "number 1 of 2"),
+        "takes no text, which dtypes() says it does": (
+            making(without_text, from_numpy_shares=True, dtypes=lambda self: None),
+            "from_numpy(), for an array of dtype str", "no text",
+        ),
+        "narrows silently": (NarrowsSilently(), "from_numpy(), for an array", "dtype float32 instead of float64"),
     },
     "test_arrays_are_on_the_requested_device": {
         "forgets the device": (
             backend(from_numpy=lambda self, x, device=None: Array(x, "cpu"), to_device=lambda self, x, device: x),
-            "Put the array on the device in from_numpy(x, device)",
+            "put an array on cpu instead of toy:1",
         ),
-        "misnames the device": (backend(device_of=lambda self, x: "cpu"), "return its name from device_of(x)"),
+        "misnames the device": (backend(device_of=lambda self, x: "cpu"), "put an array on cpu instead of toy:1"),
         "moves when copied": (
-            backend(copy=lambda self, x: Array(x.values.copy(), "cpu")), "from copy(x)", "device of x",
+            backend(copy=lambda self, x: Array(x.values.copy(), "cpu")),
+            "copy(), for an array on toy:1", "'cpu' instead of 'toy:1'",
         ),
         "moves nothing": (
             backend(to_device=lambda self, x, device: Array(x.values.copy(), x.device)),
-            "return from to_device(x, device) an array",
+            "put an array on toy:1 instead of cpu",
         ),
-        "names no device": (backend(devices=lambda self: ()), 'Return from devices() names such as ("cpu"'),
-        "device objects": (backend(devices=lambda self: (1,)), 'Return from devices() names such as ("cpu"'),
+        "names no device": (
+            backend(devices=lambda self: ()),
+            "devices(): returned ()", 'instead of names such as ("cpu"',
+        ),
+        "device objects": (
+            backend(devices=lambda self: (1,)),
+            "devices(): returned (1,)", 'instead of names such as ("cpu"',
+        ),
         "moves zeros": (
             backend(to_device=lambda self, x, device: Array(np.zeros_like(x.values), device)),
             "to_device(x, 'cpu'), for an array on toy:1: 0.0",
@@ -213,60 +242,75 @@ PLANTED = {
         ),
         "no device at all": (
             backend(from_numpy=lambda self, x, device=None: Array(x, str(device))),
-            "device_of() returned 'None'", "if device is None",
+            "from_numpy(x) without a device", "'None' instead of 'cpu'",
         ),
         "another default": (
-            backend(default_device=lambda self: "toy:1"), "default_device() 'toy:1'", "return another one",
+            backend(default_device=lambda self: "toy:1"),
+            "default_device()", "'cpu' instead of 'toy:1'",
         ),
         "a place that is unknown": (
-            backend(place_of=lambda self, x: {}["place"]), "place_of(), for an array on cpu, raised KeyError",
+            backend(place_of=lambda self, x: {}["place"]),
+            "place_of(), for an array on cpu: raised KeyError",
         ),
-        "a wrong place": (backend(place_of=lambda self, x: "cpu"), "Return from place_of(x)"),
-        "a fence of no kind": (backend(fence=lambda self, x: True), "Return from fence(x) a function"),
+        "a wrong place": (
+            backend(place_of=lambda self, x: "cpu"),
+            "place_of(), for an array on toy:1", "'cpu' instead of 'toy:1'",
+        ),
+        "a fence of no kind": (
+            backend(fence=lambda self, x: True),
+            "fence(), for an array", "returned True instead of a function",
+        ),
         "no context": (
-            backend(use_device=lambda self, device: None), "use_device('cpu') returned None", "a context manager",
-        ),
-    },
-    "test_immutable_arrays_never_change": {
-        "shares": (
-            making(lambda x: x, base=CorrectImmutable, from_numpy_shares=False),
-            "copy in from_numpy()", "from_numpy_shares",
+            backend(use_device=lambda self, device: None),
+            "use_device('cpu'): returned None", "a context manager",
         ),
     },
     "test_results_outlive_their_sources": {
         "keeps an address, and not the memory": (
             making(lambda x: x if x.size < 300_000 else np.zeros_like(x), from_numpy_shares=True),
-            "Copy in from_numpy(), or keep a reference",
+            "from_numpy(), for an array", "after the array that it was called with was deleted",
         ),
     },
-    "test_to_numpy_many_matches_to_numpy": {
+    "test_many_at_once": {
         "reorders many": (
-            backend(to_numpy_many=lambda self, xs: [x.values for x in reversed(xs)]), "to_numpy_many(xs)", "in the same order",
+            backend(to_numpy_many=lambda self, xs: [x.values for x in reversed(xs)]),
+            "to_numpy_many(), for an array", "instead of ()",
         ),
         "loses one": (
             backend(to_numpy_many=lambda self, xs: [x.values for x in xs[1:]]),
-            "returned 7 arrays instead of 8", "to_numpy_many(xs)",
+            "to_numpy_many(), for 9 arrays", "8 instead of 9",
+        ),
+        "computes in any order": (computing(lambda found: found[::-1]), "compute(), for an array", "instead of ()"),
+        "computes too few": (computing(lambda found: found[1:]), "compute(), for 9 arrays", "8 instead of 9"),
+        "computes nothing": (
+            computing(lambda found: [x.tolist() for x in found]),
+            "compute(), for an array", "no known library",
+        ),
+        "computes in place": (
+            backend(CorrectLazy, compute=lambda self, xs: [x.values for x in xs]),
+            "compute(), after its results were written to",
+        ),
+        "computes by raising": (
+            computing(lambda found: {}["lost"]),
+            "compute(), for 9 arrays", "raised KeyError: 'lost'",
         ),
     },
-    "test_copy": {
-        "a copy narrows": (copying(lambda x: x.astype("f4")), "copy(), for an array of dtype", "Return from copy(x)"),
-        "a copy has one more axis": (
-            copying(lambda x: np.atleast_1d(x.copy())), "shape (1,) instead of ()", "Return from copy(x)",
+    "test_answers": {
+        "always out of memory": (
+            backend(is_out_of_memory=lambda self, error: True),
+            "is_out_of_memory(), for ValueError", "returned True instead of False",
         ),
-    },
-    "test_results_are_independent": {
-        "reads into one buffer": (reading(into_one_buffer()), "Return new memory from to_numpy()"),
-        "makes arrays of one buffer": (making(into_one_buffer()), "Return new memory from from_numpy()"),
-    },
-    "test_running_out_of_memory": {
-        "always out of memory": (backend(is_out_of_memory=lambda self, error: True), "for a ValueError, returned True"),
         "fails out of memory": (
-            backend(is_out_of_memory=lambda self, error: error.code), "raised AttributeError", "without raising",
+            backend(is_out_of_memory=lambda self, error: error.code),
+            "is_out_of_memory(), for ValueError", "raised AttributeError",
         ),
-    },
-    "test_hints_on_dtypes": {
         "a hint of no kind": (
-            backend(dtype_hint=lambda self, dtype: 3), "dtype_hint('float64') returned an int", "a sentence",
+            backend(dtype_hint=lambda self, dtype: 3),
+            "dtype_hint('float64')", "returned an int instead of a text",
+        ),
+        "always traced": (
+            backend(is_traced=lambda self, x: True),
+            "is_traced(), for an array", "returned True instead of False",
         ),
     },
     "test_addresses": {
@@ -274,99 +318,103 @@ PLANTED = {
             backend(to_numpy_shares=None, address=lambda self, x: float(x.values.ctypes.data)),
             "returned a float", "a whole number",
         ),
-        "a wrong address": (backend(address=lambda self, x: x.values.ctypes.data + 4), "address(x)", "or None"),
-    },
-    "test_text_is_refused_or_kept": {
-        "all dtypes but text": (
-            making(without_text, from_numpy_shares=True, dtypes=lambda self: None), "no text", "dtypes() is None",
+        "a wrong address": (
+            backend(address=lambda self, x: x.values.ctypes.data + 4),
+            "address(), for an array", "instead of",
         ),
     },
     "test_array_types_exist": {
         "missing types": (
             backend(array_types=("toy_library.Missing", "toy_library.not_there.Array", "not_there.Array")),
-            "no such type in toy_library", "('toy_library.Array',)",
+            "no such type in toy_library",
         ),
     },
     "test_its_arrays_are_recognised": {
-        "a wrong type": (backend(array_types=("toy_library.Other",)), "array_types", "'toys.Array'"),
-    },
-    "test_arrays_are_not_traced": {
-        "always traced": (backend(is_traced=lambda self, x: True), "Return False from is_traced(x)"),
+        "a wrong type": (
+            backend(array_types=("toy_library.Other",)),
+            "make() of the test: a toys.Array", "array_types are ('toy_library.Other',)",
+        ),
     },
     "test_conversions_do_not_warn": {
-        "warns": (reading(warning, to_numpy_shares=True), "UserWarning: look out", "Change to_numpy()"),
+        "warns": (reading(warning, to_numpy_shares=True), "to_numpy(), for an array", "UserWarning: look out"),
     },
     "test_dtypes_are_known": {
         "a misspelt dtype": (
-            backend(dtypes=lambda self: {"float32", "flaot64"}), "dtypes() names flaot64", "numpy.dtype(x).name",
+            backend(dtypes=lambda self: {"float32", "flaot64"}),
+            "dtypes(): names that neither NumPy nor ml_dtypes has: ['flaot64']",
         ),
         "a text of dtypes": (
-            backend(dtypes=lambda self: "float32"), "returned 'float32'", "a set of names", "{'float32'}",
+            backend(dtypes=lambda self: "float32"),
+            "returned 'float32'", "a set of names", "{'float32'}",
         ),
-        "no dtypes": (backend(dtypes=lambda self: ()), "dtypes() returned ()", "{'float32'}"),
-    },
-    "test_missing_dtypes_follow_the_narrowing_rule": {
-        "narrows silently": (NarrowsSilently(), "'float64' out of dtypes()"),
+        "no dtypes": (backend(dtypes=lambda self: ()), "dtypes(): returned ()", "{'float32'}"),
     },
     "test_default_dtypes_of_numbers": {
-        "wrong numbers": (backend(number_dtype=lambda self, kind: "float"), "number_dtype('bool')", "such as 'bool'"),
+        "wrong numbers": (
+            backend(number_dtype=lambda self, kind: "float"),
+            "number_dtype('bool')", "'float' instead of 'bool'",
+        ),
     },
     "test_sparse_arrays": {
-        "not sparse": (backend(is_sparse=lambda self, x: None), "Return True or False from is_sparse(x)"),
+        "not sparse": (
+            backend(is_sparse=lambda self, x: None),
+            "is_sparse(), for an array", "returned None instead of True or False",
+        ),
         "only sparse": (
-            backend(is_sparse=lambda self, x: True, to_dense=lambda self, x: x), "to_dense(x)", "not sparse",
+            backend(is_sparse=lambda self, x: True, to_dense=lambda self, x: x),
+            "to_dense(), for an array", "is_sparse() of its result: True",
         ),
     },
     "test_one_number": {
-        "no item": (backend(item_types=("toy_library.Array",)), "item()", "out of item_types"),
+        "no item": (backend(item_types=("toy_library.Array",)), "item() of a toys.Array", "raised AttributeError"),
     },
     "test_dlpack": {
         "no DLPack": (
-            backend(dlpack_devices=("cpu",)), "__dlpack__ and __dlpack_device__", "take 'cpu' out of dlpack_devices",
+            backend(dlpack_devices=("cpu",)),
+            "to_dlpack(), for an array", "__dlpack__ and __dlpack_device__",
         ),
     },
     "test_dtypes_are_named": {
         "names the library": (
-            backend(dlpack_devices=("cuda",), dtype_of=lambda self, x: "toy"), "dtype_of() returned 'toy'", "spelled as in dtypes()",
+            backend(dlpack_devices=("cuda",), dtype_of=lambda self, x: "toy"),
+            "dtype_of(), for an array", "'toy' instead of 'bool'",
         ),
-    },
-    "test_computing_together": {
-        "computes in any order": (computing(lambda found: found[::-1]), "compute(xs)", "in the same order"),
-        "computes too few": (computing(lambda found: found[1:]), "returned 3 arrays instead of 4", "the values of each"),
-        "computes nothing": (
-            computing(lambda found: [x.tolist() for x in found]), "a list is not an array", "Return an array",
-        ),
-        "computes in place": (
-            backend(CorrectLazy, compute=lambda self, xs: [x.values for x in xs]),
-            "was written to", "memory that nothing else uses",
-        ),
-        "computes by raising": (computing(lambda found: {}["lost"]), "raised KeyError: 'lost'", "compute(xs)"),
     },
     "test_blocks": {
         "blocks of writable arrays": (
-            backend(blocks=CorrectLazy.blocks), "Set memory to 'lazy', or remove blocks()",
+            backend(blocks=CorrectLazy.blocks),
+            "memory, which must be lazy", "'writable' instead of 'lazy'",
         ),
-        "blocks of no kind": (with_blocks(lambda blocks, xs, axis: xs), "returned a list", "arrayferry.Blocks", "Slices(xs"),
+        "blocks of no kind": (
+            with_blocks(lambda blocks, xs, axis: xs),
+            "returned a list instead of an arrayferry.Blocks",
+        ),
         "blocks that raise": (
-            backend(CorrectLazy, blocks=lambda self, xs, axis: None), "raised TypeError", "blocks(xs, axis, block=None",
+            backend(CorrectLazy, blocks=lambda self, xs, axis: None),
+            "blocks(), for two arrays", "raised TypeError",
         ),
         "blocks that are too short": (
             with_blocks(lambda blocks, xs, axis: ToyBlocks(xs, axis, [[2]] * len(xs))),
-            "lengths of what blocks() returned is [[2], [2]]", "even_lengths()",
+            "lengths [[2], [2]] of blocks()", "[2, 2] instead of [7, 7]",
         ),
         "blocks without lengths": (
-            with_blocks(lambda blocks, xs, axis: WithoutLengths()), "is None", "Set lengths of what blocks() returns",
+            with_blocks(lambda blocks, xs, axis: WithoutLengths()),
+            "lengths of blocks()", "raised AttributeError",
         ),
-        "blocks of another axis": (with_attribute("_axis", 0), "Return from read(array, block)", "along the axis"),
+        "blocks of another axis": (with_attribute("_axis", 0), "read() of blocks(), for (array, block)", "axis=1"),
         "blocks that are views": (
             with_blocks(lambda blocks, xs, axis: af.Slices(xs, axis, blocks.lengths)),
-            "memory that nothing else writes to",
+            "read() of blocks(), for (array, block)", "-1.0 instead of",
         ),
         "blocks that fail": (
-            with_attribute("read", lambda array, block: 1 // 0), "raised ZeroDivisionError", "Return from read(array, block)",
+            with_attribute("read", lambda array, block: 1 // 0),
+            "read() of blocks(), for", "raised ZeroDivisionError",
         ),
-        "blocks in any order": (with_blocks(in_any_order), "Return from open(steps)", "in the same order"),
-        "blocks without a reader": (with_attribute("open", lambda steps: None), "returned None", "a Reader"),
+        "blocks in any order": (with_blocks(in_any_order), "read() of open("),
+        "blocks without a reader": (
+            with_attribute("open", lambda steps: None),
+            "open([[", "returned None instead of an arrayferry.Reader",
+        ),
     },
 }  # fmt: skip
 """For each test of the kit, the plugins whose fault it finds, and words of its message."""

@@ -25,6 +25,8 @@ This module knows nothing about arrays.
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 
@@ -137,6 +139,7 @@ class ContractError(ConversionError, PluginError):
 
     Args:
         duty: the rule that the method must follow, as one or more sentences.
+        part: the backend or source. If it is in a checkout, the reader is its author.
 
     Attributes:
         duty: the rule that the method must follow.
@@ -144,12 +147,26 @@ class ContractError(ConversionError, PluginError):
     """
 
     def __init__(
-        self, reason: str, *, remedy: str = "", duty: str = "", method: str = "", **place: str
+        self,
+        reason: str,
+        *,
+        remedy: str = "",
+        duty: str = "",
+        method: str = "",
+        part: object = None,
+        **place: str,
     ) -> None:
-        remedy = remedy or f"{duty} Report this to the author of the plugin.".lstrip()
-        super().__init__(reason, remedy=remedy, **place)
+        report = "" if in_checkout(part) else remedy or "Report this to the author of the plugin."
+        super().__init__(reason, remedy=f"{duty} {report}".strip(), **place)
         self.duty = duty
         self.method = method
+
+
+def in_checkout(part: object) -> bool:
+    """Return whether the code of a part of a plugin is not installed, but in a folder where its author works."""
+    module = sys.modules.get(type(part).__module__)
+    folders = (getattr(module, "__file__", None) or "").split(os.sep)
+    return part is not None and not {"site-packages", "dist-packages"}.intersection(folders)
 
 
 class BlockError(ConversionError, RuntimeError):

@@ -3,7 +3,7 @@
 - `chosen_plugins` and `load_parts`: which installed plugins are loaded, and what one of them brings.
 - `is_built_in`: whether a part comes with arrayferry.
 - `route_between` and `device_kind`: the steps of arrays from one device to another.
-- `array_classes` and `describe_value`: the arrays of a library, described for people.
+- `describe_value`: an object, described for people.
 
 Importing this loads no array library. The registry itself is `arrayferry.registry`.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from ._contract.classes import array_classes, describe_value
+from ._contract.classes import describe_value
 from ._errors import ArrayFerryError, PluginError
 from ._plugin.backend import Backend
 from ._plugin.origin import Origin
@@ -26,7 +26,6 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "Origin",
     "Step",
-    "array_classes",
     "chosen_plugins",
     "describe_value",
     "device_kind",

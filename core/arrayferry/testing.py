@@ -12,38 +12,34 @@ Subclass `BackendContract`, name the backend, implement `make`, and run pytest:
         def make(self, values):
             return mylib.array(values.tolist(), dtype=values.dtype.name)
 
-The name of each test says what it checks. The message of a failure says what was found, and which attribute or
-method of the plugin to change, and to what.
+The name of each test says what it checks. The message of a failure names the method, the array that it was called
+with, what came, and what was expected instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 try:
-    import pytest
+    import pytest  # noqa: F401
 except ImportError as _error:  # pragma: no cover
     raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from _error
 
-from ._contract.alone import only_plugins, usable
-from ._contract.base import as_numpy, convert, such_as
-from ._contract.checks import Duty, ask, same
+from . import Backend, Source, registry
+from ._contract.blocks import BlockTests
+from ._contract.calls import Call, Given, convert, one_by_one
+from ._contract.checks import equal, same
 from ._contract.classes import describe_type
 from ._contract.devices import DeviceTests
 from ._contract.direct import DirectTests
-from ._contract.lazy import BlockTests, ComputeTests
-from ._contract.memory import MemoryTests
 from ._contract.pairs import PairTests
-from ._contract.samples import CUBE, SHAPES, in_layouts, sample
+from ._contract.samples import CUBE, SHAPES, case_of, in_layouts, sample
 from ._contract.unattended import Unattended
-from ._contract.values import ConversionTests, ValueTests
-from ._plugin.backend import Backend
-from ._plugin.origin import Source
+from ._contract.values import MemoryTests, ValueTests
 from ._registry.discovery import is_built_in
-from ._registry.registry import default_registry
 from ._route.memory import never_changes
 
 __all__ = ["BackendContract", "SourceContract", "contract_for"]
@@ -54,9 +50,7 @@ class BackendContract(
     PairTests,
     DeviceTests,
     MemoryTests,
-    ConversionTests,
     DirectTests,
-    ComputeTests,
     ValueTests,
 ):
     """The tests that every backend must pass. Name your subclass `Test...`.
@@ -77,7 +71,7 @@ class BackendContract(
         ...     backend = "numpy"
         ...     def make(self, values):
         ...         return values.copy()
-        >>> TestNumpy().test_to_numpy()
+        >>> TestNumpy().test_values("to_numpy")
     """
 
 
@@ -142,10 +136,11 @@ class SourceContract(BlockTests):
         )
 
     @property
-    def _backend(self) -> Source:
+    def tested(self) -> Source:
+        """The source under test."""
         if isinstance(self.source, Source):
             return self.source
-        named = [each for each in default_registry().sources() if each.name == self.source]
+        named = [each for each in registry.sources() if each.name == self.source]
         if not named:
             raise NotImplementedError(
                 f"{type(self).__name__} must name the source under test: source is {self.source!r}, and there is none "
@@ -153,61 +148,45 @@ class SourceContract(BlockTests):
             )
         return named[0]
 
-    @pytest.fixture(autouse=True)
-    def _registered(self) -> Iterator[None]:
-        with only_plugins(self._backend):
-            known = default_registry().sources()
-            with usable(self._backend, register=self._backend not in known):
-                yield
-
     def test_its_objects_are_recognised(self) -> None:
         """An object of the library is recognised by its type."""
         made = self.make(sample(np.dtype("float32"), (2,)))
-        source = default_registry().kind(made).source
-        name = "nothing known" if source is None else source.name
-        types = self._backend.array_types
-        assert name == self._backend.name, (
-            f"a {describe_type(made)} is recognised as {name}. Set array_types, which is {types}, to "
-            f"the dotted paths of the types that are read{such_as(describe_type(made), types)}"
-        )
+        source, types = registry.kind(made).source, self.tested.array_types
+        what = f"a {describe_type(made)}, array_types are {types}: the source that reads it"
+        equal(source, self.tested, what)
 
     def test_to_numpy(self) -> None:
         """`to_numpy` returns the same values, shape and dtype, each time."""
-        fix = f"{self._fix('to_numpy').removesuffix('.')}, and leave x as it is."
-        duty = Duty(fix, lambda out: isinstance(out, np.ndarray))
+        numpy = registry.backend("numpy")
+        call = Call(
+            "to_numpy()", one_by_one(self.tested.to_numpy), self.tested, numpy, method="to_numpy"
+        )
         for dtype in map(np.dtype, self.dtypes):
-            cases = [(f"shape {shape}", sample(dtype, shape)) for shape in self.shapes]
-            cases += [("another shape (2, 3)", sample(dtype, (2, 3), shift)) for shift in (1, 2)]
-            cases += [(f"shape {CUBE} {n}", laid) for n, laid in in_layouts(sample(dtype, CUBE))]
-            for name, values in cases:
-                made, case = self.make(values), f"for dtype {dtype.name} and {name}"
-                for _ in range(2):
-                    out = ask(self._backend.to_numpy, made, call="to_numpy()", case=case, duty=duty)
-                    same(out, values, f"to_numpy(), {case}", fix)
+            cases = [("new", sample(dtype, shape)) for shape in self.shapes]
+            cases += [("with other values", sample(dtype, (2, 3), shift)) for shift in (1, 2)]
+            for name, values in (*cases, *in_layouts(sample(dtype, CUBE))):
+                given = Given(self.make(values), values, case_of(values, name))
+                self.run(call, given, given)
 
     def test_memory_is_as_stated(self) -> None:
         """Memory of objects that never change, or are read on demand, cannot be written to through NumPy."""
         values = sample(np.dtype("float32"), self.shapes[-1])
         made = self.make(values)
-        out = self._backend.to_numpy(made)
-        shares = self._backend.to_numpy_shares
-        if out.flags.writeable and (shares is False or never_changes(self._backend)):
+        out = self.tested.to_numpy(made)
+        memory, shares = self.tested.memory, self.tested.to_numpy_shares
+        if out.flags.writeable and (shares is False or never_changes(self.tested)):
             out[...] = 0
-            same(
-                self._backend.to_numpy(made),
-                values,
-                f"memory is {self._backend.memory!r} and to_numpy_shares is {shares}, but what to_numpy() returned was written to",
-                "Set to_numpy_shares to None or True, and return a read-only view from to_numpy() unless memory is "
-                "'writable'.",
-            )
+            what = f"to_numpy(), memory is {memory!r} and to_numpy_shares is {shares}, after its result was written to"
+            same(self.tested.to_numpy(made), values, what)
 
     def test_conversions(self) -> None:
         """Objects are converted to every built-in library, where they are the whole value."""
         values = sample(np.dtype("float32"), self.shapes[-1])
-        for backend in default_registry().backends().values():
+        given = Given(self.make(values), values, case_of(values))
+        for backend in registry.backends().values():
             if is_built_in(backend) and backend.usable:
-                converted = convert(self.make(values), backend)
-                same(as_numpy(converted), values, f"to {backend.name}", "Change to_numpy().")
+                name, function = f"convert() to {backend.name}", partial(convert, to=backend)
+                self.run(Call(name, one_by_one(function), self.tested, backend), given)
 
 
 def __dir__() -> list[str]:

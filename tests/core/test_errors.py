@@ -63,7 +63,7 @@ CAUSES = {
         failing,
         "TypeError",
         "to_numpy() of the backend 'failing' returned a list, at [0], from failing to torch. It must return a "
-        "numpy.ndarray. Report this to the author of the plugin.",
+        "numpy.ndarray.",
     ),
     af.ConversionError: (
         lambda: af.convert({"k": [jax.random.key(0)]}, "numpy"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import types
@@ -38,7 +39,7 @@ def test_methods_of_the_source(register, method, times):
         with pytest.raises(
             af.ConversionError,
             match=rf"^{method}\(\) of the backend 'boxes' raised ZeroDivisionError: a fault for a .*Box of "
-            r"dtype float32 and shape \(3,\), at \['a'\], from boxes to torch\. ",
+            r"dtype float32 and shape \(3,\), at \['a'\], from boxes to torch$",
         ) as caught:
             conversion({"b": X, "a": Box(X)})
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -598,7 +599,7 @@ def test_compiles(register):
     for _ in range(2):
         with pytest.raises(
             af.ConversionError,
-            match=r"^autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault\. ",
+            match=r"^autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault$",
         ):
             function(torch.ones(3))
 
@@ -765,3 +766,31 @@ def test_moving_values_in_another_byte_order(register):
     register(Moves())
     found = af.convert(Box(X), "boxes", device="box:1")
     assert (found.device, found.values.tolist()) == ("box:1", [0, 1, 2])
+
+
+INSTALLED = """
+import arrayferry as af
+
+class Faulty(af.Backend):
+    name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
+
+    def to_numpy(self, x):
+        raise ZeroDivisionError("a fault")
+
+    from_numpy = to_numpy
+"""
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "checkout"])
+def test_only_users_are_told_to_report_a_fault(register, tmp_path, monkeypatch, folder):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "faulty_plugin.py").write_text(INSTALLED)
+    monkeypatch.syspath_prepend(tmp_path / folder)
+    monkeypatch.delitem(sys.modules, "faulty_plugin", raising=False)
+    register(importlib.import_module("faulty_plugin").Faulty())
+    with pytest.raises(
+        af.ContractError, match=r"raised ZeroDivisionError: a fault for a .*Box"
+    ) as caught:
+        af.convert(Box(X), "torch")
+    told = "report this to the author of the plugin" in str(caught.value)
+    assert told == (folder == "site-packages")

@@ -1,37 +1,23 @@
-"""Arrays of the library under test, as the tests of the contract kit need them."""
+"""The backend under test, and its arrays: of each dtype, shape and layout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice, permutations
-from operator import getitem, methodcaller
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 
-from arrayferry._dtypes import STANDARD_DTYPES
+from arrayferry import STANDARD_DTYPES, Backend, registry
+from arrayferry._registry.discovery import is_built_in
 
-from .base import BackendTests, Given, library_of
+from . import samples
+from .calls import Call, Given, Runner, convert, library_of, one_by_one
 from .checks import Values, difference, stated_difference
-from .samples import (
-    BACKWARDS,
-    CUBE,
-    EVERY_SECOND,
-    HYPER,
-    SHAPES,
-    SIZES,
-    array_of,
-    axes_of,
-    dtypes_of,
-    in_layouts,
-    numbers,
-    sample,
-    spread,
-)
 
-VALUE_METHODS = ("to_numpy", "from_numpy", "copy")
+METHODS = ("to_numpy", "from_numpy", "copy")
 """The methods that return an array of the same values."""
 _USUAL = [
     "float32",
@@ -46,28 +32,91 @@ _USUAL = [
 ]
 
 
-class ArrayTests(BackendTests):
-    """Makes arrays of the backend under test."""
+class BackendTests(Runner):
+    """The base of the tests of a backend: what its author fills in, and the arrays to try."""
 
-    def _dtypes(self, *, made: bool = True) -> list[np.dtype[Any]]:
-        """Return the dtypes to try.
+    backend: str | Backend = ""
+    others: tuple[str, ...] | None = None
+    dtypes: tuple[str, ...] | None = None
 
-        Args:
-            made: whether to leave out dtypes beyond the standard that the author's `make` does not support.
+    # For the author to fill in.
+
+    def make(self, values: np.ndarray[Any, Any]) -> Any:
+        """Make an array of the library with these values, shape and dtype, without the plugin.
+
+        It must own its memory. Required.
         """
-        supported = self._ask("dtypes") if self.dtypes is None else self.dtypes
-        dtypes = dtypes_of(supported)
-        if supported is None and made:
+        raise NotImplementedError(
+            f"{type(self).__name__} must say how an array is made. Write make(self, values): return an array of "
+            "the library with the values, the shape and the dtype of a NumPy array, such as mylib.array(values)"
+        )
+
+    def write(self, array: Any, value: float) -> None:
+        """Write a value to every element of an array, in place. Needed if arrays are writable."""
+        try:
+            array[...] = value
+        except TypeError as error:
+            raise AssertionError(
+                f"arrays cannot be written to by array[...] = value ({error}). Define write(array, value) in the class "
+                "of the tests, or set memory = 'immutable' if they never change"
+            ) from error
+
+    def unportable(self) -> list[tuple[Any, str]]:
+        """Return arrays that hold more than values, each with a word that its error must contain."""
+        return []
+
+    # The backend.
+
+    @property
+    def tested(self) -> Backend:
+        """The backend under test."""
+        if isinstance(self.backend, Backend):
+            return self.backend
+        if not self.backend:
+            raise NotImplementedError(
+                f'{type(self).__name__} must name the backend under test, such as backend = "mylib"'
+            )
+        return registry.backend(self.backend)
+
+    def _others(self) -> list[Backend]:
+        if self.others is None:
+            others = [b for b in registry.backends().values() if is_built_in(b)]
+        else:
+            others = [registry.backend(name) for name in self.others]
+        return [b for b in others if b.name != self.tested.name and b.usable]
+
+    def _call(self, method: str, copy: bool | str | None = "stated") -> Call:
+        """Return a call of one of `METHODS`, or of a conversion by it with an option `copy`."""
+        mine, numpy = self.tested, registry.backend("numpy")
+        ends = {"from_numpy": (numpy, mine), "to_numpy": (mine, numpy), "copy": (mine, mine)}
+        source, target = ends[method]
+        shares = getattr(mine, f"{method}_shares", False)
+        promise = f"{method}_shares is {shares}" if method != "copy" else "a copy"
+        if copy == "stated":
+            device = [None] if method == "from_numpy" else []
+            function = one_by_one(lambda x: getattr(mine, method)(x, *device))
+            return Call(f"{method}()", function, source, target, shares, promise, method)
+        function = one_by_one(partial(convert, to=target, copy=copy))
+        name, shares = f"{method}() by convert(copy={copy})", None if copy is None else not copy
+        return Call(name, function, source, target, shares, promise)
+
+    # Its dtypes.
+
+    def _dtypes(self, method: str = "to_numpy") -> list[np.dtype[Any]]:
+        """Return the dtypes to try, without those beyond the standard that the author's `make` does not support."""
+        supported = self.ask("dtypes") if self.dtypes is None else self.dtypes
+        dtypes = samples.dtypes_of(supported)
+        if supported is None and method != "from_numpy":
             dtypes = [d for d in dtypes if d.name in STANDARD_DTYPES or self._makes(d)]
         return dtypes
 
     def _makes(self, dtype: np.dtype[Any]) -> bool:
-        values = sample(dtype, (5,))
-        return self._holds(_try(lambda: self.make(values)), values)
+        values = samples.sample(dtype, (5,))
+        return self._laid(lambda x: x, values, values, viewed=True) is not None
 
     def _has(self, dtype: str) -> bool:
         """Return whether the library has a dtype."""
-        supported = self._ask("dtypes")
+        supported = self.ask("dtypes")
         return supported is None or dtype in supported
 
     def _usual(self) -> np.dtype[Any]:
@@ -77,102 +126,70 @@ class ArrayTests(BackendTests):
                 return np.dtype(name)
         pytest.skip(f"not tested: dtypes() has none of {', '.join(_USUAL)}, which this needs")
 
-    def _given(self, method: str, values: Values, case: str, hint: str = "") -> Given:
-        """Return an array with these values for one of `VALUE_METHODS`."""
+    # Its arrays.
+
+    def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
+        """Return an array with these values for one of `METHODS`, in memory of its own."""
         own = values.copy()
-        return Given(own if method == "from_numpy" else self.make(own), values, case, hint)
+        x = own if method == "from_numpy" else self.make(own)
+        return Given(x, values, samples.case_of(values, *details))
 
-    def _ordinary(self, method: str = "to_numpy") -> Given:
-        return self._given(method, sample(self._usual(), (2, 3)), "for an ordinary array")
+    def _ordinary(self) -> Given:
+        return self._given(samples.sample(self._usual(), (2, 3)))
 
-    def _samples(self, method: str, dtype: np.dtype[Any]) -> Iterator[Given]:
-        """Yield arrays of a dtype in all shapes, one of them again and with other values."""
-        for shape in SHAPES if dtype.kind in "?biufc" else ((), (5,), (2, 3)):
-            case = f"for an array of dtype {dtype.name} and shape {shape}"
-            given = self._given(method, sample(dtype, shape), case)
-            yield from [given, given] if method == "to_numpy" and shape == (2, 3) else [given]
-        for shift in (1, 2):
-            case = f"for another array of dtype {dtype.name} and the same shape"
-            yield self._given(method, sample(dtype, (2, 3), shift), case)
+    def _samples(self, method: str, dtype: np.dtype[Any]) -> Iterator[list[Given]]:
+        """Yield arrays of a dtype in all shapes and layouts, those of one shape together."""
+        is_usual = dtype == self._usual()
+        yield [self._given(samples.special(dtype), "with special values", method=method)]
+        cubes = (samples.CUBE, samples.HYPER) if is_usual else (samples.CUBE,)
+        for shape in (
+            (*samples.SHAPES, samples.HYPER) if dtype.kind in "?biufc" else ((), (5,), (2, 3))
+        ):
+            arrays = enumerate(samples.sample(dtype, shape, shift) for shift in (0, 1))
+            given = [self._given(x, f"number {n + 1} of 2", method=method) for n, x in arrays]
+            yield [given[0], *given]
+        # lazy arrays take long, and have a layout only after they are computed
+        for shape in cubes if is_usual or self.tested.memory != "lazy" else ():
+            most = None if is_usual and shape == samples.CUBE else 6
+            laid = self._in_layouts(samples.sample(dtype, shape), method, most=most)
+            yield from ([given] for given in laid)
 
-    def _layouts(self, dtype: np.dtype[Any]) -> list[tuple[Values, bool]]:
-        """Return values of a dtype to try layouts with, and whether to try all layouts."""
-        if dtype != self._usual():
-            # lazy arrays take long, and have a layout only after they are computed
-            lazy = self._backend.memory == "lazy"
-            return [] if lazy else [(sample(dtype, CUBE), False)]
-        return [(sample(dtype, CUBE), True), (sample(dtype, HYPER), False)]
+    def _memory(self, method: str, sizes: Sequence[int] = samples.SIZES) -> Iterator[Given]:
+        """Yield writable arrays of many layouts and sizes, of NumPy for `from_numpy`."""
+        yield from self._in_layouts(samples.numbers(self._usual(), samples.CUBE), method)
+        for size in sizes:
+            for aligned in (True,) if size == samples.LARGE else (True, False):
+                values = samples.numbers(self._usual(), (size,), aligned)
+                case = f"of {values.nbytes:,} bytes, {'' if aligned else 'not '}aligned to 64"
+                x = values if method == "from_numpy" else self.make(values)
+                yield Given(x, values.copy(), samples.case_of(values, case))
 
-    def _sizes(self, *, more: bool = True) -> Iterator[tuple[Values, str]]:
-        """Yield NumPy memory of many sizes, and if asked for `more`, also with an odd address."""
-        for size in SIZES:
-            for aligned in (True, False) if more else (True,):
-                memory = numbers(self._usual(), (size,), aligned)
-                yield memory, f"{memory.nbytes} bytes, {'' if aligned else 'not '}aligned to 64"
+    def _in_layouts(
+        self, values: Values, method: str = "to_numpy", *, most: int | None = None
+    ) -> Iterator[Given]:
+        """Yield arrays that have the same values, in different memory layouts, `most` of them made by `from_numpy`."""
+        if method == "from_numpy":
+            for name, laid in islice(samples.in_layouts(values), most):
+                yield Given(laid, values, samples.case_of(values, name))
+            return
+        most = 2 if self.tested.memory == "lazy" else most
+        for name, whole, view in islice(samples.views(values), most):
+            for viewed in (False,) if most else (True, False):
+                x = self._laid(view, whole, values, viewed=viewed)
+                way = "as the library returns it" if viewed else "made by from_numpy()"
+                if x is not None:
+                    yield Given(x, values, samples.case_of(values, name, way))
 
-    def _memory_cases(self, *, more: bool = True) -> Iterator[Given]:
-        """Yield writable NumPy memory of many sizes and layouts."""
-        laid = in_layouts(numbers(self._usual(), CUBE), more=more)
-        layouts = ((x, f"an array of shape {CUBE} {name}") for name, x in laid)
-        for memory, case in (*self._sizes(more=more), *layouts):
-            yield Given(memory, memory.copy(), case)
-
-    def _array_cases(self) -> Iterator[Given]:
-        """Yield arrays of the library, of many sizes and layouts."""
-        for values, case in self._sizes():
-            yield Given(self.make(values), values.copy(), case)
-        values = numbers(self._usual(), CUBE)
-        yield from self._in_layouts(values, more=self._backend.memory != "lazy")
-
-    def _in_layouts(self, values: Values, *, more: bool = False) -> Iterator[Given]:
-        """Yield arrays of the library that have the same values, in different memory layouts.
-
-        Args:
-            values: the values.
-            more: whether to yield more than two or three.
-        """
-        for make, name, by_plugin in self._layout_makers(values, more):
-            x = _try(make)
-            if self._holds(x, values):
-                yield Given(x, values, array_of(values, name), by_plugin=by_plugin)
-
-    def _layout_makers(self, values: Values, more: bool) -> Iterator[tuple[Any, str, bool]]:
-        """Yield functions that make arrays, names for their layouts, and whether the plugin makes them."""
-        few = 2 if self._backend.memory == "lazy" else None
-        for name, laid in islice(in_layouts(values, more=more), few):
-            if more and self._reads:
-                yield partial(self.make, laid), name, False
-            made = partial(self._backend.from_numpy, laid)
-            yield made, f"{name}, made by from_numpy()", True
-        for view, name in self._views(values) if more else ():
-            yield view, f", as {name} of the library returns it", False
-
-    def _views(self, values: Values) -> Iterator[tuple[Any, str]]:
-        """Yield functions that let the library itself take parts and transposes of arrays."""
-        for order in list(permutations(range(values.ndim)))[1:]:
-            base = self.make(np.ascontiguousarray(values.transpose(order)))
-            back = tuple(int(n) for n in np.argsort(order))
-            for method in ("permute", "transpose"):
-                yield partial(methodcaller(method, *back), base), f"{method}{back}"
-        for part in (EVERY_SECOND, BACKWARDS):
-            for axes in axes_of(values):
-                around, cut = spread(values, axes, part)
-                shown = [part.text if n in axes else ":" for n in range(values.ndim)]
-                yield partial(getitem, self.make(around), cut), f"array[{', '.join(shown)}]"
-        yield partial(getitem, self.make(np.stack([values, values])), 1), "array[1]"
-
-    def _holds(self, array: Any, values: Values) -> bool:
-        """Return whether an array is of the library and has these values, as seen without the plugin."""
-        if array is None or library_of(array) != self._backend.name:
-            return False
-        if stated_difference(array, values):
-            return False
-        return not self._reads or _try(lambda: difference(self.read(array), values)) == ""
-
-
-def _try(function: Any) -> Any:
-    """Call a function, and return None if it fails."""
-    try:
-        return function()
-    except Exception:
-        return None
+    def _laid(
+        self, view: Callable[[Any], Any], whole: Values, values: Values, *, viewed: bool
+    ) -> Any:
+        """Make an array of a view, or view an array. Return None if it has other values, as seen without the plugin."""
+        try:
+            if not viewed and min(view(whole).strides, default=0) < 0:
+                return None
+            x = view(self.make(whole.copy())) if viewed else self.tested.from_numpy(view(whole))
+            is_other = library_of(x) != self.tested.name or stated_difference(x, values)
+            reads = type(self).read is not Runner.read
+            return None if is_other or (reads and difference(self.read(x), values)) else x
+        except Exception:
+            return None

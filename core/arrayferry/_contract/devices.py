@@ -2,143 +2,114 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
-from .arrays import ArrayTests
-from .base import Given, convert
-from .checks import FIX_DEVICE, Values, noting, same
-from .samples import CUBE, sample
+from .arrays import BackendTests
+from .calls import Given, convert
+from .checks import Values, equal, every, same
+from .samples import CUBE, case_of, sample
 
-_DRAWS = {
-    "uniform": ("float32", (-1.0, 2.0)),
-    "integers": ("int32", (3, 7)),
-    "normal": ("float32", (0.0, 1.0)),
+_DRAWS: dict[str, tuple[str, tuple[float, float], tuple[float, float], tuple[float, float]]] = {
+    "uniform": ("float32", (-1.0, 2.0), (-1.0, 2.0), (0.5, 0.87)),
+    "integers": ("int32", (3, 7), (3, 6), (4.5, 1.12)),
+    "normal": ("float32", (0.0, 1.0), (-np.inf, np.inf), (0.0, 1.0)),
 }
-"""The default dtype of each method of `Random`, and the arguments to try."""
+"""Methods of `Random`: the default dtype, arguments, the range of the numbers, their mean and deviation."""
 
 
-class DeviceTests(ArrayTests):
+class DeviceTests(BackendTests):
     """The tests of devices and random numbers."""
-
-    # Devices.
 
     def test_arrays_are_on_the_requested_device(self) -> None:
         """Arrays can be put on each of `devices()`, and `device_of` names that device."""
         values = np.asfortranarray(sample(self._usual(), CUBE))
-        devices, default = list(self._ask("devices")), self._ask("default_device")
-        assert default in devices, (
-            f"default_device() returned {default!r}, which is not one of devices() {devices}. {self._fix('default_device')}"
-        )
-        made = self._call("from_numpy", Given(values.copy(), values, "without a device"))
-        actual = self._ask("device_of", made, case="for an array that was made without a device")
-        assert actual == default, (
-            f"from_numpy(x) was called without a device, but device_of() returned {actual!r}, and default_device() "
-            f"{default!r}. Put the array on that device if device is None, or return another one from default_device()"
-        )
-        missing: list[str] = []
-        for device in devices:
-            with noting(missing, device):
-                self._check_device(device, devices[0], values)
-        if missing:
-            pytest.skip(
-                f"not tested: devices() names what cannot be used here: {'; '.join(missing)}. Leave it out of devices() where "
-                "that is so"
-            )
+        devices, default = list(self.ask("devices")), self.ask("default_device")
+        assert default in devices, f"default_device(): {default!r} instead of one of {devices}"
+        given = Given(values, values, case_of(values))
+        (made,) = self.run(self._call("from_numpy"), given)
+        on = self.ask("device_of", made, case="an array that was made without a device")
+        equal(on, default, "from_numpy(x) without a device: device_of(), and not default_device()")
+        every(partial(self._check_device, device, devices[0], values) for device in devices)
 
     def _check_device(self, device: str, first: str, values: Values) -> None:
-        """Check arrays on one device, and moved from it to the first and back."""
-        mine, case = self._backend, f"for an array on {device}"
-        array = convert(values, mine, device=device)
-        fix = f"{self._fix('from_numpy')} {FIX_DEVICE}"
-        self._check_at(array, device, values, f"from_numpy(x, {device!r})", fix)
-        self._gives("to_numpy", Given(array, values, case))
-        self._check_place(array, device, case)
-        moved = convert(array, mine, device=first)
-        self._check_at(moved, first, values, f"to_device(x, {first!r}), {case}", FIX_DEVICE)
-        back = convert(moved, mine, device=device)
-        self._check_at(back, device, values, f"to_device(x, {device!r})", FIX_DEVICE)
-        copied = convert(array, mine, copy=True)
-        fix = f"{self._fix('copy')} It is on the device of x."
-        self._check_at(copied, device, values, f"copy(), {case}", fix)
-
-    def _check_at(self, array: Any, device: str, values: Values, what: str, fix: str) -> None:
-        """Check the device and the values of an array."""
-        actual = self._ask("device_of", array, case=f"after {what}")
-        assert actual == device, f"{what}: device_of() returned {actual!r}. {fix}"
-        same(self.read(array), values, what, fix)
+        """Check arrays on one device, moved from it to the first and back, and copied."""
+        x: Any = values
+        for name, options, place in (
+            (f"from_numpy(x, {device!r})", {"device": device}, device),
+            (f"to_device(x, {first!r}), for an array on {device}", {"device": first}, first),
+            (f"to_device(x, {device!r}), for an array on {first}", {"device": device}, device),
+            (f"copy(), for an array on {device}", {"copy": True}, device),
+        ):
+            x = convert(x, self.tested, **options)
+            equal(
+                self.ask("device_of", x, case=f"the result of {name}"),
+                place,
+                f"{name}: device_of()",
+            )
+            same(self.values_of(self.tested, x), values, name)
+            self.run(self._call("to_numpy"), Given(x, values, f"an array on {place}"))
+            self._check_place(x, place, f"an array on {place}")
 
     def _check_place(self, array: Any, device: str, case: str) -> None:
         """Check the other methods for the place of an array."""
-        place = self._ask("place_of", array, case=case)
-        beside = self._backend.device_of(convert(sample(self._usual(), (3,)), like=array))
-        assert beside == device, (
-            f"place_of(), {case}, returned a place for which from_numpy() puts arrays on {beside}. {self._fix('place_of')}"
+        place = self.ask("place_of", array, case=case)
+        beside = self.tested.device_of(convert(sample(self._usual(), (3,)), like=array))
+        equal(
+            beside, device, f"place_of(), for {case}: the device of another array that is put there"
         )
         if not isinstance(place, str):
-            self._ask("is_on", array, place, case=f"{case} and what place_of() returned")
-        self._ask("fence", array, case=case)
-        with self._ask("use_device", device):
+            self.ask("is_on", array, place, case=f"{case} and the result of place_of()")
+        self.ask("fence", array, case=case)
+        with self.ask("use_device", device):
             pass
 
     # Random numbers.
 
     def test_random_numbers(self) -> None:
         """Random numbers depend only on the seed, and have the shape, the dtype and the range asked for."""
-        mine = self._backend
-        names = [name for name, (dtype, _) in _DRAWS.items() if self._has(dtype)]
-        for name in names:
-            self._check_draws(name, *_DRAWS[name])
-        for device in mine.devices() if names else ():
-            with noting([], device):  # the test of devices reports it
-                rng = self._ask("random", 1, device)
-                on = mine.device_of(getattr(rng, names[0])((3,), *_DRAWS[names[0]][1]))
-                assert on == device, (
-                    f"random(1, {device!r}) drew numbers on {on}. {self._fix('random')}"
+        for name, (dtype, arguments, bounds, moments) in _DRAWS.items():
+            if self._has(dtype):
+                first, again, other = (self._drawn(name, seed) for seed in (1, 1, 2))
+                call = f"random(seed).{name}((50, 4), {arguments[0]}, {arguments[1]})"
+                equal(first[0].shape, (50, 4), f"{call}: shape")
+                equal(first.dtype.name, dtype, f"{call}: dtype")
+                same = (np.array_equal(*pair) for pair in ((first, again), (first, other), first))
+                which = "of one seed, of two seeds, and of two calls"
+                equal(
+                    [*same], [True, False, False], f"{call}: whether numbers {which} are the same"
                 )
-        if {"integers", "normal"} <= set(names):
-            logits = mine.from_numpy(np.array([0.0, 3.0, -100.0], np.float32))
-            indices = np.asarray(mine.to_numpy(mine.random(1).categorical((500,), logits)))
-            chosen, share = sorted(set(indices.tolist())), (indices == 1).mean()
-            is_right = chosen == [0, 1] and 0.85 < share < 1.0
-            assert is_right, (
-                f"random(seed).categorical((500,), [0, 3, -100]) gives {chosen}, and 1 in {share:.0%} instead of 95%. "
-                "Change categorical() of what random() returns: draw indices with probabilities proportional to exp(logits)"
-            )
+                found = float(first.min()), float(first.max())
+                is_right = bounds[0] <= found[0] <= found[1] <= bounds[1]
+                assert is_right, f"{call}: from {found} instead of {bounds}"
+                found = float(first.mean()), float(first.std())
+                is_right = np.allclose(found, moments, atol=0.25, rtol=0)
+                assert is_right, f"{call}: mean and deviation {found} instead of {moments}"
 
-    def _check_draws(self, name: str, dtype: str, bounds: tuple[float, float]) -> None:
-        """Check the numbers that a method of `Random` draws, twice for each seed."""
-        first, again, other = (self._drawn(name, seed, bounds) for seed in (1, 1, 2))
-        shape, drawn = first[0].shape, first[0].dtype
-        equal = np.array_equal
-        for is_right, found, fix in (
-            (equal(first, again), "gives other numbers for the same seed", "use the seed alone"),
-            (not equal(first, other), "gives the same numbers for two seeds", "use the seed"),
-            (not equal(*first), "gives the same numbers twice in a row", "advance its state"),
-            (shape == (50, 4), f"has the shape {shape}", "return that shape"),
-            (drawn == dtype, f"has the dtype {drawn}", f"return {dtype} where no dtype is given"),
-            _distribution(name, first, *bounds),
-        ):
-            call = f"random(seed).{name}((50, 4), {bounds[0]}, {bounds[1]})"
-            assert is_right, f"{call} {found}. Change {name}() of what random() returns: {fix}"
-
-    def _drawn(self, name: str, seed: int, bounds: tuple[float, float]) -> Values:
-        draw = getattr(self._ask("random", seed), name)
-        both = [self._backend.to_numpy(draw((50, 4), *bounds)) for _ in range(2)]
+    def _drawn(self, name: str, seed: int) -> Values:
+        draw = getattr(self.ask("random", seed), name)
+        both = [self.tested.to_numpy(draw((50, 4), *_DRAWS[name][1])) for _ in range(2)]
         return np.stack([np.asarray(x) for x in both])
 
+    def test_random_numbers_on_devices(self) -> None:
+        """Random numbers are drawn on the device asked for."""
+        if self._has("float32"):
+            every(partial(self._check_drawn_on, device) for device in self.tested.devices())
 
-def _distribution(name: str, drawn: Values, low: float, high: float) -> tuple[bool, str, str]:
-    """Return whether numbers have the right distribution, a description of theirs, and the remedy."""
-    if name == "normal":
-        mean, deviation = drawn.mean(), drawn.std()
-        found = f"gives a mean of {mean:.3g} and a deviation of {deviation:.3g}"
-        is_right = abs(mean) < 0.3 and 0.8 < deviation < 1.2
-        return is_right, found, f"use the mean {low:g} and the deviation {high:g}"
-    least, most, tenth = drawn.min(), drawn.max(), 0.1 * (high - low)
-    last = high - 1 if name == "integers" else high  # a float32 may be rounded up to the bound
-    is_right = low <= least < low + tenth and high - 3 * tenth < most <= last
-    fix = f"draw numbers from {low:g} up to, but not including, {high:g}"
-    return is_right, f"gives numbers from {least:g} to {most:g}", fix
+    def _check_drawn_on(self, device: str) -> None:
+        drawn = self.ask("random", 1, device).uniform((3,), 0.0, 1.0)
+        equal(self.tested.device_of(drawn), device, f"random(1, {device!r}): device_of()")
+
+    def test_random_indices(self) -> None:
+        """`categorical` draws indices with probabilities proportional to the exponentials of its argument."""
+        mine = self.tested
+        if self._has("int32") and self._has("float32"):
+            logits = mine.from_numpy(np.array([0.0, 3.0, -100.0], np.float32))
+            indices = np.asarray(mine.to_numpy(mine.random(1).categorical((500,), logits)))
+            shares = np.bincount(indices, minlength=3) / 500
+            is_right = np.allclose(shares, (0.05, 0.95, 0.0), atol=0.045, rtol=0)
+            assert is_right, (
+                f"random(seed).categorical((500,), [0, 3, -100]): shares {shares} instead of [0.05 0.95 0.]"
+            )

@@ -1,113 +1,106 @@
-"""Tests of many arrays at once, of pairs of libraries, and of conversions as objects."""
+"""Tests of many arrays at once, of exchanges by DLPack, of pairs of libraries, and of conversions as objects."""
 
 from __future__ import annotations
 
-import pickle
 import warnings
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 
-from arrayferry import _api
-from arrayferry._agnostic import agnostic
-from arrayferry._plugin.autodiff import Flat
-from arrayferry._plugin.backend import Backend
+from arrayferry import Backend, Flat, agnostic
+from arrayferry._plugin.call import overrides
 
-from .arrays import ArrayTests
-from .base import Given, as_numpy, convert, library_of
-from .checks import Values, noting, same
+from .arrays import BackendTests
+from .calls import Call, Given, convert, one_by_one
+from .checks import equal, every, same
 from .samples import CUBE, SHAPES, numbers, sample
 
-_FIX_AUTODIFF = "Change vjp() and call() of autodiff, or set autodiff to None."
-_FIX_PAIR = "Change to_numpy(), from_numpy(), or the converters of the plugin for that pair"
 
+class PairTests(BackendTests):
+    """The tests of many arrays, and of pairs of libraries."""
 
-class PairTests(ArrayTests):
-    """The tests of pairs."""
-
-    # Many arrays at once, pairs, pickling and warnings.
-
-    def test_to_numpy_many_matches_to_numpy(self) -> None:
-        """`to_numpy_many` returns what `to_numpy` returns for each array, for few and for many."""
+    @pytest.mark.parametrize("method", ["to_numpy_many", "compute"])
+    def test_many_at_once(self, method: str) -> None:
+        """A method for many arrays returns the values of each, in order, `compute` in memory of their own."""
+        mine = self.tested
+        call = Call(f"{method}()", getattr(mine, method), mine, None)
         dtypes = [d for d in self._dtypes() if d.kind in "biufc"] or [self._usual()]
         few = [sample(self._usual(), shape) for shape in SHAPES]
         many = [sample(d, shape, 1) for d in dtypes[:6] for shape in (*SHAPES, CUBE)]
         again = [sample(values.dtype, values.shape, 2) for values in many]
-        for expected in (few, few[:1], [], many, again):
-            self._gives_all("to_numpy_many", [self.make(x) for x in expected], expected)
+        for values in (few, few[:1], [], many, again):
+            given = [self._given(x) for x in values]
+            ys = self.run(call, *given)
+            if method == "compute" and overrides(mine, Backend.compute):
+                for y in (y for y in ys if isinstance(y, np.ndarray)):
+                    assert y.flags.writeable, (
+                        "compute(): a read-only array instead of a writable one"
+                    )
+                    y[...] = np.zeros((), y.dtype)
+                self.run(call._replace(name="compute(), after its results were written to"), *given)
 
     def test_dlpack(self) -> None:
         """Arrays on the CPU are exchanged by DLPack, if `dlpack_devices` says so."""
-        if "cpu" not in self._backend.dlpack_devices:
-            return
-        values = sample(self._usual(), CUBE)
-        for given in self._in_layouts(values, more=True):
-            exported = self._ask("to_dlpack", given.x, case=given.case)
+        mine = self.tested
+        function = one_by_one(lambda x: mine.from_dlpack(mine.to_dlpack(x)))
+        for given in self._in_layouts(sample(self._usual(), CUBE)):
             strides = getattr(given.x, "strides", ())
-            if not isinstance(strides, tuple) or min(strides, default=0) >= 0:
-                case = f"what to_dlpack() returned, {given.case}"
-                self._gives("from_dlpack", given._replace(x=exported, case=case))
+            is_backwards = isinstance(strides, tuple) and min(strides, default=0) < 0
+            if "cpu" in mine.dlpack_devices and not is_backwards:
+                self.ask("to_dlpack", given.x, case=given.case)
+                self.run(Call("from_dlpack(to_dlpack())", function, mine, mine), given)
 
     def test_dtypes_are_named(self) -> None:
         """Where arrays are exchanged by DLPack, `dtype_of` names their dtypes."""
-        for dtype in self._dtypes() if self._backend.dlpack_devices else ():
-            given = self._given("to_numpy", sample(dtype, (2, 3)), f"for dtype {dtype.name}")
-            name = self._ask("dtype_of", given.x, case=given.case)
-            assert name == dtype.name, (
-                f"dtype_of() returned {name!r}, {given.case}. {self._fix('dtype_of')}"
-            )
+        for dtype in self._dtypes() if self.tested.dlpack_devices else ():
+            given = self._given(sample(dtype, (2, 3)))
+            name = self.ask("dtype_of", given.x, case=given.case)
+            equal(name, dtype.name, f"dtype_of(), for {given.case}")
 
     def test_addresses(self) -> None:
         """`address` returns where the first element is."""
-        for given in self._in_layouts(numbers(self._usual(), CUBE), more=True):
-            address = self._ask("address", given.x, case=given.case)
-            if address is not None and self._backend.to_numpy_shares:
-                expected = self._backend.to_numpy(given.x).ctypes.data
-                assert address == expected, (
-                    f"address() returned {address}, but the values are at {expected}, {given.case}. {self._fix('address')}"
-                )
+        for given in self._in_layouts(numbers(self._usual(), CUBE)):
+            address = self.ask("address", given.x, case=given.case)
+            if address is not None and self.tested.to_numpy_shares:
+                expected = self.tested.to_numpy(given.x).ctypes.data
+                equal(address, expected, f"address(), for {given.case}")
 
     def test_pairs_with_all_others(self) -> None:
         """Arrays in a tree are converted to every other backend and back, with equal values."""
-        values = sample(self._usual(), CUBE)
-        fortran = Given(np.array(values, order="F"), values, "in Fortran order")
-        array = self._call("from_numpy", fortran)
+        mine, values = self.tested, sample(self._usual(), CUBE)
+        given = [self._given(values), *islice(self._in_layouts(values), 1)]
         for other in self._others():
-            there = convert({"x": [array, "text", self.make(values)]}, other)
-            found = [library_of(there["x"][0]), there["x"][1]]
-            assert found == [other.name, "text"], (
-                f"an array and a text to {other.name} became one of {found[0]} and {found[1]!r}. {_FIX_PAIR}"
-            )
-            back = convert(there, self._backend)
-            for each in (back["x"][0], back["x"][2]):
-                self._recognised(each, f"the conversion from {other.name}")
-                same(self.read(each), values, f"to {other.name} and back", _FIX_PAIR)
+            there = Call(f"convert() to {other.name}", partial(convert, to=other), mine, other)
+            ys = [(each.case, y) for each, y in zip(given, self.run(there, *given), strict=True)]
+            back = Call(f"convert() from {other.name}", partial(convert, to=mine), other, mine)
+            self.run(back, *(Given(y, self.values_of(other, y), case) for case, y in ys))
+
+    def test_conversions_do_not_warn(self) -> None:
+        """An ordinary conversion emits no warning."""
+        for method in ("to_numpy", "from_numpy"):
+            given = self._given(sample(self._usual(), (2, 3)), method=method)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                convert(given.x, self._call(method).target)
+            found = [f"{each.category.__name__}: {each.message}" for each in caught]
+            equal(found, [], f"{method}(), for {given.case}: warnings")
 
     def test_gradients_cross(self) -> None:
         """Gradients cross to and from every other library that has them, and so do second derivatives."""
-        mine = self._backend
-        if mine.autodiff is None or not self._has("float32"):
-            return
-        missing: list[str] = []
-        others = [other for other in self._others() if other.autodiff is not None]
-        for other in others:
-            for inner, outer in ((mine, other), (other, mine)):
-                with noting(missing, f"{outer.name} through {inner.name}"):
-                    self._check_gradients(inner, outer)
-        if missing:
-            pytest.skip(f"not tested: gradients of {', '.join(missing)}")
+        mine = self.tested
+        if mine.autodiff is not None and self._has("float32"):
+            others = [other for other in self._others() if other.autodiff is not None]
+            pairs = [pair for other in others for pair in ((mine, other), (other, mine))]
+            every(partial(self._check_gradients, *pair) for pair in pairs)
 
     def _check_gradients(self, inner: Backend, outer: Backend) -> None:
         """Check gradients of a library through a function of another one."""
-
-        def check(actual: Any, expected: Values, what: str) -> None:
-            where = f"the {what} of {outer.name} through {inner.name}"
-            same(as_numpy(actual), expected, where, _FIX_AUTODIFF)
-
         values = np.array([0.5, -1.0, 2.0], np.float32)
         cube = agnostic(inner, differentiable=True)(lambda x: x * x * x)
-        x = self.make(values) if outer is self._backend else convert(values, outer)
+        x = self.make(values) if outer is self.tested else convert(values, outer)
         ones = convert(np.ones(3, np.float32), outer)
         autodiff = outer.autodiff
         assert autodiff is not None
@@ -116,33 +109,12 @@ class PairTests(ArrayTests):
             return Flat([cube(xs[0])])
 
         result, pullback = autodiff.vjp(function, (0,), compiled=False)([x])
-        check(result.arrays[0], values**3, "value")
-        for _ in range(2):
-            check(pullback([ones])[0], 3 * values**2, "gradient")
+        found = [result.arrays[0], pullback([ones])[0], pullback([ones])[0]]
         gradient = autodiff.gradient(function, 1, (0,))
         _, pullback = autodiff.vjp(gradient, (0,), compiled=False)([x, ones])
-        check(pullback([ones])[0], 6 * values, "second derivative")
-
-    def test_conversions_can_be_pickled(self) -> None:
-        """A conversion to the backend works after pickling."""
-        if isinstance(self.backend, Backend):
-            return
-        values = sample(self._usual(), (2,))
-        again = pickle.loads(pickle.dumps(_api.converter(self._backend, sparse="dense")))
-        what = "a converter, after pickling"
-        same(self.read(again(values)), values, what, self._fix("from_numpy"))
-
-    def test_conversions_do_not_warn(self) -> None:
-        """An ordinary conversion emits no warning."""
-        given = self._ordinary()
-        for method, value, to in (
-            ("to_numpy", given.x, "numpy"),
-            ("from_numpy", given.values, self._backend),
-        ):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                convert(value, to)
-            assert not caught, (
-                f"a conversion warned: {caught[0].category.__name__}: {caught[0].message}. Change {method}() so that an "
-                "ordinary array gives no warning"
-            )
+        found += pullback([ones])[:1]
+        expected = (values**3, 3 * values**2, 3 * values**2, 6 * values)
+        names = ("value", "gradient", "gradient again", "second derivative")
+        for name, y, right in zip(names, found, expected, strict=True):
+            what = f"vjp() and call() of autodiff: the {name} of {outer.name} through {inner.name}"
+            same(convert(y, "numpy"), right, what)

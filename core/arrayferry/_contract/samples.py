@@ -1,11 +1,12 @@
-"""Arrays of all dtypes, shapes and layouts, for the tests of the contract kit."""
+"""Arrays of NumPy of all dtypes, shapes and layouts, for the tests of the contract kit."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import permutations
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -17,43 +18,20 @@ CUBE = (2, 3, 4)
 """The shape of arrays whose layouts are tried."""
 HYPER = (2, 3, 2, 3)
 """Another such shape, for fewer tests."""
-SHAPES: tuple[tuple[int, ...], ...] = (
-    (),
-    (1,),
-    (5,),
-    (0,),
-    (2, 3),
-    (3, 0, 2),
-    (2, 1, 3),
-    (2, 3, 1, 2),
-)
+Shape = tuple[int, ...]
+SHAPES: tuple[Shape, ...] = ((), (2, 3), CUBE, (1,), (5,), (0,), (3, 0, 2), (2, 1, 3), (2, 3, 1, 2))
 SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
 """Numbers of elements: of float32 4 bytes to 4 MiB, past the sizes at which frameworks change strategy."""
-LARGE = 16 * 2**20
-"""Size of the largest array in bytes."""
+LARGE = 4 * 1024 * 1024
+"""The number of elements of the largest array: of float32 16 MiB."""
 BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
 """Dtypes beyond those of the standard, for a library that has all of NumPy's."""
-
-
-class AxisPart(NamedTuple):
-    """Part of an axis.
-
-    Attributes:
-        cut: the part.
-        factor: the length of the axis as a multiple of that of the part.
-        more: the number that is added to that length.
-        text: the part in Python's syntax.
-    """
-
-    cut: slice
-    factor: int
-    more: int
-    text: str
-
-
-EVERY_SECOND = AxisPart(slice(1, None, 2), 2, 1, "1::2")
-BACKWARDS = AxisPart(slice(None, None, -1), 1, 0, "::-1")
-INSIDE = AxisPart(slice(1, -1), 1, 2, "1:-1")
+PARTS = {
+    "strided": (slice(1, None, 2), 2, 1),
+    "inside a larger array": (slice(1, -1), 1, 2),
+    "reversed": (slice(None, None, -1), 1, 0),
+}
+"""Parts of an axis: the cut, and the length of the axis as a multiple of that of the part, plus a number."""
 
 
 def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
@@ -62,12 +40,13 @@ def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
     return [dtype for dtype in map(dtype_named, known) if dtype is not None]
 
 
-def array_of(values: Values, layout: str) -> str:
+def case_of(values: Values, *details: str) -> str:
     """Describe an array with these values in messages."""
-    return f"for an array of dtype {values.dtype.name} and shape {values.shape} {layout}"
+    text = f"an array of dtype {values.dtype.name} and shape {values.shape}"
+    return ", ".join([text, *details])
 
 
-def sample(dtype: np.dtype[Any], shape: tuple[int, ...], shift: int = 0) -> Values:
+def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
     """Return an array of small numbers that differ if its axes are permuted.
 
     Args:
@@ -87,20 +66,13 @@ def sample(dtype: np.dtype[Any], shape: tuple[int, ...], shift: int = 0) -> Valu
     return np.asarray(np.asarray(values).astype(dtype))
 
 
-@functools.cache
-def _pattern(dtype: str, size: int) -> Values:
-    values = (np.arange(size) % 100 + 1).astype(dtype)
-    values.flags.writeable = False
-    return values
-
-
-def numbers(dtype: np.dtype[Any], shape: tuple[int, ...], aligned: bool = True) -> Values:
+def numbers(dtype: np.dtype[Any], shape: Shape, aligned: bool = True) -> Values:
     """Return a writable array that begins at a multiple of 64 bytes, or one element after one."""
     size = int(np.prod(shape))
     raw = np.empty(size * dtype.itemsize + 128, np.uint8)
     begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)
     array: Values = raw[begin : begin + size * dtype.itemsize].view(dtype)
-    array[:] = _pattern(dtype.name, size)
+    array[:] = np.tile(np.arange(1, 101).astype(dtype), size // 100 + 1)[:size]
     return array.reshape(shape)
 
 
@@ -126,83 +98,47 @@ def special(dtype: np.dtype[Any]) -> Values:
         return np.array(values).astype(dtype)
 
 
-def in_layouts(values: Values, *, more: bool = False) -> Iterator[tuple[str, Values]]:
+def views(values: Values) -> Iterator[tuple[str, Values, Callable[[Any], Any]]]:
+    """Yield an array for each layout, and what takes from it, as an array of any library, the part with these values."""
+    axes = tuple(range(values.ndim))
+    for order in reversed(list(permutations(axes))[1:]):
+        name = f"with axes in the order {order} in memory"
+        view = partial(_transposed, axes=[int(n) for n in np.argsort(order)])
+        whole = np.array(values.transpose(order), order="C")
+        yield "in Fortran order" if order == axes[::-1] else name, whole, view
+    for name, (cut, factor, more) in PARTS.items():
+        for chosen in (axes, *((axis,) for axis in axes)):
+            shape = [factor * n + more if i in chosen else n for i, n in enumerate(values.shape)]
+            index = tuple(cut if axis in chosen else slice(None) for axis in axes)
+            whole = np.zeros(shape, values.dtype)
+            whole[index] = values
+            yield f"{name} along the axes {chosen}", whole, itemgetter(index)
+
+
+def _transposed(x: Any, axes: list[int]) -> Any:
+    return (x.permute if hasattr(x, "permute") else x.transpose)(*axes)
+
+
+def in_layouts(values: Values) -> Iterator[tuple[str, Values]]:
     """Yield arrays of equal values in other layouts, each in its own memory, with a name for the layout.
 
     They are writable and have no negative strides.
-
-    Args:
-        values: the values.
-        more: whether to yield more than one layout of each kind.
     """
-    yield "in Fortran order", np.array(values, order="F")
-    orders = list(permutations(range(values.ndim)))[1:-1]
-    if values.ndim > 3:
-        orders = [(1, 0, 3, 2), (3, 1, 0, 2)]
-    for order in orders if more else orders[len(orders) // 2 :][:1]:
-        laid = np.array(values.transpose(order), order="C").transpose(np.argsort(order))
-        yield f"with axes in the order {order} in memory", laid
-    *single, whole = axes_of(values)
-    for axes in (whole, *single) if more else (whole,):
-        around, cut = spread(values, axes, EVERY_SECOND)
-        names = "each axis" if axes == whole else f"axis {axes[0]}"
-        yield f"strided along {names}", around[cut]
-    if more:
-        around, cut = spread(values, whole, INSIDE)
-        yield "inside a larger array", around[cut]
+    laid = ((name, view(whole)) for name, whole, view in views(values))
+    return ((name, x) for name, x in laid if min(x.strides) >= 0)
 
 
-def reversed_axes(values: Values) -> Iterator[tuple[str, Values]]:
-    """Yield arrays of equal values with negative strides."""
-    for axes in axes_of(values):
-        around, cut = spread(values, axes, BACKWARDS)
-        yield f"reversed along the axes {axes}", around[cut]
-
-
-def axes_of(values: Values) -> list[tuple[int, ...]]:
-    """Return each axis alone, and then all together."""
-    return [*((n,) for n in range(values.ndim)), tuple(range(values.ndim))]
-
-
-def spread(
-    values: Values, axes: tuple[int, ...], part: AxisPart
-) -> tuple[Values, tuple[slice, ...]]:
-    """Return an array, and an index that gives these values, by a part of the array along some axes."""
-    around = np.zeros(
-        [part.factor * n + part.more if i in axes else n for i, n in enumerate(values.shape)],
-        values.dtype,
-    )
-    cut = tuple(part.cut if i in axes else slice(None) for i in range(values.ndim))
-    around[cut] = values
-    return around, cut
-
-
-def layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, Values]]:
-    """Yield arrays of a dtype, with a name for how each lies in memory."""
+def odd_layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, Values]]:
+    """Yield NumPy arrays of a dtype as users may have them, with a name for how each lies in memory."""
     base = np.arange(24).astype(dtype).reshape(4, 6)
-    yield "in Fortran order", np.asfortranarray(base)
-    yield "transposed", base.T
-    yield "strided", base[::2, ::3]
-    yield "flipped", base[::-1]
-    yield "flipped in both axes", base[::-1, ::-1]
-    yield "broadcast", np.broadcast_to(base[0], (3, 6))
-    yield "of zero strides", np.lib.stride_tricks.as_strided(base, (3, 3), (0, dtype.itemsize))
-    yield "big-endian", base.astype(dtype.newbyteorder(">"))
-    odd = dtype.itemsize + 1
-    yield "unaligned", np.ndarray((24,), dtype, bytearray(b"x" + base.tobytes()), 1)
-    yield "of odd strides", np.ndarray((3,), dtype, bytearray(3 * odd), strides=(odd,))
-    yield "a field of a record", np.ones(3, [("a", "i1"), ("b", dtype)])["b"]
     read_only = base.copy()
     read_only.flags.writeable = False
+    yield "broadcast", np.broadcast_to(base[0], (3, 6))
+    yield "big-endian", base.astype(dtype.newbyteorder(">"))
+    yield "unaligned", np.ndarray((24,), dtype, bytearray(b"x" + base.tobytes()), 1)
+    yield "a field of a record", np.ones(3, [("a", "i1"), ("b", dtype)])["b"]
     yield "read-only", read_only
-    yield "empty", base[:0]
-    yield "empty, flipped", base[:0][::-1]
-    yield "0-d", np.array(3, dtype)
     yield "a subclass", base.view(np.recarray)
     yield "of rank 12", base.reshape((1,) * 10 + (4, 6))
-    for shape in (CUBE, HYPER):
-        values = sample(dtype, shape)
-        for name, laid in (*in_layouts(values, more=True), *reversed_axes(values)):
-            yield f"of shape {shape}, {name},", laid
-    for name, laid in in_layouts(np.zeros((2, 0, 3), dtype)):
-        yield f"of shape (2, 0, 3), {name},", laid
+    for shape in (CUBE, HYPER, (2, 0, 3)):
+        yield from ((name, view(whole)) for name, whole, view in views(sample(dtype, shape)))

@@ -151,6 +151,7 @@ class LazyPair(Pair):
                 f"{len(indices)} arrays",
                 duty=f"It must return a list with one {what} for each.",
                 method=method,
+                part=self.source,
                 source=self.source.name,
                 target=self.target.name,
             )

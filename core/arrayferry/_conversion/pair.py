@@ -188,6 +188,7 @@ class Pair:
             f"to_dense() of the {self.source.role.lower()} {self.source.name!r} returned a {type(dense).__name__}",
             duty="It must return a dense array of the same library, or a numpy.ndarray.",
             method="to_dense",
+            part=self.source,
         )
 
     def _recognised(self, y: Any) -> Any:
@@ -202,12 +203,14 @@ class Pair:
                 f"{kind.backend.name}",
                 duty=f"{method} is wrong.",
                 method=method,
+                part=target,
             )
         raise ContractError(
             f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is not one of its "
             f"array_types {target.array_types}",
             duty=f"Either {method} is wrong, or array_types is misspelt.",
             method=method,
+            part=target,
         )
 
     def _last_method(self) -> str:

@@ -41,6 +41,7 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
         f"{method}() of the {backend.role.lower()} {backend.name!r} raised {describe_error(error)}{given}",
         remedy="If the array is valid, report this to the author of the plugin.",
         method=method,
+        part=backend,
     ) from error
 
 

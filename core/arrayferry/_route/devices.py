@@ -41,6 +41,7 @@ def device_of(origin: Origin, x: Any) -> str:
         raise ContractError(
             f"device_of() of the {origin.role.lower()} {origin.name!r} returned {name!r}",
             duty="It must return the name of a device.",
+            part=origin,
             method="device_of",
         )
     return name

@@ -99,6 +99,7 @@ def _names(names: Any, target: Backend) -> frozenset[str]:
             f"dtypes() of the backend {target.name!r} returned a {type(names).__name__}",
             duty='It must return names of dtypes, such as {"float32"}, or None for all of NumPy\'s.',
             method="dtypes",
+            part=target,
         ) from error
 
 

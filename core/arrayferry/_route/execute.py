@@ -194,7 +194,8 @@ def _check_device(y: Any, target: Backend, target_device: str) -> None:
     arrived = call_backend(target, "device_of", y)
     if arrived != target_device:
         raise ContractError(
-            f"the backend {target.name!r} put an array on {arrived} instead of {target_device}"
+            f"the backend {target.name!r} put an array on {arrived} instead of {target_device}",
+            part=target,
         )
 
 

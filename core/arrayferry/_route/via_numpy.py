@@ -54,6 +54,7 @@ def to_host(
             f"to_numpy() of the backend {source.name!r} returned a {type(n).__name__}",
             duty="It must return a numpy.ndarray.",
             method="to_numpy",
+            part=source,
         )
     if type(n) is not np.ndarray:
         refuse_more_than_values(n)

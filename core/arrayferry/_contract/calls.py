@@ -1,0 +1,260 @@
+"""The runner: a call with an array, and all that must be true of its result.
+
+A `Call` is a method of a plugin, or a conversion; a `Given` an array of some dtype, shape and layout. The tests are
+tables of both, and `Runner.run` checks each pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import arrayferry as af
+from arrayferry._plugin.origin import Origin
+from arrayferry._route.memory import never_changes
+
+from .alone import alone
+from .checks import (
+    Values,
+    ask,
+    check_kind,
+    difference,
+    equal,
+    same,
+    skip_if_lacking,
+    stated_difference,
+)
+from .classes import describe_value
+
+UNKNOWN = "no known library"
+
+
+@dataclass
+class Given:
+    """An array to pass to a call.
+
+    Attributes:
+        x: the array.
+        values: its values.
+        case: a description for messages.
+    """
+
+    x: Any
+    values: Values
+    case: str
+
+
+class Call(NamedTuple):
+    """A call that converts arrays, and its promise about their memory.
+
+    Attributes:
+        name: the call, for messages.
+        function: takes a list of arrays, and returns those of equal values, as many.
+        source: the library of its arguments, None if they are no arrays.
+        target: the library of its results, None for any.
+        shares: whether results share memory, None if they may, but never memory that must not change.
+        promise: what promises that, for messages.
+        method: the method whose row of `DUTIES` describes each result, "" for none.
+        declines: whether it may return `NotImplemented` for an array.
+    """
+
+    name: str
+    function: Callable[[list[Any]], Any]
+    source: Origin | None
+    target: af.Backend | None
+    shares: bool | None = None
+    promise: str = ""
+    method: str = ""
+    declines: bool = False
+
+
+def convert(value: Any, *to: Any, **options: Any) -> Any:
+    """Convert as users do; arrays of a sparse library are made dense."""
+    try:
+        return af.convert(value, *to, sparse="dense", **options)
+    except af.ConversionError as error:
+        skip_if_lacking(error.__cause__)
+        if isinstance(error, af.ContractError):
+            error.remedy = error.duty  # the reader is the author of the plugin
+        raise
+
+
+def library_of(array: Any) -> str:
+    """Return the name of the backend that an array is recognised to belong to."""
+    try:
+        return af.backend_of(array).name
+    except af.NotAnArrayError:
+        return UNKNOWN
+
+
+class Runner:
+    """Runs calls, and checks their results. The base of all tests."""
+
+    others: tuple[str, ...] | None = None
+
+    @property
+    def tested(self) -> Any:
+        """The backend or source under test."""
+        raise NotImplementedError
+
+    @pytest.fixture(autouse=True)
+    def _alone(self) -> Iterator[None]:
+        with alone(lambda: self.tested, self.others or ()):
+            yield
+
+    def make(self, values: np.ndarray[Any, Any]) -> Any:
+        """Make an object of the library with these values."""
+        raise NotImplementedError
+
+    def read(self, array: Any) -> np.ndarray[Any, Any]:
+        """Copy the values of an array into a NumPy array. The default uses the plugin."""
+        return np.array(self.tested.to_numpy(array))
+
+    def write(self, array: Any, value: float) -> None:
+        """Write a value to every element of an array, in place."""
+        raise NotImplementedError
+
+    def ask(self, method: str, *args: Any, case: str = "", **options: Any) -> Any:
+        """Call a method of the plugin. Assert that the result is of the right kind."""
+        named = any(isinstance(x, str) for x in args)
+        shown = [repr(x) if isinstance(x, (str, int)) else "x" for x in args] if named else ()
+        what = f"{method}({', '.join(shown)}){case and f', for {case}'}"
+        return ask(getattr(self.tested, method), *args, what=what, method=method, **options)
+
+    def run(self, call: Call, *given: Given, writes: bool = False) -> list[Any]:
+        """Call a function with arrays, and check all results, and that the arrays are as they were.
+
+        Args:
+            call: the call.
+            given: the arrays.
+            writes: whether to write to each array and its result, and compare the other one.
+
+        Returns:
+            The results.
+        """
+        name, states = f"{call.name}, for ", [_state(each.x) for each in given]
+        many = f"{len(given)} arrays" + "".join(f", first {each.case}" for each in given[:1])
+        what = name + (given[0].case if len(given) == 1 else many)
+        ys: list[Any] = ask(lambda: list(call.function([each.x for each in given])), what=what)
+        equal(len(ys), len(given), f"{what}: the number of results")
+        for each, y, state in zip(given, ys, states, strict=True):
+            what = name + each.case
+            assert _state(each.x) == state, f"{what}: its argument was changed"
+            if state is None and call.source is not None:
+                same(self.values_of(call.source, each.x), each.values, f"{what}: its argument")
+            if y is not NotImplemented or not call.declines:
+                self._check(call, each, y, what)
+                if writes:
+                    self._check_memory(call, each, y, what)
+        return ys
+
+    def _check(self, call: Call, given: Given, y: Any, what: str) -> None:
+        """Assert that a result is an array of the target with the values of the argument, narrowed if need be."""
+        values = given.values
+        check_kind(y, call.method, what)
+        self.check_library(y, call.target, what)
+        if call.target is not None:
+            try:
+                values = af.fit_dtype(values, call.target, "checked")
+            except af.ConversionError as error:
+                raise AssertionError(f"{what}: an array, although {error.reason}") from error
+        found = "" if isinstance(y, np.ndarray) else stated_difference(y, values)
+        found = found or difference(self.values_of(call.target, y), values)
+        assert not found, f"{what}: {found}"
+
+    def check_library(self, array: Any, target: Origin | None, what: str) -> None:
+        """Assert that an array is recognised as one of a library, None for any."""
+        found = library_of(array)
+        name, types = (
+            ("another", "")
+            if target is None
+            else (target.name, f", whose array_types are {target.array_types}")
+        )
+        assert found == name or (target is None and found != UNKNOWN), (
+            f"{what}: {describe_value(array)}, which is recognised as an array of {found} instead of {name}{types}"
+        )
+
+    def values_of(self, origin: Origin | None, array: Any) -> Values:
+        """Return the values of an array of a library, None for any."""
+        if isinstance(array, np.ndarray):
+            return array
+        if origin is None:
+            return np.asarray(convert(array, "numpy"))
+        if origin.name == self.tested.name:
+            return self.read(array)
+        return np.array(origin.to_numpy(array))
+
+    # Memory.
+
+    def _check_memory(self, call: Call, given: Given, y: Any, what: str) -> None:
+        """Write to an array and to its result, and compare the other with what is promised. The values change."""
+        what = f"{what}, {call.promise}"
+        copies = call.shares is False and isinstance(y, np.ndarray)
+        assert not copies or y.flags.writeable, (
+            f"{what}: a read-only array instead of a writable copy"
+        )
+        sides: list[tuple[Any, Any]] = [(call.source, given.x), (call.target, y)]
+        names, values = ("source", "result"), [given.values] * 2
+        for to, other in ((0, 1),) if call.shares else ((0, 1), (1, 0)):
+            shares = _shares_with(call, *sides[other])
+            in_use = shares and _share_memory(sides)
+            number = float(np.real(values[0].flat[0])) - 2
+            if shares is None or not self._fill(*sides[to], number, what):
+                continue
+            values[to] = np.broadcast_to(np.asarray(number, given.values.dtype), given.values.shape)
+            if in_use and not _share_memory(sides):
+                continue  # the library has moved the array, since its memory was in use elsewhere
+            constant = ", which must not change" if call.shares is None else ""
+            after = f"{what}, after the {names[to]} was written to: the {names[other]}{constant}"
+            actual, expected = self.values_of(*sides[other]), values[to if shares else other]
+            same(_some(actual), _some(expected), after)
+        given.values = values[0]
+
+    def _fill(self, backend: Any, array: Any, value: float, what: str) -> bool:
+        """Write a value into every element of an array of any backend. Return whether that is possible."""
+        if backend.memory != "writable":
+            return False
+        if not isinstance(array, np.ndarray):
+            if backend.name == self.tested.name:
+                ask(self.write, array, value, what=f"{what}: write()")
+                return True
+            if not backend.to_numpy_shares:
+                return False
+            array = backend.to_numpy(array)
+        if array.flags.writeable:
+            array[...] = value
+        return bool(array.flags.writeable)
+
+
+def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any]]:
+    """Return a function of a list of arrays that calls another one with each."""
+    return lambda xs: [function(x) for x in xs]
+
+
+def _state(x: Any) -> Any:
+    """Return what must be the same of a NumPy array after it was passed to a method."""
+    return (
+        (x.shape, x.strides, x.flags.writeable, _some(x).tobytes())
+        if isinstance(x, np.ndarray)
+        else None
+    )
+
+
+def _some(x: Values) -> Values:
+    """Return all elements of a small array, and some of a large one, which are enough and take less time."""
+    return x.ravel()[:: 1 + x.size // 2**12]
+
+
+def _shares_with(call: Call, backend: Any, array: Any) -> bool | None:
+    """Return whether a write to the other side must be seen in an array, None if it may be."""
+    given = backend is call.source and isinstance(array, np.ndarray)
+    is_constant = never_changes(backend) or (given and not array.flags.writeable)
+    return False if call.shares is None and is_constant else call.shares
+
+
+def _share_memory(sides: list[tuple[Any, Any]]) -> bool:
+    return np.shares_memory(*(backend.to_numpy(array) for backend, array in sides))
