@@ -229,9 +229,8 @@ class Collector(Iterator[Trajectories]):
         self._require_open()
         if self._has_module and is_module(policy_params):
             policy_params = policy_params.state_dict()
-        self._runner.weights = Sent(
-            self._cluster, _pickled_weights(policy_params), self.version + 1
-        )
+        data = _pickled_weights(policy_params)
+        self._runner.weights = Sent(self._cluster, data, self.version + 1)
 
     @property
     def version(self) -> int:

@@ -99,10 +99,9 @@ class Failure(NamedTuple):
             cause = to_bytes(error)
         worker, indices = get_worker().address, place.indices
         told: Any = {"indices": indices, "worker": worker}
-        made: DistributedEnvError
         if setup:
             module = (error.name or "") if isinstance(error, ImportError) else ""
-            made = WorkerSetupError(
+            made: DistributedEnvError = WorkerSetupError(
                 f"the worker {worker} cannot import {module or 'a function'}, for {named(indices)}: {text}",
                 remedy="Install it on the workers, send it with client.upload_file, or have it pickled by "
                 "cloudpickle.register_pickle_by_value(module).",
