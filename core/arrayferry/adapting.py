@@ -12,7 +12,6 @@
 - `refuse_more_than_values` raises for arrays with units or a mask.
 - `Cache` is a dict of limited size, `CostlyCache` one for values that take long to make.
 - `once` is a decorator for an attribute that is computed on first use.
-- `ForkSafeLock` is a lock that a forked process can take.
 - `Threads` is a pool of threads for calls that may hang.
 
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
@@ -27,7 +26,6 @@ from typing import TYPE_CHECKING, Any, overload
 from ._cache import Cache, CostlyCache, once
 from ._dtypes import DtypeInfo, dtype_info, dtype_named
 from ._errors import ConversionError, describe_error
-from ._forks import ForkSafeLock
 from ._observers import observers
 from ._plugin.random import check_integers
 from ._registry.registry import default_registry
@@ -45,7 +43,6 @@ __all__ = [
     "Cache",
     "CostlyCache",
     "DtypeInfo",
-    "ForkSafeLock",
     "Keys",
     "Same",
     "Threads",

@@ -90,7 +90,6 @@ def test_no_module_imports_a_library_at_its_top(root):
 WINGS = {
     "core/arrayferry": (
         "_cache",
-        "_forks",
         "_dtypes",
         "_errors",
         "_repr",
