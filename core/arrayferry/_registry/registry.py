@@ -45,7 +45,7 @@ class Registry:
 
     def __init__(self, *, autoload: bool = True) -> None:
         self._autoload = autoload
-        self.lock = threading.RLock()
+        self.lock: Any = threading.RLock()
         self._watchers: weakref.WeakValueDictionary[int, Watcher] = weakref.WeakValueDictionary()
         self._manager = PluginManager(self)
         self._loaded = self._loading = False

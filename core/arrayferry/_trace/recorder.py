@@ -150,7 +150,7 @@ class Trace:
     def __repr__(self) -> str:
         return self.table()
 
-    watch = staticmethod(watch)
+    watch: Any = staticmethod(watch)
     """Converts a value, and reports it to all traces. Conversions call it."""
 
     def record(

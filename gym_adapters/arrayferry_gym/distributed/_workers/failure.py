@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from distributed import get_worker
+from distributed import get_worker  # pyright: ignore[reportAttributeAccessIssue]
 
 from arrayferry_gym.distributed._errors import (
     DistributedEnvError,
