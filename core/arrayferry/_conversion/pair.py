@@ -41,11 +41,11 @@ class Pair:
         source: the backend or the source of the arrays.
         target: the backend of the results.
         options: the options.
-        kind_of: returns the kind of a value.
         forget: called when code that was written with this pair must not be used any more.
 
     Attributes:
-        source, target, options, kind_of: the arguments.
+        source, target, options: the arguments.
+        kind_of: returns the kind of a value.
         same: whether both are one library.
         direct: the direct converter, if it is the whole route under these options.
     """
@@ -56,13 +56,12 @@ class Pair:
         source: Origin,
         target: Backend,
         options: Options,
-        kind_of: Callable[[Any], Kind],
         forget: Callable[[], None],
     ) -> None:
         self.source = source
         self.target = target
         self.options = options
-        self.kind_of = kind_of
+        self.kind_of: Callable[[Any], Kind] = catalog.kind
         self._catalog = catalog
         self._forget = forget
         self.same: bool = isinstance(source, Backend) and source.name == target.name

@@ -24,9 +24,9 @@ from arrayferry._tree.kind import Kind
 from .backends import Backends
 from .discovery import DISABLE, is_disabled
 from .generic import GenericBackend, find_namespace, is_namespace
-from .kinds import Kinds
+from .kinds import OTHER, Kinds
 from .owners import Owners
-from .plugins import Contribution, LeftOut
+from .plugins import Contribution, LeftOut, PluginManager
 
 MAX_ROUTES = 1_000
 """The maximum number of cached routes."""
@@ -36,10 +36,9 @@ class Catalog:
     """The backends, converters, containers and sources that are registered at one moment.
 
     Args:
-        contributions: the parts of plugins, in the order in which they are used. Those that claim a name or type of
-            another one are left out.
-        left_out: installed plugins that are not used.
+        manager: the plugins. Parts that claim a name or type of another one are left out.
         warn: called with the text of a warning.
+        changed: called when types of libraries that have been imported meanwhile are known.
         refuse: the name of the plugin that must not be part of a conflict.
 
     Attributes:
@@ -56,13 +55,15 @@ class Catalog:
 
     def __init__(
         self,
-        contributions: Sequence[Contribution],
-        left_out: Sequence[LeftOut],
+        manager: PluginManager,
         warn: Callable[[str], None],
+        changed: Callable[[], None],
         refuse: str = "",
     ) -> None:
-        self.left_out: list[LeftOut] = list(left_out)
+        contributions = manager.contributions()
+        self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked()]
         self._warn = warn
+        self._changed = changed
         self._owners = owners = Owners()
         unused = self._claim(sorted(contributions, key=lambda each: each.turn), refuse)
         used = [each for each in contributions if id(each) not in unused]
@@ -103,18 +104,20 @@ class Catalog:
             unused.add(id(new))
         return unused
 
-    def conflict(self, backend: Backend) -> str:
-        """Describe the first name or type of a new backend that belongs to another part; "" if none does."""
-        return self._owners.conflict(Contribution("arrayferry_backends", backend, ""))
-
-    def unknown_end(self, converter: Converter) -> str:
-        """Return the source or target of a converter that is not a backend, "" if both are."""
-        for name in (converter.source, converter.target):
-            if name not in self.backends:
+    @once
+    def unknown_ends(self) -> list[str]:
+        """The sources and targets of direct converters that are no backends. A warning names each."""
+        left_out, unknown = {part.name for part in self.left_out}, []
+        for converter in self.converters:
+            for name in {converter.source, converter.target} - self.backends.keys() - left_out:
                 with suppress(BackendUnavailableError):
                     if find_namespace(name) is None:
-                        return name
-        return ""
+                        unknown.append(name)
+                        self._warn(
+                            f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
+                            f"named {name!r}"
+                        )
+        return unknown
 
     def backend(self, to: AnyTarget) -> Backend:
         """Find a backend by name, alias or namespace module. A backend is also accepted.
@@ -204,24 +207,27 @@ class Catalog:
     @once
     def kinds(self) -> Kinds:
         """The kinds of values, by the types that have been imported."""
-        arrays = []
-        for path, owner in self._owners.types.items():
-            part = owner.part
-            kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
-            arrays.append((path, kind, owner))
-        arrays.sort(key=lambda each: each[1].category)  # sources come after all arrays
-        return Kinds(arrays, self.containers, self.generic, self._warn)
+        return Kinds(self._owners.types, self.containers, self.generic, self._warn)
 
     def kind(self, value: Any) -> Kind:
-        """Return the kind of a value."""
-        return self.kinds.of(value)
+        """Return how a conversion treats a value."""
+        kinds = self.kinds
+        try:
+            kind = kinds.cached.get(type(value))
+        except RecursionError:
+            raise
+        except Exception:  # a class that cannot be hashed
+            return OTHER
+        if kind is None:
+            self.notice_imports()
+            kind = self.kinds.of(value)
+        return kind
 
-    def notice_imports(self) -> bool:
-        """Look up types again if a library has been imported or reloaded since. Return whether one has."""
-        outdated = self.kinds.outdated()
-        if outdated:
-            del vars(self)["kinds"]
-        return outdated
+    def notice_imports(self) -> None:
+        """Look up types again if a library has been imported or reloaded since."""
+        if self.kinds.outdated():
+            vars(self).pop("kinds", None)
+            self._changed()
 
 
 def _parts(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import ModuleType, NoneType
 from typing import Any
@@ -33,7 +33,7 @@ class Kinds:
     """The kinds of values, by the registered types that have been imported at its creation.
 
     Args:
-        arrays: the path of each type, the kind of its values, and the backend or source that owns it.
+        arrays: the backend or source that owns each type, by its path.
         containers: the containers, in the order in which they are tried.
         generic: returns a backend for a namespace of the Array API, None if a plugin handles its library.
         warn: called with the text of a warning.
@@ -44,7 +44,7 @@ class Kinds:
 
     def __init__(
         self,
-        arrays: Sequence[tuple[str, Kind, Contribution]],
+        arrays: Mapping[str, Contribution],
         containers: Sequence[Container],
         generic: Callable[[ModuleType], Backend | None],
         warn: Callable[[str], None],
@@ -59,13 +59,14 @@ class Kinds:
         self._generic = generic
         self._warn = warn
         owners: dict[type, Contribution] = {}
-        for path, kind, owner in arrays:
-            cls = self._find(path)
+        for path, owner in sorted(arrays.items(), key=lambda each: each[1].hook):  # sources last
+            cls, part = self._find(path), owner.part
             if cls is None:
                 continue
+            kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
             self._arrays.setdefault(cls, kind)
             taken = owners.setdefault(cls, owner)
-            if taken.part is not owner.part:
+            if taken.part is not part:
                 warn(
                     f"arrayferry does not use {owner} for {path}: that type is taken by {taken} under another path"
                 )
@@ -93,15 +94,12 @@ class Kinds:
         )
 
     def of(self, value: Any) -> Kind:
-        """Return the kind of a value. A value that causes an error is "other"."""
-        cls = type(value)
+        """Classify a value. One that causes an error is "other"."""
         try:
-            kind = self.cached.get(cls)
-            if kind is None:
-                kind = self._classify(value)
-                if kind is OTHER and self._is_importing():
-                    return _OTHER_SO_FAR
-                self.cached[cls] = kind
+            kind = self._classify(value)
+            if kind is OTHER and self._is_importing():
+                return _OTHER_SO_FAR
+            self.cached[type(value)] = kind
             return kind
         except (MemoryError, RecursionError):
             raise

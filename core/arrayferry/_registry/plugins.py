@@ -16,7 +16,7 @@ from arrayferry._plugin import hookspecs
 from arrayferry._plugin.hookspecs import HOOKS
 
 from .checks import check_part, near_misses
-from .discovery import describe_failure, describe_plugin, installed_plugins, is_ours, trust
+from .discovery import CHOICE, describe_failure, describe_plugin, installed_plugins, is_ours, trust
 
 _ADVICE = f"The hooks are {', '.join(HOOKS)}, without arguments."
 FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
@@ -114,20 +114,11 @@ class PluginManager(pluggy.PluginManager):
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
         with self._registry.lock:
-            before = self._registry.catalog  # installed plugins come first
+            _ = self._registry.catalog  # installed plugins come first
             name = name or self.get_canonical_name(plugin)
             if self.is_blocked(name):
                 return None
-            self._check_name(name)
-            try:
-                self.add(plugin, name)
-                self.at_run_time[name] = plugin
-                self._registry.update(name)
-            except BaseException:
-                self._forget(name)
-                if self._registry.catalog is not before:
-                    self._registry.invalidate()
-                raise
+            self.add(plugin, name)
             return name
 
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any:
@@ -149,7 +140,6 @@ class PluginManager(pluggy.PluginManager):
             self._registry.invalidate()
             self._blocked.add(name)
             super().set_blocked(name)
-            self.left_out.append(LeftOut(name, "the plugin of that name is blocked", name, False))
 
     def unblock(self, name: str) -> bool:
         """Undo `set_blocked`, and load an installed plugin of that name, unless `ARRAYFERRY_PLUGINS` leaves it out.
@@ -189,12 +179,20 @@ class PluginManager(pluggy.PluginManager):
         return cast(pluggy.HookimplOpts | None, options)
 
     def add(self, plugin: Any, name: str, point: EntryPoint | None = None) -> list[Contribution]:
-        """Register a plugin without a new catalog, and return its parts. If it fails, nothing of it is left.
+        """Register a plugin, and return its parts. If it fails, nothing of it is left.
+
+        Args:
+            plugin: the plugin, or a single part.
+            name: its name.
+            point: its entry point, with which no new catalog is made.
 
         Raises:
-            PluginError: the plugin is faulty or registered already.
+            PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
-        self._check_name(name)
+        known = self.get_plugin(name) or self.at_run_time.get(name)
+        if known is not None:
+            raise PluginError(f"the name {name!r} is taken by {known!r:.80}", remedy="Use another.")
+        before = self._registry.current
         try:
             held = _as_plugin(plugin, name)
             try:
@@ -210,15 +208,15 @@ class PluginManager(pluggy.PluginManager):
                     remedy=f"Register an instance of one, or a plugin with hooks. {_ADVICE}",
                 )
             self._parts[name] = parts = self._ask(held, name, point)
+            if point is None:
+                self.at_run_time[name] = plugin
+                self._registry.update(name)
         except BaseException:
             self._forget(name)
+            if self._registry.current is not before:
+                self._registry.invalidate()
             raise
         return parts
-
-    def _check_name(self, name: str) -> None:
-        known = self.get_plugin(name) or self.at_run_time.get(name)
-        if known is not None:
-            raise PluginError(f"the name {name!r} is taken by {known!r:.80}", remedy="Use another.")
 
     def _ask(self, plugin: Any, name: str, point: EntryPoint | None) -> list[Contribution]:
         """Call the hooks of one plugin, and check the parts. Those of built-in plugins are checked by tests instead."""
@@ -281,11 +279,19 @@ class PluginManager(pluggy.PluginManager):
                 self._load(point)
             elif name not in self.at_run_time:
                 super().set_blocked(name)
-                why = "it is blocked" if allowed else "ARRAYFERRY_PLUGINS does not name it"
-                why = f"the plugin of that name is installed, but {why}"
-                self.left_out.append(LeftOut(name, why, name, broken=False))
         for name, plugin in self.at_run_time.items():
             super().register(_as_plugin(plugin, name), name)
+
+    def blocked(self) -> Iterator[LeftOut]:
+        """Yield the plugins that are blocked, by the user or by the environment variable."""
+        for name, plugin in self.list_name_plugin():
+            if plugin is None:
+                why = (
+                    "blocked"
+                    if name in self._blocked
+                    else f"installed, but {CHOICE} does not name it"
+                )
+                yield LeftOut(name, f"the plugin of that name is {why}", name, broken=False)
 
     def contributions(self) -> list[Contribution]:
         """Return the parts of all plugins, in the order in which pluggy calls their hooks."""
