@@ -202,11 +202,6 @@ class PluginManager(pluggy.PluginManager):
                 reason = " ".join(str(error).partition("\n{")[0].split())
                 remedy = "" if isinstance(error, ValueError) else _ADVICE
                 raise PluginError(reason, remedy=remedy) from error
-            if not any(caller.has_spec() for caller in self.get_hookcallers(held) or ()):
-                raise PluginError(
-                    f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
-                    remedy=f"Register an instance of one, or a plugin with hooks. {_ADVICE}",
-                )
             self._parts[name] = parts = self._ask(held, name, point)
             if point is None:
                 self.at_run_time[name] = plugin
@@ -223,23 +218,27 @@ class PluginManager(pluggy.PluginManager):
         built_in = point is not None and is_ours(point)
         group = next(self._turns) if point is None else int(not built_in)
         others = [each for each in self.get_plugins() if each is not plugin]
+        calls = [(hook, call) for hook, call in self._calls() if call.plugin is plugin]
+        if not calls:
+            raise PluginError(
+                f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
+                remedy=f"Register an instance of one, or a plugin with hooks. {_ADVICE}",
+            )
         found: list[Contribution] = []
         silent: list[str] = []  # the hooks that returned None: nothing, as for pluggy
-        for hook, kind in HOOKS.items():
-            caller = getattr(self.hook, hook)
-            for call in (each for each in caller.get_hookimpls() if each.plugin is plugin):
-                if call.wrapper or call.hookwrapper:
-                    mark = "wrapper=True" if call.wrapper else "hookwrapper=True"
-                    raise PluginError(
-                        f"{hook}() of the plugin {name!r} is marked with {mark}, but the hooks of each plugin are called "
-                        "separately, so there is nothing to wrap",
-                        remedy=f"Remove {mark} from its hookimpl, and return what the plugin brings.",
-                    )
-                turn = (group, call.trylast - call.tryfirst, name)
-                results = self.subset_hook_caller(hook, others)()
-                silent += [] if results else [hook]
-                for part in (part for parts in results for part in _of_kind(parts, hook, kind)):
-                    found.append(Contribution(hook, part, name, point, turn))
+        for hook, call in calls:
+            if call.wrapper or call.hookwrapper:
+                mark = "wrapper=True" if call.wrapper else "hookwrapper=True"
+                raise PluginError(
+                    f"{hook}() of the plugin {name!r} is marked with {mark}, but the hooks of each plugin are called "
+                    "separately, so there is nothing to wrap",
+                    remedy=f"Remove {mark} from its hookimpl, and return what the plugin brings.",
+                )
+            turn = (group, call.trylast - call.tryfirst, name)
+            results = self.subset_hook_caller(hook, others)()
+            silent += [] if results else [hook]
+            parts = itertools.chain(*(_of_kind(each, hook) for each in results))
+            found += [Contribution(hook, part, name, point, turn) for part in parts]
         if silent and not found:
             raise PluginError(
                 f"{silent[0]} returned None, where a list of {HOOKS[silent[0]].__name__} is expected",
@@ -271,7 +270,8 @@ class PluginManager(pluggy.PluginManager):
                 super().unregister(name=name)
             elif name not in self._blocked:
                 super().unblock(name)
-        self._parts = {name: self._parts[name] for name in self.at_run_time}
+        kept = self.at_run_time.copy()  # a plugin that is being loaded may register more
+        self._parts = {name: self._parts[name] for name in kept}
         self.left_out = []
         for point, allowed in installed_plugins(self._registry.warn):
             name = point.name
@@ -279,7 +279,7 @@ class PluginManager(pluggy.PluginManager):
                 self._load(point)
             elif name not in self.at_run_time:
                 super().set_blocked(name)
-        for name, plugin in self.at_run_time.items():
+        for name, plugin in kept.items():
             super().register(_as_plugin(plugin, name), name)
 
     def blocked(self) -> Iterator[LeftOut]:
@@ -297,11 +297,16 @@ class PluginManager(pluggy.PluginManager):
         """Return the parts of all plugins, in the order in which pluggy calls their hooks."""
         return [
             each
-            for hook in HOOKS
-            for call in reversed(getattr(self.hook, hook).get_hookimpls())
+            for hook, call in self._calls()
             for each in self._parts.get(call.plugin_name, ())
             if each.hook == hook
         ]
+
+    def _calls(self) -> Iterator[tuple[str, pluggy.HookImpl]]:
+        """Yield the functions of all plugins with their hooks, in the order in which pluggy calls them."""
+        for hook in HOOKS:
+            for call in reversed(getattr(self.hook, hook).get_hookimpls()):
+                yield hook, call
 
     def _load(self, point: EntryPoint) -> None:
         try:
@@ -326,12 +331,6 @@ def _as_plugin(plugin: Any, name: str) -> Any:
 
     A single part, or an object that defines equality, becomes a module with its hooks.
     """
-    kinds = tuple(HOOKS.values())
-    if isinstance(plugin, type) and issubclass(plugin, kinds):
-        raise PluginError(
-            f"the class {plugin.__qualname__} was given instead of an instance",
-            remedy=f"Register {plugin.__qualname__}().",
-        )
     roles = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
     hooks: dict[str, Any] = dict.fromkeys(roles, lambda: [plugin])
     by_identity: bool = getattr(type(plugin), "__eq__", None) is object.__eq__
@@ -345,20 +344,17 @@ def _as_plugin(plugin: Any, name: str) -> Any:
     return module
 
 
-def _of_kind(parts: object, hook: str, kind: type) -> Iterator[Any]:
+def _of_kind(parts: object, hook: str) -> Iterator[Any]:
     """Yield the parts that a hook returned. An error is raised for a part of another type."""
+    kind = HOOKS[hook]
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(
             f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected"
         )
     for part in parts:
         if not isinstance(part, kind):
-            is_class = isinstance(part, type) and issubclass(part, kind)
-            what = (
-                f"{part.__name__}()" if is_class else f"of a subclass of arrayferry.{kind.__name__}"
-            )
             raise PluginError(
                 f"{hook} returned {part!r:.80}, where a {kind.__name__} is expected",
-                remedy=f"Return an instance{',' if is_class else ''} {what}.",
+                remedy=f"Return instances of subclasses of arrayferry.{kind.__name__}.",
             )
         yield part
