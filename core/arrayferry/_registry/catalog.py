@@ -168,30 +168,23 @@ class Catalog:
                     remedy='Pass the name of an array library, such as "numpy".',
                     name=name,
                 )
-        names = [*self._named, *(part.name for part in self.left_out)]
-        nearest = tuple(difflib.get_close_matches(name.lower(), names, n=3))
+        faulty_first = sorted(self.left_out, key=lambda part: (not part.broken, part.name))
+        reasons = {part.name: part.why for part in reversed(faulty_first)}
+        nearest = tuple(difflib.get_close_matches(name.lower(), [*self._named, *reasons], n=3))
+        reason = f"no array library is known as {name!r}"
         disabled = f", since {DISABLE} is set" if is_disabled() else ""
         known = ", ".join(sorted(self.backends)) or f"none: no plugin is loaded{disabled}"
-        reason, remedy = f"no array library is known as {name!r}", f"Known are: {known}."
-        left_out = next((part for part in self.left_out if part.name == name), None)
-        if left_out is not None:
-            reason += f": {left_out.why}"
+        remedy = f"Known are: {known}."
+        if name in reasons:
+            reason += f": {reasons[name]}"
         else:
             guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
+            others = f" Left out are: {', '.join(reversed(reasons))}." if reasons else ""
             remedy = (
-                f"{guess}{remedy}{self._not_used()} For another one, install or write a plugin, "
+                f"{guess}{remedy}{others} For another one, install or write a plugin, "
                 "or import its namespace of the Array API first."
             )
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
-
-    def _not_used(self) -> str:
-        """Return a sentence that names some plugins that are left out, faulty ones first."""
-        parts = sorted(self.left_out, key=lambda part: (not part.broken, part.name))
-        names = list(dict.fromkeys(part.name for part in parts))
-        if not names:
-            return ""
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return f" Left out are: {', '.join(names[:3])}{more}."
 
     def _remedy(self, to: Any) -> str:
         """Return advice for an array or its class that was given as a target."""
