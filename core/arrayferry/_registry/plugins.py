@@ -213,6 +213,19 @@ class PluginManager(pluggy.PluginManager):
             raise
         return parts
 
+    def load(self, point: EntryPoint) -> list[Contribution]:
+        """Load an installed plugin without a new catalog, and return its parts.
+
+        Raises:
+            PluginError: it is faulty, or raised whatever it did, even `SystemExit`. The reason names the line.
+        """
+        try:
+            return self.add(point.load(), point.name, point)
+        except (KeyboardInterrupt, PluginError):
+            raise
+        except BaseException as error:
+            raise PluginError(describe_failure(error, point)) from error
+
     def _ask(self, plugin: Any, name: str, point: EntryPoint | None) -> list[Contribution]:
         """Call the hooks of one plugin, and check the parts. Those of built-in plugins are checked by tests instead."""
         built_in = point is not None and is_ours(point)
@@ -276,7 +289,13 @@ class PluginManager(pluggy.PluginManager):
         for point, allowed in installed_plugins(self._registry.warn):
             name = point.name
             if allowed and name not in self._blocked:
-                self._load(point)
+                try:
+                    self.load(point)
+                except PluginError as error:
+                    home, text = describe_plugin(name, point), str(error).rstrip(".")
+                    why = f"arrayferry left out {home} ({point.value}): {text}"
+                    self.left_out.append(LeftOut(name, why, name))
+                    self._registry.warn(why)
             elif name not in self.at_run_time:
                 super().set_blocked(name)
         for name, plugin in kept.items():
@@ -307,17 +326,6 @@ class PluginManager(pluggy.PluginManager):
         for hook in HOOKS:
             for call in reversed(getattr(self.hook, hook).get_hookimpls()):
                 yield hook, call
-
-    def _load(self, point: EntryPoint) -> None:
-        try:
-            self.add(point.load(), point.name, point)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            plugin, cause = describe_plugin(point.name, point), describe_failure(error, point)
-            why = f"arrayferry left out {plugin} ({point.value}): {cause}"
-            self.left_out.append(LeftOut(point.name, why, point.name))
-            self._registry.warn(why)
 
 
 def _is_function(plugin: Any, name: str) -> bool:
