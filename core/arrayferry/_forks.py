@@ -1,4 +1,4 @@
-"""`ForkSafeLock`: a lock that a forked process can take; and `process`, which tells forked processes apart."""
+"""`ForkSafeLock`: a lock that a forked process can take."""
 
 from __future__ import annotations
 
@@ -31,22 +31,3 @@ class ForkSafeLock:
 
     def _renew(self) -> None:
         self.lock = threading.RLock()
-
-
-class Process:
-    """The process that runs.
-
-    Attributes:
-        forks: how many forks of Python led to it. It tells them apart as `os.getpid()` does, and takes no system call.
-    """
-
-    forks = 0
-
-    def count(self) -> None:
-        """Count the fork that has begun this process."""
-        self.forks += 1
-
-
-process = Process()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=process.count)
