@@ -173,10 +173,9 @@ class PluginManager(pluggy.PluginManager):
         if not _is_function(plugin, name):
             return None
         options: Any = super().parse_hookimpl_opts(plugin, name)
-        if options is None and name.startswith("arrayferry_"):
-            options = {}
-        options = options if options is None else {**options, "specname": None}
-        return cast(pluggy.HookimplOpts | None, options)
+        if options is None and not name.startswith("arrayferry_"):
+            return None
+        return cast(pluggy.HookimplOpts, {**(options or {}), "specname": None})
 
     def add(self, plugin: Any, name: str, point: EntryPoint | None = None) -> list[Contribution]:
         """Register a plugin, and return its parts. If it fails, nothing of it is left.
@@ -305,11 +304,8 @@ class PluginManager(pluggy.PluginManager):
         """Yield the plugins that are blocked, by the user or by the environment variable."""
         for name, plugin in self.list_name_plugin():
             if plugin is None:
-                why = (
-                    "blocked"
-                    if name in self._blocked
-                    else f"installed, but {CHOICE} does not name it"
-                )
+                not_named = f"installed, but {CHOICE} does not name it"
+                why = "blocked" if name in self._blocked else not_named
                 yield LeftOut(name, f"the plugin of that name is {why}", name, broken=False)
 
     def contributions(self) -> list[Contribution]:
@@ -339,16 +335,14 @@ def _as_plugin(plugin: Any, name: str) -> Any:
 
     A single part, or an object that defines equality, becomes a module with its hooks.
     """
-    roles = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
-    hooks: dict[str, Any] = dict.fromkeys(roles, lambda: [plugin])
+    hooks: list[str] = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
     by_identity: bool = getattr(type(plugin), "__eq__", None) is object.__eq__
-    if by_identity and not hooks and plugin is not None:
+    if not hooks and plugin is not None and by_identity:
         return plugin
+    names = [each for each in dir(plugin) if _is_function(plugin, each) and each[:2] != "__"]
     module = ModuleType(name)
-    for attribute in dir(plugin) if not hooks else ():
-        if _is_function(plugin, attribute) and not attribute.startswith("__"):
-            hooks[attribute] = getattr(plugin, attribute)
-    vars(module).update(hooks)
+    vars(module).update({each: getattr(plugin, each) for each in names if not hooks})
+    vars(module).update(dict.fromkeys(hooks, lambda: [plugin]))
     return module
 
 
