@@ -13,7 +13,6 @@ from arrayferry._errors import (
     ArrayFerryError,
     ContractError,
     ConversionError,
-    CopyRequiredError,
     UnsupportedDtypeError,
     describe_error,
 )
@@ -25,7 +24,7 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import device_kind, resolve_device
 from arrayferry._route.direct import Direct
-from arrayferry._route.memory import PASS_COPY
+from arrayferry._route.memory import copy_required
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
 
@@ -175,7 +174,7 @@ class Pair:
                 remedy=f'Pass sparse="dense" to make it dense{call}.',
             )
         if self.options.copy is False:
-            raise CopyRequiredError("memory of a sparse array cannot be shared", remedy=PASS_COPY)
+            raise copy_required("the array is sparse")
         dense = call_backend(self.source, "to_dense", x)
         import numpy
 

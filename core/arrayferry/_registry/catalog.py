@@ -18,7 +18,6 @@ from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Source
-from arrayferry._plugin.types import resolve_types
 from arrayferry._tree.kind import Kind
 
 from .backends import Backends
@@ -188,14 +187,12 @@ class Catalog:
 
     def _remedy(self, to: Any) -> str:
         """Return advice for an array or its class that was given as a target."""
-        is_class = isinstance(to, type)
-        for backend in self.backends.values():
-            types = tuple(resolve_types(backend.array_types))
-            if types and (issubclass(to, types) if is_class else isinstance(to, types)):
-                if is_class:
-                    return f"Write {backend.name!r}."
-                return f"Write {backend.name!r}, or like=array; the value comes first, then the target."
-        return 'Pass a name such as "torch", a namespace module, or a Backend.'
+        kind = self.kinds.arrays.get(to) if isinstance(to, type) else self.kind(to)
+        if kind is None or kind.backend is None:
+            return 'Pass a name such as "torch", a namespace module, or a Backend.'
+        return (
+            f"Write {kind.backend.name!r}, or like=array; the value comes first, then the target."
+        )
 
     @once
     def kinds(self) -> Kinds:

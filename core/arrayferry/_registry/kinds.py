@@ -39,6 +39,7 @@ class Kinds:
         warn: called with the text of a warning.
 
     Attributes:
+        arrays: the kinds of arrays and of what they are read from, by registered type.
         cached: the kinds, by type.
     """
 
@@ -53,7 +54,7 @@ class Kinds:
         self._pytrees = pytrees_are_known()
         self._found: dict[str, type | None] = {}  # by path, None if it has not been imported yet
         self._by_name: dict[tuple[str, str], type | None] = {}  # None if several have the name
-        self._arrays: dict[type, Kind] = {}
+        self.arrays: dict[type, Kind] = {}
         self._containers: dict[type, Kind] = {}
         self._asking = [each for each in containers if overrides(each, Container.takes)]
         self._generic = generic
@@ -64,7 +65,7 @@ class Kinds:
             if cls is None:
                 continue
             kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
-            self._arrays.setdefault(cls, kind)
+            self.arrays.setdefault(cls, kind)
             taken = owners.setdefault(cls, owner)
             if taken.part is not part:
                 warn(
@@ -112,7 +113,7 @@ class Kinds:
         # a reloaded module defines its types anew: the new type at a path stands for the old one
         mro = [
             base
-            if base in self._arrays or base in self._containers
+            if base in self.arrays or base in self._containers
             else self._by_name.get((base.__module__, base.__qualname__)) or base
             for base in cls.__mro__
         ]
@@ -127,9 +128,9 @@ class Kinds:
         if issubclass(cls, getattr(numpy, "generic", ())):
             words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
             return OTHER if issubclass(cls, words) else _SCALAR
-        kind = next((self._arrays[base] for base in mro if base in self._arrays), None)
+        kind = next((self.arrays[base] for base in mro if base in self.arrays), None)
         if kind is None:  # abstract base classes, such as jax.Array
-            kinds = self._arrays.items()
+            kinds = self.arrays.items()
             kind = next((kind for base, kind in kinds if issubclass(cls, base)), None)
         if kind is not None:
             objects = issubclass(cls, getattr(numpy, "ndarray", ()))

@@ -11,8 +11,6 @@ from arrayferry._plugin.origin import Origin
 if TYPE_CHECKING:
     import numpy as np
 
-PASS_COPY = "Pass copy=None to allow a copy."
-
 COPIED = "a copy is made on the way"
 
 
@@ -64,7 +62,9 @@ def never_changes(origin: Origin) -> bool:
 
 def copy_required(reason: str) -> CopyRequiredError:
     """Return the error for an array that `copy=False` does not allow to convert."""
-    return CopyRequiredError(f"memory cannot be shared: {reason}", remedy=PASS_COPY)
+    return CopyRequiredError(
+        f"memory cannot be shared: {reason}", remedy="Pass copy=None to allow a copy."
+    )
 
 
 def address_of(origin: Origin, x: Any) -> int:
