@@ -229,7 +229,7 @@ class _Function:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Convert columns and data sets among the arguments, as `convert` does if they are the whole value."""
-        kind_of = default_registry().kind
+        kind_of = default_registry().catalog.kind
         read: dict[Any, Any] = dict(enumerate(args)) | kwargs
         for place, value in read.items():
             if kind_of(value).category == "source":
@@ -249,7 +249,7 @@ class _Function:
             kwargs: the keyword arguments.
             refused: why traced arguments cannot be converted, None where gradients cross.
         """
-        kind_of = default_registry().kind
+        kind_of = default_registry().catalog.kind
         arrays: Sequence[Any] = args
         kinds = [kind_of(value) for value in args]
         layout = _positional(len(args))
@@ -355,7 +355,7 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     first: tuple[Any, Backend | None] | None = None
     number: tuple[Any, Backend | None] = None, None
     columns = False
-    kind_of = default_registry().kind
+    kind_of = default_registry().catalog.kind
     for value in values:
         kind = kind_of(value)
         if kind.category == "source":

@@ -86,7 +86,7 @@ def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
         >>> map_arrays(np.shape, {"image": np.zeros((4, 3)), "name": "cart"})
         {'image': (4, 3), 'name': 'cart'}
     """
-    tree = Tree(value, default_registry().kind)
+    tree = Tree(value, default_registry().catalog.kind)
     results = []
     for index, array in enumerate(tree.arrays):
         try:

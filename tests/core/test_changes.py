@@ -268,10 +268,11 @@ def test_a_fork_while_another_thread_registers():
     class Waiting(af.Registry):
         """Waits while it holds its lock."""
 
-        def _replace(self, catalog):
-            inside.set()
-            leave.wait(30)
-            super()._replace(catalog)
+        def update(self, new=""):
+            if new:
+                inside.set()
+                leave.wait(30)
+            return super().update(new)
 
     registry = Waiting()
     conversion = af.Conversion("numpy", af.Options(), registry)
