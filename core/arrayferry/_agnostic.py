@@ -28,7 +28,7 @@ from ._foreign_call import (
 from ._options import Options
 from ._plugin.autodiff import Differentiated, Flat, FlatFunction
 from ._plugin.backend import Backend, Target
-from ._plugin.call import overrides, raise_named
+from ._plugin.call import raise_named
 from ._registry.registry import default_registry
 from ._tree.keys import exact_key
 from ._tree.layout import Layout
@@ -304,18 +304,15 @@ class _Function:
     ) -> Backend | None:
         """Return the library whose arrays cross: the one that differentiates, or that of traced arrays."""
         own = self._inward.target
-        if refused is None:
-            if any_traced(own, [x for x, b in zip(arrays, backends, strict=True) if b is own]):
-                return None  # it differentiates itself
-            return next(
-                (b for b in backends if b is not None and b.autodiff and b is not own), None
-            )
-        for x, backend in zip(arrays, backends, strict=True):
-            if backend is not None and any_traced(backend, [x]):
-                if overrides(backend, Backend.callback):
-                    return backend
-                break
-        raise refused
+        pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
+        if refused is not None:
+            traced = next((b for x, b in pairs if any_traced(b, [x])), None)
+            if traced is None:
+                raise refused
+            return traced
+        if any_traced(own, [x for x, b in pairs if b is own]):
+            return None  # it differentiates itself
+        return next((b for _, b in pairs if b.autodiff and b is not own), None)
 
 
 @functools.lru_cache(16)

@@ -7,11 +7,12 @@ from functools import cache, partial
 from typing import Any
 
 from arrayferry import Autodiff, ConversionError, Crossing, Flat, TracedValueError
+from arrayferry.adapting import dtype_info
 
 PIECE = 64 * 1024
 """Size in bytes of the largest argument of a callback. JAX copies those of more than 100 kB in its thread pool,
-and waits forever if all of the pool's threads are busy with callbacks. Those of one dtype are passed together,
-since each costs 30 microseconds."""
+and waits forever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
+each costs 30 microseconds."""
 
 
 def call_host(
@@ -35,16 +36,17 @@ def call_host(
                 remedy="Call jax.random.key_data(x) first.",
             )
     arrays = _guard()(name, ordered, [_whole(x) for x in arrays])
+    words = [_as_words(x) for x in arrays]
     places: dict[Any, list[int]] = {}
-    for index, x in enumerate(arrays):
+    for index, x in enumerate(words):
         places.setdefault(x.dtype, []).append(index)
     pieces = []
     for dtype, members in places.items():
-        joined = jnp.concatenate([arrays[index].ravel() for index in members])
+        joined = jnp.concatenate([words[index] for index in members])
         step = PIECE // dtype.itemsize
         starts = range(0, max(joined.size, 1), step)
         pieces.append([joined[start : start + step] for start in starts])
-    forms = [(x.size, x.shape) for x in arrays]
+    forms = [(word.size, x.dtype, x.shape) for word, x in zip(words, arrays, strict=True)]
 
     def host(pieces: list[list[Any]]) -> Sequence[Any]:
         values: list[Any] = [None] * len(forms)
@@ -52,9 +54,9 @@ def call_host(
             joined = np.concatenate(parts)  # a copy, since the memory is reused after the call
             end = 0
             for index in members:
-                size, shape = forms[index]
+                size, dtype, shape = forms[index]
                 start, end = end, end + size
-                values[index] = joined[start:end].reshape(shape)
+                values[index] = joined[start:end].view(dtype).reshape(shape)
         return function(values)
 
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
@@ -65,10 +67,28 @@ def call_host(
 
 def _whole(x: Any) -> Any:
     """Return an array without sharding over explicit axes of a mesh, as the host gets it."""
-    from jax.sharding import NamedSharding, PartitionSpec, reshard
+    import jax
 
     sharding = _explicit(x)
-    return x if sharding is None else reshard(x, NamedSharding(sharding.mesh, PartitionSpec()))
+    if sharding is None:
+        return x
+    whole = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+    return jax.sharding.reshard(x, whole)
+
+
+def _as_words(x: Any) -> Any:
+    """Return the numbers of an array as unsigned ones of the same size, or as they are where that is not possible."""
+    import jax
+    import jax.numpy as jnp
+
+    dtype = x.dtype
+    if dtype == jnp.bool_:
+        return x.astype("uint8").ravel()
+    if dtype.kind == "c":
+        x = jnp.stack([x.real, x.imag], -1)
+    if dtype_info(x.dtype).limits.bits < 8:
+        return x.ravel()
+    return jax.lax.bitcast_convert_type(x, f"uint{8 * x.dtype.itemsize}").ravel()
 
 
 @cache
