@@ -1,4 +1,4 @@
-"""What is register or imported may change at any time: in another thread, in a fork, during a call."""
+"""What is registered or imported may change at any time: in another thread, in a fork, during a call."""
 
 from __future__ import annotations
 
