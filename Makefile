@@ -22,8 +22,9 @@ UPGRADE_PIP := $(PIP) --upgrade 'pip>=25.1'
 JOBS ?= 2
 # The tests of a file run in one process, so that their cluster or environment is made once.
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
-# The tests start many processes, which load faster what Python has compiled before.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
+# The tests start many processes, which load faster what Python has compiled before. PyTorch takes one thread in each:
+# its threads wait for each other in loops, which takes ten times as long where processes share the processors.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lazy test-all pythons newest docs pages package rehearsal release workflows downstream bridges matrix floor histories fuzz mutants bench bench-dask lint format clean

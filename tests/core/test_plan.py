@@ -549,7 +549,7 @@ def test_long_lists_that_only_differ_inside_have_plans_too(without_plans):
 def test_plans_in_use_stay_and_others_make_room(without_plans, few_plans, monkeypatch):
     written = []
     write = plan.write_plan
-    monkeypatch.setattr(plan, "write_plan", lambda *args: written.append(args[2]) or write(*args))
+    monkeypatch.setattr(plans, "write_plan", lambda *args: written.append(args[2]) or write(*args))
     conversion = af.converter("torch")
     many = [{"x": X, "note": bits(number)} for number in range(4 * few_plans)]
     for _ in range(30):
@@ -583,7 +583,7 @@ def test_a_plan_that_is_in_use_stays_wherever_it_is_chosen(without_plans):
 
 def test_a_structure_without_a_plan_is_not_tried_again(monkeypatch):
     written = []
-    monkeypatch.setattr(plan, "write_plan", lambda *args: written.append(args))
+    monkeypatch.setattr(plans, "write_plan", lambda *args: written.append(args))
     conversion = af.converter("torch")
     convert_often(conversion, [X], 50)
     assert len(written) == 1
