@@ -412,8 +412,15 @@ KINDS = pytest.mark.parametrize("kind", ["ordinary", "functional"])
 MODES = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
-@KINDS
-@MODES
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("ordinary", "sync"),
+        ("functional", "async"),
+        pytest.param("ordinary", "async", marks=pytest.mark.long),
+        pytest.param("functional", "sync", marks=pytest.mark.long),
+    ],
+)
 def test_an_interrupt_at_any_line_loses_nothing(client, kind, mode):
     places = {}
 

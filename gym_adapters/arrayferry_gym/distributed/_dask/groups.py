@@ -316,8 +316,10 @@ class ActorGroup(Group):
     def check(self) -> None:
         known, indices, where = self.known, tuple(self.setup.indices), str(self)
         if known.actor is None:
-            late = known.home is not None and time.monotonic() - known.since > self._timeout
-            if late and self._cluster.seen:
+            now = time.monotonic()
+            if not self._cluster.seen:  # the time counts from when there is a worker
+                self.known = known._replace(since=now)
+            elif known.home is not None and now - known.since > self._timeout:
                 self.known = known._replace(home=None)
                 raise EnvTimeoutError(
                     f"no worker made the environments of {self} within {self._timeout:g} s",
