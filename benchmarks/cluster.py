@@ -8,6 +8,7 @@ Times are the shortest of many interleaved repeats. Two processors at least are 
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import multiprocessing
 import os
@@ -142,7 +143,7 @@ def torchrl_collector() -> Any:
 
     made = functools.partial(SerialEnv, 8, functools.partial(GymEnv, "CartPole-v1"))
     module = TensorDictModule(policy, in_keys=["observation"], out_keys=["action"])
-    return iter(MultiSyncCollector([made] * 2, module, frames_per_batch=16 * 128, total_frames=-1))
+    return MultiSyncCollector([made] * 2, module, frames_per_batch=16 * 128, total_frames=-1)
 
 
 def cartpoles_row(client: Any, seconds: float) -> Row:
@@ -159,9 +160,11 @@ def cartpoles_row(client: Any, seconds: float) -> Row:
         parts = client.gather(tasks)
         return [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
 
-    ways = {"by hand": by_hand, "TorchRL": other.__next__, "Collector": collector.__next__}
+    ways = {"by hand": by_hand, "TorchRL": iter(other).__next__, "Collector": collector.__next__}
     times = fastest_block({name: Block(lambda: None, way) for name, way in ways.items()}, seconds)
-    collector.close()
+    collector.close(), other.shutdown()
+    del other, ways
+    gc.collect()  # what TorchRL leaves hangs when Python ends
     return Row(
         "Trajectories from a cluster",
         "128 steps of 16 CartPoles, two workers",
