@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
 import arrayferry_gym.wrappers as wrappers
-from arrayferry_gym._keys.identity import code_identity
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.errors import EnvResultError
 from arrayferry_gym.wrappers._kernels import moments as moments_of
@@ -265,15 +266,26 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
                 remedy="Pass kernels, such as arrayferry_gym.wrappers.kernels.NormalizeObservation().",
             )
         for name, value in vars(kernel).items():
-            if callable(value) and not isinstance(value, type):
-                code_identity(
-                    value,
-                    f"the {name} of {type(kernel).__name__}",
-                    "Compute it from numbers, or write a kernel that keeps it in its state.",
-                )
+            _refuse_arrays(value, f"the {name} of {type(kernel).__name__}")
     if isinstance(env, WrappedEnv):
         env, kernels = env.env, (*env.kernels, *kernels)
     return WrappedEnv(env, kernels)
+
+
+def _refuse_arrays(function: Any, name: str) -> None:
+    """Refuse a function, method or object that holds arrays, which compiled code would not see change."""
+    if isinstance(function, type) or not callable(function):
+        return
+    function = inspect.unwrap(function)
+    owner = getattr(function, "__self__", function)
+    cells = getattr(function, "__closure__", None) or ()
+    defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
+    held = [cell.cell_contents for cell in cells if cell != CellType()]  # not empty ones
+    if af.flatten([*held, *defaults, getattr(owner, "__dict__", None)])[0]:
+        raise af.OptionError(
+            f"{name} holds an array, but it is compiled once and would not see the array change",
+            remedy="Compute it from numbers, or write a kernel that keeps it in its state.",
+        )
 
 
 def freeze(wrapper_state: Any) -> Any:
