@@ -32,7 +32,6 @@ class Same(weakref.ref[Any]):
     __slots__ = ("_id",)
 
     def __init__(self, value: Any) -> None:
-        super().__init__(value)
         self._id = id(value)
 
     def __eq__(self, other: object) -> bool:
@@ -86,7 +85,7 @@ def exact_key(value: Any, special: Special | None = None) -> Hashable:
 
 
 def _key(value: Any, special: Special | None, left: Iterator[int], depth: int) -> Hashable:
-    cls = type(value)
+    cls: Any = type(value)
     if cls in _PLAIN:
         return cls, value
     if cls is float:
@@ -119,7 +118,7 @@ def _parts(value: Any, cls: type) -> Any:
     ):
         return object()
     try:
-        made = value.__reduce_ex__(2) if cls.__name__ not in _STRUCTURES else None
+        made: Any = value.__reduce_ex__(2) if cls.__name__ not in _STRUCTURES else None
         return *made[:3], *(tuple(items or ()) for items in made[3:5])
     except Exception:  # it is an object of C
         return _Equal(value)

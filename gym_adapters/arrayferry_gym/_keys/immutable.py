@@ -97,7 +97,7 @@ class Immutable(HasKey):
         freeze(self)
         kept: _Kept = vars(self)[KEPT]
         if kept.key is None:
-            fields = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+            fields: Any = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
             ignored = {KEPT, _DEPTH, *(field.name for field in fields if not field.compare)}
             parts = {
                 name: part
@@ -113,7 +113,7 @@ class Immutable(HasKey):
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return self is other or self._get_key() == other._get_key()  # type: ignore[attr-defined]
+        return self is other or self._get_key() == other._get_key()
 
     def __hash__(self) -> int:
         return hash(self._get_key())

@@ -22,7 +22,7 @@ class Key:
     __slots__ = ("__weakref__", "_hash", "value")
 
     def __init__(self, value: Hashable) -> None:
-        self.value = value
+        self.value: Any = value
         self._hash = hash(value)
 
     def __eq__(self, other: object) -> bool:

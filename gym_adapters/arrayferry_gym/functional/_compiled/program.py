@@ -23,7 +23,7 @@ from arrayferry_gym.functional._contract.params import VALUE, Frame
 try:
     from jax.extend.core import get_opaque_trace_state
 except ImportError:  # before JAX 0.10
-    from jax.core import get_opaque_trace_state  # type: ignore[no-redef]
+    from jax.core import get_opaque_trace_state
 
 _PASS = (
     "Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, or the function a "
@@ -70,19 +70,21 @@ def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Fra
     """
     leaves, structure = jax.tree.flatten((env, _opened(policy), policy_params))
     first = len(leaves) - structure.children()[2].num_leaves
-    values, static, keys = [], [], []
+    values: list[Any] = []
+    static: list[Any] = []
+    keys: list[Any] = []
     for index, leaf in enumerate(leaves):
         if isinstance(leaf, _ARRAYS if index < first else _NUMBERS):
             values.append(leaf)
-            leaf = key = VALUE
+            static.append(VALUE)
+            keys.append(VALUE)
         else:
             if type(leaf) is not FunctionType and leaf is not env:
                 _check_static(leaf, index, (env, policy, policy_params))
-            key = exact_key(leaf, _parts_of_static)
-        static.append(leaf)
-        keys.append(key)
-    keys = (_structure_key(structure), tuple(keys))
-    return values, Frame(tuple(static), structure, structure.unflatten, Key(keys))
+            static.append(leaf)
+            keys.append(exact_key(leaf, _parts_of_static))
+    key = Key((_structure_key(structure), tuple(keys)))
+    return values, Frame(tuple(static), structure, structure.unflatten, key)
 
 
 def _structure_key(structure: Any) -> Hashable:
@@ -95,7 +97,7 @@ def _structure_key(structure: Any) -> Hashable:
 def _parts_of_static(value: Any) -> Hashable | None:
     """Compare objects by `==` and hash. Of one that equals only itself, plain attributes count too, which may change."""
     special = parts_of(value)
-    cls = type(value)
+    cls: Any = type(value)
     if (
         special is not None
         or cls in (FunctionType, MethodType, tuple, frozenset)
