@@ -16,7 +16,7 @@ from arrayferry.adapting import exact_key, once
 from .keys import HasKey, Key, is_plain, parts_of
 
 _CONSTRUCTORS = ("__init__", "__post_init__", "__attrs_post_init__", "__setstate__")
-_DEPTH, KEPT = "_depth", "_kept"
+_DEPTH, KEPT = "_immutable_depth", "_immutable_kept"
 
 
 class _Kept:
@@ -78,7 +78,7 @@ class Immutable(HasKey):
     Its NumPy arrays are copies that cannot be written to. Objects of the same class with the same contents are equal.
     """
 
-    _parts_of: Callable[[Any], Hashable | None] = staticmethod(parts_of)
+    _immutable_parts_of: Callable[[Any], Hashable | None] = staticmethod(parts_of)
     __post_init__ = __attrs_post_init__ = _LastStep()
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -93,7 +93,7 @@ class Immutable(HasKey):
         for name, value in (item for part in parts if part for item in part.items()):
             object.__setattr__(self, name, value)
 
-    def _get_key(self) -> Key:
+    def _immutable_key(self) -> Key:
         freeze(self)
         kept: _Kept = vars(self)[KEPT]
         if kept.key is None:
@@ -107,16 +107,16 @@ class Immutable(HasKey):
                     getattr(type(self), name, None), (functools.cached_property, once)
                 )
             }
-            kept.key = Key((type(self), exact_key(parts, self._parts_of)))
+            kept.key = Key((type(self), exact_key(parts, self._immutable_parts_of)))
         return kept.key
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return self is other or self._get_key() == other._get_key()
+        return self is other or self._immutable_key() == other._immutable_key()
 
     def __hash__(self) -> int:
-        return hash(self._get_key())
+        return hash(self._immutable_key())
 
 
 def memo_of(value: Immutable) -> dict[Any, Any]:

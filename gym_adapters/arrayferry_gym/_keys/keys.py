@@ -35,7 +35,7 @@ class Key:
 class HasKey:
     """An object that has a key, which belongs to the keys of all that holds it."""
 
-    def _get_key(self) -> Key:
+    def _immutable_key(self) -> Key:
         raise NotImplementedError
 
 
@@ -47,7 +47,7 @@ def identity(value: Any) -> Hashable:
 def parts_of(value: Any) -> Hashable | None:
     """Return the parts of a value that are compared, or its key; None for those that all values of its kind have."""
     if isinstance(value, HasKey):
-        return value._get_key()
+        return value._immutable_key()
     if isinstance(value, Space):
         return ({name: part for name, part in vars(value).items() if name != "_np_random"},)
     if isinstance(value, np.ndarray) and is_plain(value):

@@ -88,7 +88,7 @@ class OtherEnv(FunctionalEnv):
     """
 
     library = "jax"
-    _parts_of = staticmethod(parts_of_other)
+    _immutable_parts_of = staticmethod(parts_of_other)
     env: Any
     """A copy of the environment. Later changes to the copy have no effect."""
     default_params: Any
