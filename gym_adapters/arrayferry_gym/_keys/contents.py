@@ -22,9 +22,13 @@ def parts_of_other(value: Any) -> Hashable | None:
         )
         digest = digest_of(np.asarray(data))
         return str(value.dtype), value.shape, value.weak_type, value.sharding, digest
+    own = parts_of(value)
     cls: Any = type(value)
-    if cls.__eq__ is object.__eq__:
+    if own is not None or cls.__eq__ is not object.__eq__:
+        return own
+    try:
         made: Any = object.__reduce_ex__(value, 2)
-        if made[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009  it consists only of its attributes
-            return (made[2],)
-    return parts_of(value)
+    except TypeError:  # it has state that only code of C can read, as a function has
+        return None
+    consists_of_attributes = made[:2] == (getattr(copyreg, "__newobj__"), (cls,))  # noqa: B009
+    return (made[2],) if consists_of_attributes else None

@@ -11,6 +11,9 @@ from gymnasium import Space
 
 from arrayferry.adapting import exact_key
 
+_OF_SPACE = ("_np_random", "low_repr", "high_repr")
+"""What a space changes when it is sampled or printed."""
+
 
 class Key:
     """A key whose hash is computed once.
@@ -49,7 +52,7 @@ def parts_of(value: Any) -> Hashable | None:
     if isinstance(value, HasKey):
         return value._immutable_key()
     if isinstance(value, Space):
-        return ({name: part for name, part in vars(value).items() if name != "_np_random"},)
+        return ({name: part for name, part in vars(value).items() if name not in _OF_SPACE},)
     if isinstance(value, np.ndarray) and is_plain(value):
         return value.dtype, value.shape, digest_of(value)
     return None
