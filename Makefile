@@ -26,7 +26,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lazy test-all pythons newest docs pages package rehearsal release workflows downstream bridges matrix floor fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo test lazy test-all pythons newest docs pages package rehearsal release workflows downstream bridges matrix floor histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -272,6 +272,9 @@ fuzz: $(READY)  ## convert generated values for half an hour
 MUTANTS ?= 40
 mutants: $(EXAMPLES)  ## plant faults in the code, and show which ones the tests miss
 	$(BIN)/python tests/adversaries/mutants.py $(MUTANTS)
+
+histories: $(READY)  ## collect in random histories in which workers are killed, 8 in each mode and kind
+	HISTORIES=8 $(FAST_XLA) $(BIN)/python -m pytest -m long tests/gym_adapters/test_collector_losses.py -k histories
 
 bench: $(READY)  ## compare the speed with Gymnasium's and with calls written by hand
 	$(BIN)/python benchmarks/run.py

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
@@ -24,12 +24,11 @@ from ._foreign_call import (
     ForeignCall,
     any_traced,
     convert_arguments,
-    not_expected,
 )
 from ._options import Options
 from ._plugin.autodiff import Differentiated, Flat, FlatFunction
 from ._plugin.backend import Backend, Target
-from ._plugin.call import overrides, raise_named
+from ._plugin.call import raise_named
 from ._registry.registry import default_registry
 from ._tree.keys import exact_key
 from ._tree.layout import Layout
@@ -166,8 +165,8 @@ def agnostic(
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if is_receiver is not None and args and is_receiver(args[0]):
-                return call.method_of(args[0])(args[1:], kwargs)
-            return call(args, kwargs)
+                return call(args[1:], kwargs, args[:1])
+            return call(args, kwargs, ())
 
         return functools.wraps(function)(_uncompiled(wrapper))
 
@@ -175,7 +174,7 @@ def agnostic(
 
 
 class _Function:
-    """A decorated function. It is called with the tuple of its arguments, and the dict of its keyword arguments.
+    """A decorated function.
 
     Args:
         function: the function.
@@ -193,25 +192,26 @@ class _Function:
         self._inward = inward
         self._result_like = result_like
         self._differentiable = differentiable
-        self._receiver: tuple[Any, ...] = ()
         self._kept: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
         self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, function))
 
-    def method_of(self, receiver: Any) -> _Function:
-        """Return the same as a method of an object. No conversion looks inside the object."""
-        method = copy.copy(self)
-        method._receiver = (receiver,)
-        method._function = functools.partial(self._function, receiver)
-        if callable(self._result_like):
-            method._result_like = functools.partial(self._result_like, receiver)
-        return method
+    def __call__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], receiver: tuple[Any, ...]
+    ) -> Any:
+        """Call the function.
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        Args:
+            args: the arguments.
+            kwargs: the keyword arguments.
+            receiver: the object of a method, as a tuple, empty for other functions. No conversion looks inside.
+        """
         if self._differentiable:
-            return self._across(args, kwargs)
-        return self._plain(args, kwargs)
+            return self._across(args, kwargs, receiver)
+        return self._plain(args, kwargs, receiver)
 
-    def _plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _plain(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], receiver: tuple[Any, ...]
+    ) -> Any:
         """Convert the arguments, call the function, and convert its result."""
         array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
         if columns:
@@ -219,8 +219,8 @@ class _Function:
         try:
             given, named = self._inward((args, kwargs)) if kwargs else (self._inward(args), kwargs)
         except TracedValueError as error:
-            return self._across(args, kwargs, error)
-        result = self._function(*given, **named)
+            return self._across(args, kwargs, receiver, error)
+        result = self._function(*receiver, *given, **named)
         if backend is None:
             return result
         return kept_conversion(backend, device_like(array, backend))(result)
@@ -229,45 +229,67 @@ class _Function:
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Convert columns and data sets among the arguments, as `convert` does if they are the whole value."""
-        kind_of = default_registry().kind
-        read: dict[Any, Any] = dict(enumerate(args)) | kwargs
-        for place, value in read.items():
-            if kind_of(value).category == "source":
-                try:
-                    read[place] = self._inward(value)
-                except ConversionError as error:
-                    raise error.locate(path=f"[{place!r}]") from None
-        return tuple(read[index] for index in range(len(args))), {key: read[key] for key in kwargs}
+
+        def read(place: Any, value: Any) -> Any:
+            if default_registry().catalog.kind(value).category != "source":
+                return value
+            try:
+                return self._inward(value)
+            except ConversionError as error:
+                raise error.locate(path=f"[{place!r}]") from None
+
+        values = tuple(itertools.starmap(read, enumerate(args)))
+        return values, {name: read(name, value) for name, value in kwargs.items()}
 
     def _across(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], refused: TracedValueError | None = None
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        receiver: tuple[Any, ...],
+        refused: TracedValueError | None = None,
     ) -> Any:
         """Call the function as part of the caller's own differentiation, or from its traced code.
 
         Args:
             args: the arguments.
             kwargs: the keyword arguments.
+            receiver: the object of a method.
             refused: why traced arguments cannot be converted, None where gradients cross.
         """
-        kind_of = default_registry().kind
+        kind_of = default_registry().catalog.kind
         arrays: Sequence[Any] = args
-        kinds = [kind_of(value) for value in args]
-        layout = _positional(len(args))
-        if kwargs or any(kind.category != "array" for kind in kinds):
+        if kwargs or any(kind_of(value).category != "array" for value in args):
             args, kwargs = self._read(args, kwargs)
             arrays, layout = flatten((args, kwargs))
-            kinds = [kind_of(array) for array in arrays]
-        backends = [kind.backend for kind in kinds]
+        else:
+            layout = _positional(len(args))
+        backends = [kind_of(array).backend for array in arrays]
         caller = self._caller(arrays, backends, refused)
         if caller is None:
-            return self._plain(args, kwargs)
+            return self._plain(args, kwargs, receiver)
         places = [index for index, backend in enumerate(backends) if backend is caller]
+        others = [index for index, backend in enumerate(backends) if backend is not caller]
         given = [arrays[index] for index in places]
         like, expected = self._result_like, None
         if like is not None and any_traced(caller, given):
-            example = like(*args, **kwargs) if callable(like) else like
+            example = like(*receiver, *args, **kwargs) if callable(like) else like
             expected = Expected(example, self.name, caller)
-        call = self._call(arrays, layout, places, caller, expected)
+        inward, own, paths = self._inward, self._inward.target, layout.paths
+        # numbers among the arguments may differ in each call
+        compiled = self._differentiable and not layout.has_numbers and self._is_compiled(own)
+        order = (*others, *places)
+        call = ForeignCall(
+            self.name,
+            _flat(functools.partial(self._function, *receiver), inward, layout, order),
+            (own, layout, order, exact_key(receiver) if compiled and receiver else None),
+            caller,
+            inward,
+            kept_conversion(caller, device_like(given[0], caller)),
+            convert_arguments(inward, [arrays[i] for i in others], [paths[i] for i in others]),
+            [paths[index] for index in places],
+            self._kept if compiled else None,
+            lambda _: expected,
+        )
         if refused is None and caller.autodiff is not None:
             results, build = caller.autodiff.call(call, given)
         else:
@@ -282,54 +304,15 @@ class _Function:
     ) -> Backend | None:
         """Return the library whose arrays cross: the one that differentiates, or that of traced arrays."""
         own = self._inward.target
-        if refused is None:
-            if any_traced(own, [x for x, b in zip(arrays, backends, strict=True) if b is own]):
-                return None  # it differentiates itself
-            return next(
-                (b for b in backends if b is not None and b.autodiff and b is not own), None
-            )
-        for x, backend in zip(arrays, backends, strict=True):
-            if backend is not None and any_traced(backend, [x]):
-                if not overrides(backend, Backend.callback):
-                    break
-                if self._result_like is None:
-                    raise not_expected(self.name) from refused
-                return backend
-        raise refused
-
-    def _call(
-        self,
-        arrays: Sequence[Any],
-        layout: Layout,
-        places: Sequence[int],
-        caller: Backend,
-        expected: Expected | None,
-    ) -> ForeignCall:
-        """Return the call of the function for a caller whose arrays are in these places among all."""
-        inward, own, paths = self._inward, self._inward.target, layout.paths
-        every: list[Any] = [None] * len(arrays)
-        others = [index for index in range(len(arrays)) if index not in places]
-        if others:
-            fixed = [arrays[index] for index in others]
-            fixed = convert_arguments(inward, fixed, [paths[index] for index in others])
-            for index, x in zip(others, fixed, strict=True):
-                every[index] = x
-        # numbers among the arguments may differ in each call
-        compiled = self._differentiable and not layout.has_numbers and self._is_compiled(own)
-        receiver = exact_key(self._receiver) if compiled and self._receiver else None
-        return ForeignCall(
-            self.name,
-            _flat(self._function, inward, layout),
-            (own, layout, receiver),
-            caller,
-            inward,
-            kept_conversion(caller, device_like(arrays[places[0]], caller)),
-            every,
-            places,
-            [paths[index] for index in places],
-            self._kept if compiled else None,
-            lambda _: expected,
-        )
+        pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
+        if refused is not None:
+            traced = next((b for x, b in pairs if any_traced(b, [x])), None)
+            if traced is None:
+                raise refused
+            return traced
+        if any_traced(own, [x for x, b in pairs if b is own]):
+            return None  # it differentiates itself
+        return next((b for _, b in pairs if b.autodiff and b is not own), None)
 
 
 @functools.lru_cache(16)
@@ -355,7 +338,7 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     first: tuple[Any, Backend | None] | None = None
     number: tuple[Any, Backend | None] = None, None
     columns = False
-    kind_of = default_registry().kind
+    kind_of = default_registry().catalog.kind
     for value in values:
         kind = kind_of(value)
         if kind.category == "source":
@@ -370,18 +353,22 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     return array, backend, columns
 
 
-def _flat(function: Function, inward: Conversion, layout: Layout) -> FlatFunction:
+def _flat(
+    function: Function, inward: Conversion, layout: Layout, order: tuple[int, ...]
+) -> FlatFunction:
     """Make a function of arrays alone.
 
     Args:
         function: the function.
         inward: converts to its library.
         layout: the layout of its arguments and keyword arguments.
+        order: the place of each array in the layout.
     """
     own, kind_of = inward.target, default_registry().kind
 
     def flat(arrays: list[Any]) -> Flat:
-        args, kwargs = layout.unflatten(arrays)
+        at = dict(zip(order, arrays, strict=True))
+        args, kwargs = layout.unflatten([at[index] for index in range(len(order))])
         if inward.options.scalars == "convert":
             args, kwargs = inward((args, kwargs))
         returned, structure = flatten(function(*args, **kwargs))

@@ -53,14 +53,9 @@ class Expected:
     def __init__(self, example: Any, name: str, caller: Backend) -> None:
         self._name = name
         leaves, self._layout = flatten(example, everything=True, prefix="result")
-        self._others = {}
-        self.shapes: list[tuple[tuple[int, ...], str]] = []
-        for index, leaf in enumerate(leaves):
-            spec = _shape_of(leaf, caller)
-            if spec is None:
-                self._others[index] = leaf
-            else:
-                self.shapes.append(spec)
+        specs = [_shape_of(leaf, caller) for leaf in leaves]
+        self.shapes = [spec for spec in specs if spec is not None]
+        self._others = {index: leaves[index] for index, spec in enumerate(specs) if spec is None}
         if not self.shapes:
             raise OptionError(
                 f"result_like={example!r:.80} holds no array",
@@ -69,12 +64,9 @@ class Expected:
 
     def build(self, arrays: Sequence[Any]) -> Any:
         """Put the result together around its arrays."""
-        rest = iter(arrays)
-        count = len(self._layout.paths)
-        others = self._others
-        return self._layout.unflatten(
-            [others[index] if index in others else next(rest) for index in range(count)]
-        )
+        rest, others = iter(arrays), self._others
+        places = range(len(self._layout.paths))
+        return self._layout.unflatten([others[i] if i in others else next(rest) for i in places])
 
     def take(self, result: Any) -> list[Any]:
         """Return the arrays of a result as NumPy arrays of the expected shapes and dtypes.
@@ -87,19 +79,18 @@ class Expected:
         order = self._layout.order_in(layout)
         if order is None:
             raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
-        leaves = [leaves[index] for index in order]
-        for index, other in self._others.items():
-            value = leaves[index]
+        taken: list[Any] = []
+        for index, path in enumerate(self._layout.paths):
+            value = leaves[order[index]]
+            if index not in self._others:
+                (array,) = kept_conversion("numpy", *_NUMBERS_TOO)([value])
+                taken.append(self._fit(array, *self.shapes[len(taken)], path))
+                continue
+            other = self._others[index]
             plain = isinstance(other, _PLAIN) or isinstance(value, _PLAIN)
             if plain and exact_key(value) != exact_key(other):
-                raise self._differs(short_repr(value), short_repr(other), self._layout.paths[index])
-        arrays = [leaf for index, leaf in enumerate(leaves) if index not in self._others]
-        paths = [path for index, path in enumerate(self._layout.paths) if index not in self._others]
-        values = kept_conversion("numpy", *_NUMBERS_TOO)(arrays)
-        return [
-            self._fit(array, shape, dtype, path)
-            for array, (shape, dtype), path in zip(values, self.shapes, paths, strict=True)
-        ]
+                raise self._differs(short_repr(value), short_repr(other), path)
+        return taken
 
     def _fit(self, x: Any, shape: tuple[int, ...], dtype: str, path: str) -> Any:
         if getattr(x, "shape", None) != shape:
@@ -147,13 +138,12 @@ class ForeignCall:
 
     Args:
         name: the name of the function in errors.
-        function: the function, of `arrays`, and for gradients also of what they take besides.
+        function: the function, of `others`, the caller's arrays, and for gradients also of cotangents.
         key: the key of the function.
         caller: the library of the caller.
         inward: converts to the library of the function.
         outward: converts to the library of the caller.
-        arrays: the arrays of other libraries than the caller's in the arguments, converted, and None for the caller's.
-        places: the indices of the caller's arrays among them.
+        others: the arrays of other libraries in the arguments, converted.
         paths: how each of the caller's arrays is reached in the arguments, for errors.
         kept: what was compiled for earlier calls, None if the function is not compiled.
         expect: returns the result that is expected for the caller's arrays, None if it is not known.
@@ -167,8 +157,7 @@ class ForeignCall:
     caller: Backend
     inward: Conversion
     outward: Conversion
-    arrays: Sequence[Any]
-    places: Sequence[int]
+    others: Sequence[Any]
     paths: Sequence[str]
     kept: CostlyCache[Any, Differentiated] | None
     expect: Callable[[Sequence[Any]], Expected | None]
@@ -203,9 +192,9 @@ class ForeignCall:
         """Call the function with values. Return its results, and what returns their gradients."""
         if saved is not None:
             return Flat(saved(arrays[self.count :])), None
-        run, enter = self._prepared(tuple(map(self._place, wanted)))
-        entered = convert_arguments(self.inward, list(arrays), self.paths, enter)
-        flat, pull = run(self._with_others(entered, self.arrays))
+        run, enter = self._prepared(self._places(wanted))
+        entered = convert_arguments(enter, arrays, self.paths)
+        flat, pull = run([*self.others, *entered])
         return flat, lambda cotangents: pull(enter(list(cotangents)))
 
     def _prepared(
@@ -214,7 +203,7 @@ class ForeignCall:
         """Return the function, ready to be differentiated, and the conversion of its arguments."""
         inward, kept, key = self.inward, self.kept, (*self.key, wanted)
         autodiff, options = inward.target.autodiff, inward.options
-        if autodiff is None:
+        if autodiff is None or (kept is None and not wanted):
             return lambda arrays: (self.function(arrays), list), inward
         if kept is not None:
             made = kept.get(key)
@@ -232,17 +221,9 @@ class ForeignCall:
         own, narrowing = self.inward.target, self.inward.options.narrowing
         return [fit_dtype(x, own, narrowing) for x in kept_conversion("numpy", None, True)(arrays)]
 
-    def _place(self, index: int) -> int:
-        """Return the number of one of the caller's arrays among the arguments of the function."""
-        named = len(self.places)
-        return self.places[index] if index < named else len(self.arrays) + index - named
-
-    def _with_others(self, values: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-        """Put values for the caller's arrays among those for the others."""
-        every = list(others)
-        for place, value in zip(self.places, values, strict=False):
-            every[place] = value
-        return every + list(values[len(self.places) :])
+    def _places(self, indices: Sequence[int]) -> tuple[int, ...]:
+        """Return the numbers of some of the caller's arrays among the arguments of the function."""
+        return tuple(len(self.others) + index for index in indices)
 
     def pullback(
         self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
@@ -250,7 +231,7 @@ class ForeignCall:
         """Return the call from `count` arguments and cotangents to cotangents."""
         autodiff, name = self.inward.target.autodiff, f"the gradient of {self.name}"
         assert autodiff is not None
-        places = tuple(map(self._place, wanted))
+        (end, *places) = self._places((count, *wanted))
 
         def expect(arrays: Sequence[Any]) -> Expected:  # gradients are like the arguments
             return Expected([arrays[index] for index in wanted], name, self.caller)
@@ -258,7 +239,7 @@ class ForeignCall:
         return self._derived(
             (count, wanted),
             name=name,
-            function=autodiff.gradient(self.function, self._place(count), places),
+            function=autodiff.gradient(self.function, end, tuple(places)),
             expect=expect,
             count=count,
             saved=saved,
@@ -268,8 +249,7 @@ class ForeignCall:
         """Return the call that maps over an axis of its arguments."""
         autodiff = self.inward.target.autodiff
         assert autodiff is not None
-        every = self._with_others(axes, [None] * len(self.arrays))
-        function = autodiff.vmap(self.function, tuple(every), size)
+        function = autodiff.vmap(self.function, (*[None] * len(self.others), *axes), size)
         return self._derived((axes, size), function=function, saved=None)
 
     def _derived(self, step: tuple[Any, ...], **changes: Any) -> ForeignCall:
@@ -284,25 +264,22 @@ def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:
 
 
 def convert_arguments(
-    inward: Conversion,
-    arrays: list[Any],
-    paths: Sequence[str],
-    enter: Callable[[list[Any]], list[Any]] | None = None,
+    convert: Callable[[list[Any]], list[Any]], arrays: Sequence[Any], paths: Sequence[str]
 ) -> list[Any]:
     """Convert arguments, and name the place of one that cannot be converted.
 
     Args:
-        inward: converts to the library of the function.
+        convert: converts a list of them.
         arrays: the arguments.
         paths: how each is reached.
-        enter: converts them in a faster way.
     """
     try:
-        return (enter or inward)(arrays)
+        return convert(list(arrays))
     except ConversionError:
         for x, path in zip(arrays, paths, strict=False):
             try:
-                inward(x)
+                convert([x])
             except ConversionError as error:
-                raise error.locate(path=path.removeprefix("[0]")) from None
+                error.path = path.removeprefix("[0]")
+                raise
         raise

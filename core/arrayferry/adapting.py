@@ -11,7 +11,6 @@
 - `refuse_more_than_values` raises for arrays with units or a mask.
 - `Cache` is a dict of limited size, `CostlyCache` one for values that take long to make.
 - `once` is a decorator for an attribute that is computed on first use.
-- `ForkSafeLock` is a lock that a forked process can take.
 - `Threads` is a pool of threads for calls that may hang.
 
 Types to annotate such packages with are in `arrayferry.typing`. Importing this loads no array library.
@@ -26,7 +25,6 @@ from typing import TYPE_CHECKING, Any, overload
 from ._cache import Cache, CostlyCache, once
 from ._dtypes import DtypeInfo, dtype_info, dtype_named
 from ._errors import ConversionError, describe_error
-from ._forks import ForkSafeLock
 from ._observers import observers
 from ._plugin.random import check_integers
 from ._registry.registry import default_registry
@@ -44,7 +42,6 @@ __all__ = [
     "Cache",
     "CostlyCache",
     "DtypeInfo",
-    "ForkSafeLock",
     "Same",
     "Threads",
     "check_integers",
@@ -85,7 +82,7 @@ def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
         >>> map_arrays(np.shape, {"image": np.zeros((4, 3)), "name": "cart"})
         {'image': (4, 3), 'name': 'cart'}
     """
-    tree = Tree(value, default_registry().kind)
+    tree = Tree(value, default_registry().catalog.kind)
     results = []
     for index, array in enumerate(tree.arrays):
         try:

@@ -14,10 +14,9 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from ._contract.classes import describe_value
-from ._errors import ArrayFerryError, PluginError
 from ._plugin.backend import Backend
 from ._plugin.origin import Origin
-from ._registry.discovery import GROUP, chosen_plugins, describe_failure, is_built_in
+from ._registry.discovery import GROUP, chosen_plugins, is_built_in
 from ._registry.registry import Registry, default_registry
 from ._route.devices import device_kind
 from ._route.route import Route, Step, describe_route
@@ -48,7 +47,7 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
         Lists of its backends, converters, containers and sources, under these keys. Empty lists are left out.
 
     Raises:
-        ArrayFerryError: the plugin cannot be loaded, or a hook returns something wrong. The reason names the line.
+        PluginError: the plugin cannot be loaded, or a hook returns something wrong. The reason names the line.
 
     Examples:
         >>> from importlib.metadata import EntryPoint
@@ -57,13 +56,8 @@ def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
         {'sources': [<Source scipy>]}
     """
     parts: dict[str, list[Any]] = {}
-    try:
-        for each in Registry(autoload=False).manager.add(point.load(), point.name, point):
-            parts.setdefault(each.hook.removeprefix("arrayferry_"), []).append(each.part)
-    except (KeyboardInterrupt, ArrayFerryError):
-        raise
-    except BaseException as error:  # even sys.exit()
-        raise PluginError(describe_failure(error, point)) from error
+    for each in Registry(autoload=False).manager.load(point):
+        parts.setdefault(each.hook.removeprefix("arrayferry_"), []).append(each.part)
     return parts
 
 

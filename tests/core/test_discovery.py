@@ -276,7 +276,7 @@ def test_the_name_of_a_plugin_that_is_not_loaded(working, run_python):
     assert lines[0].startswith(f"{start} ARRAYFERRY_PLUGINS does not name it. Known are: ")
     assert lines[0] == lines[1]
     assert "Did you mean 'jax'? " in lines[6]
-    assert "Left out are: awkward, cupy, dask and " in lines[6]
+    assert "Left out are: awkward, cupy, dask, " in lines[6]
     lines = run_python(NAMES, python=working, env={"ARRAYFERRY_DISABLE_AUTOLOAD": "1"}).splitlines()
     assert (
         "Known are: none: no plugin is loaded, since ARRAYFERRY_DISABLE_AUTOLOAD is set."

@@ -19,6 +19,7 @@ from boxes import Box
 from clusters import local_cluster
 
 import arrayferry as af
+from arrayferry._plugin import blocks
 from arrayferry_plugins import dask_
 from arrayferry_plugins.dask_ import to_dask
 
@@ -86,7 +87,7 @@ def test_arrays_of_any_library_are_split_along_their_first_axis(library):
 
 @pytest.mark.parametrize("way", [to_dask, lambda x: af.convert(x, "dask")])
 def test_large_arrays_are_split_into_blocks_of_some_size(way, monkeypatch):
-    monkeypatch.setattr(dask_.chunks, "BLOCK", 400)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 400)
     for shape, chunks in (
         ((50,), (50,)),
         ((100,), (50, 50)),

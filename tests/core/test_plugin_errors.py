@@ -114,11 +114,13 @@ def test_array_types_with_a_typo(register, path):
 
 def test_a_class_instead_of_an_instance():
     with pytest.raises(
-        af.PluginError, match=r"class BoxBackend was given instead.*Register BoxBackend\(\)"
+        af.PluginError, match=r"BoxBackend'> is not a Backend, .*Register an instance"
     ):
         af.registry.register(BoxBackend)
     plugin = types.SimpleNamespace(arrayferry_backends=lambda: [BoxBackend])
-    with pytest.raises(af.PluginError, match=r"Return an instance, BoxBackend\(\)\."):
+    with pytest.raises(
+        af.PluginError, match=r"BoxBackend'>, where a Backend is expected.*instances"
+    ):
         af.registry.register(plugin, "plugin")
     assert "boxes" not in af.backends()
 

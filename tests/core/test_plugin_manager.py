@@ -430,6 +430,12 @@ ASKS = """
 import arrayferry as af
 names = [*af.backends()]
 {code}
+class Own(af.Source):
+    name = package = "own"
+    array_types = ("own.Column",)
+    def to_numpy(self, x):
+        return x
+af.registry.register(Own())
 def arrayferry_sources():
     names.append(len(af.backends()))
     af.registry.manager.list_name_plugin()
@@ -437,7 +443,7 @@ def arrayferry_sources():
 """
 
 
-def test_a_plugin_may_ask_the_registry_while_it_is_loaded(tmp_path, run_python):
+def test_a_plugin_may_use_the_registry_while_it_is_loaded(tmp_path, run_python):
     write_distribution(tmp_path, "asks", ASKS.replace("{code}", library("asks")))
     script = f"""
 import sys, threading; sys.path.insert(0, {str(tmp_path)!r})
@@ -446,5 +452,8 @@ found = []
 threads = [threading.Thread(target=lambda: found.append(len(af.backends()))) for _ in range(8)]
 [thread.start() for thread in threads], [thread.join() for thread in threads]
 print(len(set(found)), found[0] == len(af.backends()), "asks" in af.backends())
+for _ in range(2):
+    print([each.name for each in af.registry.sources()].count("own"))
+    af.registry.refresh()
 """
-    assert run_python(script).split() == ["1", "True", "True"]
+    assert run_python(script).split() == ["1", "True", "True", "1", "1"]

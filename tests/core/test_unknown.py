@@ -362,7 +362,7 @@ def test_a_wrong_source_is_refused():
 
     with pytest.raises(af.PluginError, match=r"Source .*Nameless has no name"):
         af.registry.register(Nameless())
-    with pytest.raises(af.PluginError, match="the class Columns was given"):
+    with pytest.raises(af.PluginError, match=r"Columns.> is not a Backend"):
         af.registry.register(Columns)
 
 

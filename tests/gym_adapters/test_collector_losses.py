@@ -176,7 +176,7 @@ def test_each_segment_comes_once_and_each_loss_is_told_once(mortal, kind, mode):
 @pytest.mark.long
 @KINDS
 @MODES
-@pytest.mark.parametrize("number", range(1, 31))
+@pytest.mark.parametrize("number", range(1, 1 + int(os.environ.get("HISTORIES", "1"))))
 def test_histories_of_ten_kills(mortal, kind, mode, number):
     check_history(mortal, kind, mode, number, kills=10)
 

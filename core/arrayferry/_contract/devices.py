@@ -76,11 +76,10 @@ class DeviceTests(BackendTests):
                 call = f"random(seed).{name}((50, 4), {arguments[0]}, {arguments[1]})"
                 equal(first[0].shape, (50, 4), f"{call}: shape")
                 equal(first.dtype.name, dtype, f"{call}: dtype")
-                same = (np.array_equal(*pair) for pair in ((first, again), (first, other), first))
+                pairs = (first, again), (first, other), (first[0], first[1])
+                same = [np.array_equal(x, y) for x, y in pairs]
                 which = "of one seed, of two seeds, and of two calls"
-                equal(
-                    [*same], [True, False, False], f"{call}: whether numbers {which} are the same"
-                )
+                equal(same, [True, False, False], f"{call}: whether numbers {which} are the same")
                 found = float(first.min()), float(first.max())
                 is_right = bounds[0] <= found[0] <= found[1] <= bounds[1]
                 assert is_right, f"{call}: from {found} instead of {bounds}"

@@ -33,21 +33,19 @@ class CompiledConversion:
         catalog: finds routes.
         target: the backend of the results.
         options: the options of the conversion.
-        kind_of: returns the kind of a value.
 
     Attributes:
-        catalog, target, options, kind_of: the arguments.
+        catalog, target, options: the arguments.
+        kind_of: returns the kind of a value.
         plans: the plans for structures.
         run: converts a value. If there are observers, it notifies them.
     """
 
-    def __init__(
-        self, catalog: Catalog, target: Backend, options: Options, kind_of: Callable[[Any], Kind]
-    ) -> None:
+    def __init__(self, catalog: Catalog, target: Backend, options: Options) -> None:
         self.catalog = catalog
         self.target = target
         self.options = options
-        self.kind_of = kind_of
+        self.kind_of: Callable[[Any], Kind] = catalog.kind
         self.run: Callable[[Any], Any]
         self._convert: Callable[[Any], Any]
         self._pairs: dict[Origin, Pair] = {}
@@ -129,9 +127,7 @@ class CompiledConversion:
         if not fresh:
             if self._computed is None:
                 options = self.options._replace(copy=True)
-                self._computed = CompiledConversion(
-                    self.catalog, self.target, options, self.kind_of
-                )
+                self._computed = CompiledConversion(self.catalog, self.target, options)
                 self._computed._computed = self._computed
             compiled = self._computed
         try:
@@ -163,7 +159,7 @@ class CompiledConversion:
         if pair is None:
             same = isinstance(source, Backend) and source.name == self.target.name
             forget = self.plans.forget
-            sides = self.catalog, source, self.target, self.options, self.kind_of, forget
+            sides = self.catalog, source, self.target, self.options, forget
             if source.memory == "lazy" and not same:
                 pair = LazyPair(*sides, convert_computed=self._convert_computed)
             else:

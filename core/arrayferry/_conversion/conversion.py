@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, overload
@@ -98,14 +97,13 @@ class Conversion(Generic[A]):
             problem = registry.backend(self._to).problem()
             if problem is not None:
                 raise problem
-            registry.notice_imports()
-            registry.check_converters()
             catalog = registry.catalog
+            catalog.notice_imports()
+            _ = catalog.unknown_ends  # which warns of them
             target = catalog.backend(self._to)
             if options.device is not None:
                 self._device, _ = resolve_device(target, options.device, "cpu")
-            kind_of = partial(registry.kind, catalog=catalog)  # also while the registry changes
-            compiled = CompiledConversion(catalog, target, options, kind_of)
+            compiled = CompiledConversion(catalog, target, options)
             self._compiled = compiled
             compiled.notice_observers()
             # otherwise it changed before this conversion could be notified

@@ -13,7 +13,6 @@ from arrayferry._errors import (
     ArrayFerryError,
     ContractError,
     ConversionError,
-    CopyRequiredError,
     UnsupportedDtypeError,
     describe_error,
 )
@@ -25,7 +24,7 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import device_kind, resolve_device
 from arrayferry._route.direct import Direct
-from arrayferry._route.memory import PASS_COPY
+from arrayferry._route.memory import copy_required
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
 
@@ -41,11 +40,11 @@ class Pair:
         source: the backend or the source of the arrays.
         target: the backend of the results.
         options: the options.
-        kind_of: returns the kind of a value.
         forget: called when code that was written with this pair must not be used any more.
 
     Attributes:
-        source, target, options, kind_of: the arguments.
+        source, target, options: the arguments.
+        kind_of: returns the kind of a value.
         same: whether both are one library.
         direct: the direct converter, if it is the whole route under these options.
     """
@@ -56,13 +55,12 @@ class Pair:
         source: Origin,
         target: Backend,
         options: Options,
-        kind_of: Callable[[Any], Kind],
         forget: Callable[[], None],
     ) -> None:
         self.source = source
         self.target = target
         self.options = options
-        self.kind_of = kind_of
+        self.kind_of: Callable[[Any], Kind] = catalog.kind
         self._catalog = catalog
         self._forget = forget
         self.same: bool = isinstance(source, Backend) and source.name == target.name
@@ -176,7 +174,7 @@ class Pair:
                 remedy=f'Pass sparse="dense" to make it dense{call}.',
             )
         if self.options.copy is False:
-            raise CopyRequiredError("memory of a sparse array cannot be shared", remedy=PASS_COPY)
+            raise copy_required("the array is sparse")
         dense = call_backend(self.source, "to_dense", x)
         import numpy
 

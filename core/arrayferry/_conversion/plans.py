@@ -8,7 +8,6 @@ the value, the plan is looked up by the structure.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._cache import Cache, CostlyCache
@@ -29,8 +28,6 @@ NEVER = -(10**9)
 """The count of a structure that cannot have a plan."""
 STREAK = 16
 """A plan that converts this many values in a row is called directly."""
-
-Run = Callable[[Any], Any]
 
 _MISSED: Any = object()
 

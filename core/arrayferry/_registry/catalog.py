@@ -18,15 +18,14 @@ from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Source
-from arrayferry._plugin.types import resolve_types
 from arrayferry._tree.kind import Kind
 
 from .backends import Backends
 from .discovery import DISABLE, is_disabled
 from .generic import GenericBackend, find_namespace, is_namespace
-from .kinds import Kinds
+from .kinds import OTHER, Kinds
 from .owners import Owners
-from .plugins import Contribution, LeftOut
+from .plugins import Contribution, LeftOut, PluginManager
 
 MAX_ROUTES = 1_000
 """The maximum number of cached routes."""
@@ -36,10 +35,9 @@ class Catalog:
     """The backends, converters, containers and sources that are registered at one moment.
 
     Args:
-        contributions: the parts of plugins, in the order in which they are used. Those that claim a name or type of
-            another one are left out.
-        left_out: installed plugins that are not used.
+        manager: the plugins. Parts that claim a name or type of another one are left out.
         warn: called with the text of a warning.
+        changed: called when types of libraries that have been imported meanwhile are known.
         refuse: the name of the plugin that must not be part of a conflict.
 
     Attributes:
@@ -56,13 +54,15 @@ class Catalog:
 
     def __init__(
         self,
-        contributions: Sequence[Contribution],
-        left_out: Sequence[LeftOut],
+        manager: PluginManager,
         warn: Callable[[str], None],
+        changed: Callable[[], None],
         refuse: str = "",
     ) -> None:
-        self.left_out: list[LeftOut] = list(left_out)
+        contributions = manager.contributions()
+        self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked()]
         self._warn = warn
+        self._changed = changed
         self._owners = owners = Owners()
         unused = self._claim(sorted(contributions, key=lambda each: each.turn), refuse)
         used = [each for each in contributions if id(each) not in unused]
@@ -103,18 +103,20 @@ class Catalog:
             unused.add(id(new))
         return unused
 
-    def conflict(self, backend: Backend) -> str:
-        """Describe the first name or type of a new backend that belongs to another part; "" if none does."""
-        return self._owners.conflict(Contribution("arrayferry_backends", backend, ""))
-
-    def unknown_end(self, converter: Converter) -> str:
-        """Return the source or target of a converter that is not a backend, "" if both are."""
-        for name in (converter.source, converter.target):
-            if name not in self.backends:
+    @once
+    def unknown_ends(self) -> list[str]:
+        """The sources and targets of direct converters that are no backends. A warning names each."""
+        left_out, unknown = {part.name for part in self.left_out}, []
+        for converter in self.converters:
+            for name in {converter.source, converter.target} - self.backends.keys() - left_out:
                 with suppress(BackendUnavailableError):
                     if find_namespace(name) is None:
-                        return name
-        return ""
+                        unknown.append(name)
+                        self._warn(
+                            f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
+                            f"named {name!r}"
+                        )
+        return unknown
 
     def backend(self, to: AnyTarget) -> Backend:
         """Find a backend by name, alias or namespace module. A backend is also accepted.
@@ -165,63 +167,57 @@ class Catalog:
                     remedy='Pass the name of an array library, such as "numpy".',
                     name=name,
                 )
-        names = [*self._named, *(part.name for part in self.left_out)]
-        nearest = tuple(difflib.get_close_matches(name.lower(), names, n=3))
+        faulty_first = sorted(self.left_out, key=lambda part: (not part.broken, part.name))
+        reasons = {part.name: part.why for part in reversed(faulty_first)}
+        nearest = tuple(difflib.get_close_matches(name.lower(), [*self._named, *reasons], n=3))
+        reason = f"no array library is known as {name!r}"
         disabled = f", since {DISABLE} is set" if is_disabled() else ""
         known = ", ".join(sorted(self.backends)) or f"none: no plugin is loaded{disabled}"
-        reason, remedy = f"no array library is known as {name!r}", f"Known are: {known}."
-        left_out = next((part for part in self.left_out if part.name == name), None)
-        if left_out is not None:
-            reason += f": {left_out.why}"
+        remedy = f"Known are: {known}."
+        if name in reasons:
+            reason += f": {reasons[name]}"
         else:
             guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
+            others = f" Left out are: {', '.join(reversed(reasons))}." if reasons else ""
             remedy = (
-                f"{guess}{remedy}{self._not_used()} For another one, install or write a plugin, "
+                f"{guess}{remedy}{others} For another one, install or write a plugin, "
                 "or import its namespace of the Array API first."
             )
         return UnknownBackendError(reason, remedy=remedy, name=name, nearest=nearest)
 
-    def _not_used(self) -> str:
-        """Return a sentence that names some plugins that are left out, faulty ones first."""
-        parts = sorted(self.left_out, key=lambda part: (not part.broken, part.name))
-        names = list(dict.fromkeys(part.name for part in parts))
-        if not names:
-            return ""
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return f" Left out are: {', '.join(names[:3])}{more}."
-
     def _remedy(self, to: Any) -> str:
         """Return advice for an array or its class that was given as a target."""
-        is_class = isinstance(to, type)
-        for backend in self.backends.values():
-            types = tuple(resolve_types(backend.array_types))
-            if types and (issubclass(to, types) if is_class else isinstance(to, types)):
-                if is_class:
-                    return f"Write {backend.name!r}."
-                return f"Write {backend.name!r}, or like=array; the value comes first, then the target."
-        return 'Pass a name such as "torch", a namespace module, or a Backend.'
+        kind = self.kinds.arrays.get(to) if isinstance(to, type) else self.kind(to)
+        if kind is None or kind.backend is None:
+            return 'Pass a name such as "torch", a namespace module, or a Backend.'
+        return (
+            f"Write {kind.backend.name!r}, or like=array; the value comes first, then the target."
+        )
 
     @once
     def kinds(self) -> Kinds:
         """The kinds of values, by the types that have been imported."""
-        arrays = []
-        for path, owner in self._owners.types.items():
-            part = owner.part
-            kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
-            arrays.append((path, kind, owner))
-        arrays.sort(key=lambda each: each[1].category)  # sources come after all arrays
-        return Kinds(arrays, self.containers, self.generic, self._warn)
+        return Kinds(self._owners.types, self.containers, self.generic, self._warn)
 
     def kind(self, value: Any) -> Kind:
-        """Return the kind of a value."""
-        return self.kinds.of(value)
+        """Return how a conversion treats a value."""
+        kinds = self.kinds
+        try:
+            kind = kinds.cached.get(type(value))
+        except RecursionError:
+            raise
+        except Exception:  # a class that cannot be hashed
+            return OTHER
+        if kind is None:
+            self.notice_imports()
+            kind = self.kinds.of(value)
+        return kind
 
-    def notice_imports(self) -> bool:
-        """Look up types again if a library has been imported or reloaded since. Return whether one has."""
-        outdated = self.kinds.outdated()
-        if outdated:
-            del vars(self)["kinds"]
-        return outdated
+    def notice_imports(self) -> None:
+        """Look up types again if a library has been imported or reloaded since."""
+        if self.kinds.outdated():
+            vars(self).pop("kinds", None)
+            self._changed()
 
 
 def _parts(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from typing import Any
 
-from arrayferry._errors import PluginError, describe_error
+from arrayferry._errors import describe_error
 
 GROUP = "arrayferry"
 DISTRIBUTION = "arrayferry"
@@ -67,9 +67,7 @@ def describe_plugin(name: str, point: EntryPoint | None) -> str:
 
 
 def describe_failure(error: BaseException, point: EntryPoint) -> str:
-    """Describe why a plugin was not loaded, with the line that failed."""
-    if isinstance(error, PluginError):
-        return str(error).rstrip(".")
+    """Describe an error that a plugin raised, with the line that failed."""
     top = point.module.partition(".")[0]
     frames = [
         (frame.f_code.co_filename, line)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import importlib
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from arrayferry._dtypes import STANDARD_DTYPES, dtype_name
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import failed_import
 from arrayferry._tree.values import read_values
+
+T = TypeVar("T")
 
 LIBRARIES = (
     "array_api_compat", "array_api_strict", "blosc2", "cubed", "marray", "ndonnx", "ragged", "sparse",
@@ -68,14 +70,16 @@ class GenericBackend(Backend):
     def to_device(self, x: Any, device: Any) -> Any:
         return x.to_device(self._own_device(device))
 
-    def devices(self) -> tuple[str, ...]:
+    def _info(self, ask: Callable[[Any], T], default: T) -> T:
+        """Ask the library about itself, as the standard says. Not every one answers."""
         try:
-            info = self.xp.__array_namespace_info__()
-            names = [self.device_name(device) for device in info.devices()]
-            default = self.device_name(info.default_device())
+            return ask(self.xp.__array_namespace_info__())
         except Exception:
-            return ("cpu",)
-        return tuple(dict.fromkeys((default, *names)))
+            return default
+
+    def devices(self) -> tuple[str, ...]:
+        own = self._info(lambda info: [info.default_device(), *info.devices()], ["cpu"])
+        return tuple(dict.fromkeys(map(self.device_name, own)))
 
     def device_of(self, x: Any) -> str:
         return self.device_name(getattr(x, "device", "cpu"))
@@ -90,26 +94,17 @@ class GenericBackend(Backend):
     def _own_device(self, device: Any) -> Any:
         if not isinstance(device, str):
             return device
-        with suppress(AttributeError):
-            for own in self.xp.__array_namespace_info__().devices():
-                if self.device_name(own) == device:
-                    return own
-        return device
+        usable: Iterable[Any] = self._info(lambda info: info.devices(), ())
+        return next((own for own in usable if self.device_name(own) == device), device)
 
     def number_dtype(self, kind: str) -> str:
         wanted = {"bool": "bool", "int": "integral", "float": "real floating"}
-        try:
-            defaults = self.xp.__array_namespace_info__().default_dtypes()
-            dtype = defaults[wanted.get(kind, "complex floating")]
-        except Exception:
-            return super().number_dtype(kind)
-        return dtype_name(dtype)
+        name = wanted.get(kind, "complex floating")
+        dtype = self._info(lambda info: info.default_dtypes()[name], None)
+        return super().number_dtype(kind) if dtype is None else dtype_name(dtype)
 
     def dtypes(self) -> frozenset[str]:
-        try:
-            own = frozenset(self.xp.__array_namespace_info__().dtypes())
-        except Exception:
-            return STANDARD_DTYPES
+        own = self._info(lambda info: frozenset(info.dtypes()), STANDARD_DTYPES)
         return own | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
 
 

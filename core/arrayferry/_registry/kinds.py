@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import ModuleType, NoneType
 from typing import Any
@@ -33,18 +33,19 @@ class Kinds:
     """The kinds of values, by the registered types that have been imported at its creation.
 
     Args:
-        arrays: the path of each type, the kind of its values, and the backend or source that owns it.
+        arrays: the backend or source that owns each type, by its path.
         containers: the containers, in the order in which they are tried.
         generic: returns a backend for a namespace of the Array API, None if a plugin handles its library.
         warn: called with the text of a warning.
 
     Attributes:
+        arrays: the kinds of arrays and of what they are read from, by registered type.
         cached: the kinds, by type.
     """
 
     def __init__(
         self,
-        arrays: Sequence[tuple[str, Kind, Contribution]],
+        arrays: Mapping[str, Contribution],
         containers: Sequence[Container],
         generic: Callable[[ModuleType], Backend | None],
         warn: Callable[[str], None],
@@ -53,19 +54,20 @@ class Kinds:
         self._pytrees = pytrees_are_known()
         self._found: dict[str, type | None] = {}  # by path, None if it has not been imported yet
         self._by_name: dict[tuple[str, str], type | None] = {}  # None if several have the name
-        self._arrays: dict[type, Kind] = {}
+        self.arrays: dict[type, Kind] = {}
         self._containers: dict[type, Kind] = {}
         self._asking = [each for each in containers if overrides(each, Container.takes)]
         self._generic = generic
         self._warn = warn
         owners: dict[type, Contribution] = {}
-        for path, kind, owner in arrays:
-            cls = self._find(path)
+        for path, owner in sorted(arrays.items(), key=lambda each: each[1].hook):  # sources last
+            cls, part = self._find(path), owner.part
             if cls is None:
                 continue
-            self._arrays.setdefault(cls, kind)
+            kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
+            self.arrays.setdefault(cls, kind)
             taken = owners.setdefault(cls, owner)
-            if taken.part is not owner.part:
+            if taken.part is not part:
                 warn(
                     f"arrayferry does not use {owner} for {path}: that type is taken by {taken} under another path"
                 )
@@ -93,15 +95,12 @@ class Kinds:
         )
 
     def of(self, value: Any) -> Kind:
-        """Return the kind of a value. A value that causes an error is "other"."""
-        cls = type(value)
+        """Classify a value. One that causes an error is "other"."""
         try:
-            kind = self.cached.get(cls)
-            if kind is None:
-                kind = self._classify(value)
-                if kind is OTHER and self._is_importing():
-                    return _OTHER_SO_FAR
-                self.cached[cls] = kind
+            kind = self._classify(value)
+            if kind is OTHER and self._is_importing():
+                return _OTHER_SO_FAR
+            self.cached[type(value)] = kind
             return kind
         except (MemoryError, RecursionError):
             raise
@@ -114,7 +113,7 @@ class Kinds:
         # a reloaded module defines its types anew: the new type at a path stands for the old one
         mro = [
             base
-            if base in self._arrays or base in self._containers
+            if base in self.arrays or base in self._containers
             else self._by_name.get((base.__module__, base.__qualname__)) or base
             for base in cls.__mro__
         ]
@@ -129,9 +128,9 @@ class Kinds:
         if issubclass(cls, getattr(numpy, "generic", ())):
             words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
             return OTHER if issubclass(cls, words) else _SCALAR
-        kind = next((self._arrays[base] for base in mro if base in self._arrays), None)
+        kind = next((self.arrays[base] for base in mro if base in self.arrays), None)
         if kind is None:  # abstract base classes, such as jax.Array
-            kinds = self._arrays.items()
+            kinds = self.arrays.items()
             kind = next((kind for base, kind in kinds if issubclass(cls, base)), None)
         if kind is not None:
             objects = issubclass(cls, getattr(numpy, "ndarray", ()))

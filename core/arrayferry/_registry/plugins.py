@@ -16,7 +16,7 @@ from arrayferry._plugin import hookspecs
 from arrayferry._plugin.hookspecs import HOOKS
 
 from .checks import check_part, near_misses
-from .discovery import describe_failure, describe_plugin, installed_plugins, is_ours, trust
+from .discovery import CHOICE, describe_failure, describe_plugin, installed_plugins, is_ours, trust
 
 _ADVICE = f"The hooks are {', '.join(HOOKS)}, without arguments."
 FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
@@ -114,20 +114,11 @@ class PluginManager(pluggy.PluginManager):
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
         with self._registry.lock:
-            before = self._registry.catalog  # installed plugins come first
+            _ = self._registry.catalog  # installed plugins come first
             name = name or self.get_canonical_name(plugin)
             if self.is_blocked(name):
                 return None
-            self._check_name(name)
-            try:
-                self.add(plugin, name)
-                self.at_run_time[name] = plugin
-                self._registry.update(name)
-            except BaseException:
-                self._forget(name)
-                if self._registry.catalog is not before:
-                    self._registry.invalidate()
-                raise
+            self.add(plugin, name)
             return name
 
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any:
@@ -149,7 +140,6 @@ class PluginManager(pluggy.PluginManager):
             self._registry.invalidate()
             self._blocked.add(name)
             super().set_blocked(name)
-            self.left_out.append(LeftOut(name, "the plugin of that name is blocked", name, False))
 
     def unblock(self, name: str) -> bool:
         """Undo `set_blocked`, and load an installed plugin of that name, unless `ARRAYFERRY_PLUGINS` leaves it out.
@@ -183,18 +173,25 @@ class PluginManager(pluggy.PluginManager):
         if not _is_function(plugin, name):
             return None
         options: Any = super().parse_hookimpl_opts(plugin, name)
-        if options is None and name.startswith("arrayferry_"):
-            options = {}
-        options = options if options is None else {**options, "specname": None}
-        return cast(pluggy.HookimplOpts | None, options)
+        if options is None and not name.startswith("arrayferry_"):
+            return None
+        return cast(pluggy.HookimplOpts, {**(options or {}), "specname": None})
 
     def add(self, plugin: Any, name: str, point: EntryPoint | None = None) -> list[Contribution]:
-        """Register a plugin without a new catalog, and return its parts. If it fails, nothing of it is left.
+        """Register a plugin, and return its parts. If it fails, nothing of it is left.
+
+        Args:
+            plugin: the plugin, or a single part.
+            name: its name.
+            point: its entry point, with which no new catalog is made.
 
         Raises:
-            PluginError: the plugin is faulty or registered already.
+            PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
-        self._check_name(name)
+        known = self.get_plugin(name) or self.at_run_time.get(name)
+        if known is not None:
+            raise PluginError(f"the name {name!r} is taken by {known!r:.80}", remedy="Use another.")
+        before = self._registry.current
         try:
             held = _as_plugin(plugin, name)
             try:
@@ -204,44 +201,56 @@ class PluginManager(pluggy.PluginManager):
                 reason = " ".join(str(error).partition("\n{")[0].split())
                 remedy = "" if isinstance(error, ValueError) else _ADVICE
                 raise PluginError(reason, remedy=remedy) from error
-            if not any(caller.has_spec() for caller in self.get_hookcallers(held) or ()):
-                raise PluginError(
-                    f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
-                    remedy=f"Register an instance of one, or a plugin with hooks. {_ADVICE}",
-                )
             self._parts[name] = parts = self._ask(held, name, point)
+            if point is None:
+                self.at_run_time[name] = plugin
+                self._registry.update(name)
         except BaseException:
             self._forget(name)
+            if self._registry.current is not before:
+                self._registry.invalidate()
             raise
         return parts
 
-    def _check_name(self, name: str) -> None:
-        known = self.get_plugin(name) or self.at_run_time.get(name)
-        if known is not None:
-            raise PluginError(f"the name {name!r} is taken by {known!r:.80}", remedy="Use another.")
+    def load(self, point: EntryPoint) -> list[Contribution]:
+        """Load an installed plugin without a new catalog, and return its parts.
+
+        Raises:
+            PluginError: it is faulty, or raised whatever it did, even `SystemExit`. The reason names the line.
+        """
+        try:
+            return self.add(point.load(), point.name, point)
+        except (KeyboardInterrupt, PluginError):
+            raise
+        except BaseException as error:
+            raise PluginError(describe_failure(error, point)) from error
 
     def _ask(self, plugin: Any, name: str, point: EntryPoint | None) -> list[Contribution]:
         """Call the hooks of one plugin, and check the parts. Those of built-in plugins are checked by tests instead."""
         built_in = point is not None and is_ours(point)
         group = next(self._turns) if point is None else int(not built_in)
         others = [each for each in self.get_plugins() if each is not plugin]
+        calls = [(hook, call) for hook, call in self._calls() if call.plugin is plugin]
+        if not calls:
+            raise PluginError(
+                f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
+                remedy=f"Register an instance of one, or a plugin with hooks. {_ADVICE}",
+            )
         found: list[Contribution] = []
         silent: list[str] = []  # the hooks that returned None: nothing, as for pluggy
-        for hook, kind in HOOKS.items():
-            caller = getattr(self.hook, hook)
-            for call in (each for each in caller.get_hookimpls() if each.plugin is plugin):
-                if call.wrapper or call.hookwrapper:
-                    mark = "wrapper=True" if call.wrapper else "hookwrapper=True"
-                    raise PluginError(
-                        f"{hook}() of the plugin {name!r} is marked with {mark}, but the hooks of each plugin are called "
-                        "separately, so there is nothing to wrap",
-                        remedy=f"Remove {mark} from its hookimpl, and return what the plugin brings.",
-                    )
-                turn = (group, call.trylast - call.tryfirst, name)
-                results = self.subset_hook_caller(hook, others)()
-                silent += [] if results else [hook]
-                for part in (part for parts in results for part in _of_kind(parts, hook, kind)):
-                    found.append(Contribution(hook, part, name, point, turn))
+        for hook, call in calls:
+            if call.wrapper or call.hookwrapper:
+                mark = "wrapper=True" if call.wrapper else "hookwrapper=True"
+                raise PluginError(
+                    f"{hook}() of the plugin {name!r} is marked with {mark}, but the hooks of each plugin are called "
+                    "separately, so there is nothing to wrap",
+                    remedy=f"Remove {mark} from its hookimpl, and return what the plugin brings.",
+                )
+            turn = (group, call.trylast - call.tryfirst, name)
+            results = self.subset_hook_caller(hook, others)()
+            silent += [] if results else [hook]
+            parts = itertools.chain(*(_of_kind(each, hook) for each in results))
+            found += [Contribution(hook, part, name, point, turn) for part in parts]
         if silent and not found:
             raise PluginError(
                 f"{silent[0]} returned None, where a list of {HOOKS[silent[0]].__name__} is expected",
@@ -273,40 +282,46 @@ class PluginManager(pluggy.PluginManager):
                 super().unregister(name=name)
             elif name not in self._blocked:
                 super().unblock(name)
-        self._parts = {name: self._parts[name] for name in self.at_run_time}
+        kept = self.at_run_time.copy()  # a plugin that is being loaded may register more
+        self._parts = {name: self._parts[name] for name in kept}
         self.left_out = []
         for point, allowed in installed_plugins(self._registry.warn):
             name = point.name
             if allowed and name not in self._blocked:
-                self._load(point)
+                try:
+                    self.load(point)
+                except PluginError as error:
+                    home, text = describe_plugin(name, point), str(error).rstrip(".")
+                    why = f"arrayferry left out {home} ({point.value}): {text}"
+                    self.left_out.append(LeftOut(name, why, name))
+                    self._registry.warn(why)
             elif name not in self.at_run_time:
                 super().set_blocked(name)
-                why = "it is blocked" if allowed else "ARRAYFERRY_PLUGINS does not name it"
-                why = f"the plugin of that name is installed, but {why}"
-                self.left_out.append(LeftOut(name, why, name, broken=False))
-        for name, plugin in self.at_run_time.items():
+        for name, plugin in kept.items():
             super().register(_as_plugin(plugin, name), name)
+
+    def blocked(self) -> Iterator[LeftOut]:
+        """Yield the plugins that are blocked, by the user or by the environment variable."""
+        for name, plugin in self.list_name_plugin():
+            if plugin is None:
+                not_named = f"installed, but {CHOICE} does not name it"
+                why = "blocked" if name in self._blocked else not_named
+                yield LeftOut(name, f"the plugin of that name is {why}", name, broken=False)
 
     def contributions(self) -> list[Contribution]:
         """Return the parts of all plugins, in the order in which pluggy calls their hooks."""
         return [
             each
-            for hook in HOOKS
-            for call in reversed(getattr(self.hook, hook).get_hookimpls())
+            for hook, call in self._calls()
             for each in self._parts.get(call.plugin_name, ())
             if each.hook == hook
         ]
 
-    def _load(self, point: EntryPoint) -> None:
-        try:
-            self.add(point.load(), point.name, point)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            plugin, cause = describe_plugin(point.name, point), describe_failure(error, point)
-            why = f"arrayferry left out {plugin} ({point.value}): {cause}"
-            self.left_out.append(LeftOut(point.name, why, point.name))
-            self._registry.warn(why)
+    def _calls(self) -> Iterator[tuple[str, pluggy.HookImpl]]:
+        """Yield the functions of all plugins with their hooks, in the order in which pluggy calls them."""
+        for hook in HOOKS:
+            for call in reversed(getattr(self.hook, hook).get_hookimpls()):
+                yield hook, call
 
 
 def _is_function(plugin: Any, name: str) -> bool:
@@ -320,39 +335,28 @@ def _as_plugin(plugin: Any, name: str) -> Any:
 
     A single part, or an object that defines equality, becomes a module with its hooks.
     """
-    kinds = tuple(HOOKS.values())
-    if isinstance(plugin, type) and issubclass(plugin, kinds):
-        raise PluginError(
-            f"the class {plugin.__qualname__} was given instead of an instance",
-            remedy=f"Register {plugin.__qualname__}().",
-        )
-    roles = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
-    hooks: dict[str, Any] = dict.fromkeys(roles, lambda: [plugin])
+    hooks: list[str] = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
     by_identity: bool = getattr(type(plugin), "__eq__", None) is object.__eq__
-    if by_identity and not hooks and plugin is not None:
+    if not hooks and plugin is not None and by_identity:
         return plugin
+    names = [each for each in dir(plugin) if _is_function(plugin, each) and each[:2] != "__"]
     module = ModuleType(name)
-    for attribute in dir(plugin) if not hooks else ():
-        if _is_function(plugin, attribute) and not attribute.startswith("__"):
-            hooks[attribute] = getattr(plugin, attribute)
-    vars(module).update(hooks)
+    vars(module).update({each: getattr(plugin, each) for each in names if not hooks})
+    vars(module).update(dict.fromkeys(hooks, lambda: [plugin]))
     return module
 
 
-def _of_kind(parts: object, hook: str, kind: type) -> Iterator[Any]:
+def _of_kind(parts: object, hook: str) -> Iterator[Any]:
     """Yield the parts that a hook returned. An error is raised for a part of another type."""
+    kind = HOOKS[hook]
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(
             f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected"
         )
     for part in parts:
         if not isinstance(part, kind):
-            is_class = isinstance(part, type) and issubclass(part, kind)
-            what = (
-                f"{part.__name__}()" if is_class else f"of a subclass of arrayferry.{kind.__name__}"
-            )
             raise PluginError(
                 f"{hook} returned {part!r:.80}, where a {kind.__name__} is expected",
-                remedy=f"Return an instance{',' if is_class else ''} {what}.",
+                remedy=f"Return instances of subclasses of arrayferry.{kind.__name__}.",
             )
         yield part

@@ -20,7 +20,6 @@ from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
 
 from .catalog import Catalog
-from .kinds import OTHER
 from .plugins import PluginManager
 
 
@@ -45,12 +44,11 @@ class Registry:
 
     def __init__(self, *, autoload: bool = True) -> None:
         self._autoload = autoload
-        self.lock = threading.RLock()
+        self.lock: Any = threading.RLock()
         self._watchers: weakref.WeakValueDictionary[int, Watcher] = weakref.WeakValueDictionary()
         self._manager = PluginManager(self)
         self._loaded = self._loading = False
-        self._catalog: Catalog | None = None
-        self._checked: Catalog | None = None
+        self.current: Catalog | None = None
         self._warned: set[str] = set()
         _registries[id(self)] = self
 
@@ -63,16 +61,10 @@ class Registry:
     @property
     def catalog(self) -> Catalog:
         """The current registrations."""
-        catalog = self._catalog
+        catalog = self.current
         if catalog is None:
             with self.lock:
-                catalog = self._catalog
-                if catalog is None and not self._loaded:
-                    catalog = self._load()
-                elif catalog is None:
-                    catalog = self._gather()
-                    if not self._loading:  # else a plugin asks that is being loaded
-                        self._replace(catalog)
+                catalog = self.current or (self.update() if self._loaded else self._load())
         return catalog
 
     def _load(self) -> Catalog:
@@ -81,18 +73,11 @@ class Registry:
             self._warned, self._loaded, self._loading = set(), True, True
             if self._autoload:
                 self._manager.reload()
-            catalog = self._gather()
             self._loading = False
-            self._replace(catalog)
+            return self.update()
         except BaseException:  # as an interrupt: all are loaded again on next use
-            self._catalog, self._loaded, self._loading = None, False, False
+            self.current, self._loaded, self._loading = None, False, False
             raise
-        return catalog
-
-    def _gather(self, new: str = "") -> Catalog:
-        """Make a catalog of what all plugins bring."""
-        manager = self._manager
-        return Catalog(manager.contributions(), manager.left_out, self.warn, new)
 
     def warn(self, text: str) -> None:
         """Issue a warning, once until installed plugins are loaded again."""
@@ -100,22 +85,22 @@ class Registry:
             self._warned.add(text)
             warnings.warn(text, PluginWarning, stacklevel=3)
 
-    def update(self, new: str) -> None:
-        """Make the catalog anew with a new plugin.
+    def update(self, new: str = "") -> Catalog:
+        """Make the catalog anew of what all plugins bring, while the lock is held.
 
         Raises:
-            PluginError: the plugin claims a name or a type of another one. The catalog is as before.
+            PluginError: the plugin of the name `new` claims a name or a type of another one. The catalog is as before.
         """
-        self._replace(self._gather(new))
+        catalog = Catalog(self._manager, self.warn, self._notify, new)
+        if not self._loading:  # else a plugin asks that is being loaded
+            self.invalidate()
+            self.current = catalog
+        return catalog
 
     def invalidate(self) -> None:
         """Drop the catalog before plugins change, while the lock is held. It is made anew on next use."""
-        self._catalog = None
+        self.current = None
         self._notify()
-
-    def _replace(self, catalog: Catalog) -> None:
-        self.invalidate()
-        self._catalog = catalog
 
     def _notify(self) -> None:
         for watcher in self.watchers():
@@ -137,30 +122,6 @@ class Registry:
         """
         with self.lock:
             self._load()
-
-    def notice_imports(self) -> None:
-        """Look up array types again if a library has been imported or reloaded since the last lookup."""
-        self._notice_imports(self.catalog)
-
-    def _notice_imports(self, catalog: Catalog) -> None:
-        if catalog.kinds.outdated():
-            with self.lock:
-                if catalog.notice_imports():
-                    self._notify()
-
-    def check_converters(self) -> None:
-        """Warn once about direct converters from or to a backend that no plugin has."""
-        catalog = self.catalog
-        if self._checked is catalog:
-            return
-        self._checked = catalog
-        for converter in catalog.converters:
-            unknown = catalog.unknown_end(converter)
-            if unknown and all(part.name != unknown for part in catalog.left_out):
-                self.warn(
-                    f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
-                    f"named {unknown!r}"
-                )
 
     def register(self, part: object, name: str | None = None) -> None:
         """Register a plugin, or a single backend, converter, container or source, at run time.
@@ -211,25 +172,9 @@ class Registry:
         __tracebackhide__ = True
         return self.catalog.backend(to)
 
-    def kind(self, value: Any, catalog: Catalog | None = None) -> Kind:
-        """Return how a conversion treats a value.
-
-        Args:
-            value: anything.
-            catalog: the registrations that the conversion began with, None for the current ones.
-        """
-        catalog = catalog or self.catalog
-        kinds = catalog.kinds
-        try:
-            kind = kinds.cached.get(type(value))
-        except RecursionError:
-            raise
-        except Exception:  # a class that cannot be hashed
-            return OTHER
-        if kind is None:
-            self._notice_imports(catalog)
-            kind = catalog.kind(value)
-        return kind
+    def kind(self, value: Any) -> Kind:
+        """Return how a conversion treats a value."""
+        return self.catalog.kind(value)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]
@@ -259,7 +204,7 @@ def _after_fork() -> None:
             registry.lock.release()
         else:
             registry.lock = threading.RLock()
-            registry._catalog, registry._loaded, registry._loading = None, False, False
+            registry.current, registry._loaded, registry._loading = None, False, False
             registry._notify()  # that thread may have been about to do so
 
 

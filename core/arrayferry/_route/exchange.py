@@ -12,7 +12,7 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.origin import Origin
 
-from .memory import COPIED, address_of, copy_required, decide
+from .memory import COPIED, copy_required, decide, share_memory
 from .narrowing import narrow_on_device
 from .queued import keep_source
 from .via_numpy import RoutedArray
@@ -149,10 +149,8 @@ class Exchange(NamedTuple):
             compact = before.copy(x)
             keep_source(before, x, compact)
             return after.from_dlpack(before.to_dlpack(compact), self.device)
-        if copy is False:
-            addresses = address_of(before, x), address_of(after, y)
-            if addresses[0] != addresses[1] and all(addresses):
-                raise copy_required(f"{after.name} copied the values")
+        if copy is False and share_memory(x, before, y, after) is False:
+            raise copy_required(f"{after.name} copied the values")
         return y
 
 

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry._errors import (
-    ContractError,
-    CopyRequiredError,
-    TracedValueError,
-)
+from arrayferry._errors import ContractError, TracedValueError
 from arrayferry._observers import note
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
@@ -23,7 +19,7 @@ from .devices import device_of, resolve_device
 from .direct import Direct
 from .dtypes import target_dtype
 from .exchange import Exchange, NotHandledError
-from .memory import COPIED, PASS_COPY, copy_required, decide
+from .memory import COPIED, copy_required, decide
 from .queued import duplicate, release
 from .route import HOST, Route, Step, find_route
 from .via_numpy import RoutedArray, from_host, to_host
@@ -76,10 +72,7 @@ class Executor:
             if values is None:
                 _check_lazy(x, route, target, self.options)
             if self.options.copy is False and route.transfers:
-                raise CopyRequiredError(
-                    f"memory on {source_device} cannot be shared with {target_device}",
-                    remedy=PASS_COPY,
-                )
+                raise copy_required(f"it is on {source_device}, not on {target_device}")
             if values is None and source.memory == "lazy" and route.steps[0].via == "host":
                 values = call_backend(source, "to_numpy", x)  # once, whatever route is taken
             try:
@@ -181,10 +174,7 @@ class Executor:
         if stays:
             return duplicate(backend, x) if options.copy else x
         if options.copy is False:
-            raise CopyRequiredError(
-                f"memory on {source_device} cannot be shared with {target_device}",
-                remedy="Pass copy=None to let it be moved.",
-            )
+            raise copy_required(f"it is on {source_device}, not on {target_device}")
         moved = duplicate(backend, x, target_device if device is None else device)
         _check_device(moved, backend, target_device)
         return moved
@@ -211,10 +201,7 @@ def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None
     if isinstance(dtype, np.dtype):
         target_dtype(dtype, target, options.narrowing)
     if options.copy is False:
-        raise CopyRequiredError(
-            f"memory cannot be shared: {route.source.backend} arrays are computed when they are converted",
-            remedy=PASS_COPY,
-        )
+        raise copy_required(f"{route.source.backend} arrays are computed when they are converted")
 
 
 def _traced(source: Origin, target: Backend) -> TracedValueError:

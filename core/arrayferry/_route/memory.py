@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from arrayferry._errors import CopyRequiredError
@@ -9,8 +10,6 @@ from arrayferry._plugin.origin import Origin
 
 if TYPE_CHECKING:
     import numpy as np
-
-PASS_COPY = "Pass copy=None to allow a copy."
 
 COPIED = "a copy is made on the way"
 
@@ -63,7 +62,9 @@ def never_changes(origin: Origin) -> bool:
 
 def copy_required(reason: str) -> CopyRequiredError:
     """Return the error for an array that `copy=False` does not allow to convert."""
-    return CopyRequiredError(f"memory cannot be shared: {reason}", remedy=PASS_COPY)
+    return CopyRequiredError(
+        f"memory cannot be shared: {reason}", remedy="Pass copy=None to allow a copy."
+    )
 
 
 def address_of(origin: Origin, x: Any) -> int:
@@ -74,18 +75,16 @@ def address_of(origin: Origin, x: Any) -> int:
         return 0
 
 
-def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool:
-    """Return whether two arrays of two backends are known to use the same memory."""
-    try:
-        at = source.address(x), target.address(y)
-        if None not in at:
-            return at[0] == at[1] != 0
-        if not (source.to_numpy_shares and target.to_numpy_shares):
-            return False
-        a, b = source.to_numpy(x), target.to_numpy(y)
-        return a.size > 0 and overlap(a, b)
-    except Exception:  # it is only a check
-        return False
+def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool | None:
+    """Return whether two arrays of the same values use the same memory, None if that is not known."""
+    at = address_of(source, x), address_of(target, y)
+    if all(at):
+        return at[0] == at[1]
+    if source.to_numpy_shares and target.to_numpy_shares:
+        with suppress(Exception):  # it is only a check
+            a, b = source.to_numpy(x), target.to_numpy(y)
+            return True if a.size and overlap(a, b) else None
+    return None
 
 
 def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:

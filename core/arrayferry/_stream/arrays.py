@@ -84,7 +84,7 @@ def take_apart(
 def _flattened(value: Any) -> tuple[list[Any], Layout]:
     """Return the arrays and the layout of a tree, with other trees in place of containers that cannot be made of blocks."""
     arrays, layout = flatten_tree(value, _kind_of)
-    kind_of = default_registry().kind
+    kind_of = default_registry().catalog.kind
     streamed = [_streamed(x, kind_of(x)) for x in arrays]
     if all(map(operator.is_, streamed, arrays)):
         return arrays, layout

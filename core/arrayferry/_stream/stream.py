@@ -14,11 +14,11 @@ from arrayferry._errors import (
     BlockError,
     BlockTimeoutError,
     ConversionError,
-    CopyRequiredError,
     OptionError,
     describe_error,
 )
 from arrayferry._repr import never_raises
+from arrayferry._route.memory import copy_required
 from arrayferry._types import B
 
 from .arrays import by_file_name, common_length, cut, grouped, take_apart
@@ -85,10 +85,7 @@ class Stream(Generic[B]):
         import numpy as np
 
         if not self._arrays.copy and self._arrays.groups:
-            raise CopyRequiredError(
-                "memory cannot be shared: the blocks are computed or read one by one",
-                remedy="Pass copy=None.",
-            )
+            raise copy_required("the blocks are computed or read one by one")
         self._layout.unflatten([leaf.x for leaf in self._arrays.leaves])
         for leaf in self._arrays.leaves:
             if leaf.group is None:

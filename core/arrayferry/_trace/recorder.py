@@ -85,14 +85,14 @@ class Trace:
 
     def __enter__(self) -> Trace:
         """Start counting."""
-        with counting.lock:
+        with counting:
             observers.append(self)
             notice_observers()
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Stop counting, and warn of findings."""
-        with counting.lock:
+        with counting:
             if self not in observers:  # a forked process leaves the block
                 return
             observers.remove(self)
@@ -150,7 +150,7 @@ class Trace:
     def __repr__(self) -> str:
         return self.table()
 
-    watch = staticmethod(watch)
+    watch: Any = staticmethod(watch)
     """Converts a value, and reports it to all traces. Conversions call it."""
 
     def record(

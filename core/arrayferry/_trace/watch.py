@@ -6,18 +6,18 @@ The conversions themselves only know `observers`, and ask the first of them to `
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from arrayferry._conversion.compiled import CompiledConversion
-from arrayferry._forks import ForkSafeLock
 from arrayferry._observers import OpenConversion, call_site, observers, open_conversion
 from arrayferry._registry.registry import default_registry
 
 from .crossings import ArrayCrossing, crossings_of, number_crossing
 
-counting = ForkSafeLock()
+counting = threading.RLock()
 """The lock of all traces. It is held to count a conversion, and to start and stop a trace."""
 
 
@@ -48,7 +48,7 @@ def _report(
         crossings = find(directly)
     except Exception:  # an odd value, or one that another thread changes
         crossings = None
-    with counting.lock:
+    with counting:
         for trace in dict.fromkeys(observers):
             trace.record(site, crossings, call.notes, seconds)
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from arrayferry import ConversionError
-
-BLOCK = 64 * 1024 * 1024
-"""Size in bytes above which an array is split into blocks."""
-
+from arrayferry import ConversionError, even_lengths
 
 chosen_chunks: ContextVar[Any] = ContextVar("chunks", default=None)
 """The chunks that `to_dask` was called with, for the arrays that it makes."""
@@ -20,14 +16,14 @@ def split(x: Any) -> Any:
     import dask.array as da
     from dask.array.core import normalize_chunks
 
-    chunks, whole = chosen_chunks.get(), tuple((length,) for length in x.shape)
-    if chunks is None and x.nbytes > BLOCK:  # then the first axis is not empty
-        chunks = max(1, BLOCK * x.shape[0] // x.nbytes)
+    chunks, whole = chosen_chunks.get(), tuple[Any, ...]((length,) for length in x.shape)
     if chunks is not None and whole:
         try:
             whole = normalize_chunks(_by_axis(chunks), x.shape, dtype=x.dtype)
         except Exception as error:
             raise _misfit(chunks, x, error) from error
+    elif x.size and whole:
+        whole = (tuple(even_lengths(x.shape, x.dtype.itemsize, 0)), *whole[1:])
     own = type(x).__module__.startswith("numpy")
     return da.from_array(x, chunks=whole, name=False, asarray=None if own else False)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 import warnings
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from arrayferry import ConversionError, OptionError
-from arrayferry.adapting import ForkSafeLock
 
 from .computing import scheduler_of
 from .graphs import owner_of
@@ -22,7 +22,17 @@ PING = 3.0
 CONNECT = 5.0
 """Seconds to try to reach a cluster at an address."""
 
-_connecting = ForkSafeLock()
+_connecting = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Replace the lock, which another thread of the parent may have held."""
+    global _connecting
+    _connecting = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Clients:
@@ -92,7 +102,7 @@ class Clients:
         Returns:
             None, with a warning once, if this is the cluster that another process used and it is gone.
         """
-        with _connecting.lock:
+        with _connecting:
             process, known, client = self._own or (0, "", None)
             alive = client is None or client.status == "running"
             if (process, known) == (os.getpid(), address) and alive:

@@ -267,7 +267,7 @@ class ClusterReader(DaskReader):
         self._client = client
         self._futures: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._direct: bool | None = client.direct_to_workers
-        self.owned = not client.scheduler.address.startswith("inproc")
+        self.owned: bool = not client.scheduler.address.startswith("inproc")
 
     def run(self, tasks: dict[Any, Any], keys: list[Any], own: Mapping[Any, str]) -> list[Any]:
         also = [key for key, kind in own.items() if kind != "far"]

@@ -25,6 +25,7 @@ def call_host(
 ) -> list[Any]:
     """Call a function from a traced one. See `arrayferry.Backend.callback`."""
     import jax
+    import jax.numpy as jnp
     import numpy as np
     from jax.experimental import io_callback
 
@@ -34,28 +35,31 @@ def call_host(
                 f"a JAX PRNG key array cannot be passed to {name}",
                 remedy="Call jax.random.key_data(x) first.",
             )
-    guarded = _guard()(name, ordered, [_whole(x) for x in arrays])
-    groups = _grouped(guarded)
-    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
-
-    placed = _placed(guarded, groups)
+    arrays = _guard()(name, ordered, [_whole(x) for x in arrays])
+    words = [_as_words(x) for x in arrays]
+    places: dict[Any, list[int]] = {}
+    for index, x in enumerate(words):
+        places.setdefault(x.dtype, []).append(index)
+    pieces = []
+    for dtype, members in places.items():
+        joined = jnp.concatenate([words[index] for index in members])
+        step = PIECE // dtype.itemsize
+        starts = range(0, max(joined.size, 1), step)
+        pieces.append([joined[start : start + step] for start in starts])
+    forms = [(word.size, x.dtype, x.shape) for word, x in zip(words, arrays, strict=True)]
 
     def host(pieces: list[list[Any]]) -> Sequence[Any]:
-        # copies, since the memory is reused after the call
-        buffers = [
-            np.array(chunks[0])
-            if len(chunks) == 1
-            else np.concatenate([np.asarray(x) for x in chunks])
-            for chunks in pieces
-        ]
-        return function(
-            [
-                buffers[group][part].view(dtype).reshape(shape)
-                for group, part, dtype, shape in placed
-            ]
-        )
+        values: list[Any] = [None] * len(forms)
+        for members, parts in zip(places.values(), pieces, strict=True):
+            joined = np.concatenate(parts)  # a copy, since the memory is reused after the call
+            end = 0
+            for index in members:
+                size, dtype, shape = forms[index]
+                start, end = end, end + size
+                values[index] = joined[start:end].view(dtype).reshape(shape)
+        return function(values)
 
-    pieces = [parts for _, parts in groups]
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
     if ordered:
         return list(io_callback(host, shapes, pieces, ordered=True))
     return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
@@ -63,44 +67,13 @@ def call_host(
 
 def _whole(x: Any) -> Any:
     """Return an array without sharding over explicit axes of a mesh, as the host gets it."""
-    from jax.sharding import NamedSharding, PartitionSpec, reshard
+    import jax
 
     sharding = _explicit(x)
-    return x if sharding is None else reshard(x, NamedSharding(sharding.mesh, PartitionSpec()))
-
-
-def _placed(arrays: Sequence[Any], groups: Sequence[Any]) -> list[tuple[int, slice, Any, Any]]:
-    """Return for each array its group, its part of the group, its dtype and its shape."""
-    placed: list[Any] = [None] * len(arrays)
-    for group, (places, pieces) in enumerate(groups):
-        start = 0
-        for place in places:
-            x = arrays[place]
-            end = start + x.size * x.dtype.itemsize // pieces[0].dtype.itemsize
-            placed[place] = group, slice(start, end), x.dtype, x.shape
-            start = end
-    return placed
-
-
-def _grouped(arrays: Sequence[Any]) -> list[tuple[list[int], list[Any]]]:
-    """Join arrays whose numbers are of the same size, and cut them into pieces that are small enough.
-
-    Returns:
-        For each group, the places of its arrays, and its pieces.
-    """
-    import jax.numpy as jnp
-
-    places: dict[Any, list[int]] = {}
-    words = [_as_words(x) for x in arrays]
-    for index, x in enumerate(words):
-        places.setdefault(x.dtype, []).append(index)
-    groups = []
-    for dtype, members in places.items():
-        joined = jnp.concatenate([words[index] for index in members])
-        step = PIECE // dtype.itemsize
-        pieces = [joined[start : start + step] for start in range(0, joined.size, step)]
-        groups.append((members, pieces or [joined]))
-    return groups
+    if sharding is None:
+        return x
+    whole = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
+    return jax.sharding.reshard(x, whole)
 
 
 def _as_words(x: Any) -> Any:
@@ -177,8 +150,6 @@ class JaxAutodiff(Autodiff):
                     Partial(flat.build),
                 )
 
-            if not wanted:
-                return restricted()[1], None
             chosen = [arrays[index] for index in wanted]
             _, pullback, results = jax.vjp(restricted, *chosen, has_aux=True)
             return results, pullback

@@ -19,8 +19,6 @@ class TorchAutodiff(Autodiff):
         import torch
 
         def run(arrays: list[Any]) -> tuple[Flat, Any]:
-            if not wanted:
-                return function(arrays), list
             further = any(x.requires_grad for x in arrays)
             with torch.inference_mode(False), torch.enable_grad():
                 arrays = [x.clone() if x.is_inference() else x for x in arrays]

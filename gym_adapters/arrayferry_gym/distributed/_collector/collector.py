@@ -139,8 +139,8 @@ class Collector(Iterator[Trajectories]):
         final_observation: bool = True,
     ) -> None:
         env, factories = _environments(envs, num_envs, env_params, max_episode_steps)
-        self.num_envs = len(factories) or count_of("num_envs", num_envs)
-        self.num_steps = count_of("num_steps", num_steps)
+        self.num_envs: int = len(factories) or count_of("num_envs", num_envs)
+        self.num_steps: int = count_of("num_steps", num_steps)
         groups = None if groups is None else count_of("groups", groups)
         _check_seconds(timeout)
         check_flag("final_observation", final_observation)
@@ -149,7 +149,7 @@ class Collector(Iterator[Trajectories]):
         self._is_sync = mode == "sync"
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
-        self.seed = count_of("seed", seed, "an integer of 0 or more", 0)
+        self.seed: int = count_of("seed", seed, "an integer of 0 or more", 0)
         self._convert = af.converter(to, device=device)
         library = library_of("Collector", policy, policy_xp, self.seed, policy_state, functional=env is not None)  # fmt: skip
         if env is not None and (library is None or library.name != "jax"):
@@ -175,7 +175,7 @@ class Collector(Iterator[Trajectories]):
         try:
             while not (living := cluster.check_workers(timeout)):
                 time.sleep(0.05)
-            self.groups = min(groups or len(living), self.num_envs)
+            self.groups: int = min(groups or len(living), self.num_envs)
             bounds = [self.num_envs * index // self.groups for index in range(self.groups + 1)]
             sent, kind = Sent(cluster, data), ActorGroup if env is None else TaskGroup
             for index, (first, last) in enumerate(itertools.pairwise(bounds)):
@@ -184,7 +184,9 @@ class Collector(Iterator[Trajectories]):
                 self._runner.groups.append(kind(cluster, sent, setup, float(timeout)))
             self._runner.positions = (Position(0),) * self.groups
             spaces = [(env.observation_space, env.action_space)] if env else self._runner.spaces()
-            self.single_observation_space, self.single_action_space = _common(spaces)
+            _check_common(spaces)
+            self.single_observation_space: Space[Any] = spaces[0][0]
+            self.single_action_space: Space[Any] = spaces[0][1]
             if not all(isinstance(x, ARRAYS) for x, _ in leaves(self.single_observation_space)):
                 raise af.OptionError(
                     f"observations of {self.single_observation_space} are not arrays, but trajectories are",
@@ -346,8 +348,8 @@ def _check_seconds(timeout: Any) -> None:
         raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
 
 
-def _common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> tuple[Space[Any], Space[Any]]:
-    """Return the spaces of observations and actions, which all environments have."""
+def _check_common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> None:
+    """Check that all environments have the same spaces of observations and actions."""
     for index, own in enumerate(spaces):
         if own != spaces[0]:
             raise SpaceMismatchError(
@@ -355,7 +357,6 @@ def _common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> tuple[Space[Any]
                 remedy="Pass environments with the same spaces, or use wrappers that make them so.",
                 indices=(index,),
             )
-    return spaces[0]
 
 
 def _names(infos: Any) -> tuple[str, ...]:

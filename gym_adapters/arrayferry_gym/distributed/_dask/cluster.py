@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import dask.config
-from distributed import Client, get_client
+from distributed import Client, get_client  # pyright: ignore[reportAttributeAccessIssue]
 
 import arrayferry as af
 from arrayferry_gym.distributed._errors import NoWorkerError, SchedulerLostError
@@ -64,7 +64,7 @@ class Cluster:
             with contextlib.suppress(ValueError):  # there is none
                 client = get_client()
         self._owned = client is None or isinstance(client, str)
-        self.client = _opened(client, n_workers) if self._owned else client
+        self.client: Client = _opened(client, n_workers) if self._owned else client
         if not isinstance(self.client, Client):
             raise af.OptionError(
                 f"client={client!r:.80} is not a Dask client",

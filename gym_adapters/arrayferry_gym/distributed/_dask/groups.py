@@ -161,8 +161,8 @@ class Group(ABC):
         while (asked := self.under_way) is not None and asked.call.done():
             try:
                 reply = asked.call.result(timeout=max(self._timeout, 30.0))
-            except Exception as error:
-                return self._failed(asked, error)
+            except Exception as error:  # Dask keeps it, and so all that its traceback refers to
+                return self._failed(asked, error.with_traceback(None))
             if isinstance(reply, Failure):
                 self._restart()
                 del asked  # an error that somebody keeps holds no future
@@ -291,7 +291,8 @@ class ActorGroup(Group):
                     known = known._replace(actor=known.home.result(timeout=PATIENCE))
                     self.known = known
                 reply = known.actor.spaces() if number == SPACES else known.actor.segment(*args)
-        except Exception:  # it was just lost
+        except Exception as error:  # it was just lost
+            error.__traceback__ = None
             return False
         return self._add(number, reply, sent=known.sent if number == SPACES else version)
 
@@ -334,4 +335,5 @@ class ActorGroup(Group):
                 pass
             except Exception:  # it is lost, which `settle` finds
                 return
-            raise self._hangs(self._cluster.address(known.home), where, indices)
+            if worker := self._cluster.address(known.home):
+                raise self._hangs(worker, where, indices)

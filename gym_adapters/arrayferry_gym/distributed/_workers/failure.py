@@ -9,8 +9,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from distributed import get_worker
+from distributed import get_worker  # pyright: ignore[reportAttributeAccessIssue]
 
+from arrayferry.adapting import describe_error
 from arrayferry_gym.distributed._errors import (
     DistributedEnvError,
     EnvFailedError,
@@ -90,10 +91,6 @@ class Failure(NamedTuple):
         setup = isinstance(error, SetupError)
         by_policy = place.policy and place.env is None
         error = (setup and error.__cause__) or error
-        try:
-            text = f"{type(error).__name__}: {error}"
-        except Exception:
-            text = type(error).__name__
         cause = None
         with contextlib.suppress(Exception):
             cause = to_bytes(error)
@@ -102,7 +99,7 @@ class Failure(NamedTuple):
         if setup:
             module = (error.name or "") if isinstance(error, ImportError) else ""
             made: DistributedEnvError = WorkerSetupError(
-                f"the worker {worker} cannot import {module or 'a function'}, for {named(indices)}: {text}",
+                f"the worker {worker} cannot import {module or 'a function'}, for {named(indices)}: {describe_error(error)}",
                 remedy="Install it on the workers, send it with client.upload_file, or have it pickled by "
                 "cloudpickle.register_pickle_by_value(module).",
                 module=module,
@@ -112,7 +109,7 @@ class Failure(NamedTuple):
             kind = PolicyFailedError if by_policy else EnvFailedError
             what = "the policy" if by_policy else named(indices)
             made = kind(
-                f"{what} raised {text}, in {place} on the worker {worker}",
+                f"{what} raised {describe_error(error)}, in {place} on the worker {worker}",
                 remedy="Correct it, and ask for the next trajectories: its group begins anew.",
                 original=type(error).__name__,
                 **told,

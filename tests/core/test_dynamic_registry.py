@@ -1,4 +1,4 @@
-"""What is register or imported may change at any time: in another thread, in a fork, during a call."""
+"""What is registered or imported may change at any time: in another thread, in a fork, during a call."""
 
 from __future__ import annotations
 
@@ -268,10 +268,11 @@ def test_a_fork_while_another_thread_registers():
     class Waiting(af.Registry):
         """Waits while it holds its lock."""
 
-        def _replace(self, catalog):
-            inside.set()
-            leave.wait(30)
-            super()._replace(catalog)
+        def update(self, new=""):
+            if new:
+                inside.set()
+                leave.wait(30)
+            return super().update(new)
 
     registry = Waiting()
     conversion = af.Conversion("numpy", af.Options(), registry)
