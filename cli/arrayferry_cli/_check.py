@@ -28,7 +28,7 @@ from importlib.metadata import entry_points
 
 for point in entry_points(group="arrayferry"):
     if point.name in {registered!r}:
-        registry.register(point.load(), point.name)
+        registry.register(point.load())
 backend = registry.backend({backend!r})
 problem = backend.problem()
 if problem is not None:
@@ -62,8 +62,8 @@ def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any]
     homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
     loaded = [each for each in found["plugins"] if each["status"] == "loaded"]
     names = [each["name"] for each in loaded if each["distribution"] in homes]
-    environment = {"ARRAYFERRY_PLUGINS": ",".join(names)}
     backends, registered = _backends(package, plugins, found)
+    environment = {"ARRAYFERRY_PLUGINS": ",".join(set(names) - set(registered))}
     checks = [_run(each, registered, environment, timeout, to_stderr) for each in backends]
     status = next((each["status"] for each in checks if each["status"]), 0)
     return {"schema": 1, "ok": not status, "package": package, "checks": checks}, status

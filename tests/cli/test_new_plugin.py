@@ -108,8 +108,8 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     shutil.copy(module, site)
     status, out = run_tests(folder, site, installed, only="recognised")
     assert status == 1
-    assert "Set array_types" in out
-    assert "'littlelib.NDArray'" in out
+    assert "array_types are ('littlelib.Array',)" in out
+    assert "a littlelib.NDArray, which is recognised as an array of no known library" in out
     code = module.read_text().replace("littlelib.Array", "littlelib.NDArray")
     module.write_text(code.replace('memory = "writable"', 'memory = "immutable"'))
     shutil.copy(module, site)

@@ -60,7 +60,8 @@ def survey(step: Step, plugins: list[Plugin], names: dict[str, str]) -> dict[str
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         origins: list[Origin] = [*registry.backends().values(), *registry.sources()]
-        _ = registry.catalog.unknown_ends  # which warns of them
+        for text in registry.catalog.unknown_ends:
+            registry.warn(text)
     faults = {part.why: part.plugin for part in registry.catalog.left_out if part.broken}
     for why, name in faults.items():
         for plugin in plugins:

@@ -36,12 +36,10 @@ def alone(find: Callable[[], Backend | Source], others: Sequence[str]) -> Iterat
             points = [point for point in points if point.name in chosen]
         kept = [point for point in points if is_ours(point) or _home(point) in homes]
         if len(kept) < len(points):
-            undo.callback(registry.refresh)
+            undo.callback(_reload)
             patch = undo.enter_context(pytest.MonkeyPatch.context())
             patch.setenv(CHOICE, ",".join(point.name for point in kept))
-            with _without_warnings():
-                registry.refresh()
-                registry.backends()
+            _reload()
         # a library without a plugin has no types, and cannot be registered
         if part.array_types and all(part is not each for each in parts):
             registry.register(part)
@@ -50,6 +48,13 @@ def alone(find: Callable[[], Backend | Source], others: Sequence[str]) -> Iterat
         if problem is not None:
             pytest.skip(str(problem))
         yield
+
+
+def _reload() -> None:
+    """Load the plugins again, now, and not when they are first needed."""
+    with _without_warnings():
+        registry.refresh()
+        registry.backends()
 
 
 @contextmanager

@@ -99,7 +99,8 @@ class Conversion(Generic[A]):
                 raise problem
             catalog = registry.catalog
             catalog.notice_imports()
-            _ = catalog.unknown_ends  # which warns of them
+            for text in catalog.unknown_ends:
+                registry.warn(text)
             target = catalog.backend(self._to)
             if options.device is not None:
                 self._device, _ = resolve_device(target, options.device, "cpu")

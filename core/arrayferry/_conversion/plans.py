@@ -8,17 +8,15 @@ the value, the plan is looked up by the structure.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry._cache import Cache, CostlyCache
 from arrayferry._tree.nodes import Branch
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.tree import Tree
 
+from .plan import Plan, write_plan
 from .structure import Reader, reader_of, structure_of
-
-if TYPE_CHECKING:
-    from .plan import Plan
 
 MAX_PLANS = 512
 """The maximum number of plans."""
@@ -172,8 +170,6 @@ class Plans:
         self._chosen(plan)
 
     def _write(self, tree: Tree, structure: Any, *, with_routes: bool) -> Plan | None:
-        from .plan import write_plan  # the first conversion does not need it
-
         conversion = self._conversion
         snippet_for = functools.partial(conversion.snippet_for, with_routes=with_routes)
         return write_plan(tree, snippet_for, structure, conversion.target.name, self.miss)

@@ -105,14 +105,13 @@ class Catalog:
 
     @once
     def unknown_ends(self) -> list[str]:
-        """The sources and targets of direct converters that are no backends. A warning names each."""
+        """A text for each source or target of a direct converter that is no backend."""
         left_out, unknown = {part.name for part in self.left_out}, []
         for converter in self.converters:
             for name in {converter.source, converter.target} - self.backends.keys() - left_out:
                 with suppress(BackendUnavailableError):
                     if find_namespace(name) is None:
-                        unknown.append(name)
-                        self._warn(
+                        unknown.append(
                             f"arrayferry does not use {converter!r} of {type(converter).__module__}: no backend is "
                             f"named {name!r}"
                         )

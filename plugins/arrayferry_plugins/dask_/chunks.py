@@ -16,7 +16,8 @@ def split(x: Any) -> Any:
     import dask.array as da
     from dask.array.core import normalize_chunks
 
-    chunks, whole = chosen_chunks.get(), tuple[Any, ...]((length,) for length in x.shape)
+    chunks = chosen_chunks.get()
+    whole: tuple[Any, ...] = tuple((length,) for length in x.shape)
     if chunks is not None and whole:
         try:
             whole = normalize_chunks(_by_axis(chunks), x.shape, dtype=x.dtype)

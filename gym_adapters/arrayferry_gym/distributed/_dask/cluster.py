@@ -95,12 +95,12 @@ class Cluster:
                 f"the scheduler cannot be reached with {self.client!r:.120}: {type(error).__name__}: {error}",
                 remedy="Make a client in this process that is connected to a scheduler, and another collector.",
             ) from error
+        self._aliases |= {str(each.get("name")): each.get("name") for each in known.values()}
         self.seen = sorted(at for at, worker in known.items() if self._fits(at, worker))
         return self.seen
 
     def _fits(self, address: str, worker: Mapping[str, Any]) -> bool:
         names, has = {address, str(worker.get("name"))}, worker.get("resources", {})
-        self._aliases[str(worker.get("name"))] = worker.get("name")
         if address in self._hung or not (self._workers is None or names & set(self._workers)):
             return False
         return all(has.get(name, 0) >= amount for name, amount in self._resources.items())
