@@ -562,22 +562,6 @@ def test_code_of_another_environment_is_never_used():
     assert [reward(x) for x in (1, 1.0, True, 1)] == [1, 2, 3, 1]
 
 
-class Static(equinox.Module):
-    x: Any = equinox.field(static=True)
-
-
-def test_static_fields_of_pytrees_have_types():
-    def policy(params, observation, key):
-        return constant({int: 1, float: 2, bool: 3}[type(params.x)])
-
-    assert [chosen(policy, Static(x)) for x in (1, 1.0, True)] == [1, 2, 3]
-    assert [chosen(lambda p, o, k: policy(p[0], o, k), (Static(x),)) for x in (1.0, True, 1)] == [
-        2,
-        3,
-        1,
-    ]
-
-
 class Spaced(Echo):
     """As a wrapper that holds what it has computed: all is equal when it is made anew."""
 

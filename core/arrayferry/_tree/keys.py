@@ -9,19 +9,25 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from types import CodeType, MappingProxyType, MethodType
+from types import MappingProxyType, MethodType
 from typing import Any
 
 MAX_DEPTH, MAX_OBJECTS = 150, 30_000
 SMALL = 4_096
 """The maximum size in bytes of a NumPy array that is part of a key. A larger one has a key that no other value has."""
 
-_PLAIN = frozenset((bool, int, str, bytes, type(None), type(...), type(NotImplemented), CodeType))
-
-_STRUCTURES = (
-    "PyTreeDef",
-    "PyTreeSpec",
-)  # equal ones may hold objects that are written in several ways
+_PLAIN = (bool, int, str, bytes, type(None), type(...))
+_PARTS: dict[type, Callable[[Any], Any]] = {
+    float: float.hex,
+    list: tuple,
+    tuple: tuple,
+    set: frozenset,
+    frozenset: frozenset,
+    MethodType: lambda method: (method.__func__, method.__self__),
+    MappingProxyType: lambda proxy: (proxy.copy(),),
+}
+_STRUCTURES = ("PyTreeDef", "PyTreeSpec")
+"""Structures of JAX and optree. Equal ones may hold objects that are written in several ways."""
 
 Special = Callable[[Any], Hashable | None]
 
@@ -47,9 +53,9 @@ class _Equal:
     def __init__(self, value: Any) -> None:
         self.value, self._hash = value, hash(value)
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: Any) -> bool:
         try:
-            return isinstance(other, _Equal) and bool(self.value == other.value)
+            return bool(self.value == other.value)
         except Exception:
             return False
 
@@ -85,49 +91,32 @@ def exact_key(value: Any, special: Special | None = None) -> Hashable:
 
 
 def _key(value: Any, special: Special | None, left: Iterator[int], depth: int) -> Hashable:
-    cls: Any = type(value)
+    cls = type(value)
     if cls in _PLAIN:
         return cls, value
-    if cls is float:
-        return cls, value.hex()
-    parts = None if special is None else special(value)
-    if parts is None and (
-        cls.__eq__ is object.__eq__ or isinstance(value, (type, _class_of("jax", "Array")))
-    ):
-        return Same(value) if cls.__weakrefoffset__ else value
-    if depth == 0 or next(left, None) is None:
-        raise RecursionError("the value has too many parts for a key")
-    parts = _parts(value, cls) if parts is None else parts
+    parts = special(value) if special else None
+    if parts is None:
+        parts = _PARTS[cls](value) if cls in _PARTS else _parts(value, cls)
     if not isinstance(parts, (tuple, frozenset)):
         return cls, parts
+    if depth == 0 or next(left, None) is None:
+        raise RecursionError("the value has too many parts for a key")
     return cls, type(parts)(_key(part, special, left, depth - 1) for part in parts)
 
 
-def _parts(value: Any, cls: type) -> Any:
-    """Return the parts of a value in a tuple or frozenset. If it hides them, return its key."""
-    if cls is list or cls is tuple:
-        return tuple(value)
-    if cls is set or cls is frozenset:
-        return frozenset(value)
-    if cls is MethodType:
-        return value.__func__, value.__self__
-    if cls is MappingProxyType:
-        return (value.copy(),)
-    if _is_array(cls) and not (
-        isinstance(value, _class_of("numpy", "ndarray")) and value.nbytes <= SMALL
-    ):
+def _parts(value: Any, cls: Any) -> Any:
+    """Return the parts of an object in a tuple. If it hides them, return its key."""
+    if cls.__eq__ is object.__eq__ or isinstance(value, (type, _class_of("jax", "Array"))):
+        return Same(value) if cls.__weakrefoffset__ else _Equal(value)
+    is_array = hasattr(cls, "__len__") and (hasattr(cls, "__array__") or hasattr(cls, "__dlpack__"))
+    is_small = isinstance(value, _class_of("numpy", "ndarray")) and value.nbytes <= SMALL
+    if is_array and not is_small and not isinstance(value, (str, bytes)):
         return object()
     try:
         made: Any = value.__reduce_ex__(2) if cls.__name__ not in _STRUCTURES else None
-        return *made[:3], *(tuple(items or ()) for items in made[3:5])
+        return made[:3] + tuple(tuple(items or ()) for items in made[3:5])
     except Exception:  # it is an object of C
         return _Equal(value)
-
-
-def _is_array(cls: type) -> bool:
-    """Return whether objects of a class are arrays, of any library. Scalars of NumPy have no length."""
-    known = hasattr(cls, "__array__") or hasattr(cls, "__dlpack__")
-    return known and hasattr(cls, "__len__") and not issubclass(cls, (str, bytes))
 
 
 def _class_of(module: str, name: str) -> Any:

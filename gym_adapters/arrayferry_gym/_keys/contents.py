@@ -9,26 +9,21 @@ from typing import Any
 import jax
 import numpy as np
 
-from .keys import digest_of, parts_of
+from .keys import parts_of
 
 
 def parts_of_other(value: Any) -> Hashable | None:
     """Return the parts of a value that is compared by all that it holds, as `parts_of` does."""
     if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
-        data = (
-            jax.random.key_data(value)
-            if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
-            else value
-        )
-        digest = digest_of(np.asarray(data))
-        return str(value.dtype), value.shape, value.weak_type, value.sharding, digest
+        is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+        data = np.asarray(jax.random.key_data(value) if is_key else value)
+        return str(value.dtype), value.weak_type, value.sharding, data
     own = parts_of(value)
-    cls: Any = type(value)
-    if own is not None or cls.__eq__ is not object.__eq__:
-        return own
-    try:
-        made: Any = object.__reduce_ex__(value, 2)
-    except TypeError:  # it has state that only code of C can read, as a function has
-        return None
-    consists_of_attributes = made[:2] == (getattr(copyreg, "__newobj__"), (cls,))  # noqa: B009
-    return (made[2],) if consists_of_attributes else None
+    if own is None and type(value).__eq__ is object.__eq__:
+        try:
+            made: Any = object.__reduce_ex__(value, 2)
+        except TypeError:  # it has state that only code of C can read, as a function has
+            return None
+        if made[0] is getattr(copyreg, "__newobj__"):  # noqa: B009
+            return made[1:3]  # its class and its attributes
+    return own

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import warnings
-import weakref
 from collections.abc import Hashable, Iterator
 from types import FunctionType, MethodType
 from typing import Any
@@ -16,14 +16,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 import arrayferry as af
 from arrayferry.adapting import Cache, Same, exact_key
-from arrayferry_gym._keys.keys import Key, parts_of
+from arrayferry_gym._keys.keys import HasKey, Key
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.functional._contract.params import VALUE, Frame
-
-try:
-    from jax.extend.core import get_opaque_trace_state
-except ImportError:  # before JAX 0.10
-    from jax.core import get_opaque_trace_state
+from arrayferry_gym.functional._simulators.tracing import has_tracers, trace_here
 
 _PASS = (
     "Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, or the function a "
@@ -34,110 +30,89 @@ _NUMBERS = (*_ARRAYS, float, complex)
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 
-class _Bound:
-    """A function and its first arguments: a bound method of a pytree, or a `functools.partial`. It is a pytree."""
-
-    def __init__(self, function: Any, args: Any, options: Any) -> None:
-        self.parts = function, args, options
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        function, first, named = self.parts
-        return function(*first, *args, **{**named, **options})
-
-
-jax.tree_util.register_pytree_node(
-    _Bound, lambda bound: (bound.parts, None), lambda _, parts: _Bound(*parts)
-)
-
-
-def _opened(function: Any) -> Any:
-    """Return a function as a pytree if it is a method of one, or a partial."""
-    if type(function) is MethodType and not jax.tree_util.all_leaves([function.__self__]):
-        return _Bound(function.__func__, (function.__self__,), {})
-    if type(function) in (functools.partial, jax.tree_util.Partial):
-        return _Bound(_opened(function.func), function.args, function.keywords)
-    return function
+def _opened(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return a function, and its first arguments: the object of a method that is a pytree, and those of partials."""
+    if type(policy) is MethodType and not jax.tree_util.all_leaves([policy.__self__]):
+        return policy.__func__, (policy.__self__,), {}
+    if type(policy) in (functools.partial, jax.tree_util.Partial):
+        function, args, options = _opened(policy.func)
+        return function, (*args, *policy.args), {**options, **policy.keywords}
+    return policy, (), {}
 
 
 def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame]:
     """Partition the arguments of a rollout into values and static parts.
 
     Returns:
-        The arrays among them, and the floats in `policy_params`; and the rest.
+        The arrays among them, and the floats in `policy_params`; and the rest, whose policy is a `functools.partial`.
 
     Raises:
-        arrayferry.OptionError: a part is neither a number of JAX nor can it be compared and hashed.
+        arrayferry.OptionError: a part is neither a number of JAX nor can it be hashed.
     """
-    leaves, structure = jax.tree.flatten((env, _opened(policy), policy_params))
+    tree = env, _opened(policy), policy_params
+    leaves, structure = jax.tree.flatten(tree)
     first = len(leaves) - structure.children()[2].num_leaves
-    values: list[Any] = []
-    static: list[Any] = []
+    static = [VALUE if isinstance(x, _ARRAYS) else x for x in leaves[:first]]
+    static += [VALUE if isinstance(x, _NUMBERS) else x for x in leaves[first:]]
     keys: list[Any] = []
-    for index, leaf in enumerate(leaves):
-        if isinstance(leaf, _ARRAYS if index < first else _NUMBERS):
-            values.append(leaf)
-            static.append(VALUE)
-            keys.append(VALUE)
-        else:
-            if type(leaf) is not FunctionType and leaf is not env:
-                _check_static(leaf, index, (env, policy, policy_params))
-            static.append(leaf)
-            keys.append(exact_key(leaf, _parts_of_static))
-    key = Key((_structure_key(structure), tuple(keys)))
-    return values, Frame(tuple(static), structure, structure.unflatten, key)
+    for index, leaf in enumerate(static):
+        try:
+            keys.append(VALUE if leaf is VALUE else _key_of(leaf))
+        except TypeError as error:
+            raise af.OptionError(
+                f"{_place(tree, index)} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither an "
+                "array of JAX nor static",
+                remedy='Convert it by arrayferry.convert(x, "jax"), or pass something that can be hashed. '
+                "For a policy of another library, pass policy_xp= to evaluate.",
+            ) from error
+    values = [x for x, kept in zip(leaves, static, strict=True) if kept is VALUE]
+    build = functools.partial(_built, structure)
+    return values, Frame(tuple(static), structure, build, Key((structure, tuple(keys))))
 
 
-def _structure_key(structure: Any) -> Hashable:
-    """Return the key of the structure of a pytree: JAX compares what is static in it whatever its type."""
-    node, children = structure.node_data(), structure.children()
-    own = None if node is None else (node[0], exact_key(node[1], _parts_of_static))
-    return own, *map(_structure_key, children)
+def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:
+    env, (function, args, options), policy_params = structure.unflatten(leaves)
+    return env, functools.partial(function, *args, **options), policy_params
 
 
-def _parts_of_static(value: Any) -> Hashable | None:
-    """Compare objects by `==` and hash. Of one that equals only itself, plain attributes count too, which may change."""
-    special = parts_of(value)
-    cls: Any = type(value)
-    if (
-        special is not None
-        or cls in (FunctionType, MethodType, tuple, frozenset)
-        or isinstance(value, type)
-    ):
-        return special
+def _key_of(leaf: Any) -> Hashable:
+    """Return the key of a static leaf: its type, and the leaf, which is compared by `==`, as JAX does.
+
+    Of an object that equals only itself, plain attributes count too, since they may change.
+
+    Raises:
+        TypeError: it cannot be hashed, or is an array of another library.
+    """
+    cls: Any = type(leaf)
+    if isinstance(leaf, HasKey):
+        return leaf._immutable_key()
+    if cls in _PLAIN:
+        return exact_key(leaf)
+    if cls is MethodType:
+        return Same(leaf.__func__), _by_identity(leaf.__self__)
     if cls.__eq__ is object.__eq__:
-        own = getattr(value, "__dict__", None) or {}
-        plain = {
-            name: Same(part) if isinstance(part, np.ndarray) else part
-            for name, part in own.items()
-            if type(part) in (*_PLAIN, np.ndarray)
-        }
-        return (Same(value) if cls.__weakrefoffset__ else id(value), plain)
-    return None if cls.__hash__ is None or isinstance(value, _ARRAYS) else value
+        return _by_identity(leaf)
+    if af.registry.kind(leaf).category in ("array", "objects"):
+        raise TypeError
+    hash(leaf)
+    return cls, leaf
 
 
-def _check_static(leaf: Any, index: int, tree: Any) -> None:
-    """Refuse a leaf that is neither static nor a number of JAX."""
-    array = af.registry.kind(leaf).category in ("array", "objects")
-    if not array and type(leaf).__hash__ is not None:
-        return
-    what = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-    raise af.OptionError(
-        f"{_place(tree, index)} is a {what}, which is neither an array of JAX nor static",
-        remedy='Convert it by arrayferry.convert(x, "jax"), or pass something that can be hashed. '
-        "For a policy of another library, pass policy_xp= to evaluate.",
-    )
+def _by_identity(value: Any) -> Hashable:
+    same = Same(value) if type(value).__weakrefoffset__ else exact_key(value)
+    own = getattr(value, "__dict__", {}).items()
+    plain = [(name, exact_key(x)) for name, x in own if type(x) in _PLAIN]
+    return same, *plain, *((name, Same(x)) for name, x in own if type(x) is np.ndarray)
 
 
 def _place(tree: Any, index: int) -> str:
     """Return the place of a leaf as a Python expression."""
-    env, policy, params = tree
-    paths, _ = jax.tree_util.tree_flatten_with_path((env, _opened(policy), params))
-    first, *others = paths[index][0]
+    first, *others = jax.tree_util.tree_flatten_with_path(tree)[0][index][0]
     name = ("env", "policy", "policy_params")[first.idx]
     return name + ("" if name == "policy" else jax.tree_util.keystr(tuple(others)))
 
 
-def check_constants(policy: Any, act: Any, *args: Any) -> None:
+def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> None:
     """Search a traced policy for arrays that it holds, since compiled code would not see them change.
 
     Args:
@@ -148,13 +123,17 @@ def check_constants(policy: Any, act: Any, *args: Any) -> None:
     Raises:
         arrayferry.OptionError: it is a method, an object or a closure that holds arrays.
     """
-    found = {id(x): x for x in _constants(jax.make_jaxpr(act)(*args))}
+    constants = _constants(jax.make_jaxpr(act)(*args))
+    found = {id(x): x for x in constants if isinstance(x, jax.Array) and not has_tracers(x)}
     if not found:
         return
     arrays = ", ".join(f"{x.dtype}{list(x.shape)}" for x in found.values())
-    for leaf in jax.tree.leaves(policy):
+    modules = [*sys.modules.values()]
+    are_global = found.keys() <= {id(x) for module in modules for x in [*vars(module).values()]}
+    for leaf in jax.tree.leaves((policy.func, policy.args, policy.keywords)):
         function = inspect.unwrap(leaf) if callable(leaf) else None
-        if function is None or (type(function) is FunctionType and not _is_closure(function)):
+        is_plain = type(function) is FunctionType and (are_global or not _is_closure(function))
+        if function is None or is_plain:
             continue
         name = getattr(function, "__qualname__", type(function).__qualname__)
         raise af.OptionError(
@@ -172,32 +151,26 @@ def _is_closure(function: Any) -> bool:
     return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__)
 
 
-def _constants(jaxpr: Any) -> Iterator[jax.Array]:
-    """Yield the arrays of JAX among the constants of a program, and of the programs in it."""
+def _constants(jaxpr: Any) -> Iterator[Any]:
+    """Yield the constants of a program, and of the programs in it."""
     if isinstance(jaxpr, ClosedJaxpr):
-        yield from filter(_is_concrete, jaxpr.consts)
+        yield from jaxpr.consts
     for equation in jaxpr.eqns:
-        yield from (
-            x.val for x in equation.invars if isinstance(x, Literal) and _is_concrete(x.val)
-        )
+        yield from (x.val for x in equation.invars if isinstance(x, Literal))
         for part in jax.tree.leaves(equation.params):
             if isinstance(part, (ClosedJaxpr, Jaxpr)):
                 yield from _constants(part)
 
 
-def _is_concrete(x: Any) -> bool:
-    return isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
-
-
-_OUTSIDE = get_opaque_trace_state(convention="nnx")
+_OUTSIDE = trace_here()
 
 
 def in_trace() -> bool:
     """Tell whether JAX traces the code that runs."""
-    return bool(get_opaque_trace_state(convention="nnx") != _OUTSIDE)
+    return bool(trace_here() != _OUTSIDE)
 
 
-_COMPILED: weakref.WeakKeyDictionary[Any, Cache[int, list[Any]]] = weakref.WeakKeyDictionary()
+_COMPILED: Cache[int, list[Any]] = Cache(256)
 """The static parts for which the policies of each code or class were compiled, by all else that was the same."""
 
 
@@ -210,20 +183,18 @@ def note_compilation(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: 
         frame: what is static in them.
         rest: what else it is compiled for.
     """
-    policy = inspect.unwrap(tree[1])
-    while isinstance(policy, functools.partial):
-        policy = policy.func
-    policy = getattr(policy, "__func__", policy)
-    code = getattr(policy, "__code__", type(policy))
+    env, policy, policy_params = tree
+    tree = env, _opened(policy), policy_params
+    function = inspect.unwrap(tree[1][0])
     structure, (env, *keys) = frame.key.value
-    log = _COMPILED.setdefault(code, Cache(256)).setdefault(hash((what, structure, env, rest)), [])
+    code = repr(getattr(function, "__code__", type(function)))  # which file and line, too
+    number = hash((what, code, structure, env, rest))
+    log = _COMPILED.get(number, [])
     if keys in log or len(log) == 3:
         return
-    log.append(keys)
+    _COMPILED[number] = log = [*log, keys]
     if len(log) == 3:
-        index = 1 + next(
-            i for i, (old, new) in enumerate(zip(log[1], keys, strict=True)) if old != new
-        )
+        index = 1 + next(i for i, (a, b) in enumerate(zip(log[1], keys, strict=True)) if a != b)
         warnings.warn(
             f"{what} is compiled for the third time, because {_place(tree, index)} was another one each time. It is "
             "static: only arrays, and floats in policy_params, may change without a new compilation. Pass the same "
