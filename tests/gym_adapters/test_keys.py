@@ -120,6 +120,13 @@ class OpenAttrs(Echo):
     size: Any
 
 
+class New(Echo):
+    def __new__(cls, size=None):
+        self = super().__new__(cls)
+        self.size = size
+        return self
+
+
 class Shaped(Protocol):
     size: Any
 
@@ -135,7 +142,7 @@ class OfEquinox(Echo, equinox.Module):
         self.size = size
 
 
-MADE = [Sized, Data, Twice, Derived, Mixed, Attrs, OpenAttrs, OfProtocol, OfEquinox]
+MADE = [Sized, Data, Twice, Derived, Mixed, Attrs, OpenAttrs, New, OfProtocol, OfEquinox]
 COPIES = {
     "itself": lambda x: x,
     "copy": copy.copy,
@@ -153,11 +160,19 @@ def test_an_environment_is_immutable_once_it_is_made(cls, copied):
     key = identity(env)
     given[0] = 9  # it holds a copy
     env = COPIES[copied](env)
-    assert identity(env) == key == identity(cls(np.arange(300.0))) != identity(cls(given))
     with pytest.raises(ValueError, match="read-only"):
         env.size[0] = 9
     with pytest.raises((ImpureError, dataclasses.FrozenInstanceError)):
         env.size = 3
+    assert identity(env) == key == identity(cls(np.arange(300.0))) != identity(cls(given))
+
+
+def test_an_environment_without_a_constructor_takes_no_arguments():
+    env = CartPole()
+    with pytest.raises(ImpureError):
+        env.size = 3
+    with pytest.raises(TypeError, match="one argument"):
+        CartPole(3)
 
 
 @pytest.mark.parametrize("held", [np.ma.masked_array([1, 2], [0, 1]), np.array([1, None])])
@@ -365,10 +380,15 @@ def test_a_policy_that_holds_an_array_is_refused(holder):
 TABLE = jnp.arange(5, 9)
 
 
-def test_a_policy_that_uses_global_arrays_warns(recwarn):
+@pytest.mark.parametrize("added", [None, 0])
+def test_a_policy_that_uses_global_arrays_warns(added, recwarn):
     def policy(params, observation, key):
         return constant(TABLE[0])
 
+    def closure(params, observation, key):
+        return constant(TABLE[0] + added)
+
+    policy = policy if added is None else closure
     with pytest.warns(UserWarning, match=r"such as global variables: int32\[4\]") as caught:
         assert chosen(policy) == 5
     assert caught[0].filename == __file__
@@ -386,8 +406,14 @@ def test_plain_attributes_and_arrays_that_are_not_used_are_no_reason():
     assert chosen(agent.harmless) == 6
 
 
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: Any
+
+
 @pytest.mark.parametrize(
-    "value", [torch.ones(2), array.array("f", [1.0]), bytearray(b"a"), types.SimpleNamespace()]
+    "value",
+    [torch.ones(2), array.array("f", [1.0]), bytearray(b"a"), types.SimpleNamespace(), Frozen([1])],
 )
 def test_what_is_neither_static_nor_an_array_of_jax_is_refused(value):
     with pytest.raises(af.OptionError, match=r"policy_params\['a'\]\[0\] is a .* neither"):
@@ -485,11 +511,6 @@ class Point(NamedTuple):
     x: Any
 
 
-@dataclasses.dataclass(frozen=True)
-class Cfg:
-    x: Any
-
-
 @dataclasses.dataclass
 class Loose:
     x: Any
@@ -517,8 +538,8 @@ class Slotted(Compared):
 
 WRAPS: dict[str, Any] = {
     "itself": lambda x: x, "tuple": lambda x: (x,), "list": lambda x: [x], "named tuple": Point, "frozenset": lambda x: frozenset([x]),
-    "set": lambda x: {x}, "dict": lambda x: {"a": x}, "key of a dict": lambda x: {x: "a"}, "frozen dataclass": Cfg, "dataclass": Loose,
-    "comparison": Compared, "slots": Slotted, "deep": lambda x: (Cfg(frozenset([Point((x,))])),), "in a list": lambda x: [{"a": Cfg(x)}],
+    "set": lambda x: {x}, "dict": lambda x: {"a": x}, "key of a dict": lambda x: {x: "a"}, "frozen dataclass": Frozen, "dataclass": Loose,
+    "comparison": Compared, "slots": Slotted, "deep": lambda x: (Frozen(frozenset([Point((x,))])),), "in a list": lambda x: [{"a": Frozen(x)}],
     "space": lambda x: spaces.Discrete(3, start=int(x)) if type(x) is int else x,
     "environment": lambda x: Holding(x),
 }  # fmt: skip
@@ -530,7 +551,7 @@ class Holding(Echo):
 
     def step(self, xp, rng, state, action, params):
         kinds = {int: 1.0, float: 2.0, bool: 3.0, np.float32: 4.0}
-        found = self.held.x if isinstance(self.held, Cfg) else self.held
+        found = self.held.x if isinstance(self.held, Frozen) else self.held
         return state, kinds[type(found)], False
 
 
@@ -558,7 +579,7 @@ def test_code_of_another_environment_is_never_used():
             rollout(Holding(held), lambda p, o, k: constant(0), None, KEY, 1, 1)[1].reward[0, 0]
         )
 
-    assert [reward(Cfg(x)) for x in (1, 1.0, True, 1)] == [1, 2, 3, 1]
+    assert [reward(Frozen(x)) for x in (1, 1.0, True, 1)] == [1, 2, 3, 1]
     assert [reward(x) for x in (1, 1.0, True, 1)] == [1, 2, 3, 1]
 
 

@@ -19,11 +19,12 @@ def parts_of_other(value: Any) -> Hashable | None:
         data = np.asarray(jax.random.key_data(value) if is_key else value)
         return str(value.dtype), value.weak_type, value.sharding, data
     own = parts_of(value)
-    if own is None and type(value).__eq__ is object.__eq__:
+    cls: Any = type(value)
+    if own is None and cls.__eq__ is object.__eq__:
         try:
             made: Any = object.__reduce_ex__(value, 2)
         except TypeError:  # it has state that only code of C can read, as a function has
             return None
-        if made[0] is getattr(copyreg, "__newobj__"):  # noqa: B009
-            return made[1:3]  # its class and its attributes
+        if made[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
+            return (made[2],)  # it is all attributes
     return own

@@ -152,8 +152,6 @@ class WrappedEnv(AroundEnv):
         import jax
 
         x64 = jax.config.jax_enable_x64
-        if x64 in self._fresh and not isinstance(values, dict):
-            return self.given(jax.numpy, self._fresh[x64], values)
         # their numbers are known, and serve all calls, also if this one is traced
         with jax.ensure_compile_time_eval():
             if x64 not in self._fresh:
@@ -361,3 +359,10 @@ def checked_wrapper_state(env: Any, given: Any) -> Any:
             f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
         )
     return env.wrapper_state(given)
+
+
+def lasting_state(env: Any, given: Any) -> Any:
+    """Return the option `wrapper_state` for compiled code, which checks states of kernels itself, once."""
+    if isinstance(env, WrappedEnv) and _is_state(given):
+        return tuple(State(lasting=state.lasting) for state in given)
+    return checked_wrapper_state(env, given)

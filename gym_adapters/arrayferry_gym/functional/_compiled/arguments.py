@@ -7,12 +7,13 @@ import weakref
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 import arrayferry as af
 from arrayferry_gym._keys.immutable import Immutable, memo_of
 from arrayferry_gym._keys.keys import Key
 from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
-from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
+from arrayferry_gym.functional._around.wrapped import lasting_state
 from arrayferry_gym.functional._contract.dynamics import checked_dynamics
 from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._host.functions import HostFunctions
@@ -83,7 +84,7 @@ class Call:
         self._tree = env, self.policy, self.policy_params
         leaves, self.frame = partition(*self._tree)
         self.env_params = (
-            _own_params(env, defaults)
+            _own_params(env, defaults, self._in_trace)
             if self.env_params is None
             else prepare(self.env_params, defaults, n, af.registry.backend("jax"), None)
         )
@@ -93,7 +94,7 @@ class Call:
             self.env_params.values,
             checked_key(self.key),
             first_policy_state(self.policy_state, n),
-            checked_wrapper_state(self.env, self.wrapper_state),
+            lasting_state(self.env, self.wrapper_state),
         )
 
     def _check_host(self) -> None:
@@ -134,19 +135,19 @@ class Call:
             note_compilation(self.what, self._tree, self.frame, program.value[1:])
 
 
-def _own_params(env: Any, defaults: Any) -> Params:
-    """Return the default parameters in JAX. Those that an environment holds are converted once."""
+def _own_params(env: Any, defaults: Any, in_trace: bool) -> Params:
+    """Return the default parameters in JAX. Those that cannot change are converted once, numbers too."""
     backend = af.registry.backend("jax")
-    if not isinstance(env, Immutable) or vars(env).get("default_params") is None:
+    if in_trace or not isinstance(env, Immutable):
         return prepare(None, defaults, 1, backend, None)
     memo = memo_of(env)
     how = jax.config.jax_enable_x64, jax.config.jax_default_device
     params: Params | None = memo.get(how)
     if params is None:
         params = prepare(None, defaults, 1, backend, None)
-        leaves = [*params.arrays, *af.flatten(defaults)[0]]
-        if not any(isinstance(x, jax.core.Tracer) or _may_change(x) for x in leaves):
-            memo[how] = params
+        if not any(map(_may_change, af.flatten(defaults)[0])):
+            values = map(jnp.asarray, params.values)
+            params = memo[how] = Params(params.frame, values, params.batched)
     return params
 
 
