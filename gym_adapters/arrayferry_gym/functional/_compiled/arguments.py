@@ -7,7 +7,6 @@ import weakref
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 import arrayferry as af
 from arrayferry_gym._keys.immutable import Immutable, memo_of
@@ -84,7 +83,7 @@ class Call:
         self._tree = env, self.policy, self.policy_params
         leaves, self.frame = partition(*self._tree)
         self.env_params = (
-            _own_params(env, defaults, self._in_trace)
+            _own_params(env, defaults)
             if self.env_params is None
             else prepare(self.env_params, defaults, n, af.registry.backend("jax"), None)
         )
@@ -135,19 +134,19 @@ class Call:
             note_compilation(self.what, self._tree, self.frame, program.value[1:])
 
 
-def _own_params(env: Any, defaults: Any, in_trace: bool) -> Params:
-    """Return the default parameters in JAX. Those that cannot change are converted once, numbers too."""
+def _own_params(env: Any, defaults: Any) -> Params:
+    """Return the default parameters in JAX. Those that an environment holds are converted once."""
     backend = af.registry.backend("jax")
-    if in_trace or not isinstance(env, Immutable):
+    if not isinstance(env, Immutable) or vars(env).get("default_params") is None:
         return prepare(None, defaults, 1, backend, None)
     memo = memo_of(env)
     how = jax.config.jax_enable_x64, jax.config.jax_default_device
     params: Params | None = memo.get(how)
     if params is None:
         params = prepare(None, defaults, 1, backend, None)
-        if not any(map(_may_change, af.flatten(defaults)[0])):
-            values = map(jnp.asarray, params.values)
-            params = memo[how] = Params(params.frame, values, params.batched)
+        leaves = [*params.arrays, *af.flatten(defaults)[0]]
+        if not any(isinstance(x, jax.core.Tracer) or _may_change(x) for x in leaves):
+            memo[how] = params
     return params
 
 
