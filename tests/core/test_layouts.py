@@ -6,7 +6,6 @@ import array
 import collections
 import copy
 import dataclasses
-import datetime
 import decimal
 import functools
 import pathlib
@@ -18,13 +17,13 @@ import weakref
 import attrs
 import gymnasium
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
 from boxes import Items
 
 import arrayferry as af
-from arrayferry import adapting
 from arrayferry._tree.keys import exact_key
 
 X = np.arange(3.0)
@@ -159,7 +158,6 @@ def with_scale(make):
         "value": {"x": X, "scale": make(2)},
         "in a config": {"x": X, "config": Config(make(2))},
         "in a tuple": {"x": X, "config": (1, [make(2)])},
-        "in a partial": {"x": X, "config": functools.partial(max, make(2))},
         "in a method": {"x": X, "config": Config(make(2)).__eq__},
         "in an object": {"x": X, "config": outside(types.SimpleNamespace(), "scale", make(2))},
         "in a set": {"x": X, "config": frozenset([make(2)])},
@@ -485,21 +483,31 @@ def test_weak_values():
 # Keys.
 
 
-def closing_over(number, default=1):
-    return lambda x, d=default: x * number + d
-
-
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, lambda f: functools.partial(f, 1)])
-def test_functions_are_the_same_if_code_and_all_it_holds_are(wrap):
-    def layout(*args):
-        return af.flatten((X, wrap(closing_over(*args))))[1]
+def test_functions_are_the_same_if_they_are_the_same_object(wrap):
+    function = wrap(lambda x: x)
+    assert af.flatten((X, function))[1] == af.flatten((X, function))[1]
+    assert af.flatten((X, function))[1] != af.flatten((X, wrap(lambda x: x)))[1]
 
-    assert layout(2) == layout(2)
-    assert hash(layout(2)) == hash(layout(2))
-    assert layout(2) != layout(2.0)
-    assert layout(2) != layout(2, 2)
-    assert layout([1, {"a": 2}]) == layout([1, {"a": 2}])
-    assert layout([1, {"a": 2}]) != layout([1, {"a": 3}])
+
+def test_keys_keep_no_object_alive_that_equals_only_itself():
+    function = lambda: None  # noqa: E731
+    gone, key, again = weakref.ref(function), exact_key([function]), exact_key([function])
+    assert key == again
+    del function
+    assert gone() is None
+    assert key == key != again
+    assert hash(key) == hash(again)
+
+
+def test_arrays_differ_by_names_byte_order_masks_and_narrow_dtypes():
+    made = [
+        np.zeros(2, [("a", "i4")]), np.zeros(2, [("b", "i4")]), np.zeros(2, "<f4"), np.zeros(2, ">f4"),
+        np.zeros(2, ml_dtypes.int4), np.zeros(2, ml_dtypes.uint4), np.ma.masked_array(np.zeros(2), [0, 1]),
+        np.ma.masked_array(np.zeros(2), [1, 0]),
+    ]  # fmt: skip
+    keys = [exact_key(x) for x in made]
+    assert [keys.index(exact_key(copy.deepcopy(x))) for x in made] == [*range(len(made))]
 
 
 def test_what_has_a_shape_but_no_values_is_not_taken_for_an_array():
@@ -538,28 +546,8 @@ def test_equal_structures_are_the_same_however_they_are_written(library):
         scales = np.int64(0), (1, np.int64(0))
         one, other = (exact_key(structure(Node(X, scale))) for scale in scales)
         assert one == one != other  # although NumPy compares them element by element
-    zone = type("Zone", (datetime.tzinfo,), {"utcoffset": lambda self, moment: None})
-    times = [datetime.time(tzinfo=zone()) for _ in range(2)]
-    assert exact_key(times[0]) == exact_key(times[1]) != exact_key(datetime.time())
 
 
 def test_what_c_hides_is_not_taken_for_nothing():
     assert exact_key(array.array("i", [1])) != exact_key(array.array("i", [2]))
     assert exact_key(Config(1)) == exact_key(Config(1))
-
-
-@pytest.mark.parametrize(
-    ("some", "other", "where"),
-    [
-        ({"size": [3, 4]}, {"size": [3, 4.0]}, "['size'][1]"),
-        (Point(1, 2), Point(1, 3), ".scale"),
-        (Data({"a": 1}), Data({"a": True}), ".x['a']"),
-        ([closing_over(1)], [closing_over(2)], "[0] number"),
-        (slice(1), slice(2), ".stop"),
-        (1, 2, ""),
-        ([1], (1,), ""),
-        ([1], [1], ""),
-    ],
-)
-def test_the_difference_of_two_keys_is_named(some, other, where):
-    assert adapting.difference(exact_key(some), exact_key(other)) == where

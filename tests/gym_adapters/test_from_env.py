@@ -152,9 +152,11 @@ def test_equal_contents_are_equal():
 
 
 def test_compiled_code_keeps_no_environment_of_others_alive():
+    policy = lambda *_: (jnp.zeros(2, int), None)  # noqa: E731
+
     def run():
         env = from_env(Holds(4.0))
-        rollout(env, lambda *_: (jnp.zeros(2, int), None), None, jax.random.key(0), 1, 2)
+        rollout(env, policy, None, jax.random.key(0), 1, 2)
         return weakref.ref(env), weakref.ref(env.env)
 
     kept = run()

@@ -242,6 +242,11 @@ CHAINS = {
 }
 
 
+def cosine(params, observation, key):
+    seen = jax.tree.leaves(observation)[0]
+    return jnp.cos(seen.reshape(seen.shape[0], -1)[:, 0]).astype(jnp.float32), None
+
+
 @pytest.mark.parametrize("flag", ["x64", "debug_nans", "dtype_promotion", pytest.param("disable_jit", marks=pytest.mark.long)])  # fmt: skip
 @pytest.mark.parametrize("chain", ["statistics", *(pytest.param(name, marks=pytest.mark.long) for name in CHAINS if name != "statistics")])  # fmt: skip
 def test_flags_of_jax(chain, flag, enable_x64):
@@ -253,17 +258,13 @@ def test_flags_of_jax(chain, flag, enable_x64):
     }[flag]
     env = wrap(Sums(), *CHAINS[chain]())
 
-    def policy(params, observation, key):
-        seen = jax.tree.leaves(observation)[0]
-        return jnp.cos(seen.reshape(seen.shape[0], -1)[:, 0]).astype(jnp.float32), None
-
     def run():
         key = jax.random.key(0)
-        carry, first = rollout(env, policy, None, key, 4, 3)
-        _, then = rollout(env, policy, None, key, 2, 3, carry=carry)
+        carry, first = rollout(env, cosine, None, key, 4, 3)
+        _, then = rollout(env, cosine, None, key, 2, 3, carry=carry)
         states = {} if chain == "time" else {"wrapper_state": carry.running.wrappers}
-        results = evaluate(env, policy, None, key, 2, **states)
-        total = episode(env, policy, None, key, 2, **states).total
+        results = evaluate(env, cosine, None, key, 2, **states)
+        total = episode(env, cosine, None, key, 2, **states).total
         return first.reward, then.reward, results, total
 
     usual = jax.tree.map(np.asarray, run())

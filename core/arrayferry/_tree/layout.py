@@ -8,7 +8,7 @@ from typing import Any
 from arrayferry._errors import StructureError
 from arrayferry._repr import never_raises, short_repr
 
-from .keys import attributes, exact_key
+from .keys import exact_key
 from .kind import Kind
 from .nodes import Branch, Leaf, Nodes
 from .state import has_attributes
@@ -265,8 +265,7 @@ def _match(mine: Any, its: Any, order: list[int]) -> bool:
 
 def _besides_items(branch: Branch) -> Any:
     """Return a key for the attributes and the default factory of a dict."""
-    value = branch.value
-    return exact_key((getattr(value, "default_factory", None), dict(attributes(value))))
+    return exact_key(branch.value.__reduce_ex__(2)[:3])
 
 
 def _written(node: Any) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Keys of compiled code: what makes two environments, policies or functions the same."""
+"""Keys of compiled code: what makes two environments, policies or parameters the same."""

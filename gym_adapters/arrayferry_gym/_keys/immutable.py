@@ -1,23 +1,142 @@
-"""Objects that cannot be changed once they are made."""
+"""`Immutable`: an object that does not change once it is made, and has a key."""
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
 
-_CONSTRUCTORS = {"__init__", "__post_init__", "__attrs_post_init__", "__setstate__", "__new__"}
+import numpy as np
+
+import arrayferry as af
+from arrayferry.adapting import exact_key, once
+
+from .keys import HasKey, Key, is_plain, parts_of
+
+KEPT = "_immutable_kept"
 
 
-def in_constructor(value: Any) -> bool:
-    """Tell whether an object is being made: whether one of its constructors is among the callers of the caller."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if (
-            code.co_name in _CONSTRUCTORS
-            and code.co_argcount
-            and frame.f_locals.get(code.co_varnames[0]) is value
-        ):
-            return True
-        frame = frame.f_back
-    return False
+class _Memo(dict[Any, Any]):
+    """What was computed from an immutable object, such as its key. A deep copy or an unpickled one makes its own."""
+
+    def __reduce__(self) -> Any:
+        return _Memo, ()
+
+
+class Immutable(HasKey):
+    """An object whose attributes do not change once it is made.
+
+    Its NumPy arrays are copies that cannot be written to. Objects of the same class with the same contents are equal.
+    """
+
+    _immutable_parts_of: Callable[[Any], Hashable | None] = staticmethod(parts_of)
+
+    if not TYPE_CHECKING:  # type checkers would accept any arguments
+
+        def __new__(cls, *args: Any, **options: Any) -> Any:
+            if vars(cls).get("_immutable_class") is not cls:
+                _freeze_after(cls, "__init__")
+                _freeze_after(cls, "__setstate__")
+                type.__setattr__(cls, "_immutable_class", cls)
+            new = super().__new__
+            return new(cls) if new is object.__new__ else new(cls, *args, **options)
+
+    def __setstate__(self, state: Any) -> None:
+        parts = state if isinstance(state, tuple) else (state,)
+        for name, value in (item for part in parts if part for item in part.items()):
+            object.__setattr__(self, name, value)
+        vars(self).pop(KEPT, None)
+
+    def _immutable_key(self) -> Key:
+        memo = memo_of(self)
+        if "key" not in memo:
+            fields: Any = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+            ignored = {KEPT, *(field.name for field in fields if not field.compare)}
+            computed = functools.cached_property, once
+            parts = {
+                name: part
+                for name, part in _attributes(self).items()
+                if name not in ignored and not isinstance(getattr(type(self), name, None), computed)
+            }
+            memo["key"] = Key((type(self), exact_key(parts, self._immutable_parts_of)))
+        key: Key = memo["key"]
+        return key
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return self is other or self._immutable_key() == other._immutable_key()
+
+    def __hash__(self) -> int:
+        return hash(self._immutable_key())
+
+
+def _freeze_after(cls: Any, name: str) -> None:
+    """Let objects of a class be immutable once a method returns, which may be a generated or inherited one."""
+    method = getattr(cls, name)
+
+    @functools.wraps(method)
+    def construct(self: Any, *args: Any, **options: Any) -> None:
+        if method is object.__init__ and cls.__new__ is not Immutable.__new__:  # which took them
+            args, options = (), {}
+        method(self, *args, **options)
+        if type(self) is cls:  # else a derived class goes on
+            freeze(self)
+
+    type.__setattr__(cls, name, construct)
+
+
+def is_made(value: Immutable) -> bool:
+    """Tell whether an object can no longer change."""
+    return KEPT in vars(value)
+
+
+def memo_of(value: Immutable) -> dict[Any, Any]:
+    """Return a dict for what follows from the attributes of an object, which lives as long as the object."""
+    freeze(value)
+    memo: dict[Any, Any] = vars(value)[KEPT]
+    return memo
+
+
+def freeze(value: Immutable) -> None:
+    """Make an object immutable, if it is not yet. Its key is made when it is first needed."""
+    if is_made(value):
+        return
+    for name, part in _attributes(value).items():
+        frozen = part if isinstance(part, Immutable) else _read_only(part, value, name)
+        if frozen is not part:
+            object.__setattr__(value, name, frozen)
+    vars(value)[KEPT] = _Memo()
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    state = object.__getstate__(value)
+    own, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(own or {}), **(slots or {})}
+
+
+def _read_only(part: Any, value: Any, name: str) -> Any:
+    """Return a tree with copies of NumPy arrays that cannot be written to."""
+    try:
+        leaves, layout = ([part], None) if isinstance(part, np.ndarray) else af.flatten(part)
+    except af.StructureError:
+        return part
+    copies = [_copy(x, value, name) if isinstance(x, np.ndarray) else x for x in leaves]
+    if all(map(operator.is_, leaves, copies)):
+        return part
+    return layout.unflatten(copies) if layout else copies[0]
+
+
+def _copy(x: Any, value: Any, name: str) -> Any:
+    if not is_plain(x):
+        raise af.OptionError(
+            f"{type(value).__name__}.{name} holds an array with a mask or of objects, which cannot be compared",
+            remedy="Hold the numbers and the mask as arrays of their own, or a tuple of the objects.",
+        )
+    if x.flags.owndata and not x.flags.writeable:
+        return x
+    x = x.copy(order="K")
+    x.flags.writeable = False
+    return x

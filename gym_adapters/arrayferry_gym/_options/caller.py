@@ -7,11 +7,11 @@ from typing import Any
 
 
 def caller_level() -> int:
-    """Return the `stacklevel` of the first caller outside this package, Gymnasium and PettingZoo."""
+    """Return the `stacklevel` of the first caller outside this package, Gymnasium, PettingZoo and JAX."""
     frame: Any = sys._getframe(1)
     level = 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
-        ("arrayferry_gym", "gymnasium", "pettingzoo", "supersuit")
+        ("arrayferry_gym", "gymnasium", "pettingzoo", "supersuit", "jax._src", "contextlib")
     ):
         frame, level = frame.f_back, level + 1
     return level

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
 import arrayferry_gym.wrappers as wrappers
-from arrayferry_gym._keys.identity import code_identity
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.errors import EnvResultError
 from arrayferry_gym.wrappers._kernels import moments as moments_of
@@ -151,8 +152,6 @@ class WrappedEnv(AroundEnv):
         import jax
 
         x64 = jax.config.jax_enable_x64
-        if x64 in self._fresh and not isinstance(values, dict):
-            return self.given(jax.numpy, self._fresh[x64], values)
         # their numbers are known, and serve all calls, also if this one is traced
         with jax.ensure_compile_time_eval():
             if x64 not in self._fresh:
@@ -265,15 +264,26 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
                 remedy="Pass kernels, such as arrayferry_gym.wrappers.kernels.NormalizeObservation().",
             )
         for name, value in vars(kernel).items():
-            if callable(value) and not isinstance(value, type):
-                code_identity(
-                    value,
-                    f"the {name} of {type(kernel).__name__}",
-                    "Compute it from numbers, or write a kernel that keeps it in its state.",
-                )
+            _refuse_arrays(value, f"the {name} of {type(kernel).__name__}")
     if isinstance(env, WrappedEnv):
         env, kernels = env.env, (*env.kernels, *kernels)
     return WrappedEnv(env, kernels)
+
+
+def _refuse_arrays(function: Any, name: str) -> None:
+    """Refuse a function, method or object that holds arrays, which compiled code would not see change."""
+    if isinstance(function, type) or not callable(function):
+        return
+    function = inspect.unwrap(function)
+    owner = getattr(function, "__self__", function)
+    cells = getattr(function, "__closure__", None) or ()
+    defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
+    held = [cell.cell_contents for cell in cells if cell != CellType()]  # not empty ones
+    if af.flatten([*held, *defaults, getattr(owner, "__dict__", None)])[0]:
+        raise af.OptionError(
+            f"{name} holds an array, but it is compiled once and would not see the array change",
+            remedy="Compute it from numbers, or write a kernel that keeps it in its state.",
+        )
 
 
 def freeze(wrapper_state: Any) -> Any:
@@ -349,3 +359,10 @@ def checked_wrapper_state(env: Any, given: Any) -> Any:
             f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
         )
     return env.wrapper_state(given)
+
+
+def lasting_state(env: Any, given: Any) -> Any:
+    """Return the option `wrapper_state` for compiled code, which checks states of kernels itself, once."""
+    if isinstance(env, WrappedEnv) and _is_state(given):
+        return tuple(State(lasting=state.lasting) for state in given)
+    return checked_wrapper_state(env, given)

@@ -6,18 +6,21 @@ import dataclasses
 import weakref
 from typing import Any, NamedTuple
 
+import jax
+
 import arrayferry as af
-from arrayferry_gym._keys.identity import Key
+from arrayferry_gym._keys.immutable import Immutable, memo_of
+from arrayferry_gym._keys.keys import Key
 from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
-from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
+from arrayferry_gym.functional._around.wrapped import lasting_state
 from arrayferry_gym.functional._contract.dynamics import checked_dynamics
-from arrayferry_gym.functional._contract.params import prepare
+from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._host.functions import HostFunctions
 from arrayferry_gym.functional._simulators.random_keys import checked_key
 from arrayferry_gym.functional._simulators.shardings import batch_sharding
 
 from .policies import first_policy_state
-from .program import noted, partition
+from .program import in_trace, note_compilation, partition
 
 
 class Values(NamedTuple):
@@ -76,16 +79,21 @@ class Call:
                 f"policy={self.policy!r:.80} cannot be called",
                 remedy="Pass policy(policy_params, observation, key) -> (action, extras).",
             )
+        self._in_trace = in_trace()
         self._tree = env, self.policy, self.policy_params
         leaves, self.frame = partition(*self._tree)
-        self.env_params = prepare(self.env_params, defaults, n, af.registry.backend("jax"), None)
+        self.env_params = (
+            _own_params(env, defaults)
+            if self.env_params is None
+            else prepare(self.env_params, defaults, n, af.registry.backend("jax"), None)
+        )
         self.sharding = batch_sharding(self.sharding, n)
         self.values = Values(
             leaves,
             self.env_params.values,
             checked_key(self.key),
             first_policy_state(self.policy_state, n),
-            checked_wrapper_state(self.env, self.wrapper_state),
+            lasting_state(self.env, self.wrapper_state),
         )
 
     def _check_host(self) -> None:
@@ -118,8 +126,34 @@ class Call:
         """Return the program of this call, with the options that only its function has."""
         params = self.env_params
         rest = params.frame, params.batched, self.max_episode_steps, self.sharding, self.num_envs
-        noted(self.what, self._tree, self.frame, rest)
         return Program(self, rest, options)
+
+    def note_compilation(self, program: Program) -> None:
+        """Count a compilation, unless it is part of another function that JAX compiles."""
+        if not (self._in_trace or jax.config.jax_disable_jit):
+            note_compilation(self.what, self._tree, self.frame, program.value[1:])
+
+
+def _own_params(env: Any, defaults: Any) -> Params:
+    """Return the default parameters in JAX. Those that an environment holds are converted once."""
+    backend = af.registry.backend("jax")
+    if not isinstance(env, Immutable) or vars(env).get("default_params") is None:
+        return prepare(None, defaults, 1, backend, None)
+    memo = memo_of(env)
+    how = jax.config.jax_enable_x64, jax.config.jax_default_device
+    params: Params | None = memo.get(how)
+    if params is None:
+        params = prepare(None, defaults, 1, backend, None)
+        leaves = [*params.arrays, *af.flatten(defaults)[0]]
+        if not any(isinstance(x, jax.core.Tracer) or _may_change(x) for x in leaves):
+            memo[how] = params
+    return params
+
+
+def _may_change(x: Any) -> bool:
+    return not isinstance(x, jax.Array) and bool(
+        getattr(getattr(x, "flags", None), "writeable", True)
+    )
 
 
 class Program(Key):

@@ -138,7 +138,7 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
     num_envs = program.call.num_envs
     values = values._replace(wrapper_state=freeze(values.wrapper_state))
     mode = AutoresetMode.DISABLED if once else AutoresetMode.SAME_STEP
-    steps = Steps(program.call, values, mode, extras=False)
+    steps = Steps(program, values, mode, extras=False)
     start, key = jax.random.split(values.key)
     carry = steps.start(start)
     total = carry.episode_return

@@ -3,148 +3,179 @@
 from __future__ import annotations
 
 import functools
-import types
+import inspect
+import sys
 import warnings
+from collections.abc import Hashable, Iterator
+from types import FunctionType, MethodType
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from arrayferry.adapting import Cache, Same, difference
-from arrayferry_gym._keys.identity import MODULE, Key, code_identity, identity, is_array
+import arrayferry as af
+from arrayferry.adapting import Cache, Same, exact_key
+from arrayferry_gym._keys.keys import HasKey, Key
+from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.functional._contract.params import VALUE, Frame
+from arrayferry_gym.functional._simulators.tracing import has_tracers, trace_here
 
-
-class _Bound:
-    """A function and its first arguments: a bound method of a pytree, or a `functools.partial`.
-
-    Its arrays are values, everything else in it is static.
-
-    Args:
-        function: the function.
-        values: the arrays.
-        frame: builds positional and keyword arguments from them.
-    """
-
-    def __init__(self, function: Any, values: Any, frame: Frame) -> None:
-        self._function = function
-        self._values = values
-        self._frame = frame
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        first, named = self._frame.join(self._values)
-        return self._function(*first, *args, **{**named, **options})
-
-    def flatten(self) -> tuple[Any, Any]:
-        """Return its parts, for JAX."""
-        return (self._function, self._values), self._frame
-
-
-jax.tree_util.register_pytree_node(
-    _Bound, _Bound.flatten, lambda frame, parts: _Bound(parts[0], parts[1], frame)
+_PASS = (
+    "Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, or the function a "
+    "jax.tree_util.Partial: then they are values. For a policy of another library, pass policy_xp= to evaluate."
 )
+_ARRAYS = (jax.Array, np.ndarray, np.generic)
+_NUMBERS = (*_ARRAYS, float, complex)
+_PLAIN = (bool, int, float, complex, str, bytes)
 
 
-def _opened(function: Any) -> Any:
-    """Return a function as a pytree if it holds arrays that are values."""
-    if type(function) is types.MethodType and _is_pytree(function.__self__):
-        return _bound(function.__func__, (function.__self__,), {})
-    if type(function) is functools.partial:
-        return _bound(_opened(function.func), function.args, function.keywords)
-    return function
-
-
-def _is_pytree(value: Any) -> bool:
-    return not jax.tree_util.all_leaves([value])
-
-
-def _bound(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> _Bound:
-    leaves, structure = jax.tree.flatten((args, options))
-    values = [leaf for leaf in leaves if is_array(leaf)]
-    static = tuple(VALUE if is_array(leaf) else leaf for leaf in leaves)
-    keys = tuple(map(_key, static))
-    frame = Frame(static, _structure(structure), structure.unflatten, keys)
-    return _Bound(function, values, frame)
-
-
-def _structure(tree: Any) -> Key:
-    """Return the key of the structure of a pytree: the types and contents of what is static in it."""
-
-    def key(tree: Any) -> Any:
-        node = tree.node_data()
-        own = None if node is None else (node[0], _static(node[1]))
-        return own, tuple(map(key, tree.children()))
-
-    return Key(key(tree))
-
-
-def _static(data: Any) -> Any:
-    """Return the key of the static data of a node of a pytree."""
-    if isinstance(data, Frame):
-        return data.key
-    return tuple(map(_static, data)) if type(data) is tuple else _key(data)
+def _opened(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return a function, and its first arguments: the object of a method that is a pytree, and those of partials."""
+    if type(policy) is MethodType and not jax.tree_util.all_leaves([policy.__self__]):
+        return policy.__func__, (policy.__self__,), {}
+    if type(policy) in (functools.partial, jax.tree_util.Partial):
+        function, args, options = _opened(policy.func)
+        return function, (*args, *policy.args), {**options, **policy.keywords}
+    return policy, (), {}
 
 
 def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame]:
     """Partition the arguments of a rollout into values and static parts.
 
     Returns:
-        The arrays and floats among them, and the rest.
+        The arrays among them, and the floats in `policy_params`; and the rest, whose policy is a `functools.partial`.
 
     Raises:
-        arrayferry.OptionError: a function holds arrays, and compiled code would not see them change.
+        arrayferry.OptionError: a part is neither a number of JAX nor can it be hashed.
     """
-    tree = (env, _opened(policy), policy_params)
+    tree = env, _opened(policy), policy_params
     leaves, structure = jax.tree.flatten(tree)
-    values, static, keys = [], [], []
-    for leaf in leaves:
-        if isinstance(leaf, (jax.Array, np.ndarray, np.generic, float, complex)):
-            values.append(leaf)
-            leaf = VALUE
-        static.append(leaf)
-        keys.append(identity(leaf) if leaf is env else _key(leaf))
-    return values, Frame(tuple(static), _structure(structure), structure.unflatten, tuple(keys))
+    first = len(leaves) - structure.children()[2].num_leaves
+    static = [VALUE if isinstance(x, _ARRAYS) else x for x in leaves[:first]]
+    static += [VALUE if isinstance(x, _NUMBERS) else x for x in leaves[first:]]
+    keys: list[Any] = []
+    for index, leaf in enumerate(static):
+        try:
+            keys.append(VALUE if leaf is VALUE else _key_of(leaf))
+        except TypeError as error:
+            raise af.OptionError(
+                f"{_place(tree, index)} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither an "
+                "array of JAX nor static",
+                remedy='Convert it by arrayferry.convert(x, "jax"), or pass something that can be hashed. '
+                "For a policy of another library, pass policy_xp= to evaluate.",
+            ) from error
+    values = [x for x, kept in zip(leaves, static, strict=True) if kept is VALUE]
+    build = functools.partial(_built, structure)
+    return values, Frame(tuple(static), structure, build, Key((structure, tuple(keys))))
 
 
-def _key(leaf: Any) -> Any:
-    """Return the key of a leaf. A function that holds arrays is refused."""
-    if leaf is VALUE:
-        return VALUE
-    if not callable(leaf) or isinstance(leaf, type) or jax.config.jax_disable_jit:
-        return identity(leaf)
-    return code_identity(
-        leaf,
-        getattr(leaf, "__qualname__", None) or type(leaf).__qualname__,
-        "Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, "
-        "or the function a jax.tree_util.Partial: then they are values. For a policy of another library, pass policy_xp= "
-        "to evaluate.",
+def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:
+    env, (function, args, options), policy_params = structure.unflatten(leaves)
+    return env, functools.partial(function, *args, **options), policy_params
+
+
+def _key_of(leaf: Any) -> Hashable:
+    """Return the key of a static leaf: its type, and the leaf, which is compared by `==`, as JAX does.
+
+    Of an object that equals only itself, plain attributes count too, since they may change.
+
+    Raises:
+        TypeError: it cannot be hashed, or is an array of another library.
+    """
+    cls: Any = type(leaf)
+    if isinstance(leaf, HasKey):
+        return leaf._immutable_key()
+    if cls in _PLAIN:
+        return exact_key(leaf)
+    if cls is MethodType:
+        return Same(leaf.__func__), _by_identity(leaf.__self__)
+    if cls.__eq__ is object.__eq__:
+        return _by_identity(leaf)
+    if af.registry.kind(leaf).category in ("array", "objects"):
+        raise TypeError
+    hash(leaf)
+    return cls, leaf
+
+
+def _by_identity(value: Any) -> Hashable:
+    same = Same(value) if type(value).__weakrefoffset__ else exact_key(value)
+    own = getattr(value, "__dict__", {}).items()
+    plain = [(name, exact_key(x)) for name, x in own if type(x) in _PLAIN]
+    return same, *plain, *((name, Same(x)) for name, x in own if type(x) is np.ndarray)
+
+
+def _place(tree: Any, index: int) -> str:
+    """Return the place of a leaf as a Python expression."""
+    first, *others = jax.tree_util.tree_flatten_with_path(tree)[0][index][0]
+    name = ("env", "policy", "policy_params")[first.idx]
+    return name + ("" if name == "policy" else jax.tree_util.keystr(tuple(others)))
+
+
+def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> None:
+    """Search a traced policy for arrays that it holds, since compiled code would not see them change.
+
+    Args:
+        policy: the policy, whose arrays are traced if they are values.
+        act: the policy with its parameters, as a function that `jit` has compiled.
+        *args: the other arguments of the policy.
+
+    Raises:
+        arrayferry.OptionError: it is a method, an object or a closure that holds arrays.
+    """
+    constants = _constants(jax.make_jaxpr(act)(*args))
+    found = {id(x): x for x in constants if isinstance(x, jax.Array) and not has_tracers(x)}
+    if not found:
+        return
+    arrays = ", ".join(f"{x.dtype}{list(x.shape)}" for x in found.values())
+    modules = [*sys.modules.values()]
+    are_global = found.keys() <= {id(x) for module in modules for x in [*vars(module).values()]}
+    for leaf in jax.tree.leaves((policy.func, policy.args, policy.keywords)):
+        function = inspect.unwrap(leaf) if callable(leaf) else None
+        is_plain = type(function) is FunctionType and (are_global or not _is_closure(function))
+        if function is None or is_plain:
+            continue
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise af.OptionError(
+            f"{name} holds an array, {arrays}, but it is compiled once and would not see the array change",
+            remedy=_PASS,
+        )
+    warnings.warn(
+        f"the policy uses arrays that are not among its values, such as global variables: {arrays}. It is compiled "
+        "once and would not see them change. Pass them in policy_params",
+        stacklevel=caller_level(),
     )
 
 
-_CACHE_SIZE = 256
-"""The number of policies, and of static parts of each, in the cache."""
-
-_COMPILED: Cache[Any, _Log] = Cache(_CACHE_SIZE)
-"""The static parts for which each policy was compiled."""
+def _is_closure(function: Any) -> bool:
+    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__)
 
 
-class _Log:
-    """The static parts for which a policy was compiled.
-
-    Attributes:
-        seen: the hashes of all static parts so far.
-        last: the keys of the last one.
-        changes: how often each leaf has changed.
-    """
-
-    def __init__(self) -> None:
-        self.seen: Cache[int, None] = Cache(_CACHE_SIZE)
-        self.last: tuple[Any, ...] | None = None
-        self.changes: dict[int, int] = {}
+def _constants(jaxpr: Any) -> Iterator[Any]:
+    """Yield the constants of a program, and of the programs in it."""
+    if isinstance(jaxpr, ClosedJaxpr):
+        yield from jaxpr.consts
+    for equation in jaxpr.eqns:
+        yield from (x.val for x in equation.invars if isinstance(x, Literal))
+        for part in jax.tree.leaves(equation.params):
+            if isinstance(part, (ClosedJaxpr, Jaxpr)):
+                yield from _constants(part)
 
 
-def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> None:
-    """Warn if a static leaf is the reason why a rollout is compiled for the third time.
+_OUTSIDE = trace_here()
+
+
+def in_trace() -> bool:
+    """Tell whether JAX traces the code that runs."""
+    return bool(trace_here() != _OUTSIDE)
+
+
+_COMPILED: Cache[int, list[Any]] = Cache(256)
+"""The static parts for which the policies of each code or class were compiled, by all else that was the same."""
+
+
+def note_compilation(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> None:
+    """Warn if a static part of a policy or its parameters is the reason for a third compilation.
 
     Args:
         what: what is compiled, "rollout" or "episode".
@@ -152,63 +183,22 @@ def noted(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> Non
         frame: what is static in them.
         rest: what else it is compiled for.
     """
-    env, policy, _ = tree
-    keys = frame.key.value[1]
-    group = what, type(env), _code(policy), len(keys), rest
-    log = _COMPILED.get(group)
-    if log is None:
-        log = _COMPILED[group] = _Log()
-    mark = hash(frame.key)
-    if mark in log.seen:
+    env, policy, policy_params = tree
+    tree = env, _opened(policy), policy_params
+    function = inspect.unwrap(tree[1][0])
+    structure, (env, *keys) = frame.key.value
+    code = repr(getattr(function, "__code__", type(function)))  # which file and line, too
+    number = hash((what, code, structure, env, rest))
+    log = _COMPILED.get(number, [])
+    if keys in log or len(log) == 3:
         return
-    log.seen[mark] = None
-    last, log.last = log.last, keys
-    for index, (old, new) in enumerate(zip(last or keys, keys, strict=True)):
-        if old == new or (index == 0 and not _look_equal(old, new)) or _is_traced(new):
-            continue
-        log.changes[index] = log.changes.get(index, 0) + 1
-        if log.changes[index] == 2:
-            place = _place(tree, index) + difference(old, new)
-            why = (
-                f"{place} was another one each time. It is static: only arrays and floats may change without a new "
-                "compilation. Pass it as an array, for example by jax.numpy.asarray, leave it out, or pass the same "
-                "object each time"
-            )
-            if place.endswith(MODULE):
-                why = (
-                    f"the module that defines {place.removesuffix(MODULE)} was run again each time, so the function "
-                    "was another one. Define it in a module that is imported once, or pass the same function each time"
-                )
-            warnings.warn(f"{what} is compiled for the third time, because {why}", stacklevel=4)
-
-
-def _code(policy: Any) -> Any:
-    """Return the code of a policy, or its class."""
-    while isinstance(policy, functools.partial):
-        policy = policy.func
-    return getattr(policy, "__code__", type(policy))
-
-
-def _is_traced(key: Any) -> bool:
-    """Tell whether a key is of a traced value, which means that the code is part of another function."""
-    if isinstance(key, (tuple, frozenset)):
-        return any(map(_is_traced, key))
-    return isinstance(key, Same) and isinstance(key.value, jax.core.Tracer)
-
-
-def _look_equal(old: Any, new: Any) -> bool:
-    """Tell whether two keys differ only in the identity of objects."""
-    if isinstance(old, Same) and isinstance(new, Same):
-        return type(old.value) is type(new.value)
-    if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
-        return all(map(_look_equal, old, new))
-    return bool(old == new)
-
-
-def _place(tree: Any, index: int) -> str:
-    """Return the place of a leaf as a Python expression."""
-    env, policy, params = tree
-    paths, _ = jax.tree_util.tree_flatten_with_path((env, _opened(policy), params))
-    first, *others = paths[index][0]
-    name = ("env", "policy", "policy_params")[first.idx]
-    return name + ("" if name == "policy" else jax.tree_util.keystr(tuple(others)))
+    _COMPILED[number] = log = [*log, keys]
+    if len(log) == 3:
+        index = 1 + next(i for i, (a, b) in enumerate(zip(log[1], keys, strict=True)) if a != b)
+        warnings.warn(
+            f"{what} is compiled for the third time, because {_place(tree, index)} was another one each time. It is "
+            "static: only arrays, and floats in policy_params, may change without a new compilation. Pass the same "
+            "object each time, such as a function that is defined once; or pass what changes in policy_params, as an "
+            "array",
+            stacklevel=caller_level(),
+        )

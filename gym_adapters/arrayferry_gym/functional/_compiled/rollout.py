@@ -20,6 +20,7 @@ from arrayferry_gym.functional._host.functions import HostFunctions
 from .arguments import Call, Program, Values
 from .functions import Functions, as_shown
 from .policies import Policy, acted, began_anew, checked_extras
+from .program import check_constants
 
 
 class Transition(NamedTuple):
@@ -103,16 +104,16 @@ def rollout(
     Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
 
     It compiles once for each environment, policy and shape. Environments of one class with equal attributes count as
-    the same, and so do functions with the same code that refer to equal values. A policy must not hold arrays whose
-    changes compiled code would not see: in a closure, or in attributes of an object that is not a pytree.
+    the same. Functions are the same if they are the same object: what they close over is a constant. A policy must not
+    hold arrays: in a closure, or in attributes of an object that is not a pytree.
 
     Args:
         env: the environment; or the functions of an ordinary vector environment that resets in the same step.
         policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
             `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
         policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
-            else, such as the functions in an Equinox module, is static. If a leaf causes a third compilation, a
-            warning names it.
+            else, such as the functions in an Equinox module, is static, and must be hashable. If a leaf causes a third
+            compilation, a warning names it.
         key: a JAX key, a different one for each call.
         num_steps: the number of steps to take in each environment.
         num_envs: the number of environments. An ordinary vector environment has its own number.
@@ -197,7 +198,7 @@ def _check_carry(carry: Any, call: Call) -> None:
 @functools.partial(jax.jit, static_argnums=0)
 def _rollout(program: Program, values: Values, carry: Carry | None) -> Any:
     num_steps, collect, final_observation = program.options
-    steps = Steps(program.call, values)
+    steps = Steps(program, values)
     start, key = jax.random.split(values.key)
     carry = steps.start(start) if carry is None else steps.resumed(carry, start)
 
@@ -219,7 +220,7 @@ class Steps:
     """Takes steps in a batch of environments with a policy, in code that JAX compiles.
 
     Args:
-        call: the call that is compiled.
+        program: the program that is compiled.
         values: its values.
         autoreset_mode: when finished episodes are reset.
         extras: whether transitions have the extras of the policy.
@@ -227,13 +228,15 @@ class Steps:
 
     def __init__(
         self,
-        call: Call,
+        program: Program,
         values: Values,
         autoreset_mode: Any = AutoresetMode.SAME_STEP,
         *,
         extras: bool = True,
     ) -> None:
-        env, self._policy, self._policy_params = call.frame.join(values.leaves)
+        call = program.call
+        call.note_compilation(program)
+        env, self._policy, policy_params = call.frame.join(values.leaves)
         params = call.env_params
         self._env_params = Params(params.frame, values.env_params, params.batched)
         self._num_envs = call.num_envs
@@ -249,16 +252,22 @@ class Steps:
                 sharding=call.sharding,
             )  # fmt: skip
 
-        self._extras = extras
+        def act(observation: Any, key: Any, state: Any) -> tuple[Any, Any, Any]:
+            action, results, state = acted(self._policy, policy_params, observation, key, state)
+            return action, checked_extras(results) if extras else None, state
+
+        self._act = jax.jit(act, inline=True)
         self._step = jax.jit(
             self._taken, inline=True
         )  # so that it is traced once, for `start` and `take`
 
     def _taken(self, acting: Any, stepping: Any, running: Any, observation: Any, state: Any) -> Any:
         """Return the policy's action, extras and state, where the environments are after it, and the outcome."""
-        action, extras, state = acted(self._policy, self._policy_params, observation, acting, state)
+        if not jax.config.jax_disable_jit:
+            check_constants(self._policy, self._act, observation, acting, state)
+        action, extras, state = self._act(observation, acting, state)
         running, outcome = self._functions.step(stepping, running, action, self._env_params)
-        return action, checked_extras(extras) if self._extras else None, state, running, outcome
+        return action, extras, state, running, outcome
 
     def _reset(self, key: Any) -> tuple[Any, Any]:
         return self._functions.reset(  # type: ignore[no-any-return]

@@ -9,13 +9,13 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, select
-from arrayferry_gym._keys.identity import held_arrays
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from .clipping import clipper
 from .drawn import DrawnParams
 from .dynamics import Dynamics
 from .errors import EnvResultError
+from .held import held_arrays
 from .mistakes import line_of
 from .step_results import StepResults
 

@@ -9,13 +9,12 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._keys.identity import KeepsKey
-from arrayferry_gym._keys.immutable import in_constructor
+from arrayferry_gym._keys.immutable import Immutable, is_made
 
 from .errors import ImpureError
 
 
-class Dynamics(KeepsKey, ABC):
+class Dynamics(Immutable, ABC):
     """The dynamics of an environment: its spaces, and pure functions of a batch of states.
 
     Authors subclass `FunctionalEnv`, which also makes environments of Gymnasium from them.
@@ -161,8 +160,8 @@ def _meant(env: Any) -> str:
 
 
 def _refuse_change(env: Dynamics, name: str) -> None:
-    """Refuse a change of an environment, except from one of its constructors."""
-    if in_constructor(env):
+    """Refuse a change of an environment, except while it is made."""
+    if not is_made(env):
         return
     raise ImpureError(
         f"{type(env).__name__}.{name} was assigned to, but an environment cannot change once it is made: "

@@ -11,7 +11,7 @@ import numpy as np
 import arrayferry as af
 from arrayferry.adapting import Cache
 from arrayferry_gym._arrays import held_dtype, plain_name, select
-from arrayferry_gym._keys.identity import Key, identity
+from arrayferry_gym._keys.keys import Key, identity
 
 
 class Frame:
@@ -21,22 +21,23 @@ class Frame:
         leaves: the leaves, with `VALUE` in place of those that are values.
         structure: the structure of the tree.
         build: makes a tree from all leaves.
-        keys: the identity of each leaf, None to compute it.
+        key: compared instead of the tree, None for the structure and the identity of each leaf.
 
     Attributes:
-        key: compared instead of the tree: the structure, and the keys of the leaves.
+        key: as given.
     """
 
-    __slots__ = ("_build", "_leaves", "key")
+    __slots__ = ("_build", "_leaves", "_structure", "key")
 
     def __init__(
-        self, leaves: tuple[Any, ...], structure: Any, build: Any, keys: Any = None
+        self, leaves: tuple[Any, ...], structure: Any, build: Any, key: Key | None = None
     ) -> None:
         self._leaves = leaves
         self._build = build
-        if keys is None:
-            keys = tuple(leaf if leaf is VALUE else identity(leaf) for leaf in leaves)
-        self.key: Key = Key((structure, keys))
+        self._structure = structure
+        if key is None:
+            key = Key((structure, tuple(map(identity, leaves))))
+        self.key: Key = key
 
     def join(self, values: Iterable[Any]) -> Any:
         """Put the tree together around its values."""
@@ -50,7 +51,7 @@ class Frame:
         return hash(self.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Frame, (self._leaves, self.key.value[0], self._build)
+        return Frame, (self._leaves, self._structure, self._build)
 
 
 class _Value:

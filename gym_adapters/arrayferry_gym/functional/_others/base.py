@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._keys.contents import key_of_contents
-from arrayferry_gym._keys.identity import Key
+from arrayferry_gym._keys.contents import parts_of_other
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
 from .spaces import as_builtin, space_of
@@ -89,32 +88,23 @@ class OtherEnv(FunctionalEnv):
     """
 
     library = "jax"
-    # copies, of which `_contents` is the key
-    env: Any = dataclasses.field(compare=False)
+    _immutable_parts_of = staticmethod(parts_of_other)
+    env: Any
     """A copy of the environment. Later changes to the copy have no effect."""
-    default_params: Any = dataclasses.field(compare=False)
+    default_params: Any
     # which follow from these; to print a Box changes it
     observation_space: Any = dataclasses.field(compare=False)
     action_space: Any = dataclasses.field(compare=False)
-    _contents: Key
     _dtypes: tuple[Any, ...] = ()  # of what is kept
 
     def __init__(self, env: Any, params: Any = None) -> None:
         self.env, self.default_params = _copied(env, params)
-        self._contents = key_of_contents((self.env, self.default_params))
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
         self.observation_space = self.observations(
             as_builtin(self.observation_of(example, self.default_params))
         )
         self.action_space = self.actions(example)
         self._dtypes = self._lasting_dtypes(example)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_contents"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._contents = key_of_contents((self.env, self.default_params))
 
     # what the adapters of libraries write, for one environment
 

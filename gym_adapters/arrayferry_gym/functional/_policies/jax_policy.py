@@ -9,7 +9,7 @@ import jax
 
 import arrayferry as af
 from arrayferry_gym.functional._compiled.policies import acted, began_anew, first_policy_state
-from arrayferry_gym.functional._compiled.program import partition
+from arrayferry_gym.functional._compiled.program import check_constants, partition
 
 from .policies import LibraryPolicy
 
@@ -60,4 +60,12 @@ def _act(frame: Any, values: Any, observation: Any, key: Any, step: Any, states:
     began, first, state = states
     if first is not None:
         state = began_anew(began, first, state)
-    return acted(policy, params, observation, jax.random.fold_in(key, step), state)
+
+    def act(observation: Any, key: Any, state: Any) -> Any:
+        return acted(policy, params, observation, key, state)
+
+    arguments = observation, jax.random.fold_in(key, step), state
+    compiled = jax.jit(act, inline=True)
+    if not jax.config.jax_disable_jit:
+        check_constants(policy, compiled, *arguments)
+    return compiled(*arguments)

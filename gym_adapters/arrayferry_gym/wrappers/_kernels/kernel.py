@@ -9,8 +9,7 @@ from gymnasium import Space
 
 import arrayferry as af
 from arrayferry_gym._arrays import mapped, select
-from arrayferry_gym._keys.identity import Immutable
-from arrayferry_gym._keys.immutable import in_constructor
+from arrayferry_gym._keys.immutable import KEPT, Immutable, freeze, is_made
 
 
 class Spaces(NamedTuple):
@@ -136,9 +135,11 @@ class Kernel(Immutable):
             Exception: the kernel does not work with them. These are the errors of Gymnasium's own wrappers.
         """
         bound = copy.copy(self)
+        vars(bound).pop(KEPT, None)
         vars(bound)["inside"] = inside
         observation, action = bound.spaces(inside.observation, inside.action)
         vars(bound)["outside"] = Spaces(observation, action, inside.max_episode_steps)
+        freeze(bound)
         return bound
 
     @property
@@ -157,7 +158,7 @@ class Kernel(Immutable):
         return type(self).step is not Kernel.step
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if in_constructor(self):
+        if not is_made(self):
             super().__setattr__(name, value)
             return
         raise AttributeError(
@@ -172,8 +173,8 @@ class Kernel(Immutable):
 
 def arguments_of(kernel: Kernel) -> dict[str, Any]:
     """Return the arguments of a kernel: its attributes, except those that follow from the spaces around it."""
-    of_spaces = ("inside", "outside", "_places")
-    return {name: value for name, value in vars(kernel).items() if name not in of_spaces}
+    others = ("inside", "outside", "_places", KEPT)
+    return {name: value for name, value in vars(kernel).items() if name not in others}
 
 
 def begin_episodes(
