@@ -181,11 +181,11 @@ class Bridged:
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
         self.given = infos
         turn = turn_of(self.mode, None, terminated, truncated)
-        self.current, self._ended, self._ready = observations, turn.ended, turn.begins
-        if turn.begins is not None and not self.loses_final and turn.begins.any():
-            final = final_observations(self.envs.env, infos, turn.begins, self._to_trainer)
-            xp = af.namespace_of(turn.begins)
-            observations = before_resets(xp, turn.begins, self._to_trainer(final), observations)
+        self.current, self._ended, self._ready = observations, turn.over, turn.reset
+        if turn.reset is not None and not self.loses_final and turn.reset.any():
+            final = final_observations(self.envs.env, infos, turn.reset, self._to_trainer)
+            xp = af.namespace_of(turn.reset)
+            observations = before_resets(xp, turn.reset, self._to_trainer(final), observations)
         return observations, rewards, terminated, truncated, self._infos_of_step(infos)
 
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -49,42 +50,48 @@ class Turn(NamedTuple):
     """What a step does in each environment: masks (n,) of any library, or one value for one environment.
 
     Attributes:
-        counts: where the step belongs to an episode; None for everywhere.
-        begins: where another episode begins in this call; None for nowhere.
-        ended: where an episode has ended, and none has begun since; None for nowhere.
+        valid: where the step belongs to an episode; None for everywhere.
+        reset: where another episode begins in this call; None for nowhere.
+        done: where the step has ended an episode.
+        over: where no episode is in progress after the call; None for nowhere.
     """
 
-    counts: Any
-    begins: Any
-    ended: Any
-
-    @property
-    def done(self) -> Any:
-        """Where the step has ended an episode."""
-        if self.ended is None:
-            return self.begins
-        return self.ended if self.counts is None else self.ended & self.counts
+    valid: Any
+    reset: Any
+    done: Any
+    over: Any
 
 
-def turn(mode: AutoresetMode, ended: Any, terminated: Any, truncated: Any) -> Turn:
-    """Return what a step does in each environment.
+def turn(mode: AutoresetMode, over: Any, terminated: Any, truncated: Any) -> Turn:
+    """Return what a step does in each environment. `reset` is None where it is known to be false everywhere.
 
     Args:
         mode: when episodes that have ended are reset.
-        ended: where an episode had ended before the step, bool (n,); None for nowhere.
-        terminated: which episodes have terminated, bool (n,), as reported by the environment. Ignored where the step does
-            not count.
+        over: where an episode had ended before the step, bool (n,); None for nowhere.
+        terminated: which episodes have terminated, bool (n,), as reported by the environment. Ignored where the step is
+            not valid.
         truncated: which have been truncated, likewise.
     """
     done = terminated | truncated
     if mode is AutoresetMode.SAME_STEP:
-        return Turn(None, done, None)
-    if ended is None:
-        return Turn(None, None, done)
-    counts = ~ended
+        return Turn(None, None if _nowhere(done) else done, done, None)
+    if over is None or _nowhere(over):
+        return Turn(None, None, done, done)
+    valid = over ^ True  # not ~over, which is -2 for Python's True
+    done = done & valid
     if mode is AutoresetMode.NEXT_STEP:
-        return Turn(counts, ended, done & counts)
-    return Turn(counts, None, done | ended)
+        return Turn(valid, over, done, done)
+    return Turn(valid, None, done, done | over)
+
+
+def _nowhere(mask: Any) -> bool:
+    """Tell whether a mask is false everywhere. Only those of NumPy are read: others might wait for a device."""
+    return mask is False or (type(mask) is np.ndarray and 1 not in mask.tobytes())
+
+
+def summed(xp: Any, began: Any, before: Any, more: Any) -> Any:
+    """Return sums over the steps of the current episodes. They start anew where an episode began with this step."""
+    return select(xp, began, xp.zeros_like(before), before) + more
 
 
 def loses_final(envs: Any) -> bool:

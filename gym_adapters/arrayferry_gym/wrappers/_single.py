@@ -7,7 +7,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
 
+from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import ARRAYS
 
@@ -30,7 +32,7 @@ class KernelWrapper(
     """
 
     _driver: Driver
-    _ended = False
+    _over: Any = None
     """Whether the episode has ended. A step after that begins another one, as in Gymnasium's `Autoreset`."""
 
     def __init__(self, env: gym.Env[Any, Any], kernel: Kernel) -> None:
@@ -45,7 +47,6 @@ class KernelWrapper(
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
-        self._only_observes = kernel.parts == ("observation",) and self._driver.observes
         self._from_array = isinstance(inside.observation, ARRAYS)
         self._to_array = isinstance(outside.observation, ARRAYS)
         self._index = 0 if isinstance(outside.observation, Discrete) else (0, ...)
@@ -63,7 +64,7 @@ class KernelWrapper(
         driver = self._driver
         driver.seed(seed)
         driver.use(observation)
-        self._ended = False
+        self._over = None
         if not driver.observes:
             driver.begin(None)
             return observation, info
@@ -81,31 +82,23 @@ class KernelWrapper(
         observation, reward, terminated, truncated, info = self.env.step(action)
         if driver.observes or driver.state is None:
             driver.follow(observation)
-        began, self._ended = self._ended, bool(terminated) or bool(truncated)
-        if not driver.steps and not began:
+        turn = turn_of(AutoresetMode.NEXT_STEP, self._over, bool(terminated), bool(truncated))
+        self._over = turn.over
+        if not driver.steps and turn.reset is None:
             return observation, reward, terminated, truncated, info
-        if self._only_observes and not began:
-            driver.state, result = driver.call_step(
-                driver.state, StepResult(self._batch(observation), None, None, None, {}, None)
-            )
-            if result.info:
-                info = {**info, **_of_one(result.info)}
-            return self._one(result.observation), reward, terminated, truncated, info
-        seen = rewards = ended = cut = None
-        is_array = False
+        seen = rewards = ended = cut = valid = begins = None
         if driver.observes:
             seen = self._batch(observation)
+        is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
         if driver.rewarded:
-            is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
             rewards = driver.own(reward[None, ...] if is_array else np.array([reward], float))
         if driver.flagged:
             ended, cut = driver.own((np.array([terminated]), np.array([truncated])))
-        rows = driver.own(np.array([False])) if began else None  # it resets itself
-        result = driver.step(StepResult(seen, rewards, ended, cut, {}, rows))
+        if turn.reset is not None:
+            valid, begins = driver.own((np.array([False]), np.array([True])))
+        result, shown = driver.take(StepResult(seen, rewards, ended, cut, {}, valid), begins, seen)
         if driver.observes:
-            observation = self._one(driver.begin(seen) if began else result.observation)
-        elif began:
-            driver.begin(None)
+            observation = self._one(shown)
         if driver.rewarded:
             reward = result.reward[0, ...] if is_array else _number(result.reward)
         if result.info:

@@ -185,11 +185,11 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
                 only some environments.
         """
         self.closed = False
-        return self._reset_batch(seed, options, lambda *result: self._for_agent(result))  # type: ignore[no-any-return]
+        return self._for_agent(self._reset_batch(seed, options))  # type: ignore[no-any-return]
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
-        return self._simulator.step(self._fitted(actions), self._params, self._for_agent)  # type: ignore[no-any-return]
+        return self._for_agent(self._simulator.step(self._fitted(actions), self._params))  # type: ignore[no-any-return]
 
     def render(self) -> Any:
         """Return an image of each environment, None without a render mode."""
