@@ -77,7 +77,7 @@ def turn(mode: AutoresetMode, over: Any, terminated: Any, truncated: Any) -> Tur
         return Turn(None, None if _nowhere(done) else done, done, None)
     if over is None or _nowhere(over):
         return Turn(None, None, done, done)
-    valid = over ^ True  # not ~over, which is -2 for Python's True
+    valid = False if over is True else ~over
     done = done & valid
     if mode is AutoresetMode.NEXT_STEP:
         return Turn(valid, over, done, done)

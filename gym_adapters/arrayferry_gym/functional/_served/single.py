@@ -16,6 +16,7 @@ from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._options.types import ActT, ObsT
 from arrayferry_gym._spaces.trees import branches, leaves
 from arrayferry_gym.functional._contract.dynamics import Dynamics
+from arrayferry_gym.functional._simulators.simulator import unmasked
 
 from .serving import Served, agent_space
 
@@ -97,9 +98,8 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
                 initial state, in the form of `state`.
         """
         observation, infos = self._reset_batch(seed, options)
-        result = self._shown(
-            *self._for_agent(self._simulator.first((observation, _unmasked(infos))))
-        )
+        one = self._for_agent(self._simulator.first((observation, unmasked(infos))))
+        result = self._shown(*one)
         number = seed_of(seed, 1)
         gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
         return result
@@ -109,15 +109,12 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         row = self._actions.discrete_row(action) if self._begun else None
         if row is None:
             row = self._fitted(action)
-        simulator = self._simulator
-        *results, infos = simulator.step(row, self._params)
-        observation, reward, terminated, truncated, info = simulator.first(
-            (*results, _unmasked(infos))
-        )
-        if self._to_agent is not None:
-            observation, reward, info = self._to_agent((observation, reward, info))
+        results = self._simulator.step_one(row, self._params)
+        observation, reward, terminated, truncated, info = results
         if not reward.ndim and not self._differentiable:
             reward = float(reward)
+        if self._to_agent is not None:
+            observation, reward, info = self._to_agent((observation, reward, info))
         observation, info = self._shown(observation, info)
         return observation, reward, bool(terminated), bool(truncated), info
 
@@ -138,11 +135,6 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
     @never_raises
     def __repr__(self) -> str:
         return f"<{type(self).__name__}({self.functional!r}, xp={self.xp!r})>"
-
-
-def _unmasked(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return the infos of a batch without the masks of their keys."""
-    return {key: value for key, value in infos.items() if key[:1] != "_"} if infos else infos
 
 
 def _numbered(space: Space[Any], observation: Any) -> Any:

@@ -111,17 +111,17 @@ def advance(
         late = elapsed >= env.limit
         truncated = late if truncated is None else truncated | late
     elif truncated is None:
-        truncated = xp.zeros((env.n,), dtype=xp.bool)
+        truncated = elapsed < 0  # nowhere
     turn = turn_of(mode, running.ended, terminated, truncated)
     final = final_info = None
     if mode is AutoresetMode.SAME_STEP:
         final, final_info = env.observe(state, params), env.inform(state, params)
     elif turn.reset is not None:
-        reward = select(xp, turn.reset, xp.zeros_like(reward), reward)
+        reward = select(xp, turn.reset, 0.0, reward)
         terminated, truncated = terminated & turn.valid, truncated & turn.valid
     if turn.reset is not None:
         state, observation = renew(turn.reset, state, final)
-        elapsed = xp.where(turn.reset, xp.zeros_like(elapsed), elapsed)
+        elapsed = xp.where(turn.reset, 0, elapsed)
     else:
         observation = env.observe(state, params) if final is None else final
     info = env.inform(state, params)

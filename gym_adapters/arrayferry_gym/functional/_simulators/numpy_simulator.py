@@ -10,14 +10,19 @@ import numpy as np
 from arrayferry.adapting import map_arrays
 from arrayferry_gym.functional._contract.params import Params
 
-from .simulator import Simulator
+from .simulator import Simulator, unmasked
 
 
 class NumpySimulator(Simulator):
     """In NumPy, only environments that have ended are reset, and only arrays that are held elsewhere are copied."""
 
+    def step_one(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observation, reward, terminated, truncated, infos = self._advance(action, params)
+        info = self.first(unmasked(infos)) if infos else infos
+        return self.first(observation), self.first(reward), terminated[0], truncated[0], info
+
     def _renewed(self, state: Any, mask: Any, params: Params, given: Any = None) -> Any:
-        env, rows = self.env, np.flatnonzero(mask)
+        env, rows = self.env, mask.nonzero()[0]
         if not len(rows):
             return state
         if given is None:
@@ -32,16 +37,19 @@ class NumpySimulator(Simulator):
         return env.join(renewed)
 
     def _apart(self, tree: Any, state: Any, params: Params) -> Any:
-        env = self.env
-        return _own(tree, [*env.leaves(state), *params.arrays], env.held())
+        held = set(self.env.held())
+        for x in (*self.env.leaves(state), *params.arrays):
+            held.add(id(x))
+            held.add(id(x.base))
+        return _own(tree, held)
 
     def first(self, tree: Any) -> Any:
-        """Return the first row of each array in a tree."""
+        """Return the first row of each array in a tree of results, in memory of its own."""
         if isinstance(tree, np.ndarray):
-            return tree[0, ...]
+            return tree[0, ...].copy()
         if type(tree) is dict:  # quicker than as any tree
             return {key: self.first(part) for key, part in tree.items()}
-        return super().first(tree)
+        return map_arrays(lambda x: self.first(x) if isinstance(x, np.ndarray) else x, tree)
 
     def _device(self) -> Any:
         return _HERE
@@ -50,24 +58,21 @@ class NumpySimulator(Simulator):
 _HERE = contextlib.nullcontext()
 
 
-def _own(value: Any, others: list[Any], held: frozenset[int]) -> Any:
+def _own(value: Any, held: set[int]) -> Any:
     """Return a value in memory of its own, by copies of arrays that are held elsewhere.
 
     Args:
         value: an array, or a tree of arrays.
-        others: arrays that are held elsewhere: states, parameters, and other results. It gets those of this one.
-        held: the ids of the arrays of the environment.
+        held: the ids of arrays that are held by the states, the parameters, the environment, and other results. Those of
+            this one are added.
     """
     if type(value) is np.ndarray or isinstance(value, np.ndarray):
         if value.base is not None or id(value) in held:
             return value.copy()
-        for other in others:
-            if other is value or other.base is value:
-                return value.copy()
-        others.append(value)
+        held.add(id(value))
         return value
-    if type(value) is dict:  # quicker than as any tree
-        return {key: _own(part, others, held) for key, part in value.items()}
-    if type(value) is tuple:
-        return tuple([_own(part, others, held) for part in value])
-    return map_arrays(lambda x: _own(x, others, held) if isinstance(x, np.ndarray) else x, value)
+    if type(value) is tuple:  # quicker than as any tree
+        return tuple([_own(part, held) for part in value])
+    if type(value) is dict:
+        return {key: _own(part, held) for key, part in value.items()} if value else value
+    return map_arrays(lambda x: _own(x, held) if isinstance(x, np.ndarray) else x, value)

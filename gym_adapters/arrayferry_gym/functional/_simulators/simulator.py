@@ -54,18 +54,29 @@ class Simulator:
             given: the states with which they start. None draws them.
         """
         env, before = self.env, None if mask is None else self.running
+        env.known = False
         with self._device():
             if before is not None:
                 state = self._renewed(before.state, mask, params, given)
             else:
                 state = env.reset(self.rng, env.n, params.tree) if given is None else given
             running, observation, info = restart(env, state, params.tree, before, mask)
-            result = self._apart((observation, with_masks(env, info, observation)), state, params)
-        self.running = running
-        return result  # type: ignore[no-any-return]
+            self.running = running
+            return self._apart((observation, with_masks(env, info, observation)), state, params)  # type: ignore[no-any-return]
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step. Return what `VectorEnv.step` returns."""
+        with self._device():
+            result = self._advance(action, params)
+            assert self.running is not None
+            return self._apart(result, self.running.state, params)  # type: ignore[no-any-return]
+
+    def step_one(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in the only environment. Return its results, as arrays without an axis of environments."""
+        *results, infos = self.step(action, params)
+        return self.first((*results, unmasked(infos)))  # type: ignore[no-any-return]
+
+    def _advance(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         env, tree, running = self.env, params.tree, self.running
         assert running is not None
 
@@ -73,11 +84,8 @@ class Simulator:
             state = self._renewed(state, mask, params)
             return state, env.observe(state, tree)
 
-        with self._device():
-            running, outcome = advance(env, self.mode, self.rng, running, action, tree, renew)
-            result = self._apart(as_step_result(env, outcome), running.state, params)
-        self.running = running
-        return result  # type: ignore[no-any-return]
+        self.running, outcome = advance(env, self.mode, self.rng, running, action, tree, renew)
+        return as_step_result(env, outcome)
 
     def _renewed(self, state: Any, mask: Any, params: Params, given: Any = None) -> Any:
         """Return states that are fresh where a mask is true, or those of `given` if there are some."""
@@ -102,7 +110,7 @@ class Simulator:
         self.running = self.running._replace(state=state)
 
     def first(self, tree: Any) -> Any:
-        """Return the first row of each array in a tree."""
+        """Return the first row of each array in a tree of results."""
         return map_arrays(lambda x: x[0, ...], tree)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,3 +125,8 @@ class Simulator:
     def _device(self) -> Any:
         backend = self.env.backend
         return backend.use_device(self.env.device or backend.devices()[0])
+
+
+def unmasked(infos: dict[str, Any]) -> dict[str, Any]:
+    """Return the infos of a batch without the masks of their keys."""
+    return {key: value for key, value in infos.items() if key[:1] != "_"} if infos else infos
