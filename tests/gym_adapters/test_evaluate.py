@@ -224,7 +224,8 @@ def test_a_module_with_a_state(served, mode):
     for rows in (torch.zeros(N), np.zeros(N, np.float32)):
         check(evaluate(envs, Counts(), policy_state=rows, episodes=2, discount=0.5))
     with pytest.raises(
-        af.OptionError, match=r"returned Tensor, not an action and policy_state\. Return \(action, policy_state\)\."
+        af.OptionError,
+        match=r"returned Tensor, not an action and policy_state\. Return \(action, policy_state\)\.",
     ):
         evaluate(envs, Ignores(), policy_state=rows)
 

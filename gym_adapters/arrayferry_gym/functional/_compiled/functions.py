@@ -155,7 +155,7 @@ class Functions:
             wrapped: Any = self.env
             states = wrapped.given(jnp, states, wrapper_state)
         states, observation = self._chain.begin(jnp, num_envs, states, None, observation)
-        return self._shown(running._replace(wrappers=states), observation, num_envs)
+        return self._shown(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
 
     def _shown(self, running: Running, result: Any, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""
