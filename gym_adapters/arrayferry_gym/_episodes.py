@@ -14,11 +14,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 
 from ._arrays import mapped, select
+from ._spaces.batches import join
 
 LOST = "final_obs_lost"
 """The key in the metadata of environments that reset in the same step, and do not return the last observations of episodes."""
@@ -102,7 +104,7 @@ def loses_final(envs: Any) -> bool:
 def final_observations(
     envs: Any, infos: dict[str, Any], ended: Any, to_library: Callable[[Any], Any]
 ) -> Any:
-    """Return the last observations of the episodes that have ended in a step of SAME_STEP mode.
+    """Return the last observations of the episodes that have ended in a step of SAME_STEP mode, as a batch.
 
     Args:
         envs: the environments, for the error.
@@ -119,7 +121,19 @@ def final_observations(
             f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
             remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
         )
-    return infos["final_obs"]
+    return batched_final(infos["final_obs"], envs.single_observation_space)
+
+
+def batched_final(final: Any, space: Space[Any]) -> Any:
+    """Return last observations as one batch, with zeros where there is none. Gymnasium has them in an object array."""
+    if not isinstance(final, np.ndarray) or final.dtype != object:
+        return final
+    rows = [
+        (index, af.convert(observation, "numpy"))
+        for index, observation in enumerate(final)
+        if observation is not None
+    ]
+    return join(getattr(space, "original", space), rows, len(final), np.zeros)
 
 
 def before_resets(xp: Any, ended: Any, final: Any, observations: Any) -> Any:

@@ -123,11 +123,13 @@ class Driver:
         self._to_own = af.converter(self._backend, device=self._place, scalars="convert")
         of = self.kernel, self.xp, self.n
         self._begin: Any = functools.partial(begin_episodes, *of)
+        self._step: Any = functools.partial(self.kernel.step, self.xp)
         self._take: Any = functools.partial(take_step, *of, same_step=self._same_step)
         if self._backend.name == "jax":
             import jax
 
-            self._begin, self._take = jax.jit(self._begin), jax.jit(self._take)
+            self._begin, self._step = jax.jit(self._begin), jax.jit(self._step)
+            self._take = jax.jit(self._take)
 
     def follow(self, tree: Any) -> None:
         """Use the library of the results of the environment, if their type has changed."""
@@ -145,10 +147,40 @@ class Driver:
         self.state, observation = self._begin(self.state, self._fresh, rows, observation)
         return observation
 
-    def take(self, result: StepResult, begins: Any, observation: Any) -> tuple[StepResult, Any]:
-        """Pass a step through the kernel, as `take_step` does. Return the result and the observations after resets."""
-        fresh = None if begins is None else self._fresh
-        self.state, result, observation = self._take(self.state, fresh, result, begins, observation)
+    def take(
+        self, seen: Any, reward: Any, flags: Any, valid: Any, begins: Any, observation: Any
+    ) -> tuple[StepResult, Any]:
+        """Pass a step through the kernel. All arguments may be None, and have an axis of environments.
+
+        Args:
+            seen: the observations before resets, as arrays of the library.
+            reward: the rewards, of any library.
+            flags: which episodes have terminated, and which are truncated, of any library.
+            valid: which environments have taken a step, of any library.
+            begins: where an episode begins, of any library.
+            observation: the observations after resets, as arrays of the library.
+
+        Returns:
+            The result of the step and the observations after resets, for the agent.
+        """
+        own = self._to_own
+        ended = cut = None
+        if flags is not None:
+            ended, cut = own(flags)
+        result = StepResult(
+            seen,
+            None if reward is None else own(reward),
+            ended,
+            cut,
+            {},
+            None if valid is None else own(valid),
+        )
+        if begins is None:
+            self.state, result = self._step(self.state, result)
+            return result, result.observation
+        self.state, result, observation = self._take(
+            self.state, self._fresh, result, own(begins), observation
+        )
         return result, observation
 
     def seed(self, seed: Any) -> None:
@@ -158,6 +190,8 @@ class Driver:
 
     def act(self, action: Any) -> Any:
         """Return the actions for the environment."""
+        if self.state is None:
+            self.use(action)
         if self._rng is None:
             self._rng = self._random()
         self.state, action = self.kernel.action(self.xp, self._rng, self.state, self.own(action))  # type: ignore[arg-type]
@@ -242,7 +276,7 @@ class Driver:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: the arrays, and everything else that cannot be recreated."""
         state = {**self.__dict__}
-        for name in ("_begin", "_take", "_to_own", "device", "xp"):
+        for name in ("_begin", "_step", "_take", "_to_own", "device", "xp"):
             state.pop(name, None)
         if self._backend is not None:
             state["_backend"] = portable(self._backend)

@@ -15,7 +15,7 @@ from arrayferry_gym._spaces.trees import ARRAYS
 
 from ._attributes import HasStatistics
 from ._driver import Driver, numpy_space, shown_space, step_limit
-from ._kernels.kernel import Kernel, Spaces, StepResult
+from ._kernels.kernel import Kernel, Spaces
 
 
 class KernelWrapper(
@@ -74,29 +74,30 @@ class KernelWrapper(
         """Take a step."""
         driver, kernel = self._driver, self._kernel
         if driver.acts:
-            if driver.state is None:
-                driver.use(action)
             batch = driver.act(driver.batched(kernel.outside.action, action))
             action = driver.single(kernel.inside.action, batch)
         reward: Any
         observation, reward, terminated, truncated, info = self.env.step(action)
         if driver.observes or driver.state is None:
             driver.follow(observation)
-        turn = turn_of(AutoresetMode.NEXT_STEP, self._over, bool(terminated), bool(truncated))
-        self._over = turn.over
-        if not driver.steps and turn.reset is None:
+        begins = None
+        if self._over or terminated or truncated:
+            ended = bool(terminated), bool(truncated)
+            turn = turn_of(AutoresetMode.NEXT_STEP, self._over, *ended)
+            self._over, begins = turn.over, turn.reset
+        if not driver.steps and begins is None:
             return observation, reward, terminated, truncated, info
-        seen = rewards = ended = cut = valid = begins = None
-        if driver.observes:
-            seen = self._batch(observation)
-        is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
+        seen = self._batch(observation) if driver.observes else None
+        rewards = flags = valid = None
+        is_array = False
         if driver.rewarded:
-            rewards = driver.own(reward[None, ...] if is_array else np.array([reward], float))
+            is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
+            rewards = reward[None, ...] if is_array else np.array([reward], float)
         if driver.flagged:
-            ended, cut = driver.own((np.array([terminated]), np.array([truncated])))
-        if turn.reset is not None:
-            valid, begins = driver.own((np.array([False]), np.array([True])))
-        result, shown = driver.take(StepResult(seen, rewards, ended, cut, {}, valid), begins, seen)
+            flags = np.array([terminated]), np.array([truncated])
+        if begins is not None:
+            valid, begins = np.array([False]), np.array([True])
+        result, shown = driver.take(seen, rewards, flags, valid, begins, seen)
         if driver.observes:
             observation = self._one(shown)
         if driver.rewarded:

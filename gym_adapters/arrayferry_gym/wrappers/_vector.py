@@ -96,51 +96,37 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         """Take a step in all environments."""
         driver = self._driver
         if driver.acts:
-            if driver.state is None:
-                driver.use(actions)
             actions = driver.act(actions)
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         driver.follow(observations if driver.observes else rewards)
-        flags = self._to_numpy(terminated), self._to_numpy(truncated)
-        self._turn = turn = turn_of(self._mode, self._over, *flags)
+        ended = self._to_numpy(terminated), self._to_numpy(truncated)
+        self._turn = turn = turn_of(self._mode, self._over, *ended)
         self._over, valid = turn.over, turn.valid
         seen = given = driver.own(observations) if driver.observes else None
         if self._same_step and turn.reset is not None:
             if self._loses_final and not (driver.rewarded or driver.flagged):
                 valid = ~turn.reset  # the others have no observation
             elif driver.observes:
-                seen = self._before_resets(given, infos, turn.reset)
-        valid, begins = (None if mask is None else driver.own(mask) for mask in (valid, turn.reset))
-        reward = driver.own(rewards) if driver.rewarded else None
-        done, cut = driver.own((terminated, truncated)) if driver.flagged else (None, None)
-        step = StepResult(seen, reward, done, cut, {}, valid)
-        result, shown = driver.take(step, begins, given)
-        infos = self._informed(infos, result, turn.reset)
+                final = final_observations(self.env, infos, turn.reset, self._to_numpy)
+                where, final = driver.own((turn.reset, final))
+                seen = before_resets(driver.xp, where, final, given)
+        reward = rewards if driver.rewarded else None
+        flags = (terminated, truncated) if driver.flagged else None
+        result, shown = driver.take(seen, reward, flags, valid, turn.reset, given)
+        if result.info or (self._same_step and driver.observes):
+            infos = self._informed(infos, result, turn.reset)
         if driver.observes:
             observations = shown
         if driver.rewarded:
             rewards = result.reward
         return observations, rewards, terminated, truncated, infos
 
-    def _before_resets(self, observations: Any, infos: dict[str, Any], ended: Any) -> Any:
-        """Return the observations before resets, given those after."""
-        driver, space = self._driver, self._kernel.inside.observation
-        final = final_observations(self.env, infos, ended, self._to_numpy)
-        if not _is_objects(final):
-            return before_resets(driver.xp, driver.own(ended), driver.own(final), observations)
-        indices = np.flatnonzero(ended)
-        rows = [split(space, self._to_numpy(final[i])) for i in indices]
-        parts = [np.array(part) for part in split(space, self._to_numpy(observations))]
-        for place, part in enumerate(parts):
-            part[indices] = [row[place] for row in rows]
-        return driver.own(build(space, parts))
-
     def _informed(self, infos: dict[str, Any], result: StepResult, ended: Any) -> dict[str, Any]:
         """Return infos with the final observations for the agent, and the entries that the kernel has added."""
         final = infos.get("final_obs") if self._same_step and self._driver.observes else None
         if final is not None:
             shown = result.observation
-            if _is_objects(final):
+            if isinstance(final, np.ndarray) and final.dtype == object:
                 space, final = self._kernel.outside.observation, final.copy()
                 parts = split(space, shown)
                 for i in () if ended is None else np.flatnonzero(ended):
@@ -157,11 +143,6 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
                 )
             infos = {**infos, key: value}
         return infos
-
-
-def _is_objects(final: Any) -> bool:
-    """Tell whether final observations are an object array, as those of Gymnasium, and not a batch."""
-    return isinstance(final, np.ndarray) and final.dtype == object
 
 
 def _row(x: Any, index: int) -> Any:

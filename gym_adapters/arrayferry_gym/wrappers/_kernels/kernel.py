@@ -219,8 +219,7 @@ def take_step(
     Returns:
         The state, and for the agent the result of the step, and the observations after resets.
     """
-    if kernel.steps:
-        state, result = kernel.step(xp, state, result)
+    state, result = kernel.step(xp, state, result)
     if begins is None:
         return state, result, result.observation
     state, first = begin_episodes(kernel, xp, n, state, fresh, begins, observation)
