@@ -160,7 +160,8 @@ class Functions:
     def _shown(self, running: Running, result: Any, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""
         tree = running._replace(state=as_pytree(running.state)), result
-        tree = jax.tree.map(without_weak_type, tree)
+        if self._chain.kernels:
+            tree = jax.tree.map(without_weak_type, tree)
         return spread(tree, n, batch_sharding(self.sharding, n))
 
     def step(

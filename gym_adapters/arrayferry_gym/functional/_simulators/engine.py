@@ -153,12 +153,12 @@ def _through(
     )
 
 
-def with_masks(env: CheckedEnv, info: dict[str, Any], observation: Any = None) -> dict[str, Any]:
+def with_masks(env: CheckedEnv, info: dict[str, Any], observation: Any) -> dict[str, Any]:
     """Return infos as vector environments do, with a mask for each key.
 
     If observations have an "action_mask", it is in the infos, too.
     """
-    if env.masks_actions and observation is not None and "action_mask" not in info:
+    if env.masks_actions and "action_mask" not in info:
         info = {**info, "action_mask": observation["action_mask"]}
     infos: dict[str, Any] = {}
     for key, value in info.items():
