@@ -181,11 +181,11 @@ class Bridged:
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
         self.given = infos
         turn = turn_of(self.mode, None, terminated, truncated)
-        self.current, self._ended, self._ready = observations, turn.ended, turn.begins
-        if turn.begins is not None and not self.loses_final and turn.begins.any():
-            final = final_observations(self.envs.env, infos, turn.begins, self._to_trainer)
-            xp = af.namespace_of(turn.begins)
-            observations = before_resets(xp, turn.begins, self._to_trainer(final), observations)
+        self.current, self._ended, self._ready = observations, turn.over, turn.reset
+        if turn.reset is not None and not self.loses_final and turn.reset.any():
+            final = final_observations(self.envs.env, infos, turn.reset, self._to_trainer)
+            xp = af.namespace_of(turn.reset)
+            observations = before_resets(xp, turn.reset, self._to_trainer(final), observations)
         return observations, rewards, terminated, truncated, self._infos_of_step(infos)
 
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
@@ -197,14 +197,17 @@ class Bridged:
         """
         if not self._infos:
             return []
-        n = self.envs.num_envs
-        by_env = _by_environment({key: x for key, x in infos.items() if key not in FINAL}, n)
-        if self._ready is None or not self._ready.any():
+        n, final = self.envs.num_envs, infos.get("final_info")
+        others = {key: x for key, x in infos.items() if key not in FINAL}
+        by_env = _by_environment(others, n)
+        ready = [] if self._ready is None else np.flatnonzero(self._ready).tolist()
+        if not others and final is None:
+            for index in ready:
+                self.firsts[index] = {}
             return by_env
-        final: Any = infos.get("final_info")
         stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final
-        for index in map(int, np.flatnonzero(self._ready)):
+        for index in ready:
             known = stated is not None and stated[index]
             parts: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}  # of the reset, of the step
             for key, x in by_env[index].items():

@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 
 from ._arrays import mapped, select
+from ._spaces.batches import join
 
 LOST = "final_obs_lost"
 """The key in the metadata of environments that reset in the same step, and do not return the last observations of episodes."""
@@ -49,42 +52,48 @@ class Turn(NamedTuple):
     """What a step does in each environment: masks (n,) of any library, or one value for one environment.
 
     Attributes:
-        counts: where the step belongs to an episode; None for everywhere.
-        begins: where another episode begins in this call; None for nowhere.
-        ended: where an episode has ended, and none has begun since; None for nowhere.
+        valid: where the step belongs to an episode; None for everywhere.
+        reset: where another episode begins in this call; None for nowhere.
+        done: where the step has ended an episode.
+        over: where no episode is in progress after the call; None for nowhere.
     """
 
-    counts: Any
-    begins: Any
-    ended: Any
-
-    @property
-    def done(self) -> Any:
-        """Where the step has ended an episode."""
-        if self.ended is None:
-            return self.begins
-        return self.ended if self.counts is None else self.ended & self.counts
+    valid: Any
+    reset: Any
+    done: Any
+    over: Any
 
 
-def turn(mode: AutoresetMode, ended: Any, terminated: Any, truncated: Any) -> Turn:
-    """Return what a step does in each environment.
+def turn(mode: AutoresetMode, over: Any, terminated: Any, truncated: Any) -> Turn:
+    """Return what a step does in each environment. `reset` is None where it is known to be false everywhere.
 
     Args:
         mode: when episodes that have ended are reset.
-        ended: where an episode had ended before the step, bool (n,); None for nowhere.
-        terminated: which episodes have terminated, bool (n,), as reported by the environment. Ignored where the step does
-            not count.
+        over: where an episode had ended before the step, bool (n,); None for nowhere.
+        terminated: which episodes have terminated, bool (n,), as reported by the environment. Ignored where the step is
+            not valid.
         truncated: which have been truncated, likewise.
     """
     done = terminated | truncated
     if mode is AutoresetMode.SAME_STEP:
-        return Turn(None, done, None)
-    if ended is None:
-        return Turn(None, None, done)
-    counts = ~ended
+        return Turn(None, None if _nowhere(done) else done, done, None)
+    if over is None or _nowhere(over):
+        return Turn(None, None, done, done)
+    valid = False if over is True else ~over
+    done = done & valid
     if mode is AutoresetMode.NEXT_STEP:
-        return Turn(counts, ended, done & counts)
-    return Turn(counts, None, done | ended)
+        return Turn(valid, over, done, done)
+    return Turn(valid, None, done, done | over)
+
+
+def _nowhere(mask: Any) -> bool:
+    """Tell whether a mask is false everywhere. Only those of NumPy are read: others might wait for a device."""
+    return mask is False or (type(mask) is np.ndarray and 1 not in mask.tobytes())
+
+
+def summed(xp: Any, began: Any, before: Any, more: Any) -> Any:
+    """Return sums over the steps of the current episodes. They start anew where an episode began with this step."""
+    return select(xp, began, xp.zeros_like(before), before) + more
 
 
 def loses_final(envs: Any) -> bool:
@@ -95,7 +104,7 @@ def loses_final(envs: Any) -> bool:
 def final_observations(
     envs: Any, infos: dict[str, Any], ended: Any, to_library: Callable[[Any], Any]
 ) -> Any:
-    """Return the last observations of the episodes that have ended in a step of SAME_STEP mode.
+    """Return the last observations of the episodes that have ended in a step of SAME_STEP mode, as a batch.
 
     Args:
         envs: the environments, for the error.
@@ -112,7 +121,19 @@ def final_observations(
             f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
             remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
         )
-    return infos["final_obs"]
+    return batched_final(infos["final_obs"], envs.single_observation_space)
+
+
+def batched_final(final: Any, space: Space[Any]) -> Any:
+    """Return last observations as one batch, with zeros where there is none. Gymnasium has them in an object array."""
+    if not isinstance(final, np.ndarray) or final.dtype != object:
+        return final
+    rows = [
+        (index, af.convert(observation, "numpy"))
+        for index, observation in enumerate(final)
+        if observation is not None
+    ]
+    return join(getattr(space, "original", space), rows, len(final), np.zeros)
 
 
 def before_resets(xp: Any, ended: Any, final: Any, observations: Any) -> Any:

@@ -97,19 +97,15 @@ class SB3VecEnv(VecEnv):
         for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
             info["TimeLimit.truncated"] = cut
         self._infos = list(infos)
-        if ended.any():
-            observations = self._bridged.reset(ended)
-            for index in map(int, np.flatnonzero(ended)):
-                self.reset_infos[index] = self._infos[index] = self._bridged.firsts[index]
-                infos[index]["terminal_observation"] = self._row(final, index)
+        rows = np.flatnonzero(ended)
+        if len(rows):
+            observations, firsts = self._bridged.reset(ended), self._bridged.firsts
+            space = self.observation_space
+            lasts = zip(*(part[rows] for part in split(space, final)), strict=True)  # copies
+            for index, last in zip(rows.tolist(), lasts, strict=True):
+                self.reset_infos[index] = self._infos[index] = firsts[index]
+                infos[index]["terminal_observation"] = build(space, last)
         return observations, rewards.astype(np.float32), ended, infos
-
-    def _row(self, batch: Any, index: int) -> Any:
-        """Return the observation of one environment."""
-        if isinstance(batch, np.ndarray):  # quicker than as any tree
-            return np.array(batch[index])
-        space = self.observation_space
-        return build(space, (np.array(part[index]) for part in split(space, batch)))
 
     def close(self) -> None:
         """Close the environments."""

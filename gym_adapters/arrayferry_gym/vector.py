@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic
 
-import numpy as np
 from gymnasium import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
@@ -24,6 +23,7 @@ from arrayferry_gym._adapters.overloads import (
     VectorNumpyToTorchInit,
 )
 from arrayferry_gym._arrays import mapped
+from arrayferry_gym._episodes import batched_final
 from arrayferry_gym._options.env_options import forwarded_mask, forwarded_seed
 from arrayferry_gym._options.libraries import dtype_name
 from arrayferry_gym._options.refusals import (
@@ -32,7 +32,6 @@ from arrayferry_gym._options.refusals import (
     refuse_unknown,
 )
 from arrayferry_gym._options.types import ActT, ArrT, ObsT
-from arrayferry_gym._spaces.batches import join
 
 if TYPE_CHECKING:
     from typing import Never
@@ -189,8 +188,9 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         return xp.astype(rewards, dtype)
 
     def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
-        if self._stack_final:
-            infos = _stacked(infos, self.env.single_observation_space)
+        if self._stack_final and "final_obs" in infos:
+            space = self.env.single_observation_space
+            infos = {**infos, "final_obs": batched_final(infos["final_obs"], space)}
         informed: dict[str, Any] = self._libraries.convert_infos(infos)
         return informed
 
@@ -219,19 +219,6 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     observation_space: Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]
     single_action_space: Space[Any] = converted_space_property("single_action_space")  # type: ignore[assignment]
     single_observation_space: Space[Any] = converted_space_property("single_observation_space")  # type: ignore[assignment]
-
-
-def _stacked(infos: dict[str, Any], space: Space[Any]) -> dict[str, Any]:
-    """Return infos whose `final_obs` is one batch, if it was an object array."""
-    final = infos.get("final_obs")
-    if not isinstance(final, np.ndarray) or final.dtype != object:
-        return infos
-    rows = [
-        (index, af.convert(observation, "numpy"))
-        for index, observation in enumerate(final)
-        if observation is not None
-    ]
-    return {**infos, "final_obs": join(space, rows, len(final), np.zeros)}
 
 
 class JaxToNumpy(VectorJaxToNumpyInit, NamedPair, ArrayConversion[ObsT, ActT, ArrT]):

@@ -526,7 +526,7 @@ def test_environments_that_use_an_array_again(client):
     [
         (lambda params, observation, key: (1 / params, None), r"ZeroDivisionError.*in step 0 of segment 0 of "),
         (lambda params, observation, key: (np.full(len(observation), 7), None), "step 0 of segment 0"),
-        (lambda params, observation, key: 1, "the policy returned int, not 2"),
+        (lambda params, observation, key: 1, "the policy returned int, not an action and extras"),
     ],
 )  # fmt: skip
 def test_a_policy_that_raises_is_named(client, policy, words):

@@ -224,7 +224,8 @@ def test_a_module_with_a_state(served, mode):
     for rows in (torch.zeros(N), np.zeros(N, np.float32)):
         check(evaluate(envs, Counts(), policy_state=rows, episodes=2, discount=0.5))
     with pytest.raises(
-        af.OptionError, match=r"returned Tensor, not 2\. Return \(action, policy_state\)\."
+        af.OptionError,
+        match=r"returned Tensor, not an action and policy_state\. Return \(action, policy_state\)\.",
     ):
         evaluate(envs, Ignores(), policy_state=rows)
 
@@ -466,7 +467,7 @@ ORDINARY = {
             {"policy": lambda *_: None, "policy_state": np.zeros(3)},
             "2 environments",
         ),
-        (lambda: make_vec(2), {"policy": lambda *_: np.zeros(2)}, "not 2"),
+        (lambda: make_vec(2), {"policy": lambda *_: np.zeros(2)}, "not an action and extras"),
     ],
 )
 def test_what_is_wrong_is_named(env, wrong, told):

@@ -1067,7 +1067,7 @@ def test_drawn_parameters_in_collected_states():
 
 
 @library
-def test_a_reset_that_fails_changes_nothing(library):
+def test_options_of_a_reset_that_are_refused_change_nothing(library):
     envs = counts("Disabled", **LIBRARIES[library])
     with pytest.raises(af.OptionError):
         envs.reset(seed=-1, options={"params": {"end": 99.0}})
@@ -1077,6 +1077,26 @@ def test_a_reset_that_fails_changes_nothing(library):
         broken.reset(seed=0)
     with pytest.raises(gym.error.ResetNeeded):
         broken.step(np.zeros(3, int))
+
+
+@library
+def test_a_reset_after_a_step_that_fails(library):
+    fails = [True]
+
+    def step(self, xp, rng, state, action, params):
+        state = Count.step(self, xp, rng, state, action, params)[0]
+        if fails:
+            raise ZeroDivisionError
+        return state, rng.uniform((3,)), False
+
+    envs, found = _broken(step=step).make_vec(3, **LIBRARIES[library]), []
+    with pytest.raises(ZeroDivisionError):
+        begun(envs).step(np.zeros(3, int))
+    fails.clear()
+    for each in (envs, _broken(step=step).make_vec(3, **LIBRARIES[library])):
+        each.reset(seed=1)
+        found.append(host([each.step(np.zeros(3, int))[:2] for _ in range(3)]))
+    np.testing.assert_equal(*found)
 
 
 def test_parameters_stay_when_an_adapter_asks_for_another_library():

@@ -16,6 +16,7 @@ from arrayferry_gym._episodes import LOST, before_resets
 from arrayferry_gym._options.env_options import (
     autoreset_mode_of,
     check_flag,
+    mixed_seed,
     options_of,
     reset_mask_of,
     seed_of,
@@ -325,9 +326,11 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                 self._warned = True
             return
         if isinstance(seed, list) and not _takes_lists(parameter):
-            parts = [0 if part is None else part + 1 for part in seed]
+            parts = mixed_seed(seed)
             seed = (
-                int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1) if any(parts) else None
+                None
+                if parts is None
+                else int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1)
             )
         if seed is None:
             return

@@ -5,7 +5,7 @@ They accept the values that Gymnasium accepts, and also integers and arrays of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any
 
@@ -152,6 +152,13 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
             remedy="Pass one for each, or one number for all.",
         )
     return seeds
+
+
+def mixed_seed(seeds: Sequence[Any]) -> list[int] | None:
+    """Return the seeds of environments, of which some may be None, as one seed of a generator. None if all are None."""
+    if all(seed is None for seed in seeds):
+        return None
+    return [0 if seed is None else int(seed) + 1 for seed in seeds]
 
 
 def _one_seed(value: Any) -> int:

@@ -1,4 +1,4 @@
-"""Spaces of other packages and of batches, as spaces of one environment in Gymnasium's classes."""
+"""Spaces of other packages, of values and of batches, as spaces of one environment in Gymnasium's classes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,80 @@ from gymnasium import Space, spaces
 from arrayferry_gym._arrays import plain_name
 
 
-def gymnasium_space(space: Any) -> Space[Any]:
-    """Return the space of Gymnasium that has the attributes of a space of another class, such as mjlab's.
+def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
+    """Return the space of Gymnasium that has the attributes of a space of another class, such as gymnax's or mjlab's.
+
+    Args:
+        space: a space, or a dict, list or tuple of them.
+        example: a value of it with `shape` and `dtype`, or a tree of them, None if there is none. If the shape or dtype
+            of a Box differs, that of the value is used.
 
     Raises:
         TypeError: it has not the attributes of any.
     """
     if isinstance(space, Space):
         return space
-    inner = getattr(space, "spaces", None)
+    inner: Any = getattr(space, "spaces", space)
     if isinstance(inner, Mapping):
-        return spaces.Dict({key: gymnasium_space(part) for key, part in inner.items()})
-    if isinstance(inner, (list, tuple)):
-        return spaces.Tuple([gymnasium_space(part) for part in inner])
+        parts = dict.fromkeys(inner) if example is None else example
+        return spaces.Dict({key: gymnasium_space(part, parts[key]) for key, part in inner.items()})
+    if isinstance(inner, (tuple, list)):
+        parts = [None] * len(inner) if example is None else example
+        return spaces.Tuple(map(gymnasium_space, inner, parts))
+    counts = getattr(space, "num_categories", getattr(space, "nvec", None))
+    if counts is not None:
+        dtype = getattr(example, "dtype", getattr(space, "dtype", np.int64))
+        return spaces.MultiDiscrete(np.asarray(counts), dtype=_numpy_dtype(dtype))
     if hasattr(space, "n"):
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
-    if hasattr(space, "nvec"):
-        return spaces.MultiDiscrete(np.asarray(space.nvec))
-    if not hasattr(space, "shape") or not hasattr(space, "dtype"):
+    like = space if example is None else example
+    if not hasattr(like, "shape") or not hasattr(like, "dtype"):
         raise TypeError(f"{space!r:.80} is no space: it has no shape and dtype")
-    dtype: Any = np.dtype(plain_name(getattr(space.dtype, "__name__", space.dtype)))
+    shape = (like.shape,) if isinstance(like.shape, int) else tuple(like.shape)
     low, high = (
-        np.broadcast_to(np.asarray(getattr(space, name, bound), dtype), space.shape)
+        np.asarray(getattr(space, name, bound))
         for name, bound in (("low", -np.inf), ("high", np.inf))
     )
-    return spaces.Box(low, high, tuple(space.shape), dtype)
+    return box(
+        shape,
+        _numpy_dtype(like.dtype),
+        low if low.shape in ((), shape) else low.min(),
+        high if high.shape in ((), shape) else high.max(),
+    )
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    """Return the dtype of NumPy for one of any library, or a scalar type."""
+    return np.dtype(plain_name(getattr(dtype, "__name__", dtype)))
+
+
+def space_of(example: Any, low: Any = -np.inf, high: Any = np.inf) -> Space[Any]:
+    """Return the space of values like this one.
+
+    Args:
+        example: an array, or its shape and dtype, or a dict or tuple of these.
+        low: the lowest numbers of an array, as far as its dtype has them.
+        high: the highest.
+    """
+    if isinstance(example, dict):
+        return spaces.Dict({key: space_of(part) for key, part in example.items()})
+    if isinstance(example, tuple):
+        return spaces.Tuple(map(space_of, example))
+    if np.dtype(example.dtype).kind == "b":
+        return spaces.MultiBinary(tuple(example.shape))
+    return box(tuple(example.shape), np.dtype(example.dtype), low, high)
+
+
+def box(shape: tuple[int, ...], dtype: Any, low: Any, high: Any) -> spaces.Box:
+    """Return a Box whose bounds are these, as far as its dtype has them."""
+    bounds = np.asarray(low), np.asarray(high)
+    if dtype.kind in "iub":
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        # as objects, since float64 has not all numbers of int64
+        bounds = tuple(np.clip(bound.astype(object), least, most) for bound in bounds)
+    with np.errstate(over="ignore"):  # values out of the range of float32 become inf
+        low, high = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in bounds)
+    return spaces.Box(low, high, dtype=dtype.type)
 
 
 def of_one(space: Space[Any], n: int) -> Space[Any] | None:

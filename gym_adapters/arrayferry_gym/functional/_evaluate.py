@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.typing import Target
-from arrayferry_gym._arrays import plain_name
-from arrayferry_gym._episodes import Evaluation
+from arrayferry_gym._arrays import plain_name, select
+from arrayferry_gym._episodes import Evaluation, summed
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 
 from ._contract.dynamics import Dynamics
@@ -162,7 +162,7 @@ def _counted(
     """Count the first episodes of each environment."""
     taken = (step for step in steps if step is not None)  # which is a reset
     first = next(taken)
-    count, length = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    count, length, began = np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.bool_)
     total, discounted = np.zeros_like(first.reward), np.zeros_like(first.reward)
     factor = np.ones_like(total)
     results = Evaluation(
@@ -170,13 +170,14 @@ def _counted(
         *(np.zeros((n, episodes), np.bool_) for _ in range(2)),
     )
     for step in itertools.chain([first], taken):
-        counts = np.ones(n, np.bool_) if step.turn.counts is None else step.turn.counts
-        total[counts] += step.reward[counts]
-        discounted[counts] += factor[counts] * step.reward[counts]
-        factor[counts] *= discount
-        length += counts
-        done = step.turn.done
-        rows = np.flatnonzero(done & (count < episodes))
+        valid = np.ones(n, np.bool_) if step.turn.valid is None else step.turn.valid
+        reward = select(np, valid, step.reward, np.zeros_like(total))
+        factor = select(np, began, np.ones_like(factor), factor)
+        total = summed(np, began, total, reward)
+        discounted = summed(np, began, discounted, factor * reward)
+        length = summed(np, began, length, valid)
+        factor, began = select(np, valid, factor * discount, factor), step.turn.done
+        rows = np.flatnonzero(began & (count < episodes))
         latest = (total, discounted, length, step.terminated, step.truncated)
         for held, new in zip(results, latest, strict=True):
             held[rows, count[rows]] = new[rows]
@@ -185,5 +186,4 @@ def _counted(
             show(int(count.sum()))
             if (count == episodes).all():
                 break
-        total[done], discounted[done], factor[done], length[done] = 0, 0, 1, 0
     return results

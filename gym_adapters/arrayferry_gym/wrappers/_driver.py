@@ -14,10 +14,11 @@ from gymnasium import Space, spaces
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._arrays import namespace, portable
+from arrayferry_gym._options.env_options import mixed_seed
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels import moments
-from ._kernels.kernel import Kernel, Spaces, State, StepResult, begin_episodes
+from ._kernels.kernel import Kernel, Spaces, State, StepResult, begin_episodes, take_step
 
 _CONTAINERS = (dict, tuple, list)
 
@@ -53,6 +54,7 @@ class Driver:
         kernel: the kernel.
         inside: the spaces of the environment.
         n: the number of environments.
+        same_step: whether episodes begin in the step that has ended the last ones.
 
     Attributes:
         kernel: the kernel, around these spaces.
@@ -64,12 +66,11 @@ class Driver:
         rewarded: whether it reads or changes rewards.
         flagged: whether it reads or changes the flags of ended episodes.
         name: the name of its statistics, None if it has none.
-        call_step: the kernel's `step` for its library, compiled in JAX.
     """
 
-    def __init__(self, kernel: Kernel, inside: Spaces, n: int) -> None:
+    def __init__(self, kernel: Kernel, inside: Spaces, n: int, *, same_step: bool = False) -> None:
         self.kernel = kernel = kernel.around(inside)
-        self.n = n
+        self.n, self._same_step = n, same_step
         self.acts, self.steps = kernel.acts, kernel.steps
         self.observes = kernel.observes and "observation" in kernel.parts
         self.rewarded, self.flagged = "reward" in kernel.parts, "ended" in kernel.parts
@@ -120,12 +121,15 @@ class Driver:
         one = None if at is None else self._backend.from_numpy(np.zeros((), np.float32), at)
         self.device = getattr(one, "device", None)
         self._to_own = af.converter(self._backend, device=self._place, scalars="convert")
-        self._begin: Any = functools.partial(begin_episodes, self.kernel, self.xp, self.n)
-        self.call_step: Any = functools.partial(self.kernel.step, self.xp)
+        of = self.kernel, self.xp, self.n
+        self._begin: Any = functools.partial(begin_episodes, *of)
+        self._step: Any = functools.partial(self.kernel.step, self.xp)
+        self._take: Any = functools.partial(take_step, *of, same_step=self._same_step)
         if self._backend.name == "jax":
             import jax
 
-            self._begin, self.call_step = jax.jit(self._begin), jax.jit(self.call_step)
+            self._begin, self._step = jax.jit(self._begin), jax.jit(self._step)
+            self._take = jax.jit(self._take)
 
     def follow(self, tree: Any) -> None:
         """Use the library of the results of the environment, if their type has changed."""
@@ -143,10 +147,41 @@ class Driver:
         self.state, observation = self._begin(self.state, self._fresh, rows, observation)
         return observation
 
-    def step(self, result: StepResult) -> StepResult:
-        """Return the step's result for the agent."""
-        self.state, result = self.call_step(self.state, result)
-        return result
+    def take(
+        self, seen: Any, reward: Any, flags: Any, valid: Any, begins: Any, observation: Any
+    ) -> tuple[StepResult, Any]:
+        """Pass a step through the kernel. All arguments may be None, and have an axis of environments.
+
+        Args:
+            seen: the observations before resets, as arrays of the library.
+            reward: the rewards, of any library.
+            flags: which episodes have terminated, and which are truncated, of any library.
+            valid: which environments have taken a step, of any library.
+            begins: where an episode begins, of any library.
+            observation: the observations after resets, as arrays of the library.
+
+        Returns:
+            The result of the step and the observations after resets, for the agent.
+        """
+        own = self._to_own
+        ended = cut = None
+        if flags is not None:
+            ended, cut = own(flags)
+        result = StepResult(
+            seen,
+            None if reward is None else own(reward),
+            ended,
+            cut,
+            {},
+            None if valid is None else own(valid),
+        )
+        if begins is None:
+            self.state, result = self._step(self.state, result)
+            return result, result.observation
+        self.state, result, observation = self._take(
+            self.state, self._fresh, result, own(begins), observation
+        )
+        return result, observation
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers. None continues the sequence."""
@@ -155,6 +190,8 @@ class Driver:
 
     def act(self, action: Any) -> Any:
         """Return the actions for the environment."""
+        if self.state is None:
+            self.use(action)
         if self._rng is None:
             self._rng = self._random()
         self.state, action = self.kernel.action(self.xp, self._rng, self.state, self.own(action))  # type: ignore[arg-type]
@@ -163,7 +200,7 @@ class Driver:
     def _random(self) -> Any:
         assert self._backend is not None
         parts = self._seed if isinstance(self._seed, (list, tuple)) else [self._seed]
-        seed = None if self._seed is None else [0 if x is None else int(x) + 1 for x in parts]
+        seed = mixed_seed(parts)
         # the last number makes them differ from those of the environment
         return self._backend.random(None if seed is None else [*seed, 0x57], self._place)
 
@@ -239,7 +276,7 @@ class Driver:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: the arrays, and everything else that cannot be recreated."""
         state = {**self.__dict__}
-        for name in ("_begin", "call_step", "_to_own", "device", "xp"):
+        for name in ("_begin", "_step", "_take", "_to_own", "device", "xp"):
             state.pop(name, None)
         if self._backend is not None:
             state["_backend"] = portable(self._backend)

@@ -7,13 +7,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
 
+from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import ARRAYS
 
 from ._attributes import HasStatistics
 from ._driver import Driver, numpy_space, shown_space, step_limit
-from ._kernels.kernel import Kernel, Spaces, StepResult
+from ._kernels.kernel import Kernel, Spaces
 
 
 class KernelWrapper(
@@ -30,7 +32,7 @@ class KernelWrapper(
     """
 
     _driver: Driver
-    _ended = False
+    _over: Any = None
     """Whether the episode has ended. A step after that begins another one, as in Gymnasium's `Autoreset`."""
 
     def __init__(self, env: gym.Env[Any, Any], kernel: Kernel) -> None:
@@ -45,7 +47,6 @@ class KernelWrapper(
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
-        self._only_observes = kernel.parts == ("observation",) and self._driver.observes
         self._from_array = isinstance(inside.observation, ARRAYS)
         self._to_array = isinstance(outside.observation, ARRAYS)
         self._index = 0 if isinstance(outside.observation, Discrete) else (0, ...)
@@ -63,7 +64,7 @@ class KernelWrapper(
         driver = self._driver
         driver.seed(seed)
         driver.use(observation)
-        self._ended = False
+        self._over = None
         if not driver.observes:
             driver.begin(None)
             return observation, info
@@ -73,39 +74,32 @@ class KernelWrapper(
         """Take a step."""
         driver, kernel = self._driver, self._kernel
         if driver.acts:
-            if driver.state is None:
-                driver.use(action)
             batch = driver.act(driver.batched(kernel.outside.action, action))
             action = driver.single(kernel.inside.action, batch)
         reward: Any
         observation, reward, terminated, truncated, info = self.env.step(action)
         if driver.observes or driver.state is None:
             driver.follow(observation)
-        began, self._ended = self._ended, bool(terminated) or bool(truncated)
-        if not driver.steps and not began:
+        begins = None
+        if self._over or terminated or truncated:
+            ended = bool(terminated), bool(truncated)
+            turn = turn_of(AutoresetMode.NEXT_STEP, self._over, *ended)
+            self._over, begins = turn.over, turn.reset
+        if not driver.steps and begins is None:
             return observation, reward, terminated, truncated, info
-        if self._only_observes and not began:
-            driver.state, result = driver.call_step(
-                driver.state, StepResult(self._batch(observation), None, None, None, {}, None)
-            )
-            if result.info:
-                info = {**info, **_of_one(result.info)}
-            return self._one(result.observation), reward, terminated, truncated, info
-        seen = rewards = ended = cut = None
+        seen = self._batch(observation) if driver.observes else None
+        rewards = flags = valid = None
         is_array = False
-        if driver.observes:
-            seen = self._batch(observation)
         if driver.rewarded:
             is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
-            rewards = driver.own(reward[None, ...] if is_array else np.array([reward], float))
+            rewards = reward[None, ...] if is_array else np.array([reward], float)
         if driver.flagged:
-            ended, cut = driver.own((np.array([terminated]), np.array([truncated])))
-        rows = driver.own(np.array([False])) if began else None  # it resets itself
-        result = driver.step(StepResult(seen, rewards, ended, cut, {}, rows))
+            flags = np.array([terminated]), np.array([truncated])
+        if begins is not None:
+            valid, begins = np.array([False]), np.array([True])
+        result, shown = driver.take(seen, rewards, flags, valid, begins, seen)
         if driver.observes:
-            observation = self._one(driver.begin(seen) if began else result.observation)
-        elif began:
-            driver.begin(None)
+            observation = self._one(shown)
         if driver.rewarded:
             reward = result.reward[0, ...] if is_array else _number(result.reward)
         if result.info:

@@ -55,12 +55,12 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             numpy_space(env.single_action_space),
         )
         inside = Spaces(observation, action, step_limit(env))
-        self._driver = Driver(kernel, inside, self.num_envs)
-        self._kernel = kernel = self._driver.kernel
         self._mode = declared_mode(env)
+        self._same_step = self._mode is AutoresetMode.SAME_STEP
+        self._driver = Driver(kernel, inside, self.num_envs, same_step=self._same_step)
+        self._kernel = kernel = self._driver.kernel
         self._loses_final = loses_final(env)
-        self._ended = np.zeros(self.num_envs, bool)
-        self._any_ended = False
+        self._over: Any = None
         self._to_numpy = af.converter("numpy")
         outside = kernel.outside
         if outside.observation is not observation:
@@ -85,8 +85,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         driver.seed(seed)
         driver.use(observations)
         rows = None if mask is None else reset_mask_of(mask, self.num_envs)
-        self._ended = np.zeros(self.num_envs, bool) if rows is None else self._ended & ~rows
-        self._any_ended = bool(self._ended.any())
+        self._over = None if rows is None or self._over is None else self._over & ~rows
         rows = None if rows is None else driver.own(rows)
         if not driver.observes:
             driver.begin(None, rows)
@@ -97,79 +96,40 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         """Take a step in all environments."""
         driver = self._driver
         if driver.acts:
-            if driver.state is None:
-                driver.use(actions)
             actions = driver.act(actions)
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         driver.follow(observations if driver.observes else rewards)
-        given = observations
-        before = self._ended if self._any_ended else None
-        turn = turn_of(self._mode, before, self._to_numpy(terminated), self._to_numpy(truncated))
-        rows = None if turn.counts is None else driver.own(turn.counts)
-        resets = turn.begins is not None and 1 in turn.begins.tobytes()
-        begins = driver.own(turn.begins) if resets else None
-        final = None
-        if self._mode is AutoresetMode.SAME_STEP:
-            final = infos.get("final_obs")
-            if begins is not None and self._loses_final and not (driver.rewarded or driver.flagged):
-                rows = ~begins  # the others have no observation
-            elif resets and driver.observes:
-                final = final_observations(self.env, infos, turn.begins, self._to_numpy)
+        ended = self._to_numpy(terminated), self._to_numpy(truncated)
+        self._turn = turn = turn_of(self._mode, self._over, *ended)
+        self._over, valid = turn.over, turn.valid
+        seen = given = driver.own(observations) if driver.observes else None
+        if self._same_step and turn.reset is not None:
+            if self._loses_final and not (driver.rewarded or driver.flagged):
+                valid = ~turn.reset  # the others have no observation
+            elif driver.observes:
+                final = final_observations(self.env, infos, turn.reset, self._to_numpy)
+                where, final = driver.own((turn.reset, final))
+                seen = before_resets(driver.xp, where, final, given)
+        reward = rewards if driver.rewarded else None
+        flags = (terminated, truncated) if driver.flagged else None
+        result, shown = driver.take(seen, reward, flags, valid, turn.reset, given)
+        if result.info or (self._same_step and driver.observes):
+            infos = self._informed(infos, result, turn.reset)
         if driver.observes:
-            given = driver.own(observations)
-        if driver.steps:
-            seen = given if driver.observes else None
-            if driver.observes and final is not None and resets:
-                seen = self._true(given, final, turn.begins)
-            reward = driver.own(rewards) if driver.rewarded else None
-            done, cut = driver.own((terminated, truncated)) if driver.flagged else (None, None)
-            result = driver.step(StepResult(seen, reward, done, cut, {}, rows))
-            if driver.observes:
-                observations = result.observation
-            if driver.rewarded:
-                rewards = result.reward
-            if final is not None or result.info:
-                infos = self._informed(infos, result, final, turn.begins)
-        if begins is not None:
-            first = driver.begin(given if driver.observes else None, begins)
-            if driver.observes:
-                observations = self._joined(first, observations, begins)
-        if turn.ended is not None:
-            self._ended, self._any_ended = turn.ended, 1 in turn.ended.tobytes()
-        self._turn = turn
+            observations = shown
+        if driver.rewarded:
+            rewards = result.reward
         return observations, rewards, terminated, truncated, infos
 
-    def _joined(self, first: Any, observations: Any, begins: Any) -> Any:
-        """Return observations with those that begin an episode. With NEXT_STEP, the kernel has returned them."""
-        if self._mode is AutoresetMode.NEXT_STEP:
-            return first
-        return before_resets(self._driver.xp, begins, first, observations)
-
-    def _true(self, observations: Any, final: Any, ended: Any) -> Any:
-        """Return the observations before resets, given final ones as a batch or an object array."""
-        driver, space = self._driver, self._kernel.inside.observation
-        if not (isinstance(final, np.ndarray) and final.dtype == object):
-            return before_resets(driver.xp, driver.own(ended), driver.own(final), observations)
-        indices = np.flatnonzero(ended)
-        parts = split(space, self._to_numpy(observations))
-        rows = [split(space, self._to_numpy(final[i])) for i in indices]
-        true = []
-        for place, part in enumerate(parts):
-            part = np.array(part)
-            part[indices] = [row[place] for row in rows]
-            true.append(part)
-        return driver.own(build(space, true))
-
-    def _informed(
-        self, infos: dict[str, Any], result: StepResult, final: Any, ended: Any
-    ) -> dict[str, Any]:
+    def _informed(self, infos: dict[str, Any], result: StepResult, ended: Any) -> dict[str, Any]:
         """Return infos with the final observations for the agent, and the entries that the kernel has added."""
-        if final is not None and self._driver.observes:
+        final = infos.get("final_obs") if self._same_step and self._driver.observes else None
+        if final is not None:
             shown = result.observation
             if isinstance(final, np.ndarray) and final.dtype == object:
                 space, final = self._kernel.outside.observation, final.copy()
                 parts = split(space, shown)
-                for i in np.flatnonzero(ended):
+                for i in () if ended is None else np.flatnonzero(ended):
                     final[i] = build(space, (_row(x, int(i)) for x in parts))
                 shown = final
             infos = {**infos, "final_obs": shown}

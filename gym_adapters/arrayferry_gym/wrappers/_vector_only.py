@@ -92,8 +92,8 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
             self.time_queue.extend(seconds[done])
             self.return_queue.extend(returns[done])
             self.length_queue.extend(lengths[done])
-        if turn.begins is not None:
-            self.episode_start_times[turn.begins] = now
+        if turn.reset is not None:
+            self.episode_start_times[turn.reset] = now
         return (*results, infos)
 
 

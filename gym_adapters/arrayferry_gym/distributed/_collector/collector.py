@@ -27,7 +27,8 @@ from arrayferry_gym.distributed._errors import NotReadyError, SpaceMismatchError
 from arrayferry_gym.distributed._trajectories import CollectorStats, Trajectories
 from arrayferry_gym.distributed._workers.plan import GroupSetup, Plan, to_bytes
 from arrayferry_gym.functional import FunctionalEnv
-from arrayferry_gym.functional._policies.policies import is_module, policy_rows
+from arrayferry_gym.functional._contract.policies import policy_rows
+from arrayferry_gym.functional._policies.policies import is_module
 from arrayferry_gym.functional._policies.stepping import library_of
 
 from .runner import Runner

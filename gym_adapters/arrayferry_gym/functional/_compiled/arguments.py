@@ -15,6 +15,7 @@ from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
 from arrayferry_gym.functional._around.wrapped import lasting_state
 from arrayferry_gym.functional._contract.dynamics import checked_dynamics
 from arrayferry_gym.functional._contract.params import Params, prepare
+from arrayferry_gym.functional._contract.policies import check_policy
 from arrayferry_gym.functional._host.functions import HostFunctions
 from arrayferry_gym.functional._simulators.random_keys import checked_key
 from arrayferry_gym.functional._simulators.shardings import batch_sharding
@@ -74,11 +75,7 @@ class Call:
             self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)
             self.num_envs = count_of("num_envs", self.num_envs)
         n = self.num_envs
-        if not callable(self.policy):
-            raise af.OptionError(
-                f"policy={self.policy!r:.80} cannot be called",
-                remedy="Pass policy(policy_params, observation, key) -> (action, extras).",
-            )
+        check_policy(self.policy)
         self._in_trace = in_trace()
         self._tree = env, self.policy, self.policy_params
         leaves, self.frame = partition(*self._tree)

@@ -12,14 +12,14 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_gym._arrays import select
-from arrayferry_gym._episodes import Evaluation
+from arrayferry_gym._episodes import Evaluation, summed
 from arrayferry_gym._options.env_options import UNSET
 from arrayferry_gym.functional._around.wrapped import freeze
 from arrayferry_gym.functional._contract.dynamics import Dynamics
+from arrayferry_gym.functional._contract.policies import Policy
 from arrayferry_gym.functional._host.functions import HostFunctions
 
 from .arguments import Call, Program, Values
-from .policies import Policy
 from .rollout import Steps
 
 
@@ -150,12 +150,12 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
     def one(loop: Any) -> Any:
         carry, factor, discounted, key, count, results = loop
         key, own = jax.random.split(key)
-        fresh = carry.began.reshape(-1, *[1] * (total.ndim - 1))
+        began = carry.began
         carry, transition, _ = steps.take(carry, own)
-        factor = jnp.where(fresh, 1, factor * discount.astype(total.dtype))
-        discounted = jnp.where(fresh, 0, discounted) + factor * transition.reward.astype(
-            total.dtype
-        )
+        factor = factor * discount.astype(total.dtype)
+        factor = select(jnp, began, jnp.ones_like(factor), factor)
+        reward = factor * transition.reward.astype(total.dtype)
+        discounted = summed(jnp, began, discounted, reward)
         ended = transition.terminated | transition.truncated
         latest = Evaluation(
             transition.episode_return,

@@ -12,8 +12,6 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._actions.warnings import ActionWarnings
-from arrayferry_gym._arrays import select
-from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
 from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
 from arrayferry_gym.functional._contract.actions import Actions
@@ -24,7 +22,7 @@ from arrayferry_gym.functional._simulators.engine import Outcome, Running, advan
 from arrayferry_gym.functional._simulators.random_keys import checked_key
 from arrayferry_gym.functional._simulators.renewal import Renewal, random_of, without_weak_type
 from arrayferry_gym.functional._simulators.shardings import batch_sharding, spread
-from arrayferry_gym.wrappers._kernels.kernel import StepResult
+from arrayferry_gym.wrappers._kernels.kernel import Chain, Spaces
 
 
 class Packed:
@@ -116,13 +114,10 @@ class Functions:
         self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
         self.sharding: Any = sharding
         self._action_warnings = ActionWarnings()
-        self._chain: Any = None
-        if self.env.kernels:
-            wrapped: Any = self.env
-            self._chain = wrapped.chain(self.max_episode_steps)
-        self._actions: Any = (
-            self.env.action_space if self._chain is None else self._chain.outside.action
-        )
+        inner = self.env.base
+        limit = inner._limited(self.max_episode_steps)
+        inside = Spaces(inner.observation_space, inner.action_space, limit)
+        self._chain = Chain(self.env.kernels, inside)
 
     def _checked(self, n: int, running: Running | None) -> CheckedEnv:
         env = CheckedEnv(self.env.base, af.registry.backend("jax"), n, self.max_episode_steps)
@@ -151,23 +146,22 @@ class Functions:
             The environments, and their observations.
         """
         num_envs = count_of("num_envs", num_envs)
-        key, env = checked_key(key), self._checked(num_envs, None)
-        running, observation, _ = restart(
-            env, random_of(key), None, None, self._params(params, num_envs).tree
-        )
-        running = running._replace(state=as_pytree(running.state))
+        rng, env = random_of(checked_key(key)), self._checked(num_envs, None)
+        tree = self._params(params, num_envs).tree
+        running, observation, _ = restart(env, env.reset(rng, num_envs, tree), tree)
         wrapper_state = checked_wrapper_state(self.env, wrapper_state)
-        if self._chain is None:
-            return self._spread((running, observation), num_envs)  # type: ignore[no-any-return]
         states = self._chain.init(jnp, num_envs, None)
         if wrapper_state is not None:
             wrapped: Any = self.env
             states = wrapped.given(jnp, states, wrapper_state)
         states, observation = self._chain.begin(jnp, num_envs, states, None, observation)
-        states, observation = jax.tree.map(without_weak_type, (states, observation))
-        return self._spread((running._replace(wrappers=states), observation), num_envs)  # type: ignore[no-any-return]
+        return self._shown(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
 
-    def _spread(self, tree: Any, n: int) -> Any:
+    def _shown(self, running: Running, result: Any, n: int) -> Any:
+        """Return environments as a pytree, and what was computed with them, spread over the devices."""
+        tree = running._replace(state=as_pytree(running.state)), result
+        if self._chain.kernels:
+            tree = jax.tree.map(without_weak_type, tree)
         return spread(tree, n, batch_sharding(self.sharding, n))
 
     def step(
@@ -192,58 +186,16 @@ class Functions:
         tree = prepared.tree
         own, fresh = jax.random.split(checked_key(key))
         read = Actions(
-            env.name, self._actions, n, env.backend, None, action_warnings=self._action_warnings
-        )
-        action = read(action)
-        before = running
-        if self._chain is not None and self._chain.acts:
-            rng = random_of(jax.random.fold_in(own, 1))
-            states, action = self._chain.action(jnp, rng, running.wrappers, action)
-            before = running._replace(wrappers=states)
-        running, outcome = advance(
-            env, self.autoreset_mode, random_of(own), running._replace(state=from_pytree(running.state)), action,
-            tree, self._renewal(env, fresh, prepared),
+            env.name, self._chain.outside.action, n, env.backend, None,
+            action_warnings=self._action_warnings,
         )  # fmt: skip
-        running = running._replace(state=as_pytree(running.state))
-        result = (
-            (running, outcome) if self._chain is None else self._shown(before, running, outcome)
-        )
-        return self._spread(result, n)  # type: ignore[no-any-return]
+        running = running._replace(state=from_pytree(running.state))
+        after, outcome = advance(
+            env, self.autoreset_mode, random_of(own), running, read(action), tree,
+            self._renewal(env, fresh, prepared), self._chain, random_of(jax.random.fold_in(own, 1)),
+        )  # fmt: skip
+        return self._shown(after, outcome, n)  # type: ignore[no-any-return]
 
     def _renewal(self, env: CheckedEnv, key: Any, params: Params) -> Any:
         """Return what resets the environments whose episode has ended, given a key."""
         return Renewal(env, key, params.tree, params.any_batched)
-
-    def _shown(self, before: Running, after: Running, outcome: Outcome) -> tuple[Running, Outcome]:
-        """Return environments and the outcome of a step as changed by the kernels."""
-        chain, mode, n = self._chain, self.autoreset_mode, after.elapsed.shape[0]
-        same = mode is AutoresetMode.SAME_STEP
-        turn = turn_of(mode, before.ended, outcome.terminated, outcome.truncated)
-        info = outcome.final_info if same else outcome.info
-        result = StepResult(
-            outcome.final_observation if same else outcome.observation,
-            outcome.reward,
-            outcome.terminated,
-            outcome.truncated,
-            info or {},
-            turn.counts,
-        )
-        states, result = chain.step(jnp, before.wrappers, result)
-        observation = result.observation
-        if turn.begins is not None:
-            states, first = chain.begin(jnp, n, states, turn.begins, outcome.observation)
-            observation = first
-            if same and chain.observes:  # the other rows are those of the step
-                observation = jax.tree.map(
-                    lambda new, old: select(jnp, turn.begins, new, old), first, result.observation
-                )
-        added = {key: value for key, value in result.info.items() if key not in (info or {})}
-        states, observation, result = jax.tree.map(without_weak_type, (states, observation, result))
-        outcome = outcome._replace(
-            observation=observation,
-            reward=result.reward,
-            final_observation=result.observation if same else None,
-            info={**outcome.info, **added},
-            final_info=result.info if same else None,
-        )
-        return after._replace(wrappers=states), outcome

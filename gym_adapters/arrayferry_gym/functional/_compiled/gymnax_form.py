@@ -244,10 +244,8 @@ class GymnaxForm:
 
     def _spaces(self, params: Any) -> tuple[Any, Any]:
         functions = self._functions(self._params(params), AutoresetMode.DISABLED)
-        chain = functions._chain
-        if chain is None:
-            return self.env.observation_space, self.env.action_space
-        return chain.outside.observation, chain.outside.action
+        outside = functions._chain.outside
+        return outside.observation, outside.action
 
     def _functions(self, params: GymnaxParams, mode: Any) -> _OneEnv:
         return _OneEnv(self.env, autoreset_mode=mode, max_episode_steps=params._limit)

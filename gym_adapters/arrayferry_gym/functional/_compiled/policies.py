@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,10 +10,8 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._arrays import select
+from arrayferry_gym.functional._contract.policies import Policy, checked_results, policy_rows
 from arrayferry_gym.functional._simulators.renewal import without_weak_type
-
-Policy = Callable[..., tuple[Any, ...]]
-"""`policy(params, observation, key) -> action, extras`; with a state it takes and returns that as well."""
 
 PolicyState = Any
 """A pytree of arrays (n, ...), one row for each environment, or None."""
@@ -26,18 +23,9 @@ def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
     Raises:
         arrayferry.OptionError: an array does not have one row for each environment.
     """
-    if state is None:
-        return None
-
-    def row(path: Any, x: Any) -> Any:
-        if jnp.shape(x)[:1] != (num_envs,):
-            raise af.OptionError(
-                f"policy_state{jax.tree_util.keystr(path)} has the shape {jnp.shape(x)}, which does not begin with {num_envs} environments",
-                remedy=f"Pass arrays of shape ({num_envs}, ...), one row for each environment.",
-            )
-        return without_weak_type(jnp.asarray(x))
-
-    return jax.tree_util.tree_map_with_path(row, state)
+    state = jax.tree.map(jnp.asarray, state)
+    policy_rows(state, num_envs)
+    return jax.tree.map(without_weak_type, state)
 
 
 def acted(
@@ -49,7 +37,6 @@ def acted(
         arrayferry.OptionError: the policy returned something else.
     """
     own = () if state is None else (state,)
-    names = ("action", "extras", "policy_state")[: 2 + len(own)]
     try:
         result = policy(params, observation, key, *own)
     except Exception as error:
@@ -57,12 +44,8 @@ def acted(
             "It is from the policy, which JAX compiles. For a policy of another library, pass policy_xp= to evaluate."
         )
         raise
-    if not isinstance(result, tuple) or len(result) != len(names):
-        given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-        raise af.OptionError(
-            f"the policy returned {given}, not {_listed(names)}",
-            remedy=f"Return ({', '.join(names)}); extras may be None.",
-        )
+    names = ("action", "extras", "policy_state")[: 2 + len(own)]
+    checked_results(result, *names)
     for name, part in zip(names, result, strict=True):
         for leaf in af.flatten(part)[0]:
             library = af.backend_of(leaf).name
@@ -91,10 +74,6 @@ def checked_extras(extras: Any) -> Any:
                 remedy="Extras are arrays (num_envs, ...), in any pytree, or None.",
             )
     return extras
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return f"an {', '.join(names[:-1])} and {names[-1]}"
 
 
 def began_anew(mask: Any, first: PolicyState, state: PolicyState) -> PolicyState:

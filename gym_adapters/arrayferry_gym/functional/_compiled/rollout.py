@@ -11,15 +11,16 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym._arrays import select
+from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._contract.params import Params
+from arrayferry_gym.functional._contract.policies import Policy
 from arrayferry_gym.functional._host.functions import HostFunctions
 
 from .arguments import Call, Program, Values
 from .functions import Functions, as_shown
-from .policies import Policy, acted, began_anew, checked_extras
+from .policies import acted, began_anew, checked_extras
 from .program import check_constants
 
 
@@ -313,10 +314,9 @@ class Steps:
         action, extras, state, running, outcome = self._step(
             acting, stepping, carry.running, carry.observation, state
         )
-        total = jnp.zeros_like(carry.episode_return)
-        total = select(jnp, carry.began, total, carry.episode_return)
-        total = total + outcome.reward.astype(total.dtype)
-        length = jnp.where(carry.began, 0, carry.episode_length) + 1
+        reward = outcome.reward.astype(carry.episode_return.dtype)
+        total = summed(jnp, carry.began, carry.episode_return, reward)
+        length = summed(jnp, carry.began, carry.episode_length, 1)
         transition = Transition(
             carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
             outcome.final_observation, extras, carry.began, total, length,

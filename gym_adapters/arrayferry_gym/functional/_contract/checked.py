@@ -34,6 +34,7 @@ class CheckedEnv:
         xp: the namespace of the library.
         layout: the layout of the states, None before the first.
         drawn: the methods with parameters that are drawn, None if none are.
+        known: whether states were checked since the last reset of all. Then they are not checked again.
     """
 
     def __init__(
@@ -68,6 +69,8 @@ class CheckedEnv:
         space = dynamics.observation_space
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self._uneven = False
+        self.known = False
+        self._traces = backend.name == "jax"  # and calls the methods once for each form
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(self.name, self.xp, n)
         keeps = backend.name != "jax"
@@ -98,10 +101,10 @@ class CheckedEnv:
             casts.append((dtype, (self.n, *(space.shape or ()))))
         return casts
 
-    def reset(self, rng: Any, n: int, params: Any, *, known: bool = False) -> Any:
-        """Return states of `n` environments at the start of an episode. With `known`, they are not checked again."""
+    def reset(self, rng: Any, n: int, params: Any) -> Any:
+        """Return states of `n` environments at the start of an episode."""
         state = self._methods.reset(self.xp, rng, n, params)
-        return state if known and not self._uneven else self._same(state, "reset", n)
+        return state if self.known else self._same(state, "reset", n)
 
     def adopt(self, state: Any) -> None:
         """Require all later states to have the structure and the dtypes of these."""
@@ -116,46 +119,17 @@ class CheckedEnv:
         """
         return self._same(state, "the state that was set,", self.n)
 
-    def step(
-        self, rng: Any, state: Any, action: Any, params: Any, *, known: bool = False
-    ) -> tuple[Any, Any, Any, Any]:
-        """Return the next states, rewards, terminations and truncations (None if the author has none), checked.
-
-        With `known`, the structure of the states is not checked again.
-        """
-        state, reward, terminated, truncated = self._advanced(rng, state, action, params, known)
+    def step(self, rng: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Return the next states, rewards, terminations and truncations (None if the author has none), checked."""
         results = self._results
+        result = self._methods.step(self.xp, rng, state, action, params)
+        state, reward, terminated, truncated = results.parts(result)
+        if not self.known:
+            state = self._same(state, "step", self.n)
+            self.known = not self._uneven and not self._traces
         if truncated is not None:
             truncated = results.flag("truncated", truncated)
         return state, results.reward(reward), results.flag("terminated", terminated), truncated
-
-    def step_one(
-        self, rng: Any, state: Any, action: Any, params: Any, *, known: bool = False
-    ) -> tuple[Any, Any, bool, bool]:
-        """Take a step in the only environment, in NumPy. Return Python numbers for the reward and the flags."""
-        state, reward, terminated, truncated = self._advanced(rng, state, action, params, known)
-        if type(reward) is float:
-            reward = np.float32(reward).item()
-        else:
-            reward = self._results.reward(reward)
-            reward = reward.item() if reward.ndim == 1 else reward[0, ...].copy()
-        if type(terminated) is not bool:
-            terminated = self._results.flag("terminated", terminated).item()
-        if truncated is None:
-            truncated = False
-        elif type(truncated) is not bool:
-            truncated = self._results.flag("truncated", truncated).item()
-        return state, reward, terminated, truncated
-
-    def _advanced(
-        self, rng: Any, state: Any, action: Any, params: Any, known: bool
-    ) -> tuple[Any, Any, Any, Any]:
-        """Return what the author's step returns, with checked states."""
-        result = self._methods.step(self.xp, rng, state, action, params)
-        state, reward, terminated, truncated = self._results.parts(result)
-        if not known or self._uneven:
-            state = self._same(state, "step", self.n)
-        return state, reward, terminated, truncated
 
     def _same(self, state: Any, source: str, n: int) -> Any:
         """Check that states have the structure and the dtypes of the first and begin with `n` environments.

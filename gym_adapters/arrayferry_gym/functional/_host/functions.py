@@ -230,7 +230,7 @@ class HostFunctions:
         infos = self._infos.arrays(info)
         final, final_infos = (arrays, infos) if self.resets_in_same_step else ([], [])
         if self.resets_in_same_step:
-            ended = turn_of(AutoresetMode.SAME_STEP, None, terminated, truncated).begins
+            ended = turn_of(AutoresetMode.SAME_STEP, None, terminated, truncated).done
             if self.num_envs is None:
                 if ended:  # what is returned may change with the reset
                     final, rest, infos = (

@@ -13,9 +13,10 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._keys.contents import parts_of_other
+from arrayferry_gym._spaces.foreign import space_of
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
-from .spaces import as_builtin, space_of
+from .observations import as_builtin
 
 DRAWS: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 """The metadata of environments that can be drawn."""

@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._spaces.jax_spaces import gymnasium_space
+from arrayferry_gym._spaces.foreign import gymnasium_space, space_of
 
 from .base import DRAWS, OtherEnv
-from .spaces import space_of
 
 LIMITS = ("max_steps_in_episode", "max_timesteps")
 """The parameters that are step limits."""

@@ -12,9 +12,10 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
+from arrayferry_gym._spaces.foreign import space_of
 
 from .base import DRAWS, OtherEnv
-from .spaces import as_builtin, space_of
+from .observations import as_builtin
 
 LAST = 2
 WRAPPERS = {"AutoResetWrapper", "VmapWrapper", "VmapAutoResetWrapper"}

@@ -9,8 +9,9 @@ import jax
 import numpy as np
 from gymnasium import spaces
 
+from arrayferry_gym._spaces.foreign import space_of
+
 from .base import DRAWS, OtherEnv
-from .spaces import space_of
 
 TRUNCATION, TERMINATION = 1, 2
 

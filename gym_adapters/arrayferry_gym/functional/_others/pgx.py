@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
+from arrayferry_gym._spaces.foreign import space_of
 
 from .base import DRAWS, OtherEnv
-from .spaces import space_of
 
 
 class PgxEnv(OtherEnv):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import sys
 from abc import ABC, abstractmethod
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_gym._arrays import namespace, plain_name, select
+from arrayferry_gym.functional._contract.policies import checked_results, policy_rows
 
 TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
@@ -20,58 +20,6 @@ def is_module(policy: Any) -> bool:
     """Tell whether a policy is a module of PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(policy, torch.nn.Module)
-
-
-def check_policy(policy: Any) -> None:
-    """Check that a policy can be called.
-
-    Raises:
-        arrayferry.OptionError: it cannot.
-    """
-    if not callable(policy):
-        remedy = "Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch."
-        if hasattr(policy, "predict"):  # as models of Stable-Baselines3 have
-            remedy = "Pass lambda params, observation, key: (model.predict(observation, deterministic=True)[0], None)."
-        raise af.OptionError(f"policy={policy!r:.80} cannot be called", remedy=remedy)
-
-
-def check_arguments(what: str, policy: Any, state: Any) -> None:
-    """Check that a function takes the arguments of a policy, as far as it tells.
-
-    Raises:
-        arrayferry.OptionError: it does not, or is a class.
-    """
-    names = "policy_params", "observation", "key", *(() if state is None else ("policy_state",))
-    if not isinstance(policy, type):
-        try:
-            signature = inspect.signature(policy, follow_wrapped=False)
-        except (TypeError, ValueError):  # it does not tell
-            return
-        with contextlib.suppress(TypeError):
-            signature.bind(*names)
-            return
-    name = getattr(policy, "__qualname__", None) or f"{policy!r:.80}"
-    raise af.OptionError(
-        f"{what} calls policy({', '.join(names)}), which {name} does not take",
-        remedy="Of a PyTorch agent pass the module itself. A function takes these arguments and returns "
-        f"({', '.join(('action', 'extras', *names[3:]))}).",
-    )
-
-
-def policy_rows(state: Any, count: int) -> tuple[list[Any], Any]:
-    """Return the arrays and the layout of the state of a policy, which has one row for each environment.
-
-    Raises:
-        arrayferry.OptionError: an array has not.
-    """
-    arrays, layout = af.flatten(state)
-    for x in arrays:
-        if x.shape[:1] != (count,):
-            raise af.OptionError(
-                f"policy_state has an array of shape {x.shape}, which does not begin with {count} environments",
-                remedy=f"Pass arrays of shape ({count}, ...), one row for each environment.",
-            )
-    return arrays, layout
 
 
 class LibraryPolicy(ABC):
@@ -101,6 +49,7 @@ class LibraryPolicy(ABC):
         self._params: Any = None
         policy_rows(state, count)
         self._first_state = self._state = None if state is None else self._convert(state)
+        self._state_name = () if state is None else ("policy_state",)
 
     def begin(self, number: int) -> None:
         """Begin a segment of steps. Random numbers depend on its number."""
@@ -150,7 +99,9 @@ class FunctionPolicy(LibraryPolicy):
         if self._first_state is not None:
             args.append(self._state_of(began))
         with _without_gradients():
-            action, extras, *state = self._result(self._policy(*args), "action", "extras")
+            action, extras, *state = checked_results(
+                self._policy(*args), "action", "extras", *self._state_name
+            )
         self._state = state[0] if state else None
         return action, extras
 
@@ -167,17 +118,6 @@ class FunctionPolicy(LibraryPolicy):
         rows = [select(self._xp, mask, x, y) for x, y in zip(first, state, strict=True)]
         return layout.unflatten(rows)
 
-    def _result(self, result: Any, *names: str) -> tuple[Any, ...]:
-        """Return what the policy returned, if it has these parts, and a state where there is one."""
-        names += () if self._first_state is None else ("policy_state",)
-        if not isinstance(result, tuple) or len(result) != len(names):
-            given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
-            raise af.OptionError(
-                f"the policy returned {given}, not {len(names)}",
-                remedy=f"Return ({', '.join(names)}){'; extras may be None' * ('extras' in names)}.",
-            )
-        return result
-
 
 class ModulePolicy(FunctionPolicy):
     """A module of PyTorch, which returns actions. With a state it takes and returns that as well."""
@@ -192,7 +132,7 @@ class ModulePolicy(FunctionPolicy):
             if self._first_state is None:
                 return self._policy(observation), None
             result = self._policy(observation, self._state_of(began))
-        action, self._state = self._result(result, "action")
+        action, self._state = checked_results(result, "action", *self._state_name)
         return action, None
 
 

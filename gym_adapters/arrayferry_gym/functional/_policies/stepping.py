@@ -23,9 +23,10 @@ from arrayferry_gym._options.env_options import UNSET, count_of, declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym.functional._around.wrapped import WrappedEnv, checked_wrapper_state
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_gym.functional._contract.policies import check_arguments, check_policy
 
 from .make_policy import make_policy
-from .policies import LibraryPolicy, check_arguments, check_policy, is_module
+from .policies import LibraryPolicy, is_module
 
 TO_HOST = af.converter("numpy", unsupported="keep")
 """It also reads arrays of a GPU, unlike `policies.TO_NUMPY`, which copies nothing."""
@@ -170,12 +171,12 @@ class Stepping:
                 observation, *results, _ = inside.step(action)
                 reward, terminated, truncated = map(np.asarray, TO_HOST(results))
                 turn = turn_of(mode, ended, terminated, truncated)
-                ended, number = turn.ended, number + 1
+                ended, number = turn.over, number + 1
                 yield Step(reward.astype(np.float64), terminated, truncated, turn)
-                began = np.zeros_like(began) if turn.begins is None else turn.begins
-                if mode is AutoresetMode.DISABLED and turn.ended.any():
-                    observation, _ = inside.reset(options={"reset_mask": turn.ended})
-                    began, ended = turn.ended, None
+                began = np.zeros_like(began) if turn.reset is None else turn.reset
+                if mode is AutoresetMode.DISABLED and turn.done.any():
+                    observation, _ = inside.reset(options={"reset_mask": turn.done})
+                    began, ended = turn.done, None
                     yield None
 
     def _made(self, own: af.Backend, observation: Any) -> LibraryPolicy:

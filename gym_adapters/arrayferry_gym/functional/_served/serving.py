@@ -19,6 +19,7 @@ from arrayferry_gym._options.env_options import (
     check_flag,
     check_render_mode,
     limit_of,
+    mixed_seed,
     options_of,
     reset_mask_of,
     seed_of,
@@ -30,8 +31,7 @@ from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynam
 from arrayferry_gym.functional._contract.errors import traced_env
 from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._simulators.numpy_simulator import NumpySimulator
-from arrayferry_gym.functional._simulators.select_simulator import SelectSimulator
-from arrayferry_gym.functional._simulators.simulator import Finish, Simulator
+from arrayferry_gym.functional._simulators.simulator import Simulator
 
 
 class Served:
@@ -142,49 +142,43 @@ class Served:
         self._use(backend, device)
         return True
 
-    def _reset_batch(self, seed: Any, options: dict[str, Any] | None, finish: Finish) -> Any:
-        """Reset all environments, or those in the mask of the options. An error changes nothing.
+    def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in the mask of the options.
 
         Returns:
-            The result of `finish` for the observations and the infos, in the library that computes.
+            The observations and the infos, in the library that computes.
         """
         simulator = self._simulator
         options = options_of(options)
         mask = options.pop("reset_mask", None)
-        params = options.pop("params", None)
+        given = options.pop("params", None)
         state = options.pop("state", None)
         if options:
             raise af.OptionError(
                 f"reset() has no option {next(iter(options))!r}",
                 remedy='The options are "params", "state" and "reset_mask".',
             )
-        simulator.refuse_traced("reset()", (seed, mask, params, state))
+        simulator.refuse_traced("reset()", (seed, mask, given, state))
         if mask is not None:
             try:
                 mask = reset_mask_of(mask, self._n)
             except af.TracedValueError:
                 raise traced_env(type(self.functional).__name__, "reset()") from None
             mask = af.convert(mask, simulator.env.backend, device=self._device)
-        seed = _seed(seed, self._n)
-        before, simulated = {**vars(self)}, {**vars(simulator)}
-        try:
-            if self._seeded and simulator.rng.before is not None:
-                simulator.rng.retry()
-            if params is not None:
-                self._set_params(params, mask)
-            if seed is not None or not self._seeded:
-                simulator.seed(seed)
-                self._seeded = True
-            if state is not None:
-                if simulator.running is None:  # whose states show what is expected
-                    simulator.reset(self._params)
-                state = self._checked_state(state, tell=params is None)
-            result = finish(*simulator.reset(self._params, mask, state))
-            simulator.rng.before = None
-        except BaseException:
-            vars(self).update(before)
-            vars(simulator).update(simulated)
-            raise
+        seed = seed_of(seed, self._n)
+        if isinstance(seed, list):
+            seed = mixed_seed(seed)
+        params = self._params if given is None else self._changed_params(given, mask)
+        if seed is not None or not self._seeded:
+            simulator.seed(seed)
+            self._seeded = True
+        if state is not None:
+            if simulator.running is None:  # whose states show what is expected
+                simulator.reset(params)
+            state = self._checked_state(state, params, tell=given is None)
+        result = simulator.reset(params, mask, state)
+        if given is not None:
+            self._params, self._given_params = params, params.tree
         self._begun = True
         return result
 
@@ -192,14 +186,13 @@ class Served:
         """Return results in the library of the agent."""
         return tree if self._to_agent is None else self._to_agent(tree)
 
-    def _set_params(self, given: Any, mask: Any) -> None:
+    def _changed_params(self, given: Any, mask: Any) -> Params:
         env, before, defaults = self._simulator.env, self._params, self.functional.default_params
         base = before.tree if isinstance(given, dict) else defaults
         new = prepare(given, defaults, self._n, env.backend, self._device, base=base)
         if mask is not None and self._simulator.running is not None:
             new = new.where(mask, before, env.xp)
-        self._params = new
-        self._given_params = new.tree
+        return new
 
     def _fitted(self, actions: Any) -> Any:
         """Return actions as the environments take them."""
@@ -251,13 +244,14 @@ class Served:
         if simulator.running is None:
             raise gym.error.ResetNeeded("Call reset() first, then set the state.")
         simulator.refuse_traced("setting the state", state)
-        simulator.state = self._checked_state(state)
+        simulator.state = self._checked_state(state, self._params)
 
-    def _checked_state(self, state: Any, *, tell: bool = True) -> Any:
+    def _checked_state(self, state: Any, params: Params, *, tell: bool = True) -> Any:
         env, running = self._simulator.env, self._simulator.running
         state = af.convert(state, env.backend, device=self._device, copy=True)
         if env.drawn is not None:
-            state = env.drawn.of_whole(state, self._params.tree, running.state, tell=tell)
+            assert running is not None
+            state = env.drawn.of_whole(state, params.tree, running.state, tell=tell)
         return env.check(state)
 
     @property
@@ -301,7 +295,7 @@ def _simulator(env: CheckedEnv, mode: AutoresetMode, sharding: Any) -> Simulator
             f"xp={name!r}: its arrays are computed on demand, and the states would never be computed",
             remedy='Use another library, such as "numpy".',
         )
-    return (NumpySimulator if name == "numpy" else SelectSimulator)(env, mode)
+    return (NumpySimulator if name == "numpy" else Simulator)(env, mode)
 
 
 def _computing(
@@ -328,16 +322,6 @@ def _computing(
         return agent if computing.name == agent.name else computing
     by_numpy = agent.name == "torch" and place in (None, "cpu") and not gradients
     return af.registry.backend("numpy") if by_numpy else agent
-
-
-def _seed(seed: Any, n: int) -> Any:
-    """Return a seed for the random numbers of a batch: one integer, several, or None to continue."""
-    checked = seed_of(seed, n)
-    if not isinstance(checked, list):
-        return checked
-    if all(part is None for part in checked):
-        return None
-    return [0 if part is None else part + 1 for part in checked]
 
 
 def agent_space(space: Space[Any], libraries: Libraries | None, *, observed: bool) -> Any:

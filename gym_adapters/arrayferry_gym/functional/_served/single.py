@@ -16,6 +16,7 @@ from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._options.types import ActT, ObsT
 from arrayferry_gym._spaces.trees import branches, leaves
 from arrayferry_gym.functional._contract.dynamics import Dynamics
+from arrayferry_gym.functional._simulators.simulator import unmasked
 
 from .serving import Served, agent_space
 
@@ -96,41 +97,32 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
             options: "params" for other parameters, which remain until they are changed again; "state" for the
                 initial state, in the form of `state`.
         """
-        simulator = self._simulator
-
-        def first(observation: Any, info: dict[str, Any]) -> Any:
-            one = self._for_agent((simulator.first(observation), simulator.one_info(info)))
-            return self._plain(*one) if self._in_numpy else one
-
-        result = self._reset_batch(seed, options, first)
+        observation, infos = self._reset_batch(seed, options)
+        one = self._for_agent(self._simulator.first((observation, unmasked(infos))))
+        result = self._shown(*one)
         number = seed_of(seed, 1)
         gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
-        return result  # type: ignore[no-any-return]
+        return result
 
     def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
         row = self._actions.discrete_row(action) if self._begun else None
         if row is None:
-            return self._simulator.step_one(self._fitted(action), self._params, self._shown)  # type: ignore[no-any-return]
-        return self._simulator.step_one(row, self._params, self._shown, clip=False)  # type: ignore[no-any-return]
-
-    def _shown(
-        self, observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
-    ) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
-        """Return the results of a step in the form for the agent."""
+            row = self._fitted(action)
+        results = self._simulator.step_one(row, self._params)
+        observation, reward, terminated, truncated, info = results
+        if not reward.ndim and not self._differentiable:
+            reward = float(reward)
         if self._to_agent is not None:
             observation, reward, info = self._to_agent((observation, reward, info))
-        if type(reward) is not float and not reward.ndim and not self._differentiable:
-            reward = float(reward)
-        if self._in_numpy and (info or self._discrete):
-            observation, info = self._plain(observation, info)
-        return observation, reward, terminated, truncated, info
+        observation, info = self._shown(observation, info)
+        return observation, reward, bool(terminated), bool(truncated), info
 
-    def _plain(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Return an observation and an info with numbers where Gymnasium's environments have them."""
+    def _shown(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return an observation and an info, in NumPy with numbers where Gymnasium's environments have them."""
         if self._discrete:
             observation = _numbered(self.observation_space, observation)
-        return observation, _numbers(info)
+        return observation, _numbers(info) if info and self._in_numpy else info
 
     def render(self) -> Any:
         """Return an image, None without a render mode."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic
 
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -18,21 +18,7 @@ from arrayferry_gym.functional._contract.dynamics import Dynamics
 from .serving import Served, agent_space
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from arrayferry.typing import (
-        CupyArray,
-        DaskArray,
-        JaxArray,
-        NumpyArray,
-        ToCupy,
-        ToDask,
-        ToJax,
-        ToNumpy,
-        TorchArray,
-        ToTorch,
-    )
-    from arrayferry_gym._options.types import CheckActions, VectorServed
+    from arrayferry_gym._options.types import CheckActions
 
 
 class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
@@ -83,64 +69,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
     single_action_space: Space[Any]
     action_space: Space[Any]
 
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, NumpyArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToNumpy = "numpy",
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, TorchArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToTorch,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, JaxArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToJax,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, CupyArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToCupy,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, DaskArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToDask,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, Any],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: Target,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-
-    def __init__(  # pyright: ignore[reportInconsistentOverload]
+    def __init__(
         self,
         env: Dynamics | type[Dynamics],
         num_envs: int = 1,
@@ -185,11 +114,11 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
                 only some environments.
         """
         self.closed = False
-        return self._reset_batch(seed, options, lambda *result: self._for_agent(result))  # type: ignore[no-any-return]
+        return self._for_agent(self._reset_batch(seed, options))  # type: ignore[no-any-return]
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
-        return self._simulator.step(self._fitted(actions), self._params, self._for_agent)  # type: ignore[no-any-return]
+        return self._for_agent(self._simulator.step(self._fitted(actions), self._params))  # type: ignore[no-any-return]
 
     def render(self) -> Any:
         """Return an image of each environment, None without a render mode."""

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from gymnasium.vector import AutoresetMode
 
 from arrayferry_gym._arrays import select
+from arrayferry_gym._episodes import Turn
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym.functional._contract.checked import CheckedEnv
+from arrayferry_gym.wrappers._kernels.kernel import Chain, StepResult
 
 
 class Running(NamedTuple):
@@ -51,21 +53,27 @@ class Outcome(NamedTuple):
 
 
 Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
-"""Takes a mask, states and their observations; returns both, restarted where the mask is true."""
+"""Takes a mask, states, and their observations or None; returns states that are restarted in the mask, and observations."""
 
 
 def restart(
-    env: CheckedEnv, rng: Any, running: Running | None, mask: Any, params: Any, given: Any = None
+    env: CheckedEnv, state: Any, params: Any, before: Running | None = None, mask: Any = None
 ) -> tuple[Running, Any, dict[str, Any]]:
-    """Restart all environments, or only those in a mask if `running` is passed; in the states `given`, if any."""
+    """Return environments that begin with these states, their observations and infos.
+
+    Args:
+        env: the environments.
+        state: the states.
+        params: the parameters.
+        before: the environments so far, None if all begin.
+        mask: which of them begin, bool (n,).
+    """
     xp, n = env.xp, env.n
-    state = env.reset(rng, n, params) if given is None else given
     elapsed = xp.zeros((n,), dtype=xp.int32)
     ended = xp.zeros((n,), dtype=xp.bool)
-    if running is not None:
-        state = env.select(mask, state, running.state)
-        elapsed = xp.where(mask, elapsed, running.elapsed)
-        ended = running.ended & ~mask
+    if before is not None:
+        elapsed = xp.where(mask, elapsed, before.elapsed)
+        ended = before.ended & ~mask
     observation = env.observe(state, params)
     return Running(state, elapsed, ended), observation, env.inform(state, params)
 
@@ -78,8 +86,10 @@ def advance(
     action: Any,
     params: Any,
     renew: Renew,
+    chain: Chain | None = None,
+    acting: Any = None,
 ) -> tuple[Running, Outcome]:
-    """Take a step in all environments. All shapes are fixed.
+    """Take a step in all environments, with the kernels around them. All shapes are fixed.
 
     Args:
         env: the environments.
@@ -89,41 +99,67 @@ def advance(
         action: their actions.
         params: the parameters.
         renew: resets those in a mask.
+        chain: the kernels around the environments, None if there are none.
+        acting: random numbers for kernels that change actions.
     """
-    xp, n = env.xp, env.n
+    xp, kernels = env.xp, running.wrappers
+    if chain is not None and chain.acts:
+        kernels, action = chain.action(xp, acting, kernels, action)
     state, reward, terminated, truncated = env.step(rng, running.state, env.clip(action), params)
     elapsed = running.elapsed + 1
     if env.limit is not None:
         late = elapsed >= env.limit
         truncated = late if truncated is None else truncated | late
     elif truncated is None:
-        truncated = xp.zeros((n,), dtype=xp.bool)
-    observation = env.observe(state, params)
+        truncated = elapsed < 0  # nowhere
     turn = turn_of(mode, running.ended, terminated, truncated)
     final = final_info = None
     if mode is AutoresetMode.SAME_STEP:
-        final, final_info = observation, env.inform(state, params)
-    elif mode is AutoresetMode.NEXT_STEP:
-        reward = select(xp, turn.begins, xp.zeros_like(reward), reward)
-        terminated, truncated = terminated & turn.counts, truncated & turn.counts
-    if turn.begins is not None:
-        state, observation = renew(turn.begins, state, observation)
-        elapsed = xp.where(turn.begins, xp.zeros_like(elapsed), elapsed)
-    ended = running.ended if turn.ended is None else turn.ended
+        final, final_info = env.observe(state, params), env.inform(state, params)
+    elif turn.reset is not None:
+        reward = select(xp, turn.reset, 0.0, reward)
+        terminated, truncated = terminated & turn.valid, truncated & turn.valid
+    if turn.reset is not None:
+        state, observation = renew(turn.reset, state, final)
+        elapsed = xp.where(turn.reset, 0, elapsed)
+    else:
+        observation = env.observe(state, params) if final is None else final
     info = env.inform(state, params)
     outcome = Outcome(observation, reward, terminated, truncated, final, info, final_info)
-    return Running(state, elapsed, ended), outcome
+    if chain is not None:
+        kernels, outcome = _through(chain, xp, env.n, kernels, outcome, turn)
+    ended = running.ended if turn.over is None else turn.over
+    return Running(state, elapsed, ended, kernels), outcome
 
 
-def with_masks(env: CheckedEnv, info: dict[str, Any], observation: Any = None) -> dict[str, Any]:
+def _through(
+    chain: Chain, xp: Any, n: int, kernels: Any, outcome: Outcome, turn: Turn
+) -> tuple[Any, Outcome]:
+    """Pass a step through kernels. Return their states, and the outcome for the agent."""
+    same = outcome.final_info is not None
+    seen = outcome.final_observation if same else outcome.observation
+    info: Any = outcome.final_info if same else outcome.info
+    result = StepResult(seen, *outcome[1:4], info, turn.valid)
+    kernels, result, observation = chain.take(
+        xp, n, kernels, result, turn.reset, outcome.observation, same_step=same
+    )
+    added = {key: value for key, value in result.info.items() if key not in info}
+    return kernels, outcome._replace(
+        observation=observation,
+        reward=result.reward,
+        final_observation=result.observation if same else None,
+        info={**outcome.info, **added},
+        final_info=result.info if same else None,
+    )
+
+
+def with_masks(env: CheckedEnv, info: dict[str, Any], observation: Any) -> dict[str, Any]:
     """Return infos as vector environments do, with a mask for each key.
 
     If observations have an "action_mask", it is in the infos, too.
     """
-    if env.masks_actions and observation is not None and "action_mask" not in info:
-        mask = observation["action_mask"]
-        shared = env.backend.memory == "immutable"
-        info = {**info, "action_mask": mask if shared else env.backend.copy(mask)}
+    if env.masks_actions and "action_mask" not in info:
+        info = {**info, "action_mask": observation["action_mask"]}
     infos: dict[str, Any] = {}
     for key, value in info.items():
         infos[key] = value

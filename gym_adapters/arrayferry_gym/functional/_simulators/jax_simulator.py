@@ -18,7 +18,7 @@ from arrayferry_gym.functional._contract.params import Frame, Params
 from .engine import Running, advance, as_step_result, restart, with_masks
 from .renewal import Renewal, random_of, without_weak_type
 from .shardings import spread
-from .simulator import Finish, Simulator
+from .simulator import Simulator
 from .tracing import has_tracers, stages, trace_here
 
 
@@ -72,7 +72,7 @@ class JaxSimulator(Simulator):
         self._leaves, observation, info = begin(before, self.rng.key(), mask, values, starts)
         return observation, info
 
-    def step(self, action: Any, params: Params, finish: Finish) -> Any:
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if not self._leaves:
             raise gym.error.ResetNeeded(
                 "Call reset(): the last step failed, and the states are lost."
@@ -82,18 +82,13 @@ class JaxSimulator(Simulator):
             self.refuse_traced("step()", action)
             self._donates = False  # gradients need the states
         run = program if self._donates else program.__wrapped__
-        before = self._leaves, self._keys
-        try:  # the arguments are donated, so the results are kept at once
-            self._leaves, self._keys, result = run(*before, action, values)
-            if isinstance(self._leaves[-2], jax.core.Tracer):
-                self.refuse_traced("step()", self._leaves)
-        except BaseException:
-            if not any(leaf.is_deleted() for leaf in before[0]):
-                self._leaves, self._keys = before
-            elif self._leaves is before[0]:  # they were donated to what failed
-                self._leaves = ()
-            raise
-        return finish(result)
+        before, self._leaves = self._leaves, ()  # they are donated
+        after, keys, result = run(before, self._keys, action, values)
+        if isinstance(after[-2], jax.core.Tracer):
+            self._leaves = before
+            self.refuse_traced("step()", after)
+        self._leaves, self._keys = after, keys
+        return result  # type: ignore[no-any-return]
 
     def refuse_traced(self, what: str, given: Any = ()) -> None:
         """Refuse a call that would leave traced values in an environment made outside the traced function."""
@@ -171,9 +166,11 @@ def _compiled(
 
     def begin(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
         before = _unpacked(env, leaves) if leaves else None
-        given = None if starts is None else env.join(starts)
         params = frame.join(_separated(values))
-        running, observation, info = restart(env, random_of(key), before, mask, params, given)
+        state = env.join(starts) if starts else env.reset(random_of(key), env.n, params)
+        if before is not None:
+            state = env.select(mask, state, before.state)
+        running, observation, info = restart(env, state, params, before, mask)
         return placed((_packed(env, running), observation, with_masks(env, info, observation)))
 
     def step(leaves: Any, keys: Any, action: Any, values: Any) -> Any:

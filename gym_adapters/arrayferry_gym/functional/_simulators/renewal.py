@@ -48,6 +48,8 @@ class Renewal:
 
     def __call__(self, mask: Any, state: Any, observation: Any) -> tuple[Any, Any]:
         env = self._env
+        if observation is None:
+            observation = env.observe(state, self._params)
         before = tuple(map(without_weak_type, env.leaves(state)))
 
         def keep(key: Any) -> Any:

@@ -1,18 +1,14 @@
 """Simulators hold the states of a batch of environments between steps, and advance them in one library.
 
-The one for NumPy resets only the rows of environments that have ended. The one for other libraries makes fresh states
-for all and selects among them, so that it never waits for values on an accelerator. The one for JAX is compiled.
-
-A step that fails or is interrupted changes nothing: changes are stored last, in one statement, when the results are in
-the form for the agent. Only in JAX, where the new states take the memory of the old ones, are they stored as soon as
-the compiled call has returned.
+The one for any library makes fresh states for all and selects among them, so that it never waits for values on an
+accelerator. The one for NumPy makes them only for environments that have ended. The one for JAX is compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -20,34 +16,29 @@ from arrayferry.adapting import map_arrays
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.params import Params
 
-from .retryable import RetryableRandom
-
-Finish = Callable[..., Any]
-"""Converts the results of a step to the form for the agent."""
+from .engine import Running, advance, as_step_result, restart, with_masks
 
 
 class Simulator:
-    """Holds the states of a batch of environments, and advances them.
+    """Holds the states of a batch of environments, and advances them, in any library of the Array API.
 
     Args:
         env: the environments.
         mode: when episodes that have ended are reset.
     """
 
-    rng: RetryableRandom
+    rng: af.Random
     """The random numbers, once they are seeded."""
-    running: Any
-    """The environments as `Running`, None before the first reset."""
+    running: Running | None
 
     def __init__(self, env: CheckedEnv, mode: AutoresetMode) -> None:
         self.env = env
         self.mode = mode
         self.running = None
-        self._to_numpy = af.converter("numpy")
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
-        self.rng = RetryableRandom(self.env.backend.random(seed, self.env.device))
+        self.rng = self.env.backend.random(seed, self.env.device)
 
     def refuse_traced(self, what: str, given: Any = ()) -> None:
         """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
@@ -62,41 +53,50 @@ class Simulator:
             mask: which environments, bool (n,). None resets all.
             given: the states with which they start. None draws them.
         """
-        raise NotImplementedError
+        env, before = self.env, None if mask is None else self.running
+        env.known = False
+        with self._device():
+            if before is not None:
+                state = self._renewed(before.state, mask, params, given)
+            else:
+                state = env.reset(self.rng, env.n, params.tree) if given is None else given
+            running, observation, info = restart(env, state, params.tree, before, mask)
+            self.running = running
+            return self._apart((observation, with_masks(env, info, observation)), state, params)  # type: ignore[no-any-return]
 
-    def step(self, action: Any, params: Params, finish: Finish) -> Any:
-        """Take a step. Return the result of `finish`, called with the tuple that `VectorEnv.step` returns."""
-        raise NotImplementedError
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step. Return what `VectorEnv.step` returns."""
+        with self._device():
+            result = self._advance(action, params)
+            assert self.running is not None
+            return self._apart(result, self.running.state, params)  # type: ignore[no-any-return]
 
-    def step_one(self, action: Any, params: Params, finish: Finish, *, clip: bool = True) -> Any:
-        """Take a step in the only environment.
+    def step_one(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in the only environment. Return its results, as arrays without an axis of environments."""
+        *results, infos = self.step(action, params)
+        return self.first((*results, unmasked(infos)))  # type: ignore[no-any-return]
 
-        Args:
-            action: its action, with an axis of environments.
-            params: the parameters.
-            finish: makes the result from the five values that `Env.step` returns. The reward may be an array.
-            clip: whether the action may be outside the space.
-        """
-        first, to_numpy = self.first, self._to_numpy
+    def _advance(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        env, tree, running = self.env, params.tree, self.running
+        assert running is not None
 
-        def finish_one(results: tuple[Any, Any, Any, Any, dict[str, Any]]) -> Any:
-            observation, reward, terminated, truncated, infos = results
-            return finish(
-                first(observation),
-                first(reward),
-                bool(to_numpy(terminated)[0]),
-                bool(to_numpy(truncated)[0]),
-                self.one_info(infos),
-            )
+        def renew(mask: Any, state: Any, observation: Any) -> Any:
+            state = self._renewed(state, mask, params)
+            return state, env.observe(state, tree)
 
-        return self.step(action, params, finish_one)
+        self.running, outcome = advance(env, self.mode, self.rng, running, action, tree, renew)
+        return as_step_result(env, outcome)
 
-    def one_info(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """Return the infos of the only environment."""
-        if not infos:
-            return infos
-        info = {key: value for key, value in infos.items() if key[:1] != "_"}
-        return self.first(info)  # type: ignore[no-any-return]
+    def _renewed(self, state: Any, mask: Any, params: Params, given: Any = None) -> Any:
+        """Return states that are fresh where a mask is true, or those of `given` if there are some."""
+        env = self.env
+        fresh = env.reset(self.rng, env.n, params.tree) if given is None else given
+        return env.select(mask, fresh, state)
+
+    def _apart(self, tree: Any, state: Any, params: Params) -> Any:
+        """Return results in memory of their own, unless arrays of the library never change. Gradients pass."""
+        backend = self.env.backend
+        return tree if backend.memory == "immutable" else map_arrays(backend.copy, tree)
 
     @property
     def state(self) -> Any:
@@ -110,5 +110,23 @@ class Simulator:
         self.running = self.running._replace(state=state)
 
     def first(self, tree: Any) -> Any:
-        """Return the first row of each array in a tree."""
+        """Return the first row of each array in a tree of results."""
         return map_arrays(lambda x: x[0, ...], tree)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy, which has the values of the arrays without their gradients."""
+        backend = self.env.backend
+
+        def detached(x: Any) -> Any:
+            return backend.from_numpy(np.array(backend.to_numpy(x)), backend.device_of(x))
+
+        return {**self.__dict__, "running": map_arrays(detached, self.running)}
+
+    def _device(self) -> Any:
+        backend = self.env.backend
+        return backend.use_device(self.env.device or backend.devices()[0])
+
+
+def unmasked(infos: dict[str, Any]) -> dict[str, Any]:
+    """Return the infos of a batch without the masks of their keys."""
+    return {key: value for key, value in infos.items() if key[:1] != "_"} if infos else infos

@@ -9,6 +9,7 @@ from gymnasium import Space
 
 import arrayferry as af
 from arrayferry_gym._arrays import mapped, select
+from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._keys.immutable import KEPT, Immutable, freeze, is_made
 
 
@@ -198,6 +199,35 @@ def begin_episodes(
     return kernel.reset(xp, state._replace(episode=episode), rows, observation)
 
 
+def take_step(
+    kernel: Kernel, xp: Any, n: int, state: State, fresh: State, result: StepResult, begins: Any,
+    observation: Any, *, same_step: bool,
+) -> tuple[State, StepResult, Any]:  # fmt: skip
+    """Pass a step through a kernel, and begin the episodes that begin in it.
+
+    Args:
+        kernel: the kernel.
+        xp: the namespace.
+        n: the number of environments.
+        state: the state before this.
+        fresh: the state of one environment before its first episode.
+        result: the result of the step, with the observations before resets.
+        begins: where an episode begins, bool (n,); None for nowhere.
+        observation: the observations after resets.
+        same_step: whether these episodes begin in the step that has ended the last ones.
+
+    Returns:
+        The state, and for the agent the result of the step, and the observations after resets.
+    """
+    state, result = kernel.step(xp, state, result)
+    if begins is None:
+        return state, result, result.observation
+    state, first = begin_episodes(kernel, xp, n, state, fresh, begins, observation)
+    if same_step and kernel.observes:  # the other rows are those of the step
+        first = before_resets(xp, begins, first, result.observation)
+    return state, result, first
+
+
 class Chain:
     """Nested kernels, driven as one.
 
@@ -209,7 +239,6 @@ class Chain:
         kernels: the kernels, bound to these spaces.
         outside: the spaces that the agent sees.
         acts: whether any changes actions.
-        observes: whether any changes observations.
     """
 
     def __init__(self, kernels: tuple[Kernel, ...], inside: Spaces) -> None:
@@ -221,7 +250,6 @@ class Chain:
         self.kernels: tuple[Kernel, ...] = tuple(bound)
         self.outside = inside
         self.acts: bool = any(kernel.acts for kernel in bound)
-        self.observes: bool = any(kernel.observes for kernel in bound)
 
     def init(self, xp: Any, n: int, device: Any) -> tuple[State, ...]:
         """Return the states before the first episodes."""
@@ -245,12 +273,14 @@ class Chain:
             after.append(state)
         return tuple(reversed(after)), action
 
-    def step(
-        self, xp: Any, states: Any, result: StepResult
-    ) -> tuple[tuple[State, ...], StepResult]:
-        """Return the step's result for the agent."""
+    def take(
+        self, xp: Any, n: int, states: Any, result: StepResult, begins: Any, observation: Any, *, same_step: bool
+    ) -> tuple[tuple[State, ...], StepResult, Any]:  # fmt: skip
+        """Pass a step through all kernels, as `take_step` does."""
         after = []
-        for kernel, state in zip(self.kernels, states, strict=True):
-            state, result = kernel.step(xp, state, result)
+        for kernel, state, fresh in zip(self.kernels, states, self.init(xp, 1, None), strict=True):
+            state, result, observation = take_step(
+                kernel, xp, n, state, fresh, result, begins, observation, same_step=same_step
+            )
             after.append(state)
-        return tuple(after), result
+        return tuple(after), result, observation

@@ -1,0 +1,80 @@
+"""Policies of any library: what they take and return, and what is checked of it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import arrayferry as af
+
+Policy = Callable[..., tuple[Any, ...]]
+"""`policy(params, observation, key) -> action, extras`; with a state it takes and returns that as well."""
+
+
+def check_policy(policy: Any) -> None:
+    """Check that a policy can be called.
+
+    Raises:
+        arrayferry.OptionError: it cannot.
+    """
+    if not callable(policy):
+        remedy = "Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch."
+        if hasattr(policy, "predict"):  # as models of Stable-Baselines3 have
+            remedy = "Pass lambda params, observation, key: (model.predict(observation, deterministic=True)[0], None)."
+        raise af.OptionError(f"policy={policy!r:.80} cannot be called", remedy=remedy)
+
+
+def check_arguments(what: str, policy: Any, state: Any) -> None:
+    """Check that a function takes the arguments of a policy, as far as it tells.
+
+    Raises:
+        arrayferry.OptionError: it does not, or is a class.
+    """
+    names = "policy_params", "observation", "key", *(() if state is None else ("policy_state",))
+    if not isinstance(policy, type):
+        try:
+            signature = inspect.signature(policy, follow_wrapped=False)
+        except (TypeError, ValueError):  # it does not tell
+            return
+        with contextlib.suppress(TypeError):
+            signature.bind(*names)
+            return
+    name = getattr(policy, "__qualname__", None) or f"{policy!r:.80}"
+    raise af.OptionError(
+        f"{what} calls policy({', '.join(names)}), which {name} does not take",
+        remedy="Of a PyTorch agent pass the module itself. A function takes these arguments and returns "
+        f"({', '.join(('action', 'extras', *names[3:]))}).",
+    )
+
+
+def policy_rows(state: Any, count: int) -> tuple[list[Any], Any]:
+    """Return the arrays and the layout of the state of a policy, which has one row for each environment.
+
+    Raises:
+        arrayferry.OptionError: an array has not.
+    """
+    arrays, layout = af.flatten(state)
+    for path, x in zip(layout.paths, arrays, strict=True):
+        if tuple(x.shape[:1]) != (count,):
+            raise af.OptionError(
+                f"policy_state{path} has the shape {tuple(x.shape)}, which does not begin with {count} environments",
+                remedy=f"Pass arrays of shape ({count}, ...), one row for each environment.",
+            )
+    return arrays, layout
+
+
+def checked_results(result: Any, *names: str) -> tuple[Any, ...]:
+    """Return what a policy returned, if it is a tuple of as many values as these names.
+
+    Raises:
+        arrayferry.OptionError: it is not.
+    """
+    if isinstance(result, tuple) and len(result) == len(names):
+        return result
+    given = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+    raise af.OptionError(
+        f"the policy returned {given}, not an {', '.join(names[:-1])} and {names[-1]}",
+        remedy=f"Return ({', '.join(names)}){'; extras may be None' * ('extras' in names)}.",
+    )
