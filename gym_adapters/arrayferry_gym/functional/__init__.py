@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ._compiled.functions import Functions
     from ._compiled.gymnax_form import GymnaxForm, GymnaxParams, to_gymnax
     from ._compiled.rollout import Carry, Transition, rollout
-    from ._host.functions import HostFunctions
+    from ._host import HostFunctions
 
 __all__ = [
     "Acrobot",
@@ -100,7 +100,7 @@ _JAX = {
     "Functions": "_compiled.functions",
     "GymnaxForm": "_compiled.gymnax_form",
     "GymnaxParams": "_compiled.gymnax_form",
-    "HostFunctions": "_host.functions",
+    "HostFunctions": "_host",
     "Carry": "_compiled.rollout",
     "Episode": "_compiled.evaluation",
     "Transition": "_compiled.rollout",
