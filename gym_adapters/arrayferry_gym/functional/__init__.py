@@ -16,7 +16,7 @@ from ._served.base import FunctionalEnv
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Outcome, Running
-from ._video import record, video
+from ._video import record
 from .classic import (
     Acrobot,
     AcrobotParams,
@@ -92,7 +92,6 @@ __all__ = [
     "repeat_action",
     "rollout",
     "to_gymnax",
-    "video",
     "wrap",
 ]
 
