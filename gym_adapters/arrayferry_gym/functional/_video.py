@@ -171,7 +171,7 @@ def _writer(path: Path, rate: float) -> Iterator[Callable[[Any], object]]:
         if mp4 and find_spec("av") is not None:
             options = {"codec": "libx264", "fps": rate, "format": "pyav", "is_batch": False}
         elif mp4:
-            import imageio_ffmpeg  # noqa: F401
+            import imageio_ffmpeg  # type: ignore[import-untyped]  # noqa: F401
 
             options = {"codec": "libx264", "fps": rate, "format": "FFMPEG", "macro_block_size": 2}
     except ImportError as error:
