@@ -112,13 +112,17 @@ class OwnDict:
 
 
 class Mjlab(Simulator):
-    """Leaves resets to its caller, and refuses steps before them. Others' observations are drawn anew in a reset."""
+    """Leaves resets to its caller, and refuses steps before them. Others' observations are drawn anew in a reset.
+
+    With `auto_reset` it resets in the step, and with `captures` it returns the last observations of the rows that have ended.
+    """
 
     is_vector_env = True
     metadata = {"render_modes": [None, "rgb_array"]}
 
-    def __init__(self, n, fault=None, auto_reset=False):
+    def __init__(self, n, fault=None, auto_reset=False, captures=True):
         super().__init__(n, fault)
+        self.captures = captures
         self.cfg = SimpleNamespace(auto_reset=auto_reset)
         self.single_observation_space = OwnDict({"actor": OwnBox((2,), 0.0, LIMIT)})
         self.pending = torch.zeros(n, dtype=torch.bool)
@@ -138,7 +142,16 @@ class Mjlab(Simulator):
     def step(self, action):
         if self.pending.any():
             raise RuntimeError("environments must be reset")
-        self.pending[:] = self.advance(action)
+        ended = self.advance(action)
+        self.extras.pop("terminal", None)
+        if not self.cfg.auto_reset:
+            self.pending[:] = ended
+        elif ended.any():
+            rows = ended.nonzero().squeeze(-1)
+            if self.captures:
+                last = {"actor": self.obs_buf[rows]}
+                self.extras["terminal"] = {"env_ids": rows, "observations": last}
+            self.begin(rows)
         return (
             {"actor": self.obs_buf},
             self.rew_buf,

@@ -10,7 +10,6 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from arrayferry_gym import ArrayConversion, JaxToTorch, vector, wrappers
-from arrayferry_gym.functional import HostFunctions
 from arrayferry_gym.torchrl import TorchRLEnv
 
 PART = spaces.Box(-1, 1, (3,), np.float32)
@@ -98,7 +97,7 @@ def test_batches_are_refused_when_they_are_wrapped(count, single, made):
         assert str(caught.value).startswith(adapter.__name__)
     with pytest.raises(TypeError, match=WORDS.format(count)):
         TorchRLEnv(env)
-    for other in (HostFunctions, wrappers.NormalizeObservation, wrappers.NormalizeReward):
+    for other in (wrappers.NormalizeObservation, wrappers.NormalizeReward):
         with pytest.raises(TypeError, match=WORDS.format(count)):
             other(env)
 

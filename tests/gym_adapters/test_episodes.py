@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import arrayferry as af
 from arrayferry_gym import vector
-from arrayferry_gym.functional import FunctionalEnv, Functions, HostFunctions, wrap
+from arrayferry_gym.functional import FunctionalEnv, Functions, wrap
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as wrappers
 
@@ -174,30 +174,19 @@ def test_vector_environments_follow_the_rule(name, mode):
     envs.close()
 
 
-def host_functions(mode):
-    return HostFunctions(sync(mode), info_like={"twice": np.zeros(len(ENDS))})
-
-
 def functions(mode):
     return Functions(FunctionalCount(), autoreset_mode=mode, max_episode_steps=LIMIT)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-@pytest.mark.parametrize("make", [functions, host_functions])
-def test_functions_follow_the_rule(make, mode):
-    env = make(mode)
+def test_functions_follow_the_rule(mode):
+    env = functions(mode)
     models = [Model(mode, end) for end in ENDS]
     params = {"end": np.array(ENDS, np.float32)}
-    if make is functions:
-        state, _ = env.reset(jax.random.key(0), len(ENDS), params)
-    else:
-        state, *_ = env.reset(0)
+    state, _ = env.reset(jax.random.key(0), len(ENDS), params)
     for step in range(STEPS):
         action = np.zeros(len(ENDS), np.int32)
-        if make is functions:
-            state, outcome = env.step(jax.random.key(step), state, action, params)
-        else:
-            state, outcome = env.step(state, action)
+        state, outcome = env.step(jax.random.key(step), state, action, params)
         finals, ended = host((outcome.final_observation, outcome.terminated | outcome.truncated))
 
         def final(i, outcome=outcome, finals=finals, ended=ended):
@@ -207,17 +196,3 @@ def test_functions_follow_the_rule(make, mode):
 
         rows = rows_of(*outcome[:4], host(outcome.info["twice"]), final)
         assert rows == [model.step() for model in models], step
-
-
-def test_missing_final_observations_are_an_error_in_a_callback():
-    class Without(SyncVectorEnv):
-        def step(self, actions):
-            *results, infos = super().step(actions)
-            return (*results, {key: x for key, x in infos.items() if "final" not in key})
-
-    env = HostFunctions(Without(makes(), autoreset_mode=AutoresetMode.SAME_STEP))
-    with env.errors():
-        state, *_ = env.reset(0)
-        state, _ = env.step(state, np.zeros(len(ENDS), np.int32))
-        with pytest.raises(af.OptionError, match="no 'final_obs'"), env.errors():
-            env.step(state, np.zeros(len(ENDS), np.int32))

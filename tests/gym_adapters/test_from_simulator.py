@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import ClassVar
 
 import gymnasium as gym
@@ -13,7 +12,7 @@ import torch
 from bridge_forms import LeavesResets
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from simulators import Genesis, IsaacLab, ManiSkill, Mjlab, Simulator
+from simulators import ONE, Genesis, IsaacLab, ManiSkill, Mjlab, Simulator
 
 import arrayferry as af
 import arrayferry_gym
@@ -39,14 +38,14 @@ class TestMjlab(LeavesResets):
     """Leaves resets to the trainer."""
 
     def make(self):
-        return from_simulator(Mjlab(self.num_envs), group="actor", action_space=spaces.Discrete(3))
+        return from_simulator(Mjlab(self.num_envs), group="actor")
 
 
 class TestManiSkill(LeavesResets):
     """Resets those that its options name."""
 
     def make(self):
-        return from_simulator(ManiSkill(self.num_envs))
+        return from_simulator(ManiSkill(self.num_envs), autoreset_mode="Disabled")
 
 
 class TestGenesis(BridgeContract):
@@ -57,8 +56,22 @@ class TestGenesis(BridgeContract):
     def make(self):
         return from_simulator(
             Genesis(self.num_envs), autoreset_mode="SameStep", group="policy",
-            action_space=spaces.Discrete(3),
+            observation_space=ONE, action_space=spaces.Discrete(3),
         )  # fmt: skip
+
+
+class TestTerminalRows(BridgeContract):
+    """Resets in the step, and returns last observations of those that have ended alone."""
+
+    def make(self):
+        simulator = Mjlab(self.num_envs, auto_reset=True)
+        return from_simulator(simulator, autoreset_mode="SameStep", group="actor")
+
+
+def genesis(**options):
+    """Return environments that lose last observations."""
+    observed = spaces.Dict({"policy": ONE})
+    return from_simulator(Genesis(3), final="lost", observation_space=observed, **options)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +96,8 @@ def test_the_kit_finds_faults_of_simulators(fault, test):
 
 def test_metadata_that_all_environments_share_say_nothing(monkeypatch):
     monkeypatch.setitem(gym.Env.metadata, "autoreset_mode", AutoresetMode.SAME_STEP)
-    assert from_simulator(ManiSkill(3)).metadata["autoreset_mode"] is AutoresetMode.DISABLED
+    with pytest.raises(af.OptionError, match="does not say when it resets"):
+        from_simulator(ManiSkill(3))
 
 
 def test_groups_are_a_dict():
@@ -97,22 +111,22 @@ def test_groups_are_a_dict():
     assert torch.equal(infos["final_obs"]["critic"], infos["final_obs"]["policy"] - 1)
 
 
-def test_last_observations_are_not_lost_in_silence():
-    with pytest.raises(af.OptionError, match="compute_final_obs=True"):
-        from_simulator(IsaacLab(3, compute_final_obs=False))
-    with pytest.raises(af.OptionError, match="auto_reset=False"):
-        from_simulator(Mjlab(3, auto_reset=True))
-    with pytest.raises(af.OptionError, match="does not say when it resets"):
-        from_simulator(Genesis(3), action_space=spaces.Discrete(3))
-    silent = IsaacLab(3)
-    silent.cfg = None
-    silent.step = lambda actions: (*IsaacLab.step(silent, actions)[:4], {})
-    envs = from_simulator(silent)
-    silent.cfg = IsaacLab(3, compute_final_obs=False).cfg
+@pytest.mark.parametrize(
+    "simulator", [IsaacLab(3, compute_final_obs=False), Mjlab(3, auto_reset=True, captures=False)]
+)
+def test_last_observations_are_not_lost_in_silence(simulator):
+    envs = from_simulator(simulator, autoreset_mode="SameStep")
     envs.reset(seed=1)
     envs.step(torch.zeros(3))
     with pytest.raises(af.OptionError, match="the last observation of the episode is lost"):
         envs.step(torch.ones(3))
+
+
+def test_a_mode_that_is_not_said_is_asked_for():
+    for silent in (Mjlab(3, auto_reset=True), Genesis(3)):
+        with pytest.raises(af.OptionError, match="does not say when it resets"):
+            from_simulator(silent, observation_space=ONE, action_space=spaces.Discrete(3))
+    assert from_simulator(Mjlab(3)).metadata["autoreset_mode"] is AutoresetMode.DISABLED
 
 
 def test_lost_observations_are_accepted_where_nobody_needs_them():
@@ -151,7 +165,7 @@ def test_a_finite_horizon_terminates():
 
 
 def test_resets_of_some_keep_the_others():
-    envs = from_simulator(Mjlab(3), group="actor", action_space=spaces.Discrete(3))
+    envs = from_simulator(Mjlab(3), group="actor")
     with pytest.raises(af.OptionError, match="Reset all of it first"):
         envs.reset(options={"reset_mask": [True, False, False]})
     envs.reset(seed=1)
@@ -192,29 +206,15 @@ class TestSeeds:
         envs.reset(seed=[None, 1])
         assert len(simulator.given) == 1
 
-    def test_lists_go_to_simulators_that_take_them(self):
-        class Listed(IsaacLab):
-            def reset(self, seed: int | list[int] | None = None, options=None):
-                self.given = seed
-                return super().reset(seed[0])
-
-        simulator = Listed(2)
-        from_simulator(simulator).reset(seed=[5, 6])
-        assert simulator.given == [5, 6]
-
-    def test_a_simulator_without_seeds_says_so_once(self):
+    def test_a_simulator_without_seeds_says_so(self):
         class Unseeded(IsaacLab):
             seed = None
 
             def reset(self, options=None):
                 return super().reset()
 
-        envs = from_simulator(Unseeded(2))
         with pytest.warns(UserWarning, match="takes no seed"):
-            envs.reset(seed=1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            envs.reset(seed=2)
+            from_simulator(Unseeded(2)).reset(seed=1)
 
 
 class TestSpaces:
@@ -222,29 +222,15 @@ class TestSpaces:
         envs = from_simulator(Mjlab(3))
         assert envs.single_observation_space == spaces.Dict({"actor": spaces.Box(0.0, LIMIT, (2,))})
 
-    def test_those_of_a_batch_alone(self):
-        simulator = IsaacLab(2)
-        del simulator.single_observation_space, simulator.single_action_space
-        simulator.observed = lambda: simulator.obs_buf
-        envs = from_simulator(simulator)
-        assert envs.single_observation_space == simulator.observation_space.__class__(
-            np.zeros(2, np.float32), np.array([1, LIMIT], np.float32)
-        )
-        assert envs.single_action_space == spaces.Discrete(3)
+    def test_those_that_a_simulator_does_not_say_are_asked_for(self):
+        simulator = Genesis(3)
+        for name, given in (("action", {"observation_space": ONE}), ("observation", {})):
+            with pytest.raises(af.OptionError, match=f"Pass {name}_space"):
+                from_simulator(simulator, final="lost", **given)
 
-    def test_one_space_for_each(self):
-        simulator = IsaacLab(2)
-        del simulator.single_observation_space, simulator.single_action_space
-        simulator.observed = lambda: simulator.obs_buf
-        simulator.observation_space = spaces.Box(-9, 9, (2,))
-        simulator.action_space = spaces.Box(-1, 1, (2,))
-        envs = from_simulator(simulator)
-        assert envs.single_observation_space == spaces.Box(-9, 9, (2,))
-        assert envs.single_action_space == spaces.Box(-1, 1, (2,))
-
-    def test_none_at_all(self):
-        envs = from_simulator(Genesis(3), final="lost", action_bounds=(-1, 1))
-        assert envs.single_observation_space["policy"] == spaces.Box(-np.inf, np.inf, (2,))
+    def test_bounds_of_actions(self):
+        action = spaces.Box(-np.inf, np.inf, (1,))
+        envs = genesis(action_space=action, action_bounds=(-1, 1))
         assert envs.single_action_space == spaces.Box(-1, 1, (1,))
         assert envs.action_space.shape == (3, 1)
 
@@ -298,9 +284,10 @@ def test_wrappers_of_gymnasium_do_not_hide_it():
 
 def test_rsl_rl_logs_what_the_simulator_reports():
     rsl_rl = pytest.importorskip("arrayferry_gym.rsl_rl", exc_type=ImportError)
-    simulator = Genesis(3)
+    envs = genesis(action_space=spaces.Box(-1, 1, (1,)))
+    simulator = envs.env
     simulator.max_episode_length, simulator.episode_length_buf = LIMIT, torch.zeros(3)
-    env = rsl_rl.RslRlVecEnv(from_simulator(simulator, final="lost", action_bounds=(-1, 1)))
+    env = rsl_rl.RslRlVecEnv(envs)
     env.episode_length_buf = torch.tensor([1, 2, 3])
     assert simulator.episode_length_buf.tolist() == [1, 2, 3]
     assert env.max_episode_length == LIMIT

@@ -9,7 +9,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
-from envs import at_random
+from envs import at_random, make_vec
 
 import arrayferry as af
 from arrayferry_gym.functional import (
@@ -96,7 +96,7 @@ def test_served_environments_keep_the_generator_that_they_were_seeded_with(name,
 def test_seeds_of_ordinary_environments(name, default_generator):
     default_generator(name)
     typed = with_key = jax.random.key(3)
-    envs = HostFunctions(gym.make_vec("CartPole-v1", num_envs=2))
+    envs = HostFunctions(make_vec(2, gym.vector.AutoresetMode.SAME_STEP))
     seen = [
         np.asarray(reset(seed)[1])
         for reset in (
@@ -107,7 +107,6 @@ def test_seeds_of_ordinary_environments(name, default_generator):
     ]
     for other in seen[1:]:
         np.testing.assert_array_equal(seen[0], other)
-    envs.close()
 
 
 @pytest.mark.parametrize(

@@ -384,22 +384,20 @@ def test_ordinary_environments():
     def lean(params, observation, key, state):
         return (observation[:, 2] > 0).astype(int), state, state + 1
 
-    with HostFunctions(make_vec(N, gym.vector.AutoresetMode.SAME_STEP)) as functions:
-        first = jnp.zeros(N, int)
-        carry, transitions = rollout(
-            functions, lean, None, jax.random.key(0), 60, policy_state=first
-        )
-        ended = np.asarray(transitions.terminated | transitions.truncated)
-        assert ended.any()
-        assert (transitions.began[1:] == ended[:-1]).all()
-        assert (transitions.extras + 1 == transitions.episode_length).all()
-        _, more = rollout(functions, lean, None, jax.random.key(1), 5, carry=carry)
-        assert (more.began[0] == ended[-1]).all()
-        results = evaluate(functions, lean, None, jax.random.key(2), episodes=2, policy_state=first)
-        assert results.returns.shape == (N, 2)
-        assert (results.returns == results.lengths).all()
-        with pytest.raises(af.OptionError, match="cannot collect 'state'"):
-            rollout(functions, lean, None, jax.random.key(0), 5, collect="state")
+    functions = HostFunctions(make_vec(N, gym.vector.AutoresetMode.SAME_STEP))
+    first = jnp.zeros(N, int)
+    carry, transitions = rollout(functions, lean, None, jax.random.key(0), 60, policy_state=first)
+    ended = np.asarray(transitions.terminated | transitions.truncated)
+    assert ended.any()
+    assert (transitions.began[1:] == ended[:-1]).all()
+    assert (transitions.extras + 1 == transitions.episode_length).all()
+    _, more = rollout(functions, lean, None, jax.random.key(1), 5, carry=carry)
+    assert (more.began[0] == ended[-1]).all()
+    results = evaluate(functions, lean, None, jax.random.key(2), episodes=2, policy_state=first)
+    assert results.returns.shape == (N, 2)
+    assert (results.returns == results.lengths).all()
+    with pytest.raises(af.OptionError, match="stay on the host"):
+        rollout(functions, lean, None, jax.random.key(0), 5, collect="state")
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -143,4 +143,3 @@ def test_what_is_no_sharding_of_a_batch_is_refused():
     envs = HostFunctions(make_vec(2, AutoresetMode.SAME_STEP))
     with pytest.raises(af.OptionError, match="runs on the host"):
         rollout(envs, at_random, None, jax.random.key(0), 3, sharding=sharding)
-    envs.close()

@@ -1,14 +1,12 @@
-"""Videos of collected states, and of agents."""
+"""Videos of agents."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import NamedTuple
 
 import gymnasium as gym
 import imageio.v3 as imageio
-import jax
 import numpy as np
 import pytest
 import torch
@@ -18,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 import arrayferry_gym
-from arrayferry_gym.functional import EnvResultError, FunctionalEnv, record, rollout, video, wrap
+from arrayferry_gym.functional import EnvResultError, FunctionalEnv, record, wrap
 from arrayferry_gym.vector import NumpyToTorch
 from arrayferry_gym.wrappers import kernels
 
@@ -59,11 +57,6 @@ class Drawn(Glow):
         return {"gain": rng.uniform((n,), 8.0, 8.5)}
 
 
-def states(env, steps=20, envs=3):
-    _, transitions = rollout(env, still, None, jax.random.key(0), steps, envs, collect=("state",))
-    return transitions.state
-
-
 def levels(path):
     """Return the brightness of each image, the size, and the rate."""
     plugin = "pillow" if path.suffix == ".gif" else "pyav"
@@ -74,60 +67,28 @@ def levels(path):
     return images[..., :3].mean(axis=(1, 2, 3)), images.shape[1:3], rate
 
 
-@pytest.mark.parametrize("ending", ["mp4", "gif", pytest.param("webm", marks=pytest.mark.long)])
-@pytest.mark.parametrize("env", [Glow(), Drawn(), wrap(Glow(), kernels.ClipReward(-1, 1))])
-def test_each_state_is_an_image(env, ending, tmp_path):
-    path = tmp_path / f"glow.{ending}"
-    assert video(env, states(env), path, index=2) == path
+@pytest.mark.filterwarnings("ignore:os.fork")  # imageio-ffmpeg starts a process
+@pytest.mark.parametrize("without", ["av", "imageio_ffmpeg"])
+def test_an_mp4_is_written_with_what_is_installed(without, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, without, None)
+    path = tmp_path / "glow.mp4"
+    assert record(Glow(), still, None, path, num_steps=19, fps=12.5) == path
+    monkeypatch.undo()
     found, size, rate = levels(path)
-    gain = 8.5 if isinstance(env, Drawn) else 8.0
-    assert len(found) == 20
-    np.testing.assert_allclose(found[0], 2, atol=4)
-    assert np.all(np.diff(found) > 4)
-    assert 2 + 19 * 8 - 4 <= found[-1] <= 2 + 19 * gain + 4
-    assert rate == 10
-    assert size == ((33, 47) if ending == "gif" else (34, 48))
-    assert [x.name for x in tmp_path.iterdir()] == [path.name]
-
-
-def test_states_of_a_single_environment_and_the_rate(tmp_path):
-    path = tmp_path / "one.mp4"
-    video(Glow, Brightness(np.arange(0, 200, 20, np.float32)), path, index=None, fps=12.5)
-    found, _, rate = levels(path)
-    assert len(found) == 10
+    np.testing.assert_allclose(found, np.arange(20) * 8, atol=4)
     assert rate == 12.5
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"index": 3}, "3 environments"),
-        ({"index": True}, "index=True"),
-        ({"fps": 0}, "fps=0"),
-        ({"fps": "fast"}, "fps='fast'"),
-        ({"path": "glow.txt"}, "glow.txt"),
-        ({"path": "glow"}, "no ending"),
-        ({"progress": None}, "progress"),
-        ({"states": Brightness(np.zeros(4, np.float32))}, "(time, environment, ...)"),
-        ({"states": Brightness(np.zeros((0, 4), np.float32))}, "(time, environment, ...)"),
-        ({"states": Brightness(np.float32(1)), "index": None}, "(time, ...)"),
-    ],
-)
-def test_what_is_wrong_is_named(changed, told, tmp_path):
-    options = {"states": states(Glow()), "path": "glow.mp4", **changed}
-    with pytest.raises(af.OptionError, match=told.replace("(", r"\(").replace(")", r"\)")):
-        video(Glow, options.pop("states"), tmp_path / options.pop("path"), **options)
-    assert not list(tmp_path.iterdir())
+    assert size == (34, 48)
+    assert [x.name for x in tmp_path.iterdir()] == [path.name]
 
 
 class Shrinking(Glow):
     def render(self, state, index):
-        return super().render(state, index)[: 33 - int(index > 5)]
+        return super().render(state, index)[: 33 - int(state.level[index] > 40)]
 
 
 class Failing(Glow):
     def render(self, state, index):
-        if index > 5:
+        if state.level[index] > 40:
             raise RuntimeError("no brush")
         return super().render(state, index)
 
@@ -137,28 +98,19 @@ def test_a_failure_leaves_the_file_that_was_there(env, tmp_path):
     path = tmp_path / "glow.mp4"
     path.write_text("before")
     with pytest.raises((EnvResultError, RuntimeError), match=r"image 6|no brush"):
-        video(env, states(Glow()), path)
+        record(env, still, None, path, num_steps=20)
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1
 
 
-class Pair(NamedTuple):
-    x: object
-
-
-def test_environments_without_images(tmp_path):
-    class Unseen(Glow):
-        render = FunctionalEnv.render
-
-    with pytest.raises(NotImplementedError, match="Unseen cannot be rendered"):
-        video(Unseen, Pair(np.zeros((3, 2))), tmp_path / "a.mp4")
-
-
-@pytest.mark.parametrize("module", ["imageio.v3", "av", "rich.console"])
-def test_missing_libraries_are_named(module, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, module, None)
+@pytest.mark.parametrize(
+    "missing", [["imageio.v2"], ["av", "imageio_ffmpeg"], ["rich.console"]], ids=str
+)
+def test_missing_libraries_are_named(missing, monkeypatch, tmp_path):
+    for module in missing:
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(af.OptionError, match=r"arrayferry\[video\]"):
-        video(Glow, states(Glow()), tmp_path / "a.mp4")
+        record(Glow(), still, None, tmp_path / "a.mp4", num_steps=2)
 
 
 class Ends(Glow):
@@ -244,7 +196,10 @@ def test_a_part_of_an_episode(tmp_path):
         (Bright(None), {}, "render_mode='rgb_array'"),
         (make_vec(2), {}, "render_mode='rgb_array'"),
         (Bright(), {"index": 1}, "1 environments"),
+        (Bright(), {"index": True}, "index=True"),
         (Bright(), {"fps": 0}, "fps=0"),
+        (Bright(), {"fps": "fast"}, "fps='fast'"),
+        (Bright(), {"path": "glow"}, "does not end in"),
         (Bright(), {"path": "glow.txt"}, "glow.txt"),
         (Bright(), {"episodes": 0}, "episodes=0"),
         (Bright(), {"num_steps": 0}, "num_steps=0"),

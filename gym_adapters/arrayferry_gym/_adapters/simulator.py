@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry_gym._arrays import mapped
 from arrayferry_gym._episodes import LOST, before_resets
 from arrayferry_gym._options.env_options import (
     autoreset_mode_of,
@@ -22,7 +23,7 @@ from arrayferry_gym._options.env_options import (
     seed_of,
 )
 from arrayferry_gym._options.refusals import num_envs_inside
-from arrayferry_gym._spaces.foreign import gymnasium_space, of_one, with_bounds
+from arrayferry_gym._spaces.foreign import gymnasium_space, with_bounds
 from arrayferry_gym._spaces.trees import shapes, split
 
 Final = Literal["kept", "lost"]
@@ -32,8 +33,6 @@ ROWS = ("env_ids", "envs_idx", "env_idx", "env_indices")
 
 FINAL = ("final_obs", "final_observation")
 """The names that they have in infos for observations from before a reset."""
-
-UNBOUNDED = (-np.inf, np.inf)
 
 
 def from_simulator(
@@ -56,20 +55,22 @@ def from_simulator(
     - *Autoreset.* Simulators that reset in the step that ends an episode must return the observations from before in
       `infos["final_obs"]`: for Isaac Lab, set `compute_final_obs=True` in its configuration. In others, the caller
       resets (DISABLED), by `reset(options={"reset_mask": ...})`: for mjlab, set `auto_reset=False`. If the last
-      observations are lost, they would be mistaken for those of the next episode, so that this is refused, unless
-      `final="lost"` says that no trainer needs them.
+      observations are lost, they would be mistaken for those of the next episode, so that the first step that ends an
+      episode is an error, unless `final="lost"` says that no trainer needs them.
     - *Limits.* If the configuration says `is_finite_horizon`, the time limit belongs to the task: it terminates episodes.
-    - *Seeds* go to `reset` or to `seed`. Several seeds are combined if the simulator takes one. Most simulators seed the
-      whole process with it.
+    - *Seeds* go to `reset` if it has a parameter for them, else to `seed`. Several are combined into one. Most simulators
+      seed the whole process with it.
     - *Infos* are those of the batch. Arrays in them are copied, as are all results.
 
     Args:
         env: the simulator.
         final: "lost" if observations from before resets are not returned, and nobody needs them.
-        autoreset_mode: when episodes are reset, None if the simulator says it.
+        autoreset_mode: when episodes are reset, None if the simulator says it: by `metadata["autoreset_mode"]`,
+            `autoreset_mode`, or `auto_reset=False` in its configuration.
         group: the key of a group of observations to return, such as "policy". None returns all, as a dict.
-        observation_space: the space of the observations of one environment, None for that of the simulator.
-        action_space: the space of its actions, likewise.
+        observation_space: the space of the observations of one environment, None for the simulator's
+            `single_observation_space`.
+        action_space: the space of its actions, None for its `single_action_space`.
         action_bounds: lower and upper bounds of actions, as numbers or arrays, where the space has none and a trainer needs
             them. Actions are not clipped.
         copy: whether results are copied. False is right only for simulators that do not write to earlier results.
@@ -79,14 +80,17 @@ def from_simulator(
 
     Raises:
         TypeError: `env` is no batch of environments.
-        arrayferry.OptionError: it loses last observations; it does not say when it resets, or which spaces it has; or an
-            option is invalid.
+        arrayferry.OptionError: it does not say when it resets, or which spaces it has; or an option is invalid. Also in a
+            step, if it loses last observations.
 
     Examples:
+        >>> import gymnasium
         >>> import torch
         >>> import arrayferry_gym
         >>> class Drift:
-        ...     num_envs, num_actions = 4, 1
+        ...     num_envs = 4
+        ...     single_observation_space = gymnasium.spaces.Box(-2, 2, (1,))
+        ...     single_action_space = gymnasium.spaces.Box(-1, 1, (1,))
         ...     def reset(self, env_ids=None):
         ...         rows = slice(None) if env_ids is None else env_ids
         ...         if env_ids is None:
@@ -97,7 +101,7 @@ def from_simulator(
         ...         self.x += actions
         ...         far = self.x[:, 0].abs() > 1
         ...         return self.x, -self.x[:, 0].abs(), far, torch.zeros_like(far), {}
-        >>> envs = arrayferry_gym.from_simulator(Drift(), autoreset_mode="Disabled", action_bounds=(-1, 1))
+        >>> envs = arrayferry_gym.from_simulator(Drift(), autoreset_mode="Disabled")
         >>> observations, infos = envs.reset()
         >>> observations, rewards, *_ = envs.step(torch.ones(4, 1))
         >>> rewards
@@ -150,13 +154,11 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         mode = self._mode_of(autoreset_mode, final)
         self._same_step = mode is AutoresetMode.SAME_STEP
         self.metadata = {**(getattr(env, "metadata", None) or {}), "autoreset_mode": mode}
-        self._keeps = self._same_step and final == "kept"
-        # Whether the simulator returns last observations is checked until it has done so once, unless it says so.
-        self._trusted = getattr(self._cfg, "compute_final_obs", False) is True
-        if self._same_step and not self._keeps:
+        self._trusted = False  # whether it has returned last observations
+        if self._same_step and final == "lost":
             self.metadata[LOST] = True
         self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
-        self._warned = self._checked = False
+        self._checked = False
         self._array: type | None = None  # the type of its arrays
         # Our copy of the latest observations, for resets of some environments.
         self._last: Any = None
@@ -166,56 +168,29 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         """Return when the simulator resets.
 
         Raises:
-            arrayferry.OptionError: it does not say it, or loses last observations.
+            arrayferry.OptionError: it does not say it.
         """
-        resets = getattr(self._cfg, "auto_reset", None)
         metadata = getattr(self.env, "metadata", None) or {}
-        declared = None
-        if metadata is not gym.Env.metadata:  # which vector environments of Gymnasium 1.1 write to
-            declared = metadata.get("autoreset_mode")
-        declared = declared or _attribute(self.env, "autoreset_mode")
-        if given is None and declared is None:
-            if resets is False or self._rows == "options":
-                return AutoresetMode.DISABLED
-            if final == "lost":
-                return AutoresetMode.SAME_STEP
-            if resets is True:
-                raise self._loses("auto_reset=False")
+        if given is None and metadata is not gym.Env.metadata:  # to which Gymnasium 1.1 writes
+            given = metadata.get("autoreset_mode")
+        if given is None:
+            given = _attribute(self.env, "autoreset_mode")
+        if given is None and getattr(self._cfg, "auto_reset", None) is False:
+            given = AutoresetMode.DISABLED
+        if given is None and final == "lost":
+            given = AutoresetMode.SAME_STEP
+        if given is None:
             raise af.OptionError(
                 f"{self.env!r:.80} does not say when it resets",
                 remedy='Pass autoreset_mode="Disabled" if its caller does by reset(env_ids=...), "SameStep" if its step does '
                 'and infos["final_obs"] has the observations from before, or final="lost" if it does and they are lost.',
             )
-        mode = autoreset_mode_of(declared if given is None else given)
-        if mode is AutoresetMode.SAME_STEP and final == "kept":
-            if resets is True:
-                raise self._loses("auto_reset=False")
-            if getattr(self._cfg, "compute_final_obs", None) is False:
-                raise self._loses("compute_final_obs=True")
-        return mode
-
-    def _loses(self, switch: str | None = None) -> af.OptionError:
-        """Return the error for a simulator that loses last observations."""
-        advice = (
-            f"Set {switch} in its configuration"
-            if switch
-            else 'Let it return them as infos["final_obs"]'
-        )
-        return af.OptionError(
-            f"{self.env!r:.80} resets in the step that ends an episode, and the last observation of the episode is lost",
-            remedy=f'{advice}, or pass final="lost" if no trainer needs it.',
-        )
+        return autoreset_mode_of(given)
 
     def _set_spaces(self, observed: Any, acted: Any, bounds: Any) -> None:
-        n, env = self.num_envs, self.env
-        names = ("single_observation_space", "single_action_space")
-        spaces_given = [
-            _attribute(env, name) if given is None else given
-            for name, given in zip(names, (observed, acted), strict=True)
-        ]
-        one, action = (None if space is None else gymnasium_space(space) for space in spaces_given)
-        if one is None or action is None:
-            one, action = self._found_spaces(one, action)
+        n = self.num_envs
+        one = self._space("observation_space", observed)
+        action = self._space("action_space", acted)
         if self._group is not None and observed is None:
             groups = one.spaces if isinstance(one, spaces.Dict) else {}
             if self._group not in groups:
@@ -229,33 +204,15 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self.single_observation_space, self.single_action_space = one, action
         self.observation_space, self.action_space = batch_space(one, n), batch_space(action, n)
 
-    def _found_spaces(self, one: Any, action: Any) -> tuple[Space[Any], Space[Any]]:
-        """Return spaces that the simulator gives for the batch, or that follow from its observations."""
-        n, env = self.num_envs, self.env
-        whole, actions = (
-            None if (space := _attribute(env, name)) is None else gymnasium_space(space)
-            for name in ("observation_space", "action_space")
-        )
-        batched = True
-        if one is None:
-            look = _attribute(env, "get_observations") or env.reset
-            first = af.convert(_plain(_first(look())), "numpy")
-            one = _space_of(first)
-            if whole is not None:
-                inside = of_one(whole, n)
-                batched = inside is not None and shapes(inside) == shapes(one)
-                one = inside if batched else whole
-        if action is None and actions is not None:
-            inside = of_one(actions, n) if batched else None
-            action = actions if inside is None else inside
-        if action is None and (size := _attribute(env, "num_actions")) is not None:
-            action = spaces.Box(*UNBOUNDED, (int(size),))
-        if action is None:
+    def _space(self, name: str, given: Any) -> Space[Any]:
+        """Return the space of one environment, as given, or as the simulator has it."""
+        space = _attribute(self.env, f"single_{name}") if given is None else given
+        if space is None:
             raise af.OptionError(
-                f"{env!r:.80} has no action space",
-                remedy="Pass action_space, that of one environment.",
+                f"{self.env!r:.80} has no single_{name}",
+                remedy=f"Pass {name}, that of one environment.",
             )
-        return one, action
+        return gymnasium_space(space)
 
     def _use(self, observations: Any) -> None:
         """Prepare conversions for the library of the simulator."""
@@ -313,31 +270,19 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return self._own(observations), self._own(infos)
 
     def _seed(self, seed: Any, given: dict[str, Any]) -> None:
-        """Pass on a seed to `reset`, or call `seed`."""
-        method = _attribute(self.env, "seed")
-        parameter = self._takes.get("seed")
-        if parameter is None and callable(method):
-            parameter = next(iter(inspect.signature(method).parameters.values()), None)
-        if parameter is None:
-            if not self._warned:
-                gym.logger.warn(
-                    f"{self.env!r:.80} takes no seed. Seed the simulator when it is made."
-                )
-                self._warned = True
-            return
-        if isinstance(seed, list) and not _takes_lists(parameter):
+        """Pass on one seed to `reset`, or call `seed`."""
+        if isinstance(seed, list):
             parts = mixed_seed(seed)
-            seed = (
-                None
-                if parts is None
-                else int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1)
-            )
-        if seed is None:
-            return
+            if parts is None:
+                return
+            seed = int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1)
+        method = _attribute(self.env, "seed")
         if "seed" in self._takes:
             given["seed"] = seed
-        else:
+        elif callable(method):
             method(seed)
+        else:
+            gym.logger.warn(f"{self.env!r:.80} takes no seed. Seed the simulator when it is made.")
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments. Actions of other libraries are converted."""
@@ -364,7 +309,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if self._finite:
             terminated, truncated = terminated | truncated, self._xp.zeros_like(truncated)
         if self._same_step:
-            self._add_final(infos, terminated, truncated)
+            self._add_final(infos, observations, terminated | truncated)
         if self._rows is not None:
             self._last = self._copied(observations)
         own = self._own
@@ -383,19 +328,28 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         copy = getattr(tree, self._method, None)
         return tree if copy is None else copy()
 
-    def _add_final(self, infos: dict[str, Any], terminated: Any, truncated: Any) -> None:
+    def _add_final(self, infos: dict[str, Any], observations: Any, ended: Any) -> None:
         """Put last observations into infos as `final_obs`, or take them out if they are lost."""
-        found = [infos.pop(name) for name in FINAL if name in infos]
+        found = [_plain(infos.pop(name), self._group) for name in FINAL if name in infos]
         masks = [infos.pop(f"_{name}") for name in FINAL if f"_{name}" in infos]
-        if not self._keeps:
+        if LOST in self.metadata:
             return
-        ended = terminated | truncated
+        if isinstance(infos.get("terminal"), dict) and "observations" in infos["terminal"]:
+            terminal = infos.pop("terminal")  # of mjlab: some rows
+            last, mask = self._copied(observations), self._xp.zeros_like(ended)
+            given = _plain(terminal["observations"], self._group), True
+            mapped(lambda x, rows: x.__setitem__(terminal["env_ids"], rows), (last, mask), given)
+            found, masks = [last], [mask]
         if found:
             self._trusted = True
-            infos["final_obs"] = _plain(found[0], self._group)
+            infos["final_obs"] = found[0]
             infos["_final_obs"] = masks[0] if masks else ended
         elif not self._trusted and bool(ended.any()):
-            raise self._loses()
+            raise af.OptionError(
+                f"{self.env!r:.80} resets in the step that ends an episode, and the last observation of the episode is lost",
+                remedy='Let it return them as infos["final_obs"] (Isaac Lab: compute_final_obs=True), let it leave resets to '
+                'the caller (mjlab: auto_reset=False), or pass final="lost" if no trainer needs them.',
+            )
 
     def _check(self, observations: Any, *others: Any) -> None:
         """Check that results are batches of the right shapes.
@@ -456,11 +410,6 @@ def _is_mani_skill(env: Any) -> bool:
     return any(cls.__module__.startswith("mani_skill.") for cls in type(inner).__mro__)
 
 
-def _takes_lists(parameter: inspect.Parameter) -> bool:
-    """Tell whether a parameter is annotated as a list or a sequence."""
-    return any(word in str(parameter.annotation).lower() for word in ("list", "sequence"))
-
-
 def _first(result: Any) -> Any:
     """Return the observations that `reset` or `get_observations` has returned."""
     return result[0] if isinstance(result, tuple) else result
@@ -471,16 +420,3 @@ def _plain(observations: Any, group: str | None = None) -> Any:
     if type(observations) is not dict and hasattr(observations, "to_dict"):  # a TensorDict
         observations = observations.to_dict()
     return observations if group is None else observations[group]
-
-
-def _space_of(observations: Any) -> Space[Any]:
-    """Return a space without bounds for one row of a batch of observations, in NumPy."""
-    if isinstance(observations, dict):
-        return spaces.Dict({key: _space_of(part) for key, part in observations.items()})
-    dtype = observations.dtype
-    low, high = UNBOUNDED
-    if dtype.kind in "iu":
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    if dtype.kind == "b":
-        return spaces.MultiBinary(observations.shape[1:])
-    return spaces.Box(low, high, observations.shape[1:], dtype.type)

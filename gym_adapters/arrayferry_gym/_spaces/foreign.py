@@ -87,29 +87,6 @@ def box(shape: tuple[int, ...], dtype: Any, low: Any, high: Any) -> spaces.Box:
     return spaces.Box(low, high, dtype=dtype.type)
 
 
-def of_one(space: Space[Any], n: int) -> Space[Any] | None:
-    """Return the space of one environment, given that of a batch of `n`; None if it is not one of a batch."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        named = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        parts = {key: of_one(part, n) for key, part in named}
-        if None in parts.values():
-            return None
-        known: Any = parts if isinstance(space, spaces.Dict) else list(parts.values())
-        return type(space)(known)
-    if not space.shape or space.shape[0] != n:
-        return None
-    if isinstance(space, spaces.Box):
-        return spaces.Box(space.low[0], space.high[0], space.shape[1:], space.dtype.type)
-    if isinstance(space, spaces.MultiBinary):
-        return spaces.MultiBinary(space.shape[1:]) if len(space.shape) > 1 else spaces.Discrete(2)
-    if isinstance(space, spaces.MultiDiscrete):
-        first, start = space.nvec[0], space.start[0]
-        if first.ndim:
-            return spaces.MultiDiscrete(first, start=start)
-        return spaces.Discrete(int(first), start=int(start))
-    return None
-
-
 def with_bounds(space: Space[Any], low: Any, high: Any) -> Space[Any]:
     """Return a space whose Boxes have other bounds."""
     if isinstance(space, spaces.Dict):

@@ -16,7 +16,7 @@ from ._served.base import FunctionalEnv
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Outcome, Running
-from ._video import record, video
+from ._video import record
 from .classic import (
     Acrobot,
     AcrobotParams,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ._compiled.functions import Functions
     from ._compiled.gymnax_form import GymnaxForm, GymnaxParams, to_gymnax
     from ._compiled.rollout import Carry, Transition, rollout
-    from ._host.functions import HostFunctions
+    from ._host import HostFunctions
 
 __all__ = [
     "Acrobot",
@@ -92,7 +92,6 @@ __all__ = [
     "repeat_action",
     "rollout",
     "to_gymnax",
-    "video",
     "wrap",
 ]
 
@@ -100,7 +99,7 @@ _JAX = {
     "Functions": "_compiled.functions",
     "GymnaxForm": "_compiled.gymnax_form",
     "GymnaxParams": "_compiled.gymnax_form",
-    "HostFunctions": "_host.functions",
+    "HostFunctions": "_host",
     "Carry": "_compiled.rollout",
     "Episode": "_compiled.evaluation",
     "Transition": "_compiled.rollout",

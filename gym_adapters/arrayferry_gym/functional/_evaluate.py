@@ -22,7 +22,7 @@ from ._contract.dynamics import Dynamics
 from ._progress import shown
 
 if TYPE_CHECKING:
-    from ._host.functions import HostFunctions
+    from ._host import HostFunctions
     from ._policies.stepping import Step
 
 

@@ -20,7 +20,7 @@ from flax import struct
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.functional import evaluate, from_env, record, rollout, video, wrap
+from arrayferry_gym.functional import evaluate, from_env, record, rollout, wrap
 from arrayferry_gym.testing import LIMIT, BridgeContract
 from arrayferry_gym.wrappers import kernels
 
@@ -626,9 +626,6 @@ def test_images(name, tmp_path):
     images = imageio.imread(path, index=None)
     assert images.shape[-1] == 3
     assert any((images[0] != image).any() for image in images)
-    _, transitions = rollout(env, at_random(env), None, jax.random.key(0), 3, 2, collect=("state",))
-    path = video(env, transitions.state, tmp_path / "states.gif", index=1)
-    assert imageio.imread(path, index=None).shape[1:] == images.shape[1:]
 
 
 @pytest.mark.parametrize("make", [REAL["Brax"][0], PlaygroundProbe])

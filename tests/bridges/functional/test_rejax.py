@@ -15,7 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 with warnings.catch_warnings(action="ignore"):
     import gymnax
     from gymnax.environments import spaces
-    from gymnax.wrappers import LogWrapper
     from rejax import PPO, SAC
 
 
@@ -56,31 +55,17 @@ def test_sac_of_rejax_takes_continuous_actions() -> None:
     assert jnp.isfinite(returns).all()
 
 
-def test_wrappers_of_gymnax_take_separate_flags() -> None:
-    env = LogWrapper(to_gymnax(CartPole(), max_episode_steps=3, separate_flags=True))
-    params = env.default_params
-    keys = jax.random.split(jax.random.key(0), 4)
-    _, state = jax.vmap(env.reset, (0, None))(keys, params)
-    for _ in range(4):
-        *_, truncated, infos = result = jax.vmap(env.step, (0, 0, 0, None))(
-            keys, state, jnp.array([0, 1, 0, 1]), params
-        )
-        state = result[1]
-    assert (infos["returned_episode_lengths"] == 3).all()
-    assert not truncated.any()
-
-
 def test_spaces_and_results_are_those_of_gymnax() -> None:
-    own = to_gymnax(CartPole(), separate_flags=True)
+    own = to_gymnax(CartPole())
     theirs, params = gymnax.make("CartPole-v1")
-    for env, values in ((own, own.default_params), (theirs, params)):
+    for env, values, count in ((own, own.default_params, 4), (theirs, params, 5)):
         assert isinstance(env.action_space(values), spaces.Discrete)
         assert isinstance(env.observation_space(values), spaces.Box)
         assert env.observation_space(values).shape == (4,)
         assert values.max_steps_in_episode == 500
         _, state = env.reset(jax.random.key(0), values)
         *rest, infos = env.step(jax.random.key(1), state, 1, values)
-        assert len(rest) == 5
+        assert len(rest) == count
         assert {"discount", "final_observation", "terminated", "truncated"} <= infos.keys()
     lake = to_gymnax(FrozenLake())
     assert isinstance(lake.observation_space(), spaces.Discrete)

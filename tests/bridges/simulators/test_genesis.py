@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from real_simulators import ByHand, Row, built
 from tensordict import TensorDict
 
@@ -25,12 +27,16 @@ MODEL = """
   </body>
 </body></worldbody></mujoco>
 """
+SPACES = {
+    "observation_space": spaces.Box(-np.inf, np.inf, (4,)),
+    "action_space": spaces.Box(-np.inf, np.inf, (1,)),
+}
 
 
 class Cart:
     """A cart that is pushed, until its pole leans by more than 0.3, or for 50 steps. It resets in the step."""
 
-    num_envs, num_actions, max_episode_length = 4, 1, 50
+    num_envs, max_episode_length = 4, 50
     final = True
 
     def __init__(self, path):
@@ -85,7 +91,7 @@ def simulator(tmp_path_factory):
 
 
 class TestGenesis(ByHand):
-    options = {"group": "policy", "autoreset_mode": "SameStep"}
+    options = {"group": "policy", "autoreset_mode": "SameStep", **SPACES}
 
     def steps(self, simulator, actions):
         torch.manual_seed(3)
@@ -106,12 +112,12 @@ class TestGenesis(ByHand):
 def test_lost_observations_are_accepted_knowingly(simulator, monkeypatch):
     monkeypatch.setattr(simulator, "final", False)
     simulator.extras.pop("final_obs", None)
-    envs = from_simulator(simulator, autoreset_mode="SameStep", group="policy")
+    envs = from_simulator(simulator, autoreset_mode="SameStep", group="policy", **SPACES)
     envs.reset()
     simulator.episode_length_buf[:] = simulator.max_episode_length - 1
     with pytest.raises(af.OptionError, match='final="lost"'):
         envs.step(torch.zeros(4, 1))
-    envs = from_simulator(simulator, final="lost", group="policy", action_bounds=(-1, 1))
+    envs = from_simulator(simulator, final="lost", group="policy", **SPACES)
     envs.reset()
     simulator.episode_length_buf[:] = simulator.max_episode_length - 1
     *_, truncated, infos = envs.step(torch.zeros(4, 1))

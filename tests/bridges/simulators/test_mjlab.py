@@ -61,5 +61,5 @@ class TestMjlab(ByHand):
 
 def test_it_resets_by_itself_unless_it_is_told_not_to(simulator, monkeypatch):
     monkeypatch.setattr(simulator.cfg, "auto_reset", True)
-    with pytest.raises(af.OptionError, match="auto_reset=False"):
+    with pytest.raises(af.OptionError, match="does not say when it resets"):
         from_simulator(simulator)

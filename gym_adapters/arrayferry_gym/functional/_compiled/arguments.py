@@ -16,7 +16,7 @@ from arrayferry_gym.functional._around.wrapped import lasting_state
 from arrayferry_gym.functional._contract.dynamics import checked_dynamics
 from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._contract.policies import check_policy
-from arrayferry_gym.functional._host.functions import HostFunctions
+from arrayferry_gym.functional._host import HostFunctions
 from arrayferry_gym.functional._simulators.random_keys import checked_key
 from arrayferry_gym.functional._simulators.shardings import batch_sharding
 
@@ -96,12 +96,6 @@ class Call:
     def _check_host(self) -> None:
         """Check the arguments for an ordinary environment, which has its own number of environments."""
         env = self.env
-        if env.num_envs is None or not env.resets_in_same_step:
-            raise af.OptionError(
-                f"{env.name} is not a vector environment that resets in the same step",
-                remedy="Make one: gymnasium.make_vec(id, num_envs=n, vectorization_mode='sync', "
-                "vector_kwargs={'autoreset_mode': 'SameStep'}).",
-            )
         if self.num_envs not in (None, env.num_envs):
             raise af.OptionError(
                 f"num_envs={self.num_envs!r}, but {env.name} has {env.num_envs}",

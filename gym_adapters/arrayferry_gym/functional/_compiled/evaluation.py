@@ -17,7 +17,7 @@ from arrayferry_gym._options.env_options import UNSET
 from arrayferry_gym.functional._around.wrapped import freeze
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._contract.policies import Policy
-from arrayferry_gym.functional._host.functions import HostFunctions
+from arrayferry_gym.functional._host import HostFunctions
 
 from .arguments import Call, Program, Values
 from .rollout import Steps

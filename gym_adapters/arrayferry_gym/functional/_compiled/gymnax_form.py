@@ -15,21 +15,17 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym._arrays import select
 from arrayferry_gym._options.env_options import UNSET, limit_of
 from arrayferry_gym._options.refusals import missing_package
-from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.params import (
     VALUE,
     Frame,
-    Params,
     checked_static,
     completed,
     is_value,
 )
 from arrayferry_gym.functional._simulators.engine import Running
-from arrayferry_gym.functional._simulators.renewal import FEWEST, random_of
 
 from .functions import Functions
 
@@ -102,72 +98,6 @@ jax.tree_util.register_pytree_node(
 )
 
 
-class _OneEnv(Functions):
-    """The functions of a single environment. Of many under `vmap`, only those whose episode has ended are reset."""
-
-    def _renewal(self, env: CheckedEnv, key: Any, params: Params) -> Any:
-        def begin(key: Any, values: Any) -> Any:
-            tree = params.frame.join(values)
-            state = env.reset(random_of(key), 1, tree)
-            return tuple(env.leaves(state)), env.observe(state, tree)
-
-        def renew(mask: Any, state: Any, observation: Any) -> Any:
-            values = jax.lax.stop_gradient(params.values)  # custom_vmap has no reverse gradient
-            fresh = _begun(begin, (False,) * len(values))(mask, key[None], values)
-            old = (tuple(env.leaves(state)), observation)
-            put = functools.partial(select, jnp, mask)
-            leaves, observation = jax.tree.map(lambda x, old: put(x[0], old), fresh, old)
-            return env.join(leaves), observation
-
-        return renew
-
-
-def _begun(begin: Any, batched: tuple[bool, ...]) -> Any:
-    """Return a function that begins an episode in each row of a mask. The other rows of its results are arbitrary.
-
-    Each row has its own key, so its results are the same in any batch.
-
-    Args:
-        begin: begins one episode, given a key and the values of the parameters.
-        batched: for each value, whether there is one for each row.
-    """
-
-    def of_rows(mask: Any, keys: Any, values: Any) -> Any:
-        n = mask.shape[0]
-        few = n // 8 if n >= FEWEST else n  # at a time
-        several = jax.vmap(begin, (0, [0 if rows else None for rows in batched]))
-        index = jnp.nonzero(mask, size=-(-n // few) * few, fill_value=0)[0].reshape(-1, few)
-
-        def some(turn: Any, results: Any) -> Any:
-            rows = index[turn]
-            own = [x[rows] if one else x for x, one in zip(values, batched, strict=True)]
-            fresh = several(keys[rows], own)
-            return jax.tree.map(lambda x, new: x.at[rows].set(new), results, fresh)
-
-        shapes = jax.eval_shape(several, keys, list(values))
-        empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return jax.lax.fori_loop(0, (mask.sum() + few - 1) // few, some, empty)
-
-    def of_batches(size: int, given: Any, mask: Any, keys: Any, values: Any) -> Any:
-        n = mask.shape[-1]
-
-        def merged(x: Any, mapped: bool, rows: bool = True) -> Any:
-            if not rows:  # one for each row of the outer axis, or for all
-                return jnp.repeat(x, n, axis=0) if mapped else x
-            x = x if mapped else jnp.broadcast_to(x, (size, *x.shape))
-            return x.reshape(-1, *x.shape[2:])
-
-        flat = tuple(map(merged, values, given[2], batched))
-        both = tuple(a or b for a, b in zip(given[2], batched, strict=True))
-        result = _begun(begin, both)(merged(mask, given[0]), merged(keys, given[1]), flat)
-        split = jax.tree.map(lambda x: x.reshape(size, n, *x.shape[1:]), result)
-        return split, jax.tree.map(lambda x: True, split)
-
-    begun: Any = jax.custom_batching.custom_vmap(of_rows)
-    begun.def_vmap(of_batches)
-    return begun
-
-
 @dataclasses.dataclass(frozen=True, repr=False)
 class GymnaxForm:
     """An environment with the methods of gymnax, as returned by `to_gymnax`. Those with equal attributes are equal.
@@ -175,12 +105,10 @@ class GymnaxForm:
     Attributes:
         env: the environment.
         max_episode_steps: the step limit among its default parameters, None for none.
-        separate_flags: whether `step` returns terminated and truncated in place of done.
     """
 
     env: Dynamics
     max_episode_steps: int | None
-    separate_flags: bool
 
     @property
     def name(self) -> str:
@@ -215,9 +143,6 @@ class GymnaxForm:
         """
         mode = AutoresetMode.SAME_STEP
         result: tuple[Any, ...] = _step(self, mode, key, state, action, self._params(params))
-        if self.separate_flags:
-            infos = result[-1]
-            result = (*result[:3], infos["terminated"], infos["truncated"], infos)
         return result
 
     def step_env(
@@ -247,8 +172,8 @@ class GymnaxForm:
         outside = functions._chain.outside
         return outside.observation, outside.action
 
-    def _functions(self, params: GymnaxParams, mode: Any) -> _OneEnv:
-        return _OneEnv(self.env, autoreset_mode=mode, max_episode_steps=params._limit)
+    def _functions(self, params: GymnaxParams, mode: Any) -> Functions:
+        return Functions(self.env, autoreset_mode=mode, max_episode_steps=params._limit)
 
     def _params(self, params: Any) -> GymnaxParams:
         if params is not None and not isinstance(params, GymnaxParams):
@@ -262,9 +187,7 @@ class GymnaxForm:
         return f"<to_gymnax({self.env!r})>"
 
 
-def to_gymnax(
-    env: Dynamics, *, max_episode_steps: Any = UNSET, separate_flags: bool = False
-) -> GymnaxForm:
+def to_gymnax(env: Dynamics, *, max_episode_steps: Any = UNSET) -> GymnaxForm:
     """Return an environment in the form of gymnax, for trainers in JAX that expect it, such as rejax and PureJaxRL.
 
     Its methods are pure functions of one environment, for `vmap`, `jit` and `scan`:
@@ -282,16 +205,13 @@ def to_gymnax(
     "next_info" (infos on the state that is returned, if the environment has any).
 
     The same key gives the same results with and without `vmap`, nested or not; with keys of "rbg" and "unsafe_rbg",
-    whose random numbers depend on the batch, it does not. Under `vmap`, only environments whose episode has ended are
-    reset. Statistics of wrappers are those of one environment. Gradients go through steps; the first states of
-    episodes that begin in `step` are constants.
+    whose random numbers depend on the batch, it does not. Under `vmap`, each step computes a reset of each environment,
+    as in gymnax. Statistics of wrappers are those of one environment. Gradients go through steps and resets.
 
     Args:
         env: the environment, which may have wrappers (see `wrap`).
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
             the environment's. Steps are counted in the state.
-        separate_flags: whether `step` returns terminated and truncated in place of done, as the environments of gymnax
-            do from 1.0 on and its wrappers expect. rejax 0.1.3 expects done.
 
     Raises:
         TypeError: `env` is not a `FunctionalEnv`.
@@ -310,7 +230,7 @@ def to_gymnax(
         Array([1., 1., 1.], dtype=float32)
     """
     env = checked_dynamics(env)
-    form = GymnaxForm(env, limit_of(max_episode_steps, env.max_episode_steps), bool(separate_flags))
+    form = GymnaxForm(env, limit_of(max_episode_steps, env.max_episode_steps))
     form._functions(form.default_params, AutoresetMode.SAME_STEP)._checked(1, None)
     return form
 

@@ -16,7 +16,7 @@ from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._contract.params import Params
 from arrayferry_gym.functional._contract.policies import Policy
-from arrayferry_gym.functional._host.functions import HostFunctions
+from arrayferry_gym.functional._host import HostFunctions
 
 from .arguments import Call, Program, Values
 from .functions import Functions, as_shown
@@ -335,14 +335,17 @@ def _forms(tree: Any) -> list[str]:
 def _collected(env: Any, collect: Any) -> tuple[str, ...]:
     """Check what a rollout collects, and return it."""
     names = (collect,) if isinstance(collect, str) else tuple(collect)
-    allowed = ("info",) if isinstance(env, HostFunctions) else ("info", "state")
     for name in names:
-        if name not in allowed:
-            of = f" of {env.name}" if isinstance(env, HostFunctions) else ""
+        if name not in ("info", "state"):
             raise af.OptionError(
-                f"collect={collect!r:.80}: a rollout{of} cannot collect {name!r}",
-                remedy=f"Pass some of {', '.join(map(repr, allowed))}.",
+                f"collect={collect!r:.80}: a rollout cannot collect {name!r}",
+                remedy="Pass 'info', 'state' or both.",
             )
+    if names and isinstance(env, HostFunctions):
+        raise af.OptionError(
+            f"collect={collect!r:.80}, but {env.name} is an ordinary environment, whose infos and states stay on the host",
+            remedy="Leave out collect.",
+        )
     return tuple(sorted(set(names)))
 
 
@@ -355,8 +358,7 @@ class _Hosted:
     def reset(
         self, key: Any, num_envs: int, params: Any, *, wrapper_state: Any = None
     ) -> tuple[Any, Any]:
-        state, observation, _ = self._functions.reset(seed=key)
-        return state, observation
+        return self._functions.reset(seed=key)
 
     def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any]:
         return self._functions.step(state, action)

@@ -146,12 +146,12 @@ def _meant(env: Any) -> str:
     if isinstance(env, str):
         return (
             "An id names an environment of Gymnasium. If it serves a FunctionalEnv, pass "
-            f"gymnasium.make({env!r}).unwrapped.functional. For any other, write HostFunctions(gymnasium.make({env!r})); "
-            "rollout() accepts these for vector environments"
+            f"gymnasium.make({env!r}).unwrapped.functional. For any other, write "
+            f"HostFunctions(gymnasium.make_vec({env!r}, n)), which rollout() accepts"
         )
     if isinstance(env, (Env, VectorEnv)):
         return (
-            "Write HostFunctions(env) for an ordinary environment inside jit, or ArrayConversion(env) for an agent "
+            "Write HostFunctions(envs) for ordinary environments inside jit, or ArrayConversion(env) for an agent "
             "of another library"
         )
     if type(env).__name__ == "HostFunctions":

@@ -121,7 +121,7 @@ def _meant(env: Any) -> str:
     if isinstance(env, Dynamics):
         return "It is a FunctionalEnv already"
     if isinstance(env, (gym.Env, VectorEnv)):
-        return "For an environment of Gymnasium write ArrayConversion(env), or HostFunctions(env) inside jit"
+        return "For an environment of Gymnasium write ArrayConversion(env), or HostFunctions(envs) inside jit"
     if isinstance(env, tuple) and env:
         return "Pass the environment, and its parameters as params=: from_env(*gymnax.make(name))"
     if isinstance(env, type):

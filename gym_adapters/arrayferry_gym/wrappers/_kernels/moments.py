@@ -1,8 +1,7 @@
 """Running means and variances, of batches whose rows may be masked.
 
 Batches are merged as by Chan, Golub and LeVeque (1979), "Updating Formulae and a Pairwise Algorithm for Computing
-Sample Variances". The count is exact up to 2**55: a higher and a lower part, of 31 and 24 bits. Without float64, means
-and variances are kept as a value and its rounding error, so that small changes add up (Kahan summation).
+Sample Variances". In JAX, values count up to 2**31 - 1: more weigh as if there had been no more before.
 
 Like Gymnasium's, they begin with a mean of 0 and a variance of 1, which weigh as much as 1e-4 values.
 """
@@ -20,7 +19,8 @@ import arrayferry as af
 PRIOR = 1e-4
 """The number of values that the first mean and variance count as."""
 
-_BITS = 24
+MOST = 2**31 - 1
+"""The largest count in JAX."""
 
 
 class Moments(NamedTuple):
@@ -29,21 +29,15 @@ class Moments(NamedTuple):
     In JAX, counts and `updating` are arrays, as they change in compiled code. Elsewhere they are Python numbers.
 
     Attributes:
-        high: the higher part of the number of values, in units of 2**24.
-        low: the lower part.
+        count: the number of values.
         mean: the mean, float64 where the library has it, else float32.
-        mean_rest: the rounding error of the mean; always 0 in float64.
         var: the variance, about the mean.
-        var_rest: the rounding error of the variance; always 0 in float64.
         updating: whether values are counted.
     """
 
-    high: Any
-    low: Any
+    count: Any
     mean: Any
-    mean_rest: Any
     var: Any
-    var_rest: Any
     updating: Any
 
 
@@ -76,19 +70,18 @@ def wide(xp: Any, device: Any) -> Any:
 def fresh(xp: Any, shape: tuple[int, ...], device: Any) -> Moments:
     """Return the moments before the first value."""
     dtype = wide(xp, device)
-
-    def full(value: float) -> Any:
-        return xp.full(shape, value, dtype=dtype, device=device)
-
-    zero, yes = _number(xp, 0), _number(xp, True)
-    return Moments(zero, zero, full(0.0), full(0.0), full(1.0), full(0.0), yes)
+    mean = xp.zeros(shape, dtype=dtype, device=device)
+    var = xp.ones(shape, dtype=dtype, device=device)
+    return Moments(_number(xp, 0), mean, var, _number(xp, True))
 
 
 def _number(xp: Any, value: Any) -> Any:
     """Return a number in its stored form: in JAX, which may be compiling, an array, of the same dtype with 64 bits."""
     if not xp.__name__.startswith("jax"):
         return value
-    return xp.asarray(value, dtype=xp.bool if isinstance(value, bool) else xp.int32)
+    if isinstance(value, bool):
+        return xp.asarray(value, dtype=xp.bool)
+    return xp.asarray(min(value, MOST), dtype=xp.int32)
 
 
 def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
@@ -100,7 +93,7 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
         x: values (n, ...).
         rows: which rows count, bool (n,); None for all.
     """
-    high, low, mean, mean_rest, var, var_rest, updating = moments
+    count, mean, var, updating = moments
     if updating is False:
         return moments
     dtype, k = mean.dtype, x.shape[0]
@@ -108,43 +101,34 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
     # sums of differences from one of the values, which avoids cancellation
     one = x[0, ...] if rows is None else mean
     apart = x - one
-    if rows is not None:
-        k = xp.sum(xp.astype(rows, xp.int32), dtype=xp.int32)
-        mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
-        apart = xp.where(mask, apart, xp.zeros_like(apart))
-    first, second = _sum(xp, apart), _sum(xp, apart * apart)
     divisor: Any = k
     if rows is not None:
-        if isinstance(low, int):
+        mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
+        apart = xp.where(mask, apart, xp.zeros_like(apart))
+        k = xp.sum(xp.astype(rows, xp.int32), dtype=xp.int32)
+        if isinstance(count, int):
             k = int(k)
-            divisor = max(k, 1)
-        else:
-            divisor = xp.astype(xp.clip(k, 1, None), dtype)
-    units, more, added = high, low, k
-    if not isinstance(low, int):
-        k = xp.astype(updating, xp.int32) * k
-        units, more, added = (xp.astype(x, dtype) for x in (high, low, k))
-    first = first / divisor
-    before = units * 2.0**_BITS + more + PRIOR
-    low = low + k
-    high, low = high + (low >> _BITS), low & (2**_BITS - 1)
-    weight, left = added / (before + added), before / (before + added)
-    spread = second / divisor - first * first
-    delta = one + first - mean
-    if dtype == getattr(xp, "float64", None):
-        spread = spread + delta * delta * left
-        mean, var = mean + delta * weight, var + (spread - var) * weight
+        divisor = max(k, 1) if isinstance(count, int) else xp.astype(xp.clip(k, 1, None), dtype)
+    first, second = _sum(xp, apart) / divisor, _sum(xp, apart * apart) / divisor
+    before, added = count, k
+    if isinstance(count, int):
+        count = count + k
     else:
-        delta = delta - mean_rest
-        spread = spread + delta * delta * left
-        # the first values replace the variance of 1: a difference from it would lose digits
-        early = weight > 0.5
-        start = var * left + spread * weight
-        mean, mean_rest = _added(mean, mean_rest, delta * weight)
-        var, var_rest = _added(var, var_rest, (spread - var - var_rest) * weight)
-        var = xp.where(early, start, var)
-        var_rest = xp.where(early, xp.zeros_like(var_rest), var_rest)
-    return Moments(high, low, mean, mean_rest, var, var_rest, updating)
+        k = xp.astype(updating, xp.int32) * k
+        before, added = xp.astype(count, dtype), xp.astype(k, dtype)
+        count = count + xp.minimum(k, MOST - count)
+    before = before + PRIOR
+    weight, left = added / (before + added), before / (before + added)
+    delta = one + first - mean
+    spread = second - first * first + delta * delta * left
+    mean = mean + delta * weight
+    # the first values replace the variance of 1: a difference from it would lose digits
+    early = weight > 0.5
+    if isinstance(early, bool):
+        var = var * left + spread * weight if early else var + (spread - var) * weight
+    else:
+        var = xp.where(early, var * left + spread * weight, var + (spread - var) * weight)
+    return Moments(count, mean, var, updating)
 
 
 def _sum(xp: Any, x: Any) -> Any:
@@ -152,12 +136,6 @@ def _sum(xp: Any, x: Any) -> Any:
     if isinstance(x, np.ndarray) and x.ndim == 2:
         return np.ones(x.shape[0]) @ x  # five times as fast
     return x.sum(axis=0) if hasattr(x, "sum") else xp.sum(x, axis=0)
-
-
-def _added(value: Any, rest: Any, change: Any) -> tuple[Any, Any]:
-    change = change + rest
-    total = value + change
-    return total, change - (total - value)
 
 
 def switched(xp: Any, moments: Moments, updating: bool) -> Moments:
@@ -168,9 +146,9 @@ def switched(xp: Any, moments: Moments, updating: bool) -> Moments:
 def read(moments: Moments) -> dict[str, Any]:
     """Return moments as plain numbers: "count", "mean" and "var", the last two in nested lists."""
     return {
-        "count": int(moments.high) * 2**_BITS + int(moments.low),
-        "mean": (_numpy(moments.mean) + _numpy(moments.mean_rest)).tolist(),
-        "var": (_numpy(moments.var) + _numpy(moments.var_rest)).tolist(),
+        "count": int(moments.count),
+        "mean": _numpy(moments.mean).tolist(),
+        "var": _numpy(moments.var).tolist(),
     }
 
 
@@ -185,7 +163,7 @@ def checked(values: Any) -> tuple[int, Any, Any]:
         mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise _no_statistics(values) from error
-    if not 0 <= count < 2**55 or mean.shape != var.shape or not (var >= 0).all():
+    if count < 0 or mean.shape != var.shape or not (var >= 0).all():
         raise _no_statistics(values)
     return count, mean, var
 
@@ -210,47 +188,36 @@ def given(xp: Any, moments: Moments, values: Any, device: Any) -> Moments:
             f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
             remedy="Pass those of an environment with the same observations.",
         )
-    high, low = _number(xp, count >> _BITS), _number(xp, count & (2**_BITS - 1))
-
-    def pair(x: Any) -> tuple[Any, Any]:
-        value = xp.astype(xp.asarray(x, device=device), moments.mean.dtype)
-        rest = x - _numpy(value)
-        return value, xp.astype(xp.asarray(rest, device=device), moments.mean.dtype)
-
-    return Moments(high, low, *pair(mean), *pair(var), moments.updating)
+    mean, var = (xp.astype(xp.asarray(x, device=device), moments.mean.dtype) for x in (mean, var))
+    return Moments(_number(xp, count), mean, var, moments.updating)
 
 
-def merge(parts: Iterable[Any], base: Any = None) -> dict[str, Any]:
+def merge(parts: Iterable[Any]) -> dict[str, Any]:
     """Merge the statistics of several runs, in float64.
 
     Args:
         parts: the statistics of each run, such as `env.state_dict()["obs_rms"]`.
-        base: the statistics with which all runs began. Its values are counted once.
 
     Raises:
         arrayferry.OptionError: they are not statistics of the same observations or returns.
     """
-    total = 0
-    first: Any = 0.0
-    second: Any = 0.0
     runs = [checked(part) for part in parts]
-    signs = [(run, 1) for run in runs]
-    if base is not None:
-        signs.append((checked(base), 1 - len(runs)))
     center = runs[0][1]
-    for (count, mean, var), sign in signs:
+    prior = 0.0 - center
+    total = 0
+    # each run has counted the first mean and variance, and the result counts them once
+    first, second = PRIOR * prior, PRIOR * (1 + prior * prior)
+    for count, mean, var in runs:
         if mean.shape != center.shape:
             raise af.OptionError(
                 f"statistics of the shapes {center.shape} and {mean.shape} cannot be merged",
                 remedy="Pass those of environments with the same observations.",
             )
-        apart, prior = mean - center, 0.0 - center
-        total += sign * count
-        first = first + sign * ((count + PRIOR) * apart - PRIOR * prior)
+        apart = mean - center
+        total += count
+        first = first + (count + PRIOR) * apart - PRIOR * prior
         sums = (count + PRIOR) * (var + apart * apart) - PRIOR * (1 + prior * prior)
-        second = second + sign * sums
-    prior = 0.0 - center
-    first, second = first + PRIOR * prior, second + PRIOR * (1 + prior * prior)
+        second = second + sums
     weight = total + PRIOR
     mean = first / weight
     var = np.maximum(second / weight - mean * mean, 0)

@@ -1,1 +1,0 @@
-"""An ordinary environment that is called from compiled code of JAX."""
