@@ -22,7 +22,7 @@ import arrayferry as af
 from arrayferry_gym import ArrayConversion, NumpyToTorch
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._options.libraries import Libraries
-from arrayferry_gym._spaces.jax_spaces import gymnasium_space
+from arrayferry_gym._spaces.foreign import gymnasium_space
 from arrayferry_gym.functional import CartPole
 
 AGENTS = ("numpy", "torch", "jax", "array_api_strict")

@@ -11,31 +11,60 @@ from gymnasium import Space, spaces
 from arrayferry_gym._arrays import plain_name
 
 
-def gymnasium_space(space: Any) -> Space[Any]:
-    """Return the space of Gymnasium that has the attributes of a space of another class, such as mjlab's.
+def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
+    """Return the space of Gymnasium that has the attributes of a space of another package, such as mjlab's or gymnax's.
+
+    Args:
+        space: a Box, Discrete, MultiDiscrete, Dict or Tuple of that package, or a space of Gymnasium.
+        example: a value of it with `shape` and `dtype`, or a tree of them, None if there is none. If the shape or dtype
+            of a Box differs, that of the value is used.
 
     Raises:
         TypeError: it has not the attributes of any.
     """
     if isinstance(space, Space):
         return space
-    inner = getattr(space, "spaces", None)
+    inner: Any = getattr(space, "spaces", space)
     if isinstance(inner, Mapping):
-        return spaces.Dict({key: gymnasium_space(part) for key, part in inner.items()})
-    if isinstance(inner, (list, tuple)):
-        return spaces.Tuple([gymnasium_space(part) for part in inner])
+        given = dict.fromkeys(inner) if example is None else example
+        return spaces.Dict({key: gymnasium_space(part, given[key]) for key, part in inner.items()})
+    if isinstance(inner, (tuple, list)):
+        given = [None] * len(inner) if example is None else example
+        return spaces.Tuple(map(gymnasium_space, inner, given))
+    counts = getattr(space, "num_categories", getattr(space, "nvec", None))
+    if counts is not None:
+        like = space if example is None else example
+        return spaces.MultiDiscrete(np.asarray(counts), dtype=_dtype(like, np.int64))
     if hasattr(space, "n"):
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
-    if hasattr(space, "nvec"):
-        return spaces.MultiDiscrete(np.asarray(space.nvec))
     if not hasattr(space, "shape") or not hasattr(space, "dtype"):
-        raise TypeError(f"{space!r:.80} is no space: it has no shape and dtype")
-    dtype: Any = np.dtype(plain_name(getattr(space.dtype, "__name__", space.dtype)))
+        raise TypeError(f"{space!r:.80} is no Box, Discrete, MultiDiscrete, Dict or Tuple")
+    return _box(space, space if example is None else example)
+
+
+def _dtype(space: Any, default: Any = None) -> Any:
+    """Return the dtype of a space of any package, as NumPy's."""
+    dtype = getattr(space, "dtype", default)
+    return np.dtype(plain_name(getattr(dtype, "__name__", dtype)))
+
+
+def _box(space: Any, like: Any) -> spaces.Box:
+    """Return a Box of the bounds of a space, with the shape and dtype of a value."""
+    dtype = _dtype(like)
+    shape = (like.shape,) if isinstance(like.shape, int) else tuple(like.shape)
     low, high = (
-        np.broadcast_to(np.asarray(getattr(space, name, bound), dtype), space.shape)
+        np.asarray(getattr(space, name, bound), np.float64)
         for name, bound in (("low", -np.inf), ("high", np.inf))
     )
-    return spaces.Box(low, high, tuple(space.shape), dtype)
+    low = low if low.shape in ((), shape) else low.min()
+    high = high if high.shape in ((), shape) else high.max()
+    if dtype.kind in "iub":
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        most = min(most, 2**63 - 1024)  # the largest float64 that int64 can represent
+        low, high = np.clip(low, least, most), np.clip(high, least, most)
+    with np.errstate(over="ignore"):  # values out of the range of float32 become inf
+        bounds = [np.broadcast_to(bound, shape).astype(dtype) for bound in (low, high)]
+    return spaces.Box(*bounds, dtype=dtype.type)  # type: ignore[call-overload,no-any-return]
 
 
 def of_one(space: Space[Any], n: int) -> Space[Any] | None:

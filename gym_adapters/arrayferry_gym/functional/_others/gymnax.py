@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._spaces.jax_spaces import gymnasium_space
+from arrayferry_gym._spaces.foreign import gymnasium_space
 
 from .base import DRAWS, OtherEnv
 from .spaces import space_of

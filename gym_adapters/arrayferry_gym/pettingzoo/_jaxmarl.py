@@ -15,7 +15,7 @@ from pettingzoo.utils.env import ParallelEnv
 
 import arrayferry as af
 from arrayferry_gym._options.env_options import seed_of
-from arrayferry_gym._spaces.jax_spaces import gymnasium_space
+from arrayferry_gym._spaces.foreign import gymnasium_space
 
 _ALL = "__all__"
 _WORLD = "world_state"
