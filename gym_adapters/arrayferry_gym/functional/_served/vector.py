@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic
 
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -18,21 +18,7 @@ from arrayferry_gym.functional._contract.dynamics import Dynamics
 from .serving import Served, agent_space
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from arrayferry.typing import (
-        CupyArray,
-        DaskArray,
-        JaxArray,
-        NumpyArray,
-        ToCupy,
-        ToDask,
-        ToJax,
-        ToNumpy,
-        TorchArray,
-        ToTorch,
-    )
-    from arrayferry_gym._options.types import CheckActions, VectorServed
+    from arrayferry_gym._options.types import CheckActions
 
 
 class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
@@ -55,7 +41,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         params: parameters, or a dict of those that differ from the defaults.
         render_mode: "rgb_array" to render images.
         check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
-            the check is "strict", and actions that do not fit are never passed on.
+            the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
             compute in NumPy, which is faster, and share its memory.
 
@@ -83,64 +69,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
     single_action_space: Space[Any]
     action_space: Space[Any]
 
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, NumpyArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToNumpy = "numpy",
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, TorchArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToTorch,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, JaxArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToJax,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, CupyArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToCupy,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, DaskArray],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: ToDask,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-        @overload
-        def __init__(
-            self: FunctionalVectorEnv[Any, Any, Any],
-            env: Dynamics | type[Dynamics],
-            num_envs: int = 1,
-            *,
-            xp: Target,
-            **options: Unpack[VectorServed],
-        ) -> None: ...
-
-    def __init__(  # pyright: ignore[reportInconsistentOverload]
+    def __init__(
         self,
         env: Dynamics | type[Dynamics],
         num_envs: int = 1,
