@@ -11,7 +11,6 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
-from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._arrays import select
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
@@ -115,7 +114,6 @@ class Functions:
         self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
         self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
         self.sharding: Any = sharding
-        self._action_warnings = ActionWarnings()
         self._chain: Any = None
         if self.env.kernels:
             wrapped: Any = self.env
@@ -191,10 +189,7 @@ class Functions:
         env, prepared = self._checked(n, running), self._params(params, n)
         tree = prepared.tree
         own, fresh = jax.random.split(checked_key(key))
-        read = Actions(
-            env.name, self._actions, n, env.backend, None, action_warnings=self._action_warnings
-        )
-        action = read(action)
+        action = Actions(env.name, self._actions, n, env.backend, None)(action)
         before = running
         if self._chain is not None and self._chain.acts:
             rng = random_of(jax.random.fold_in(own, 1))

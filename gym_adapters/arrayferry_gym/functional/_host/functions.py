@@ -16,8 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
-from arrayferry_gym._actions.fitter import LibraryFitter
-from arrayferry_gym._actions.warnings import ActionWarnings
+from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._adapters.env import ArrayConversion
 from arrayferry_gym._episodes import before_resets, final_observations
 from arrayferry_gym._episodes import turn as turn_of
@@ -119,7 +118,6 @@ class HostFunctions:
             shape = np.shape(reward_like)
         self._reward = OneArray(shape, jax_dtype(np.float64), f"the reward of {self.name}")
         self._flag = OneArray(batch, np.dtype(bool), f"the end of an episode of {self.name}")
-        self._action_warnings = ActionWarnings()
         self._infos = InfoArrays(info_like or {})
         self._likes = reward_like, info_like
         self._lock = threading.Lock()
@@ -169,12 +167,9 @@ class HostFunctions:
                 f"{state!r:.60} is not a state of {self.name}",
                 remedy="Pass the first result of reset or step.",
             )
-        fitter = LibraryFitter(
-            af.registry.backend("jax"), self.env.action_space, num_envs=self.num_envs, reads=False,
-            passes_on=False,
-        )  # fmt: skip
+        jax_ = af.registry.backend("jax")
+        fitter = Fitter(self.env.action_space, jax_, num_envs=self.num_envs, passes_on=False)
         given = self._actions.take(fitter.fit(action))
-        self._action_warnings.warn(fitter.space, fitter.corrected, fitter.passed_on)
         parts = [self._observations, self._reward, self._flag, self._flag, self._infos]
         if self.resets_in_same_step:
             parts += [self._observations, self._infos]

@@ -38,7 +38,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         params: parameters, or a dict of those that differ from the defaults.
         render_mode: "rgb_array" to render images.
         check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
-            the check is "strict", and actions that do not fit are never passed on.
+            the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps, to the rewards too.
 
     Attributes:
@@ -109,10 +109,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
-        row = self._actions.discrete_row(action) if self._begun else None
-        if row is None:
-            return self._simulator.step_one(self._fitted(action), self._params, self._shown)  # type: ignore[no-any-return]
-        return self._simulator.step_one(row, self._params, self._shown, clip=False)  # type: ignore[no-any-return]
+        return self._simulator.step_one(self._fitted(action), self._params, self._shown)  # type: ignore[no-any-return]
 
     def _shown(
         self, observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
