@@ -35,7 +35,7 @@ NUMPY = (np.ndarray, np.generic)
 
 def shape_rule(shape: tuple[int, ...], space: Any, num_envs: int | None = None) -> bool:
     """Tell whether an array has the shape of a space, but for axes of length 1 that do not count environments."""
-    first = 0 if num_envs is None else 1
+    first = 0 if num_envs in (None, 1) else 1
     given, wanted = (tuple(n for n in x[first:] if n != 1) for x in (shape, space.shape))
     return shape[:first] == space.shape[:first] and given == wanted
 
@@ -178,10 +178,14 @@ class Fitter:
         self.passed_on = f"it has the shape {shape} instead of {wanted}{place.clause}"
         return x
 
+    def _reads(self, x: Any) -> bool:
+        """Tell whether the values of an array are read."""
+        return isinstance(x, NUMPY) or not self.backend.is_traced(x)
+
     def _values(self, x: Any, space: Any, place: Place) -> Any:
         """Check the numbers of an array, and return it as the environment takes it."""
         numpy, fits = isinstance(x, NUMPY), True
-        if numpy or not self.backend.is_traced(x):
+        if self._reads(x):
             host = x if numpy else af.convert(x, "numpy", sparse="dense")
             try:
                 cast = value_rule(host, space, strict=self.strict)
@@ -195,8 +199,10 @@ class Fitter:
                 return af.convert(cast, self.backend)
         elif not isinstance(space, spaces.Box) and "float" in plain_name(x.dtype):
             raise self._unfit(space, place, "it takes whole numbers")
-        wanted = held_dtype(space.dtype, self.backend)
-        if fits and plain_name(x.dtype) != wanted:
+        name, wanted = plain_name(x.dtype), held_dtype(space.dtype, self.backend)
+        # whole numbers are good for an index in any dtype, but bool and uint8 are masks there
+        index = name.startswith(("int", "uint")) and name != "uint8"
+        if fits and name != wanted and (isinstance(space, spaces.Box) or not index):
             xp = af.namespace_of(x)
             x = xp.astype(x, getattr(xp, wanted))
         return x

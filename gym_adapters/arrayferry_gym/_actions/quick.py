@@ -62,7 +62,8 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
         space: the space that it was fitted to.
         convert: converts to that library.
     """
-    in_numpy, cls, test = convert.target.name == "numpy", type(action), None
+    in_numpy, cls = convert.target.name == "numpy", type(action)
+    test: Callable[[Any], bool] | None = None
     array, backend = af.first_array(action)
     has_item = cls is int or (backend is not None and backend.has_item(cls))
     # reading values from a GPU would wait for it, and traced arrays have none
@@ -75,7 +76,7 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
         return None
     to_numpy = af.converter("numpy", sparse="dense")
     if reads and not isinstance(space, spaces.Box):
-        test = range_test(space, to_numpy(converted).dtype)
+        test = range_test(space, to_numpy(action).dtype)
         if test is None:
             return None
     cast = in_numpy and converted.dtype != space.dtype

@@ -29,8 +29,8 @@ def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
         given = dict.fromkeys(inner) if example is None else example
         return spaces.Dict({key: gymnasium_space(part, given[key]) for key, part in inner.items()})
     if isinstance(inner, (tuple, list)):
-        given = [None] * len(inner) if example is None else example
-        return spaces.Tuple(map(gymnasium_space, inner, given))
+        parts = [None] * len(inner) if example is None else example
+        return spaces.Tuple(map(gymnasium_space, inner, parts))
     counts = getattr(space, "num_categories", getattr(space, "nvec", None))
     if counts is not None:
         like = space if example is None else example

@@ -47,6 +47,9 @@ class Actions:
         self._backend = backend
         self._convert = af.converter(backend, device=device)
         self._quick = Quick()
+        self._first, self._last = 0, -1  # of the numbers of a Discrete space
+        if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
+            self._first, self._last = int(space.start), int(space.start + space.n - 1)
 
     def __call__(self, action: Any) -> Any:
         """Return actions in the form that the methods of the environment take.
@@ -56,6 +59,12 @@ class Actions:
         """
         fitted = self._quick(action)
         return self._fit(action) if fitted is None else fitted
+
+    def discrete_row(self, action: Any) -> Any:
+        """Return the number of a Discrete space as its only row in NumPy, None for anything else."""
+        if type(action) in _WHOLE and self._first <= action <= self._last:
+            return np.array([action], self._space.dtype)
+        return None
 
     def _fit(self, action: Any) -> Any:
         """Fit an action completely, and learn the quick way for the next one of its form."""
@@ -77,15 +86,12 @@ class Actions:
 
     def _way(self, action: Any, fitted: Any) -> Way:
         """Return the quick way for actions like one that was fitted, whose numbers are clipped later."""
-        convert, space, dtype = self._convert, self._space, fitted.dtype
+        convert = self._convert
         if self._n is not None:
             return (lambda given: given) if fitted is action else convert
         if not isinstance(action, (int, np.integer)):
             return lambda given: convert(given)[None, ...]
-        if self._backend.name != "numpy" or not isinstance(space, spaces.Discrete):
-            return lambda given: convert(np.asarray(given))[None, ...]
-        valid = range(int(space.start), int(space.start + space.n))
-        return lambda given: np.array([given], dtype) if given in valid else None
+        return lambda given: convert(np.asarray(given))[None, ...]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_backend": portable(self._backend)}
@@ -93,6 +99,9 @@ class Actions:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._backend = af.registry.backend(self._backend)
+
+
+_WHOLE = (int, np.int64, np.int32)
 
 
 class _ClippingFitter(Fitter):

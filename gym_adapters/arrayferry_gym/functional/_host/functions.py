@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
-from arrayferry_gym._actions.fitter import Fitter
+from arrayferry_gym._actions.fitter import NUMPY, Fitter
 from arrayferry_gym._adapters.env import ArrayConversion
 from arrayferry_gym._episodes import before_resets, final_observations
 from arrayferry_gym._episodes import turn as turn_of
@@ -168,7 +168,7 @@ class HostFunctions:
                 remedy="Pass the first result of reset or step.",
             )
         jax_ = af.registry.backend("jax")
-        fitter = Fitter(self.env.action_space, jax_, num_envs=self.num_envs, passes_on=False)
+        fitter = _Unread(self.env.action_space, jax_, num_envs=self.num_envs, passes_on=False)
         given = self._actions.take(fitter.fit(action))
         parts = [self._observations, self._reward, self._flag, self._flag, self._infos]
         if self.resets_in_same_step:
@@ -319,6 +319,13 @@ class HostFunctions:
 
 
 _STATE = OneArray((), np.dtype(np.int32), "the state")
+
+
+class _Unread(Fitter):
+    """Leaves the numbers of JAX to the host."""
+
+    def _reads(self, x: Any) -> bool:
+        return isinstance(x, NUMPY)
 
 
 def _restore(env: Any, reward_like: Any, info_like: Any) -> HostFunctions:

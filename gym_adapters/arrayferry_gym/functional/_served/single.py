@@ -109,7 +109,10 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
         """Take a step, with an action of any library."""
-        return self._simulator.step_one(self._fitted(action), self._params, self._shown)  # type: ignore[no-any-return]
+        row = self._actions.discrete_row(action) if self._begun else None
+        if row is None:
+            return self._simulator.step_one(self._fitted(action), self._params, self._shown)  # type: ignore[no-any-return]
+        return self._simulator.step_one(row, self._params, self._shown, clip=False)  # type: ignore[no-any-return]
 
     def _shown(
         self, observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
