@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 
-RIGHT, WRONG, MENDED, PASSED_ON = "right", "wrong", "corrected", "passed on"
+RIGHT, WRONG, PASSED_ON = "right", "wrong", "passed on"
 ARRAYS = (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -76,8 +76,8 @@ def shapes(space: Any, x: np.ndarray, num_envs: int | None) -> Iterator[tuple[st
     """Yield forms that differ in shape."""
     box, discrete = isinstance(space, spaces.Box), isinstance(space, spaces.Discrete)
     if num_envs is not None:
-        yield "an axis at the end", MENDED, x[..., None]
-        yield "an axis in front", WRONG if num_envs > 1 else MENDED, x[None]
+        yield "an axis at the end", RIGHT, x[..., None]
+        yield "an axis in front", WRONG if num_envs > 1 else RIGHT, x[None]
         yield "one environment too few", WRONG, x[1:]
         yield "one environment too many", WRONG, np.concatenate([x, x[:1]])
         yield "for one environment", WRONG, x[0]
@@ -92,8 +92,8 @@ def shapes(space: Any, x: np.ndarray, num_envs: int | None) -> Iterator[tuple[st
         yield "one-hot", WRONG, np.eye(max(int(space.n), 2), dtype=np.int64)[0]
         return
     if x.shape:
-        yield "a row", MENDED, x[None]
-        yield "a column", MENDED, x[..., None]
+        yield "a row", RIGHT, x[None]
+        yield "a column", RIGHT, x[..., None]
     if x.size > 1:
         yield "a number", WRONG, x.flat[0]
         yield "one element too few", WRONG, x.ravel()[:-1]

@@ -1,6 +1,6 @@
 """Real environments are stepped with every form of action that agents produce, with an adapter and without one.
 
-What the rule for actions calls right, corrected or passed on is never refused, and gives what the canonical action
+What the rule for actions calls right or passed on is never refused, and gives what the canonical action
 gives; what it calls wrong is refused before anything is stepped.
 """
 
@@ -15,10 +15,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from action_forms import PASSED_ON, UNCOMPARED, WRONG, alike, forms, numbers
-from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
+from arrayferry_gym._spaces.batches import batch_of_actions
 
 __all__ = ["UnusableError", "takes_every_form", "takes_every_form_in_batches"]
 
@@ -72,8 +72,7 @@ def takes_every_form_in_batches(make: Callable[[], Any], num_envs: int) -> None:
     """Check a vector environment."""
     try:
         envs = make()
-        single = getattr(envs, "single_action_space", envs.action_space)
-        space = batch_space(single, num_envs) if single == envs.action_space else envs.action_space
+        space = batch_of_actions(getattr(envs, "single_action_space", envs.action_space), num_envs)
         space.seed(0)
         actions = space.sample()
         expected = _outcome_of_batch(envs, actions)

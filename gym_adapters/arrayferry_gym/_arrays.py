@@ -43,7 +43,7 @@ def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 def plain_name(dtype: Any) -> str:
     """Return the name of a dtype of any library, without that of the library."""
-    return str(dtype).rpartition(".")[2]
+    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
 
 
 def held_dtype(dtype: Any, backend: af.Backend) -> str:

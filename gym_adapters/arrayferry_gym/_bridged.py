@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
@@ -15,6 +16,7 @@ from arrayferry_gym._episodes import before_resets, final_observations, loses_fi
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
+from arrayferry_gym._spaces.trees import leaves
 
 from . import vector
 
@@ -304,6 +306,22 @@ class Bridged:
         """Return an image of each environment, None for those that have none."""
         images = self.envs.render()
         return [None] * self.envs.num_envs if images is None else list(images)
+
+
+def check_starts(trainer: str, *own: Space[Any]) -> None:
+    """Check that the whole numbers of spaces begin at 0, for trainers that ignore `start`.
+
+    Raises:
+        arrayferry.OptionError: some do not.
+    """
+    for space in own:
+        for leaf, path in leaves(space):
+            if np.any(getattr(leaf, "start", 0)):
+                place = f", at {path}," if path else ""
+                raise af.OptionError(
+                    f"the numbers of {leaf}{place} do not begin at 0, but {trainer} takes numbers from 0 on",
+                    remedy="Shift them in the environment, for instance by a TransformAction of gymnasium.wrappers.",
+                )
 
 
 def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:

@@ -1,4 +1,4 @@
-"""The rules of episodes: what a step does in each environment, in each autoreset mode; and the results of evaluations.
+"""The rules of episodes: what a step does in each environment, in each autoreset mode.
 
 An episode ends with the step that terminates or truncates it. When the next one begins depends on the mode:
 
@@ -24,28 +24,6 @@ from ._spaces.batches import join
 
 LOST = "final_obs_lost"
 """The key in the metadata of environments that reset in the same step, and do not return the last observations of episodes."""
-
-
-class Evaluation(NamedTuple):
-    """The episodes of an evaluation: `episodes` in each of `n` environments.
-
-    Compiled code returns arrays of JAX, whose sums are in float32, or in the dtype of the rewards if that is wider. Otherwise
-    they are arrays of NumPy, whose sums are in float64.
-
-    Attributes:
-        returns: the sums of the rewards, (n, episodes).
-        discounted_returns: the same, each reward multiplied by the discount to the power of the number of steps
-            before it.
-        lengths: the numbers of steps, int32 (n, episodes).
-        terminated: whether each has terminated, bool (n, episodes).
-        truncated: whether each has been truncated, bool (n, episodes).
-    """
-
-    returns: Any
-    discounted_returns: Any
-    lengths: Any
-    terminated: Any
-    truncated: Any
 
 
 class Turn(NamedTuple):

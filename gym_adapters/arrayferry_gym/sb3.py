@@ -15,7 +15,7 @@ import arrayferry as af
 from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym._spaces.trees import build, split
 
-from ._bridged import Bridged
+from ._bridged import Bridged, check_starts
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
@@ -48,7 +48,7 @@ class SB3VecEnv(VecEnv):
 
     Raises:
         TypeError: `envs` is not a vector environment.
-        arrayferry.OptionError: it resets in the next step.
+        arrayferry.OptionError: it resets in the next step, or a Discrete or MultiDiscrete does not begin at 0.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole
@@ -63,6 +63,7 @@ class SB3VecEnv(VecEnv):
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         self._bridged = Bridged(envs, "SB3VecEnv", "Stable-Baselines3", "numpy", infos=True)
+        check_starts("Stable-Baselines3", envs.single_observation_space, envs.single_action_space)
         self.envs = self._bridged.envs
         self._actions: Any = None
         self._infos: list[dict[str, Any]] = []  # of the current states

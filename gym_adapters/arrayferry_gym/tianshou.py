@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym._spaces.trees import build, split
 
-from ._bridged import Bridged
+from ._bridged import Bridged, check_starts
 from .vector import ArrayConversion
 
 try:
@@ -40,7 +40,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
     Raises:
         TypeError: `envs` is not a vector environment, or observations are a Tuple.
-        arrayferry.OptionError: it resets in the next step.
+        arrayferry.OptionError: it resets in the next step, or actions do not begin at 0.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole
@@ -56,6 +56,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         # The constructor of the base class would make a worker for each environment.
         self._bridged = Bridged(envs, "TianshouVectorEnv", "Tianshou", "numpy", infos=True)
+        check_starts("Tianshou", envs.single_action_space)
         self.envs = self._bridged.envs
         self._space = envs.single_observation_space
         if isinstance(self._space, spaces.Tuple):

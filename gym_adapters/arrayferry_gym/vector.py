@@ -73,9 +73,9 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         unknown: as in `arrayferry.convert`: "convert" also reads table columns and the like in trees.
         sparse: as in `arrayferry.convert`, but "dense" by default, so that the agent always gets arrays of its
             library.
-        check_actions: "fit" refuses actions that would silently be wrong, corrects later axes of length 1, and
-            passes on further keys, the last two with a warning; "strict" makes these errors, and also NaN and
-            numbers outside the bounds of a Box; "off" checks and corrects nothing.
+        check_actions: "fit" refuses actions that would silently be wrong, and passes on, with a warning, what the
+            environment may know how to handle; "strict" refuses that too, and NaN and numbers outside the bounds of a
+            Box; "off" checks nothing.
         convert_render: whether the result of `render` is converted too.
 
     Raises:

@@ -151,14 +151,15 @@ def test_what_rsl_rl_does_not_take():
 # Tianshou
 
 
+def for_tianshou(envs):
+    return pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv(envs)
+
+
 class TestTianshouSameStep(BridgeContract):
     xp, mode = "jax", "SameStep"
 
     def make(self):
-        TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
-        return TianshouVectorEnv(
-            Probe().make_vec(self.num_envs, xp=self.xp, autoreset_mode=self.mode)
-        )
+        return for_tianshou(Probe().make_vec(self.num_envs, xp=self.xp, autoreset_mode=self.mode))
 
     def reset(self, bridge, seed):
         bridge.seed(seed)
@@ -182,15 +183,13 @@ class TestTianshouDisabled(TestTianshouSameStep):
 
 class TestTianshouGymnasium(TestTianshouSameStep):
     def make(self):
-        TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
         makes = [lambda: Probe().make()] * self.num_envs
-        return TianshouVectorEnv(SyncVectorEnv(makes, autoreset_mode=SAME_STEP))
+        return for_tianshou(SyncVectorEnv(makes, autoreset_mode=SAME_STEP))
 
 
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
 def test_tianshou_steps_some_environments(mode):
-    TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
-    envs = TianshouVectorEnv(Probe().make_vec(4, xp="jax", autoreset_mode=mode))
+    envs = for_tianshou(Probe().make_vec(4, xp="jax", autoreset_mode=mode))
     starts = envs.reset()[0][:, 0]
     for count in range(1, 4):
         observations, rewards, *_, infos = envs.step([2, 0], [3, 1])
@@ -210,13 +209,18 @@ def test_tianshou_steps_some_environments(mode):
         envs.reset()
 
 
+def test_tianshou_takes_actions_from_0_on():
+    env = type("Starts", (Probe,), {"action_space": spaces.Discrete(3, start=1)})()
+    with pytest.raises(af.OptionError, match=r"start=1\).*Tianshou takes numbers from 0 on"):
+        for_tianshou(env.make_vec(2, autoreset_mode="SameStep"))
+
+
 @pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
 def test_infos_are_those_of_tianshous_own(mode):
-    TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
     from tianshou.env import DummyVectorEnv
 
     makes = [functools.partial(Tells, number) for number in range(4)]
-    ours = TianshouVectorEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
+    ours = for_tianshou(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
     theirs = DummyVectorEnv(makes)
     for envs in (ours, theirs):
         envs.reset()
@@ -238,9 +242,8 @@ def test_infos_are_those_of_tianshous_own(mode):
 
 @pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
 def test_infos_of_a_seed_come_with_the_next_reset(mode):
-    TianshouVectorEnv = pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv
     makes = [functools.partial(Tells, number) for number in range(2)]
-    envs = TianshouVectorEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
+    envs = for_tianshou(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
     envs.seed(1)
     assert [info["begun"] for info in envs.reset()[1]] == [1, 1]
     assert [info["begun"] for info in envs.reset([1])[1]] == [2]
@@ -256,9 +259,7 @@ def test_tianshou_learns():
     from tianshou.utils.net.common import Net
     from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 
-    from arrayferry_gym.tianshou import TianshouVectorEnv
-
-    envs = TianshouVectorEnv(CartPole().make_vec(8, xp="jax", autoreset_mode="SameStep"))
+    envs = for_tianshou(CartPole().make_vec(8, xp="jax", autoreset_mode="SameStep"))
     net = Net(state_shape=4, hidden_sizes=[16])
     actor = DiscreteActor(preprocess_net=net, action_shape=2)
     policy = ProbabilisticActorPolicy(

@@ -116,10 +116,10 @@ WINGS = {
         "functional",
         "distributed",
         "_bridged",
-        "_jaxmarl",
     ),
     "gym_adapters/arrayferry_gym/functional": (
         "_contract",
+        "_evaluation",
         "_simulators",
         "_served",
         "_around",

@@ -407,14 +407,6 @@ def test_policies_that_do_not(act, own):
             evaluate(env, act, num_envs=count, **own)
 
 
-def test_a_warning_names_no_option_that_there_is_not():
-    def column(params, observation, key):
-        return np.zeros((2, 1), int), None
-
-    with pytest.warns(UserWarning, match=r"was corrected.*samples them$"):
-        evaluate(make_vec(2), column)
-
-
 class Model:
     def predict(self, observation):
         raise NotImplementedError

@@ -453,6 +453,14 @@ def test_what_is_no_vector_environment_is_refused(wrong):
         SB3VecEnv(wrong)
 
 
+@pytest.mark.parametrize("part", ["observation_space", "action_space"])
+@pytest.mark.parametrize("a", [spaces.Discrete(3, start=1), spaces.MultiDiscrete([3], start=[-1])])
+def test_numbers_that_do_not_begin_at_0_are_refused(part, a):
+    env = type("Starts", (CartPole,), {part: spaces.Dict(a=a)})()
+    with pytest.raises(af.OptionError, match=r"start=.*\['a'\].*Stable-Baselines3 takes numbers"):
+        SB3VecEnv(env.make_vec(2, autoreset_mode="SameStep"))
+
+
 def test_the_mode_is_checked():
     with pytest.raises(af.OptionError, match="SameStep"):
         SB3VecEnv(gym.make_vec("CartPole-v1", num_envs=2))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from envs import begun, make_vec
+from envs import Takes, begun, make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from remote_workers import CARTPOLE
@@ -173,9 +173,13 @@ def test_spaces_of_one_environment_are_those_of_a_batch(single):
         for wrong in ([1, 0], [1, 0, 4], 1, [[1, 0, 3]]):
             with pytest.raises(af.ConversionError, match="action"):
                 envs.step(torch.tensor(wrong))
-    with pytest.warns(UserWarning, match="corrected"):
-        envs.step(torch.tensor([[1], [0], [3]]))
+    envs.step(torch.tensor([[1], [0], [3]]))
     assert envs.env.taken.shape == (3,)
+    one = vector.ArrayConversion(
+        gym.vector.SyncVectorEnv([lambda: Takes(spaces.MultiDiscrete([3, 4]))])
+    )
+    one.step(np.array([2, 3]))
+    assert one.env.envs[0].taken.tolist() == [2, 3]
     box = spaces.Box(-1, 1, (2,), np.float32)
     envs = vector.ArrayConversion(Unbatched(single, box), target_xp="jax")
     envs.step(jnp.ones((3, 2)))

@@ -153,6 +153,7 @@ def environments(target: Target) -> None:
         CartPole(), 2, xp="torch"
     )
     assert_type(served.step(0)[1], torch.Tensor)
+    assert_type(FunctionalVectorEnv(CartPole()).step(0)[1], Any)
     one: FunctionalSingleEnv[torch.Tensor] = FunctionalSingleEnv(CartPole(), xp="torch")
     assert_type(one.reset()[0], torch.Tensor)
 

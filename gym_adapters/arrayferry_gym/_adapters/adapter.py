@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,15 +13,16 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry.adapting import never_raises, observed_read, observers
+from arrayferry.adapting import never_raises
 from arrayferry.typing import Target
-from arrayferry_gym._actions.fitter import Fitter, LibraryFitter
-from arrayferry_gym._actions.warnings import ActionWarnings
+from arrayferry_gym._actions.fitter import Fitter
+from arrayferry_gym._actions.quick import Quick, quick_way
+from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym._options.env_options import check_actions_of, check_flag
 from arrayferry_gym._options.libraries import Libraries, device_text, dtype_name
 from arrayferry_gym._options.refusals import refuse_fixed
+from arrayferry_gym._spaces.batches import batch_of_actions
 
-from .quick import NOT_QUICK, Quick, find_quick, item
 from .spaces import converted_space
 
 
@@ -53,6 +55,7 @@ class Adapter(RecordConstructorArgs):
     _quick: Quick
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""
+    _warned = False
     _note: str | None = None
     """A note on the last action, if it was passed on though it did not fit."""
 
@@ -75,7 +78,6 @@ class Adapter(RecordConstructorArgs):
         check_flag("convert_render", convert_render)
         check_flag("stack_final", stack_final)
         self._check = check_actions_of(check_actions)
-        self._action_warnings = ActionWarnings()
         self._convert_render = convert_render
         self._libraries = Libraries(
             env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
@@ -89,7 +91,7 @@ class Adapter(RecordConstructorArgs):
             self._libraries.note_env_library(target)
         self.device = self._libraries.target_device
         self._converted: dict[str, Any] = {}
-        self._quick = NOT_QUICK
+        self._quick = Quick()
         like = options.pop("like", None)
         if like is not None and target is not None:
             target_xp, target_device = target, self._libraries.target_device
@@ -156,56 +158,44 @@ class Adapter(RecordConstructorArgs):
 
     def _act(self, action: Any) -> Any:
         """Convert an action to the form that the environment expects."""
-        quick = self._quick
-        cls = type(action)
-        try:
-            if cls is quick.cls:
-                if quick.valid is None:
-                    converted = self._libraries.env(action)
-                    if (
-                        converted.dtype == quick.dtype
-                        and converted.shape == quick.shape
-                        and (quick.test is None or quick.test(action, converted))
-                    ):
-                        return converted if quick.wider is None else converted.astype(quick.wider)
-                elif quick.given is None or action.dtype == quick.given:
-                    value = (
-                        action
-                        if cls is int
-                        else observed_read(item, action)
-                        if observers
-                        else action.item()
-                    )
-                    if type(value) is int and value in quick.valid:
-                        return quick.number(value)
-        except Exception:  # fitting it completely raises an error that explains it
-            pass
-        return self._fit(action)
+        __tracebackhide__ = True
+        self._note, fitted = None, self._quick(action)
+        return self._fit(action) if fitted is None else fitted
 
     def _fit(self, action: Any) -> Any:
-        """Convert and check an action completely, and prepare a quick way for the next one of its type."""
+        """Convert and check an action completely, and learn the quick way for the next one of its form."""
         __tracebackhide__ = True
-        self._quick, self._note = NOT_QUICK, None
         libraries = self._libraries
         if self._check == "off":
             return libraries.to_env(action)
         space = self._expected_space()
+        num_envs = self.env.num_envs if isinstance(self.env, VectorEnv) else None
+        strict = self._check == "strict"
+        agent = libraries.target_backend
         try:
             converted = libraries.to_env(action)
-            backend, strict = libraries.env_backend, self._check == "strict"
-            num_envs = self.env.num_envs if isinstance(self.env, VectorEnv) else None
-            if backend.name == "numpy":
-                fitter = Fitter(space, strict=strict, num_envs=num_envs)
-            else:
-                fitter = LibraryFitter(backend, space, strict=strict, num_envs=num_envs)
+            if libraries.target_backend is not agent:  # quick ways do not detect it
+                self._quick = Quick()
+            fitter = Fitter(space, libraries.env_backend, strict=strict, num_envs=num_envs)
             fitted = fitter.fit(converted, action)
         except af.ConversionError as error:
             if "is not valid for the space" not in error.reason:
                 error.reason = f"an action for the space {space}: {error.reason}"
             raise
-        self._note = self._action_warnings.warn(space, fitter.corrected, fitter.passed_on)
-        self._quick = find_quick(action, converted, fitted, fitter, libraries)
+        if fitter.passed_on is not None:
+            self._note = f"an action for the space {space} was passed on though it does not fit: {fitter.passed_on}"
+            self._warn_once(self._note)
+        elif not strict and hasattr(fitted, "dtype"):
+            self._quick.learn(action, fitted, quick_way(action, converted, space, libraries.env))
         return fitted
+
+    def _warn_once(self, note: str) -> None:
+        """Warn of an action that was passed on, if it is the first."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{note}. Pass actions as the space samples them", stacklevel=caller_level()
+            )
 
     def _expected_space(self) -> Any:
         """Return the space that actions are fitted to: in vector environments, always that of the batch."""
@@ -213,9 +203,11 @@ class Adapter(RecordConstructorArgs):
         if space is not self._expected[0]:
             expected = space
             if isinstance(self.env, VectorEnv):
-                single = getattr(self.env, "single_action_space", None)
+                single, n = getattr(self.env, "single_action_space", None), self.env.num_envs
                 if single is None or single == space:  # the space is that of one environment
-                    expected = batch_space(space, self.env.num_envs)
+                    expected = batch_of_actions(space, n)
+                elif isinstance(single, Space) and batch_space(single, n) == space:
+                    expected = batch_of_actions(single, n)
             self._expected = space, expected
         return self._expected[1]
 
@@ -230,7 +222,7 @@ class Adapter(RecordConstructorArgs):
         return self._libraries.to_agent(frames) if self._convert_render else frames
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_quick": NOT_QUICK, "_converted": {}}
+        return {**self.__dict__, "_converted": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -246,15 +238,15 @@ class Adapter(RecordConstructorArgs):
 
     def _check_space(self) -> None:
         """Forget how actions were fitted if the reset has changed the action space."""
-        if self._quick.space is not None and self._quick.space is not self._expected_space():
-            self._quick = NOT_QUICK
+        if self._expected[0] is not None and self._expected[0] is not self.env.action_space:
+            self._quick = Quick()
 
     def _observe(self, observation: Any) -> None:
         """Detect the library of the environment from what it returned."""
-        before = self._libraries.env_backend
+        before = self._libraries.env
         self._libraries.observe(observation)
-        if self._libraries.env_backend is not before:
-            self._quick = NOT_QUICK
+        if self._libraries.env is not before:
+            self._quick = Quick()
 
 
 class NamedPair(Adapter):

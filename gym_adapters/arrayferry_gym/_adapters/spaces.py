@@ -293,10 +293,9 @@ def _leaf_contains(space: Space[Any], x: Any) -> bool:
             low, high = space.low.astype(x.dtype), space.high.astype(x.dtype)
             return bool(x.shape == space.shape and np.all(x >= low) and np.all(x <= high))
         return bool(space.contains(x))
-    whole = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    if isinstance(space, whole) and isinstance(x, np.ndarray) and x.dtype.kind not in "iub":
-        return False
-    return bool(space.contains(Fitter(space, strict=True).fit(x)))
+    if not isinstance(space, ARRAYS):
+        x = Fitter(space, strict=True).fit(x)
+    return bool(space.contains(x))
 
 
 # At once, since other threads may be looking for a function while a class is registered.

@@ -1,1 +1,1 @@
-"""Spaces as trees of leaves, batches of their values, and spaces of JAX."""
+"""Spaces as trees of leaves, batches of their values, and spaces of other packages."""

@@ -1,4 +1,4 @@
-"""Batches of observations that are put together from rows."""
+"""Batches of observations that are put together from rows, and the spaces of batches of actions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
-from gymnasium.vector.utils import create_empty_array
+from gymnasium import Space, spaces
+from gymnasium.vector.utils import batch_space, create_empty_array
 
 from .trees import build, split
 
@@ -45,6 +45,20 @@ def join(
                 for row, value in zip(numbers_of(rows, size), part, strict=True):
                     column[row] = value
     return build(space, (tuple(x) if isinstance(x, list) else x for x in columns))
+
+
+def batch_of_actions(space: Any, n: int) -> Space[Any]:
+    """Return the space of `n` actions. Unlike Gymnasium's `batch_space`, it makes no Box of whole numbers in a range."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict([(key, batch_of_actions(part, n)) for key, part in space.items()])
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([batch_of_actions(part, n) for part in space.spaces])
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, start = (np.stack([x] * n) for x in (space.nvec, space.start))
+        return spaces.MultiDiscrete(counts, dtype=space.dtype.type, start=start)
+    if isinstance(space, spaces.MultiBinary):
+        return spaces.MultiBinary((n, *space.shape))
+    return batch_space(space, n)
 
 
 def _column(empty: Any, size: int) -> Any:

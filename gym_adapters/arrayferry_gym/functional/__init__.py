@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry_gym._episodes import Evaluation
-
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
 from ._contract.errors import EnvResultError, ImpureError, StaleStateError
 from ._evaluate import evaluate
+from ._evaluation import Evaluation
 from ._others import from_env
 from ._served.base import FunctionalEnv
 from ._served.single import FunctionalSingleEnv

@@ -15,10 +15,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import arrayferry as af
 from arrayferry.typing import Target
 from arrayferry_gym._arrays import plain_name, select
-from arrayferry_gym._episodes import Evaluation, summed
+from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 
 from ._contract.dynamics import Dynamics
+from ._evaluation import Evaluation
 from ._progress import shown
 
 if TYPE_CHECKING:

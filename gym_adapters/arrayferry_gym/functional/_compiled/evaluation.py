@@ -12,11 +12,12 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_gym._arrays import select
-from arrayferry_gym._episodes import Evaluation, summed
+from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import UNSET
 from arrayferry_gym.functional._around.wrapped import freeze
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._contract.policies import Policy
+from arrayferry_gym.functional._evaluation import Evaluation
 from arrayferry_gym.functional._host import HostFunctions
 
 from .arguments import Call, Program, Values

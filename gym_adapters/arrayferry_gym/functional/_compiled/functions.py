@@ -11,7 +11,6 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
-from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
 from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
 from arrayferry_gym.functional._contract.actions import Actions
@@ -113,7 +112,6 @@ class Functions:
         self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
         self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
         self.sharding: Any = sharding
-        self._action_warnings = ActionWarnings()
         inner = self.env.base
         limit = inner._limited(self.max_episode_steps)
         inside = Spaces(inner.observation_space, inner.action_space, limit)
@@ -185,10 +183,7 @@ class Functions:
         env, prepared = self._checked(n, running), self._params(params, n)
         tree = prepared.tree
         own, fresh = jax.random.split(checked_key(key))
-        read = Actions(
-            env.name, self._chain.outside.action, n, env.backend, None,
-            action_warnings=self._action_warnings,
-        )  # fmt: skip
+        read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
         running = running._replace(state=from_pytree(running.state))
         after, outcome = advance(
             env, self.autoreset_mode, random_of(own), running, read(action), tree,

@@ -8,10 +8,11 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry.adapting import Cache
-from arrayferry_gym._actions.fitter import Fitter, LibraryFitter
-from arrayferry_gym._actions.warnings import ActionWarnings, Place
+from arrayferry_gym._actions.fitter import NUMPY, Fitter
+from arrayferry_gym._actions.mistakes import Place
+from arrayferry_gym._actions.quick import Quick, Way
 from arrayferry_gym._arrays import culprit, held_dtype, namespace, plain_name, portable
+from arrayferry_gym._spaces.batches import batch_of_actions
 from arrayferry_gym._spaces.trees import build, split
 
 from .clipping import lowest_and_highest
@@ -27,7 +28,6 @@ class Actions:
         backend: the library.
         device: the device of the arrays.
         check: "fit", where actions outside the space are clipped later, "strict" or "off".
-        action_warnings: warns of corrected actions.
     """
 
     def __init__(
@@ -39,18 +39,14 @@ class Actions:
         device: Any,
         *,
         check: str = "fit",
-        action_warnings: ActionWarnings,
     ) -> None:
-        self._name = name
-        self._space = space
+        self._noun = f"an action for {name}"
+        self._space = space if n is None else batch_of_actions(space, n)
         self._n = n
         self._check = check
-        self._action_warnings = action_warnings
         self._backend = backend
         self._convert = af.converter(backend, device=device)
-        # the type, dtype and shape of actions, and whether they are passed as they are: first those of the last action
-        self._last_form: _Form = _NO_FORM
-        self._forms: Cache[Any, _Form] = Cache(_FORMS)
+        self._quick = Quick()
         self._first, self._last = 0, -1  # of the numbers of a Discrete space
         if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
             self._first, self._last = int(space.start), int(space.start + space.n - 1)
@@ -61,33 +57,8 @@ class Actions:
         Raises:
             arrayferry.ConversionError: the action is refused.
         """
-        if self._n is None and isinstance(action, (int, np.integer)):
-            action = np.asarray(action)  # which is quick the next time
-        cls, dtype, shape, own = self._last_form
-        if type(action) is not cls or action.dtype != dtype or action.shape != shape:
-            own = self._recalled(action)
-        if own is not None:
-            try:
-                converted = action if own else self._convert(action)
-                return converted if self._n is not None else converted[None, ...]
-            except af.NarrowingError:  # a number that has to be clipped first
-                pass
-        if self._check == "off":
-            converted = self._convert(action)
-        else:
-            fitter = _ClippingFitter(
-                self._backend, self._convert, self._space, strict=self._check == "strict",
-                num_envs=self._n, of_one=True, passes_on=False, noun=f"an action for {self._name}",
-            )  # fmt: skip
-            converted = fitter.fit(action)
-            if self._check == "strict":
-                self._check_values(action)
-            self._action_warnings.warn(self._space, fitter.corrected, fitter.passed_on)
-            if fitter.corrected is None and self._check == "fit":
-                self._remember(action, converted)
-        if self._n is not None:
-            return converted
-        return build(self._space, (part[None, ...] for part in split(self._space, converted)))
+        fitted = self._quick(action)
+        return self._fit(action) if fitted is None else fitted
 
     def discrete_row(self, action: Any) -> Any:
         """Return the number of a Discrete space as its only row in NumPy, None for anything else."""
@@ -95,103 +66,73 @@ class Actions:
             return np.array([action], self._space.dtype)
         return None
 
-    def _recalled(self, action: Any) -> bool | None:
-        """Return whether actions like this one are passed as they are, None if they are not known."""
-        try:
-            form = self._forms.get((type(action), action.dtype, action.shape))
-        except (AttributeError, TypeError):  # it is not an array, or its library has other dtypes
-            return None
-        if form is None:
-            return None
-        self._last_form = form
-        return form[3]
+    def _fit(self, action: Any) -> Any:
+        """Fit an action completely, and learn the quick way for the next one of its form."""
+        space, strict = self._space, self._check == "strict"
+        if self._check == "off":
+            fitted = self._convert(action)
+        else:
+            options: Any = {"num_envs": self._n, "passes_on": False, "noun": self._noun}
+            if strict:
+                fitter = Fitter(space, self._backend, strict=True, **options)
+                fitted = self._convert(fitter.fit(action))
+            else:
+                fitted = _ClippingFitter(space, self._backend, self._convert, **options).fit(action)
+        if self._n is None:
+            fitted = build(space, (part[None, ...] for part in split(space, fitted)))
+        if self._check == "fit" and hasattr(fitted, "dtype"):
+            self._quick.learn(action, fitted, self._way(action, fitted))
+        return fitted
 
-    def _remember(self, action: Any, fitted: Any) -> None:
-        """Remember that actions like this one need at most a conversion, so that the next is quick."""
-        if af.registry.kind(action).category not in ("array", "objects"):
-            return
-        try:
-            converted = self._convert(action)
-            enough = fitted.dtype == converted.dtype and fitted.shape == converted.shape
-        except af.NarrowingError:
-            return
-        if enough:
-            form = type(action), action.dtype, action.shape, fitted is action
-            self._last_form = self._forms[form[:3]] = form
-
-    def _check_values(self, action: Any) -> None:
-        """Check that each action is in the space.
-
-        Raises:
-            arrayferry.ConversionError: one is not; its environment is named.
-        """
-        parts = split(self._space, af.convert(action, "numpy", scalars="convert"))
-        fitter, n = Fitter(self._space, strict=True, passes_on=False), self._n or 1
-        for index in range(n):
-            rows = parts if self._n is None else [part[index] for part in parts]
-            one = build(self._space, rows)
-            try:
-                fitter.fit(one)
-            except af.ConversionError as error:
-                raise af.ConversionError(
-                    f"environment {index} of {n} of {self._name} got the action {one!r:.80}, which "
-                    f"is not valid for the space {self._space} ({error.reason.rpartition(': ')[2]})",
-                    remedy='With check_actions="fit", actions are clipped to the space.',
-                ) from None
+    def _way(self, action: Any, fitted: Any) -> Way:
+        """Return the quick way for actions like one that was fitted, whose numbers are clipped later."""
+        convert = self._convert
+        if self._n is not None:
+            return (lambda given: given) if fitted is action else convert
+        if not isinstance(action, (int, np.integer)):
+            return lambda given: convert(given)[None, ...]
+        return lambda given: convert(np.asarray(given))[None, ...]
 
     def __getstate__(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"_last_form": _NO_FORM, "_forms": Cache(_FORMS)}
-        return {**self.__dict__, **own, "_backend": portable(self._backend)}
+        return {**self.__dict__, "_backend": portable(self._backend)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._backend = af.registry.backend(self._backend)
 
 
-_Form = tuple[Any, Any, Any, bool | None]
-_NO_FORM: _Form = None, None, None, None
-_FORMS = 32
-"""The number of types, dtypes and shapes of actions that are remembered."""
+_WHOLE = (int, np.int64, np.int32)
 
 
-class _ClippingFitter(LibraryFitter):
+class _ClippingFitter(Fitter):
     """Clips numbers outside the space instead of refusing them. It reads only NumPy's arrays and Python's numbers.
 
     Args:
+        space: as in `Fitter`.
         backend: the library of the results.
         convert: converts to it.
-        space: as in `Fitter`.
         **options: as in `Fitter`.
     """
 
     def __init__(
-        self, backend: af.Backend, convert: af.Conversion, space: Space[Any], **options: Any
+        self, space: Space[Any], backend: af.Backend, convert: af.Conversion, **options: Any
     ) -> None:
-        super().__init__(backend, space, reads=False, **options)
+        super().__init__(space, backend, **options)
         self._convert = convert
 
-    def _checked(self, x: Any, space: Any, where: Place) -> Any:
-        if x.dtype.kind == "f" and space.dtype.kind != "f":
-            broken = np.floor(x) != x  # true for NaN
-            if broken.any():
-                raise self._unfit(space, where, f"{culprit(x, broken)} is no whole number")
-        return x
-
-    def _formed(
-        self, x: Any, host: Any, shape: tuple[int, ...] | None, space: Any, *, number: bool
-    ) -> Any:
-        if shape is not None and tuple(x.shape) != shape:
-            x = af.namespace_of(x).reshape(x, shape)
+    def _values(self, x: Any, space: Any, place: Place) -> Any:
         kind, name = plain_name(x.dtype), held_dtype(space.dtype, self.backend)
+        if "float" in kind and space.dtype.kind != "f":
+            if not isinstance(x, NUMPY) and not isinstance(space, spaces.Box):
+                raise self._unfit(space, place, "it takes whole numbers")
+            if isinstance(x, NUMPY) and (broken := np.floor(x) != x).any():  # true for NaN
+                raise self._unfit(space, place, f"{culprit(x, broken)} is no whole number")
         if kind != name:
             x = _clipped(x, kind, *lowest_and_highest(space, name))
         x = self._convert(x)
         xp = namespace(self.backend)
         dtype = getattr(xp, name)
         return x if x.dtype == dtype else xp.astype(x, dtype)
-
-
-_WHOLE = (int, np.int64, np.int32)
 
 
 def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:

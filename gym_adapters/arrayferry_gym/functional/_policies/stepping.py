@@ -163,7 +163,6 @@ class Stepping:
             # the state of a policy may have observations, which another step might overwrite
             copies = None if self._policy[2] is None else True
             inside = _Kept(envs, own, own, convert_info=False, copy=copies)
-            inside._action_warnings.can_be_strict = False
             began, ended, number = np.ones(envs.num_envs, np.bool_), None, 0
             yield None
             while True:

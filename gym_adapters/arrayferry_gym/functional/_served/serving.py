@@ -11,7 +11,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.typing import Target
-from arrayferry_gym._actions.warnings import ActionWarnings
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._arrays import portable
 from arrayferry_gym._options.env_options import (
@@ -82,7 +81,6 @@ class Served:
         self._limit = env._limited(self._own_limit)
         self._given_params = params
         self._check_actions = check_actions_of(check_actions)
-        self._action_warnings = ActionWarnings()
         self._rows = n if isinstance(self, VectorEnv) else None
         self._differentiable = differentiable
         self._use(af.registry.backend(xp), device)
@@ -107,7 +105,7 @@ class Served:
         self._device = device if sharding is None else sharding
         self._actions = Actions(
             env.name, dynamics.action_space, self._rows, computing, self._device,
-            check=self._check_actions, action_warnings=self._action_warnings,
+            check=self._check_actions,
         )  # fmt: skip
         self._simulator = _simulator(env, self._mode, sharding)
         self._to_agent = af.converter(backend, device=place) if converts else None

@@ -39,7 +39,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         params: parameters, or a dict of those that differ from the defaults.
         render_mode: "rgb_array" to render images.
         check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
-            the check is "strict", and actions that do not fit are never passed on.
+            the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps, to the rewards too.
 
     Attributes:

@@ -41,7 +41,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         params: parameters, or a dict of those that differ from the defaults.
         render_mode: "rgb_array" to render images.
         check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
-            the check is "strict", and actions that do not fit are never passed on.
+            the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
             compute in NumPy, which is faster, and share its memory.
 

@@ -1,56 +1,11 @@
-"""Actions that do not fit: warnings, and likely mistakes."""
+"""Actions that do not fit: what was passed, where, and the likely mistake."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-
-from arrayferry_gym._options.caller import caller_level
-
-
-class ActionWarnings:
-    """Warns of actions that were corrected or passed on, once for each kind.
-
-    Attributes:
-        can_be_strict: whether the user can pass check_actions="strict".
-    """
-
-    can_be_strict = True
-
-    def __init__(self) -> None:
-        self._warned: frozenset[str] = frozenset()
-
-    def warn(self, space: Any, corrected: str | None, passed_on: str | None) -> str | None:
-        """Warn of an action that was corrected or passed on.
-
-        Args:
-            space: the space that it does not fit.
-            corrected: what was corrected, None if nothing was.
-            passed_on: what does not fit and was passed on, None if nothing was.
-
-        Returns:
-            What was passed on though it does not fit, as a note for errors of the environment.
-        """
-        if corrected is None and passed_on is None:
-            return None
-        action = f"an action for the space {space}"
-        if corrected is not None:
-            self._warn_once("corrected", f"{action} was corrected: {corrected}")
-        if passed_on is None:
-            return None
-        note = f"{action} was passed on though it does not fit: {passed_on}"
-        self._warn_once("passed on", note)
-        return note
-
-    def _warn_once(self, kind: str, text: str) -> None:
-        if kind not in self._warned:
-            self._warned |= {kind}
-            text += ". Pass actions as the space samples them"
-            text += '; check_actions="strict" makes this an error' if self.can_be_strict else ""
-            warnings.warn(text, stacklevel=caller_level())
 
 
 class Place:
@@ -73,10 +28,6 @@ class Place:
         except Exception:
             inside = self.value
         return Place(inside, f"{self.path}[{key!r}]")
-
-    def attribute(self, name: str) -> Place:
-        """Return the place of an attribute, as `place[key]` is that of a part."""
-        return Place(getattr(self.value, name, self.value), f"{self.path}.{name}")
 
     @property
     def clause(self) -> str:
@@ -114,7 +65,7 @@ def likely_mistake(value: Any, space: Any, num_envs: int | None) -> str | None:
     shape = tuple(shape)
     count = getattr(space, "n", None) if isinstance(space, spaces.Discrete) else None
     batch: tuple[int, ...] = ()
-    if isinstance(space, spaces.MultiDiscrete) and num_envs is not None:
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1 and num_envs is not None:
         batch, count = (num_envs,), int(space.nvec.flat[0])
     if count is not None and shape == (*batch, int(count)) and shape != tuple(space.shape):
         what = "logits or probabilities" if "float" in str(value.dtype) else "a one-hot code"

@@ -1,0 +1,142 @@
+"""The quick way for actions: of those whose type, dtype and shape were fitted before, only the numbers are checked.
+
+An action for which the quick way is not known to be right is fitted completely, which explains what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import methodcaller
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry.adapting import Cache, observed_read, observers
+
+from .fitter import range_of
+
+Way = Callable[[Any], Any]
+"""Returns an action of a known form as the environment takes it, or None if its numbers may not fit."""
+
+
+class Quick:
+    """The quick ways for the forms of actions that were fitted before. Threads may share it; copies know no forms."""
+
+    def __init__(self) -> None:
+        self._ways: Cache[Any, Way] = Cache(32)
+
+    def __call__(self, action: Any) -> Any:
+        """Return an action as the environment takes it, None if it has to be fitted completely."""
+        try:
+            way = self._ways.get(
+                (type(action), getattr(action, "dtype", None), getattr(action, "shape", None))
+            )
+            return None if way is None else way(action)
+        except Exception:  # fitting it completely raises an error that explains it
+            return None
+
+    def learn(self, action: Any, fitted: Any, way: Way | None) -> None:
+        """Remember a way for actions of the form of this one, if it gives an array as fitting it completely did."""
+        if way is None:
+            return
+        try:
+            quick = way(action)
+            if quick.dtype == fitted.dtype and quick.shape == fitted.shape:
+                dtype, shape = getattr(action, "dtype", None), getattr(action, "shape", None)
+                self._ways[type(action), dtype, shape] = way
+        except Exception:  # it is none for this action
+            return
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Quick, ()
+
+
+def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -> Way | None:
+    """Return the quick way for actions like one that was fitted, None if there is none.
+
+    Args:
+        action: the action as the agent passed it.
+        converted: the same in the library of the environment.
+        space: the space that it was fitted to.
+        convert: converts to that library.
+    """
+    in_numpy, cls = convert.target.name == "numpy", type(action)
+    test: Callable[[Any], bool] | None = None
+    array, backend = af.first_array(action)
+    has_item = cls is int or (backend is not None and backend.has_item(cls))
+    # reading values from a GPU would wait for it, and traced arrays have none
+    reads = in_numpy or (
+        backend is not None and not backend.is_traced(array) and backend.device_of(array) == "cpu"
+    )
+    if isinstance(space, spaces.Discrete) and reads:
+        return _one(space, cls, convert, in_numpy) if has_item else None
+    if not hasattr(converted, "dtype"):
+        return None
+    to_numpy = af.converter("numpy", sparse="dense")
+    if reads and not isinstance(space, spaces.Box):
+        test = range_test(space, to_numpy(action).dtype)
+        if test is None:
+            return None
+    cast = in_numpy and converted.dtype != space.dtype
+    if cast and test is None and not _is_wider(space.dtype, converted.dtype):
+        return None
+    if test is None and not cast:
+        return convert
+
+    def several(given: Any) -> Any:
+        x = convert(given)
+        if test is not None and not test(x if in_numpy else to_numpy(given)):
+            return None
+        return x.astype(space.dtype) if cast else x
+
+    return several
+
+
+def _one(space: spaces.Discrete, cls: type, convert: af.Conversion, in_numpy: bool) -> Way:
+    """Return the way for numbers of a Discrete, which the items of actions are."""
+    valid = range(int(space.start), int(space.start) + int(space.n))
+    kind: Any = space.dtype.type
+
+    def one(given: Any) -> Any:
+        number = given
+        if cls is not int:
+            number = observed_read(item, given) if observers else given.item()
+        if type(number) is not int or number not in valid:  # items of times are no int
+            return None
+        return kind(number) if in_numpy else convert(given)
+
+    return one
+
+
+item = methodcaller("item")
+"""Reads the number of an action."""
+
+
+def _is_wider(wide: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+    """Tell whether a dtype has all numbers of another one of the same kind."""
+    whole = dtype.kind in "iu" and wide.kind in "iu"
+    return (whole or dtype.kind == wide.kind == "f") and np.can_cast(dtype, wide, "safe")
+
+
+def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None:
+    """Return a quick test whether NumPy arrays of a dtype are in a MultiDiscrete or MultiBinary of their shape.
+
+    None if the dtype is not of whole numbers, or does not have all those of the space.
+    """
+    start, count = range_of(space)
+    if dtype.kind not in "iu" or not dtype.isnative:
+        return None
+    limits, last = np.iinfo(dtype), start.astype(object) + count - 1
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    if start.min() < limits.min or last.max() > limits.max or count.max() > np.iinfo(unsigned).max:
+        return None
+    start, count, shifted = start.astype(dtype), count.astype(unsigned), bool(np.any(start))
+
+    def test(x: Any) -> bool:
+        # read as unsigned numbers, those below the range are larger than the count
+        x = x - start if shifted else x
+        return 0 not in np.less(x.view(unsigned), count).tobytes()
+
+    return test
