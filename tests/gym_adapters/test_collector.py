@@ -818,6 +818,7 @@ DOCUMENTED = {
     "Client.call_stack": API,
     "Client.cancel": API,
     "Client.close": API,
+    "Client.processing": API,
     "Client.restart_workers": API,
     "Client.scheduler_info": API,
     "Client.submit": API,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import gc
+import importlib
 import itertools
 import os
 import signal
@@ -53,6 +54,12 @@ def mortal_cluster():
 def mortal(mortal_cluster):
     """A client of two workers that may be killed. Nothing is left on them."""
     eventually(lambda: restored(mortal_cluster))
+    for module in (
+        "arrayferry_gym.functional",
+        "gymnasium",
+        "jax.numpy",
+    ):  # so that segments need no time for it
+        mortal_cluster.run(importlib.import_module, module)
     yield mortal_cluster
     eventually(lambda: restored(mortal_cluster))
     # what Dask makes of calls of actors, and of stacks, refers to itself
@@ -226,12 +233,12 @@ def test_a_loss_between_two_calls(mortal, kind):
 @pytest.mark.parametrize("groups", [1, 2])
 def test_an_environment_that_hangs(mortal, groups):
     makers = [functools.partial(Failing, "hang"), Failing]
-    options = {"num_steps": 4, "groups": groups, "client": mortal, "timeout": 2.0}
+    options = {"num_steps": 4, "groups": groups, "client": mortal, "timeout": 4.0}
     with Collector(makers, acting, 0, **options) as collector:
         first = next(collector)
         workers = set(mortal.nthreads())
         collector.update(1)
-        place = "environment 0 did not answer within 2 s, in step 0 of segment 1 of group 0 on"
+        place = "environment 0 did not answer within 4 s, in step 0 of segment 1 of group 0 on"
         with pytest.raises(EnvTimeoutError, match=place) as failure:
             next(collector)
         assert failure.value.indices == (0,)
@@ -248,7 +255,7 @@ def test_an_environment_that_hangs(mortal, groups):
 def test_other_groups_of_a_worker_that_hangs_are_told(mortal):
     address = next(iter(mortal.nthreads()))
     makers = [functools.partial(Failing, "hang"), Failing]
-    options = {"num_steps": 4, "groups": 2, "client": mortal, "timeout": 2.0}
+    options = {"num_steps": 4, "groups": 2, "client": mortal, "timeout": 4.0}
     name = mortal.scheduler_info()["workers"][address]["name"]  # which it keeps
     with Collector(makers, acting, 0, workers=[str(name)], **options) as collector:
         next(collector)
@@ -284,12 +291,12 @@ def test_a_compiled_segment_that_hangs(mortal):
 def test_a_worker_that_answers_no_more(mortal):
     pids = mortal.run(os.getpid)
     makers = [Failing] * 2
-    options = {"num_steps": 4, "groups": 2, "client": mortal, "timeout": 2.0}
+    options = {"num_steps": 4, "groups": 2, "client": mortal, "timeout": 4.0}
     with Collector(makers, acting, 0, **options) as collector:
         next(collector)
         address, pid = next(iter(pids.items()))
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(EnvTimeoutError, match="did not answer within 2 s") as failure:
+        with pytest.raises(EnvTimeoutError, match="did not answer within 4 s") as failure:
             next(collector)
         assert failure.value.worker == address
         assert next(collector).restarted.sum() == 1

@@ -162,7 +162,9 @@ class Cluster:
     def running(self, key: str) -> str | None:
         """Return the worker that computes a task now, None if none does."""
         with contextlib.suppress(Exception):  # a worker is just lost, or Dask will give it up
-            return next(iter(self._asked(lambda: self.client.call_stack(keys=[key]))), None)
+            there = self._asked(self.client.processing)  # a scheduler logs an error for other keys
+            if any(key in keys for keys in there.values()):
+                return next(iter(self._asked(lambda: self.client.call_stack(keys=[key]))), None)
         return None
 
     def restart(self, address: str) -> bool:
