@@ -278,7 +278,7 @@ def test_a_compiled_segment_that_hangs(mortal):
         weights = jax.pure_callback(wait, jax.ShapeDtypeStruct((), np.float32), params)
         return (observation[:, 0] > weights).astype(int), None
 
-    options = {"num_steps": 4, "num_envs": 2, "groups": 1, "client": mortal, "timeout": 6.0}
+    options = {"num_steps": 4, "num_envs": 2, "groups": 1, "client": mortal, "timeout": 12.0}
     with Collector(CartPole, policy, np.float32(0), **options) as collector:
         next(collector)
         collector.update(np.float32(1))
