@@ -54,12 +54,8 @@ def mortal_cluster():
 def mortal(mortal_cluster):
     """A client of two workers that may be killed. Nothing is left on them."""
     eventually(lambda: restored(mortal_cluster))
-    for module in (
-        "arrayferry_gym.functional",
-        "gymnasium",
-        "jax.numpy",
-    ):  # so that segments need no time for it
-        mortal_cluster.run(importlib.import_module, module)
+    for module in ("arrayferry_gym.functional", "gymnasium", "jax.numpy"):
+        mortal_cluster.run(importlib.import_module, module)  # which takes no time of a segment
     yield mortal_cluster
     eventually(lambda: restored(mortal_cluster))
     # what Dask makes of calls of actors, and of stacks, refers to itself

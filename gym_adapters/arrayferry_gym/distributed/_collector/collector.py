@@ -163,8 +163,8 @@ class Collector(Iterator[Trajectories]):
         if self._has_module:
             policy = copy.deepcopy(policy).cpu()
         plan = Plan(
-            env, policy, portable(library or af.registry.backend("numpy")), self.num_steps, self.seed, env_params, max_episode_steps,
-            infos, final_observation,
+            env, policy, portable(library or af.registry.backend("numpy")), self.num_steps, self.seed,
+            env_params, max_episode_steps, infos, final_observation,
         )  # fmt: skip
         rows, layout = policy_rows(af.convert(policy_state, "numpy", copy=True), self.num_envs)
         data = to_bytes(plan, "the policy or the environment")
