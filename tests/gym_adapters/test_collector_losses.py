@@ -54,12 +54,8 @@ def mortal_cluster():
 def mortal(mortal_cluster):
     """A client of two workers that may be killed. Nothing is left on them."""
     eventually(lambda: restored(mortal_cluster))
-    for module in (
-        "arrayferry_gym.functional",
-        "gymnasium",
-        "jax.numpy",
-    ):  # so that segments need no time for it
-        mortal_cluster.run(importlib.import_module, module)
+    for module in ("arrayferry_gym.functional", "gymnasium", "jax.numpy"):
+        mortal_cluster.run(importlib.import_module, module)  # which takes no time of a segment
     yield mortal_cluster
     eventually(lambda: restored(mortal_cluster))
     # what Dask makes of calls of actors, and of stacks, refers to itself
@@ -278,7 +274,7 @@ def test_a_compiled_segment_that_hangs(mortal):
         weights = jax.pure_callback(wait, jax.ShapeDtypeStruct((), np.float32), params)
         return (observation[:, 0] > weights).astype(int), None
 
-    options = {"num_steps": 4, "num_envs": 2, "groups": 1, "client": mortal, "timeout": 6.0}
+    options = {"num_steps": 4, "num_envs": 2, "groups": 1, "client": mortal, "timeout": 12.0}
     with Collector(CartPole, policy, np.float32(0), **options) as collector:
         next(collector)
         collector.update(np.float32(1))

@@ -144,6 +144,9 @@ class Collector(Iterator[Trajectories]):
         self.num_steps: int = count_of("num_steps", num_steps)
         groups = None if groups is None else count_of("groups", groups)
         _check_seconds(timeout)
+        infos = (infos,) if isinstance(infos, str) else tuple(infos)
+        if not all(isinstance(name, str) for name in infos):
+            raise af.OptionError(f"infos={infos!r:.80} is not valid", remedy="Pass names of infos.")
         check_flag("final_observation", final_observation)
         if mode not in ("sync", "async"):
             raise af.OptionError(f"mode={mode!r:.80} is unknown", remedy='Pass "sync" or "async".')
@@ -157,20 +160,19 @@ class Collector(Iterator[Trajectories]):
             raise af.OptionError(
                 "a policy for a FunctionalEnv computes in JAX", remedy="Write it in JAX, as rollouts are compiled by it."
             )  # fmt: skip
-        library = library or af.registry.backend("numpy")
         self._has_module = is_module(policy)
         if self._has_module:
             policy = copy.deepcopy(policy).cpu()
         plan = Plan(
-            env, policy, portable(library), self.num_steps, self.seed, env_params, max_episode_steps,
-            _names(infos), final_observation,
+            env, policy, portable(library or af.registry.backend("numpy")), self.num_steps, self.seed,
+            env_params, max_episode_steps, infos, final_observation,
         )  # fmt: skip
         rows, layout = policy_rows(af.convert(policy_state, "numpy", copy=True), self.num_envs)
         data = to_bytes(plan, "the policy or the environment")
-        params = _pickled_weights(policy_params)
         n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
+        weights = _pickled_weights(policy_params)
         self._cluster = cluster = Cluster(client, n_workers, workers, resources)
-        self._runner = Runner(cluster, Sent(cluster, params), float(timeout))
+        self._runner = Runner(cluster, Sent(cluster, weights), float(timeout))
         self._process = os.getpid()
         self.closed = False
         try:
@@ -232,8 +234,8 @@ class Collector(Iterator[Trajectories]):
         self._require_open()
         if self._has_module and is_module(policy_params):
             policy_params = policy_params.state_dict()
-        data = _pickled_weights(policy_params)
-        self._runner.weights = Sent(self._cluster, data, self.version + 1)
+        weights = _pickled_weights(policy_params)
+        self._runner.weights = Sent(self._cluster, weights, self.version + 1)
 
     @property
     def version(self) -> int:
@@ -358,13 +360,6 @@ def _check_common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> None:
                 remedy="Pass environments with the same spaces, or use wrappers that make them so.",
                 indices=(index,),
             )
-
-
-def _names(infos: Any) -> tuple[str, ...]:
-    names = (infos,) if isinstance(infos, str) else tuple(infos)
-    if not all(isinstance(name, str) for name in names):
-        raise af.OptionError(f"infos={infos!r:.80} is not valid", remedy="Pass names of infos.")
-    return names
 
 
 def _pickled_weights(params: Any) -> bytes:

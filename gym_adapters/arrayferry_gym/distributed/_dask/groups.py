@@ -260,8 +260,7 @@ class TaskGroup(Group):
 
     def check(self) -> None:
         asked, now = self.under_way, time.monotonic()
-        worker = None if asked is None else self._cluster.running(asked.call.key)
-        if asked is not None and worker is not None:
+        if asked is not None and (worker := self._cluster.running(asked.call.key)) is not None:
             asked.running_since = asked.running_since or now
             if now - asked.running_since > self._timeout:
                 # so that Dask does not run it on another worker, which would hang too

@@ -72,8 +72,8 @@ class EnvGroup:
         if key in self._kept:
             return self._kept[key]  # type: ignore[no-any-return]
         begun, following = self._begun
-        fresh = begins and begun != restarts
-        if not fresh and begun != restarts:
+        fresh = begun != restarts
+        if fresh and not begins:
             return "lost"
         if (not fresh and following != number) or (weights is None and self._version != version):
             return "again"
