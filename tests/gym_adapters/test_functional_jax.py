@@ -122,19 +122,20 @@ def test_static_parameters_are_compiled_once_for_each_value(compiled):
     for stride in range(100, 130):  # kept for a few only
         envs.reset(options={"params": {"stride": stride}})
     simulator, made = envs._simulator, []
+
+    def programs_of(stride):
+        return simulator._prepared(envs._changed_params({"stride": stride}, None))[1]
+
     assert len(simulator._programs) <= 8
     for stride in [*range(9)] * 20:  # one more than are kept
-        envs._set_params({"stride": stride}, None)
-        programs = simulator._prepared(envs._params)[1]
+        programs = programs_of(stride)
         if not any(programs is others for others in made):
             made.append(programs)
     assert len(made) < 90
     assert len(simulator._programs) <= 8
     for stride in (*range(50), *[50, 51] * 3):
-        envs._set_params({"stride": stride}, None)
-        last = simulator._prepared(envs._params)[1]
-    envs._set_params({"stride": 51}, None)
-    assert simulator._prepared(envs._params)[1] is last
+        last = programs_of(stride)
+    assert programs_of(51) is last
 
 
 def test_rollouts_are_compiled_once(compiled):

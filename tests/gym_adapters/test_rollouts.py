@@ -432,7 +432,7 @@ def test_states_of_wrappers_are_of_each_precision(enable_x64):
             state = wrap(CartPole(), kernels.NormalizeObservation()).wrapper_state(values)
             traced = jax.jit(env.wrapper_state)(state)  # the first call with this precision
             for same in (traced, env.wrapper_state(traced), env.wrapper_state(values)):
-                assert int(same[0].lasting["obs_rms"].low) == 3
+                assert int(same[0].lasting["obs_rms"].count) == 3
     assert pickle.loads(pickle.dumps(env)) == env
     assert "_fresh" not in vars(pickle.loads(pickle.dumps(env)))
 
@@ -452,7 +452,7 @@ def test_statistics_serve_compiled_code():
         running, _ = Functions(env).reset(key, 4, wrapper_state=statistics)
         steps = rollout(env, policy, scale, key, 3, 4, wrapper_state=statistics)[1]
         results = evaluate(env, policy, scale, key, 4, wrapper_state=statistics)
-        return running.wrappers[0].lasting["obs_rms"].low, steps.observation, results.returns
+        return running.wrappers[0].lasting["obs_rms"].count, steps.observation, results.returns
 
     expected = run(1.0)
     for traced in (jax.jit(run)(1.0), jax.lax.map(run, jnp.ones(1))):

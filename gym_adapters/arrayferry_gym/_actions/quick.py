@@ -42,7 +42,8 @@ class Quick:
         if way is None:
             return
         try:
-            quick = way(action)
+            # a number of a Discrete is made by its type, and is not read a second time
+            quick = fitted if isinstance(fitted, np.generic) else way(action)
             if quick.dtype == fitted.dtype and quick.shape == fitted.shape:
                 dtype, shape = getattr(action, "dtype", None), getattr(action, "shape", None)
                 self._ways[type(action), dtype, shape] = way

@@ -40,6 +40,9 @@ def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
     like = space if example is None else example
     if not hasattr(like, "shape") or not hasattr(like, "dtype"):
         raise TypeError(f"{space!r:.80} is no space: it has no shape and dtype")
+    dtype = _numpy_dtype(like.dtype)
+    if dtype.kind != "f" and not hasattr(space, "low"):
+        raise TypeError(f"{space!r:.80} is no Box, Discrete, MultiDiscrete, Dict or Tuple")
     shape = (like.shape,) if isinstance(like.shape, int) else tuple(like.shape)
     low, high = (
         np.asarray(getattr(space, name, bound))
@@ -47,7 +50,7 @@ def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
     )
     return box(
         shape,
-        _numpy_dtype(like.dtype),
+        dtype,
         low if low.shape in ((), shape) else low.min(),
         high if high.shape in ((), shape) else high.max(),
     )
