@@ -174,12 +174,11 @@ MISTAKES = {
     "a reward dtype that JAX lacks": (lambda: vector.ArrayConversion(carts(), target_xp="jax", reward_dtype="float64"), "float32"),
     # actions
     "an action out of range": (lambda: step(NumpyToTorch(cart()), torch.tensor(7)), "Discrete\\(2\\)"),
-    "logits instead of an action": (lambda: step(NumpyToTorch(cart()), torch.randn(2)), "one whole number"),
+    "logits instead of an action": (lambda: step(NumpyToTorch(cart()), torch.randn(2)), "logits or probabilities of 2 actions"),
     "a text as an action": (lambda: step(NumpyToTorch(cart()), "left"), "Discrete\\(2\\)"),
     "no action": (lambda: step(vector.NumpyToTorch(carts()), None), "MultiDiscrete\\(\\[2 2"),
     "one action for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.tensor(1)), "shape \\(2,\\)"),
     "too many actions for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.ones(3)), "shape \\(2,\\)"),
-    "a column of actions": (lambda: step(NumpyToTorch(gym.make("Pendulum-v1")), torch.ones(1, 1)), "was corrected: the shape \\(1, 1\\)"),
     "NaN where actions are checked": (
         lambda: step(NumpyToTorch(gym.make("Pendulum-v1"), check_actions="strict"), torch.tensor([float("nan")])), "bounds"),
     "a step before the reset": (lambda: NumpyToTorch(cart()).step(torch.tensor(1)), "reset"),

@@ -17,36 +17,43 @@ from arrayferry.adapting import Cache, observed_read, observers
 
 from .fitter import range_of
 
+FEW = 4_096
+"""The maximum number of valid actions that are remembered."""
 Way = Callable[[Any], Any]
 """Returns an action of a known form as the environment takes it, or None if its numbers may not fit."""
 
 
 class Quick:
-    """The quick ways for the forms of actions that were fitted before. Threads may share it; copies know no forms."""
+    """The quick ways for the types of actions that were fitted before. Threads may share it; copies know none."""
 
     def __init__(self) -> None:
-        self._ways: Cache[Any, Way] = Cache(32)
+        self._ways: Cache[type, tuple[Way, Any, Any]] = Cache(32)
 
-    def __call__(self, action: Any) -> Any:
+    def fitted(self, action: Any) -> Any:
         """Return an action as the environment takes it, None if it has to be fitted completely."""
+        known = self._ways.get(type(action))
+        if known is None:
+            return None
+        way, dtype, shape = known
         try:
-            way = self._ways.get(
-                (type(action), getattr(action, "dtype", None), getattr(action, "shape", None))
-            )
-            return None if way is None else way(action)
+            fitted = way(action)
+            if dtype is None or (fitted.dtype == dtype and fitted.shape == shape):
+                return fitted
         except Exception:  # fitting it completely raises an error that explains it
             return None
+        return None
 
     def learn(self, action: Any, fitted: Any, way: Way | None) -> None:
-        """Remember a way for actions of the form of this one, if it gives an array as fitting it completely did."""
+        """Remember a way for actions of the type of this one, if it gives an array as fitting it completely did."""
         if way is None:
             return
+        if isinstance(fitted, np.generic):  # a number of a Discrete, which its way makes itself
+            self._ways[type(action)] = way, None, None
+            return
         try:
-            # a number of a Discrete is made by its type, and is not read a second time
-            quick = fitted if isinstance(fitted, np.generic) else way(action)
+            quick = way(action)
             if quick.dtype == fitted.dtype and quick.shape == fitted.shape:
-                dtype, shape = getattr(action, "dtype", None), getattr(action, "shape", None)
-                self._ways[type(action), dtype, shape] = way
+                self._ways[type(action)] = way, fitted.dtype, fitted.shape
         except Exception:  # it is none for this action
             return
 
@@ -72,7 +79,7 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
         backend is not None and not backend.is_traced(array) and backend.device_of(array) == "cpu"
     )
     if isinstance(space, spaces.Discrete) and reads:
-        return _one(space, cls, convert, in_numpy) if has_item else None
+        return _one(space, action, convert, in_numpy) if has_item else None
     if not hasattr(converted, "dtype"):
         return None
     to_numpy = af.converter("numpy", sparse="dense")
@@ -86,27 +93,42 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
     if test is None and not cast:
         return convert
 
+    dtype = to_numpy(action).dtype
+
     def several(given: Any) -> Any:
         x = convert(given)
-        if test is not None and not test(x if in_numpy else to_numpy(given)):
+        host = x if in_numpy else to_numpy(given)
+        if host.dtype != dtype or not (test is None or test(host)):
             return None
         return x.astype(space.dtype) if cast else x
 
     return several
 
 
-def _one(space: spaces.Discrete, cls: type, convert: af.Conversion, in_numpy: bool) -> Way:
+def _one(space: spaces.Discrete, action: Any, convert: af.Conversion, in_numpy: bool) -> Way:
     """Return the way for numbers of a Discrete, which the items of actions are."""
     valid = range(int(space.start), int(space.start) + int(space.n))
     kind: Any = space.dtype.type
+    cls = type(action)
+    dtype = action.dtype if cls is np.ndarray else None  # items of times and objects may be numbers
+    numbers: dict[int, Any] = {}  # those of NumPy, which take longer to make than to look up
 
     def one(given: Any) -> Any:
         number = given
+        if dtype is not None and given.dtype != dtype:
+            return None
         if cls is not int:
             number = observed_read(item, given) if observers else given.item()
-        if type(number) is not int or number not in valid:  # items of times are no int
+        if type(number) is not int:
             return None
-        return kind(number) if in_numpy else convert(given)
+        made = numbers.get(number)
+        if made is None and number in valid:
+            if not in_numpy:
+                return convert(given)
+            made = kind(number)
+            if len(numbers) < FEW:
+                numbers[number] = made
+        return made
 
     return one
 
@@ -133,11 +155,19 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
     unsigned = np.dtype(f"u{dtype.itemsize}")
     if start.min() < limits.min or last.max() > limits.max or count.max() > np.iinfo(unsigned).max:
         return None
+    few = np.log2(count.astype(float)).sum() <= np.log2(FEW)
     start, count, shifted = start.astype(dtype), count.astype(unsigned), bool(np.any(start))
+    known: set[bytes] = set()
 
     def test(x: Any) -> bool:
+        content = x.tobytes()
+        if content in known:
+            return True
         # read as unsigned numbers, those below the range are larger than the count
-        x = x - start if shifted else x
-        return 0 not in np.less(x.view(unsigned), count).tobytes()
+        shift = x - start if shifted else x
+        valid = 0 not in np.less(shift.view(unsigned), count).tobytes()
+        if valid and few:
+            known.add(content)
+        return valid
 
     return test

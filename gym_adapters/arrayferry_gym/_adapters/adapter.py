@@ -159,7 +159,7 @@ class Adapter(RecordConstructorArgs):
     def _act(self, action: Any) -> Any:
         """Convert an action to the form that the environment expects."""
         __tracebackhide__ = True
-        self._note, fitted = None, self._quick(action)
+        self._note, fitted = None, self._quick.fitted(action)
         return self._fit(action) if fitted is None else fitted
 
     def _fit(self, action: Any) -> Any:

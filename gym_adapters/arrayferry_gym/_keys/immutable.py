@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from arrayferry.adapting import exact_key, once
 from .keys import HasKey, Key, is_plain, parts_of
 
 KEPT = "_immutable_kept"
+_ONLY_SELF = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
+"""The signature of the constructor of a class that takes no arguments."""
 
 
 class _Memo(dict[Any, Any]):
@@ -73,6 +76,10 @@ class Immutable(HasKey):
         return hash(self._immutable_key())
 
 
+if not TYPE_CHECKING:
+    Immutable.__new__.__signature__ = _ONLY_SELF  # of classes without an `__init__`
+
+
 def _freeze_after(cls: Any, name: str) -> None:
     """Let objects of a class be immutable once a method returns, which may be a generated or inherited one."""
     method = getattr(cls, name)
@@ -85,6 +92,8 @@ def _freeze_after(cls: Any, name: str) -> None:
         if type(self) is cls:  # else a derived class goes on
             freeze(self)
 
+    if method is object.__init__ and cls.__new__ is Immutable.__new__:
+        construct.__signature__ = _ONLY_SELF  # type: ignore[attr-defined]
     type.__setattr__(cls, name, construct)
 
 

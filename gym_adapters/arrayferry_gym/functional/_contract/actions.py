@@ -57,7 +57,7 @@ class Actions:
         Raises:
             arrayferry.ConversionError: the action is refused.
         """
-        fitted = self._quick(action)
+        fitted = self._quick.fitted(action)
         return self._fit(action) if fitted is None else fitted
 
     def discrete_row(self, action: Any) -> Any:
