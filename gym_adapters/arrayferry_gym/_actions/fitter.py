@@ -234,6 +234,7 @@ class Fitter:
 
     def _contained(self, value: Any, space: Any, place: Place) -> Any:
         """Return a value if `contains` of a space says of it in NumPy that it is in it. Its arrays are not cast."""
+        numpy: Any = None
         try:
             numpy = af.convert(value, "numpy", unsupported="keep", sparse="dense")
             numpy = map_arrays(_as_sampled, numpy)

@@ -68,7 +68,7 @@ class Immutable(HasKey):
         return key
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
+        if not isinstance(other, Immutable) or type(self) is not type(other):
             return NotImplemented
         return self is other or self._immutable_key() == other._immutable_key()
 
@@ -121,7 +121,7 @@ def freeze(value: Immutable) -> None:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    state = object.__getstate__(value)
+    state: Any = object.__getstate__(value)
     own, slots = state if isinstance(state, tuple) else (state, None)
     return {**(own or {}), **(slots or {})}
 

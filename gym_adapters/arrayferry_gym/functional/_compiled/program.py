@@ -32,9 +32,9 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 
 def _opened(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return a function, and its first arguments: the object of a method that is a pytree, and those of partials."""
-    if type(policy) is MethodType and not jax.tree_util.all_leaves([policy.__self__]):
+    if isinstance(policy, MethodType) and not jax.tree_util.all_leaves([policy.__self__]):
         return policy.__func__, (policy.__self__,), {}
-    if type(policy) in (functools.partial, jax.tree_util.Partial):
+    if isinstance(policy, functools.partial):  # a Partial of JAX is one
         function, args, options = _opened(policy.func)
         return function, (*args, *policy.args), {**options, **policy.keywords}
     return policy, (), {}

@@ -16,7 +16,7 @@ from arrayferry.adapting import map_arrays
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.params import Params
 
-from .engine import Running, advance, as_step_result, restart, with_masks
+from .engine import advance, as_step_result, restart, with_masks
 
 
 class Simulator:
@@ -29,7 +29,7 @@ class Simulator:
 
     rng: af.Random
     """The random numbers, once they are seeded."""
-    running: Running | None
+    running: Any
 
     def __init__(self, env: CheckedEnv, mode: AutoresetMode) -> None:
         self.env = env
