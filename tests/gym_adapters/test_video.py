@@ -224,3 +224,16 @@ def test_images_of_other_forms_are_refused(tmp_path):
         record(env, Zero(), None, tmp_path / "glow.mp4")
     with pytest.raises(TypeError, match="record was given"):
         record("CartPole-v1", Zero(), None, tmp_path / "glow.mp4")
+
+
+def test_a_reset_of_another_environment_repeats_no_image(tmp_path):
+    class Uneven(gym.vector.VectorWrapper):
+        """Ends the episodes of the second environment at each step."""
+
+        def step(self, actions):
+            observation, reward, terminated, *rest = self.env.step(actions)
+            return observation, reward, terminated | [False, True], *rest
+
+    envs = Uneven(Ends().make_vec(2, autoreset_mode="Disabled", render_mode="rgb_array"))
+    path = record(envs, still, None, tmp_path / "glow.gif", policy_xp="numpy")
+    assert levels(path)[0].round().tolist() == [0, 8, 16, 24, 32]

@@ -147,8 +147,12 @@ def _images(
     from ._policies.stepping import TO_HOST
 
     ended = taken = 0
+    last = None
     with shown(progress, "drawing", num_steps) as show, contextlib.closing(iter(steps)) as taking:
         for step in taking:
+            if step is None and last is not None and not last.turn.done[index]:
+                continue  # another environment was reset
+            last = step
             ended += 0 if step is None else bool(step.turn.done[index])
             if ended == episodes and steps.mode is AutoresetMode.SAME_STEP:
                 return
