@@ -28,6 +28,28 @@ def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
     return xp.where(xp.reshape(mask, (mask.shape[0],) + (1,) * (len(old.shape) - 1)), new, old)
 
 
+def to_shape(xp: Any, x: Any, shape: Any) -> Any:
+    """Return an array in a shape that begins with its own axes: each value is repeated along the further ones."""
+    if tuple(x.shape) == tuple(shape):
+        return x
+    x = xp.reshape(x, (*x.shape, *(1 for _ in shape[len(x.shape) :])))
+    return xp.broadcast_to(x, tuple(shape))
+
+
+def as_flags(x: Any) -> Any:
+    """Return flags as an array of dtype bool. Environments may have other dtypes for them, where 0 is false."""
+    dtype = getattr(x, "dtype", None)
+    kind: Any = type(dtype)
+    return x if dtype is None or _is_bool(kind, dtype) else x != 0
+
+
+@functools.cache
+def _is_bool(
+    kind: type, dtype: Any
+) -> bool:  # dtypes of different libraries are not to be compared
+    return plain_name(dtype).startswith("bool")
+
+
 def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Call a function with the arrays of trees of dicts, tuples and lists that have the same structure."""
     if isinstance(tree, dict):

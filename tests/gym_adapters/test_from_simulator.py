@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import re
 from typing import ClassVar
 
@@ -337,3 +339,72 @@ def test_a_step_reads_nothing_from_the_device():
         assert {x.device.type for x in results[:4]} == {"meta"}
         assert observations is not simulator.obs_buf
         assert rewards.shape == (3,)
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@dataclasses.dataclass
+class Parts:
+    a: object
+    b: object
+
+
+CONTAINERS = {
+    "OrderedDict": lambda x: collections.OrderedDict(a=x),
+    "defaultdict": lambda x: collections.defaultdict(list, a=x),
+    "named tuple": lambda x: Pair(x, 1),
+    "dataclass": lambda x: Parts(x, "text"),
+    "deque": lambda x: collections.deque([x]),
+    "nested": lambda x: {"a": [collections.OrderedDict(b=(x,))]},
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("numpy", [False, True])
+def test_no_result_is_a_live_buffer(container, numpy):
+    class Held(Genesis):
+        def step(self, actions):
+            result = super().step(actions)
+            buffer = self.obs_buf.numpy() if numpy else self.obs_buf
+            self.extras["held"] = CONTAINERS[container](buffer)
+            return result
+
+    envs = from_simulator(
+        Held(3),
+        final="lost",
+        observation_space=spaces.Dict({"policy": ONE}),
+        action_space=spaces.Discrete(3),
+    )
+    envs.reset()
+    held = envs.step(torch.zeros(3))[-1]["held"]
+    before = af.convert(held, "numpy", copy=True)
+    assert type(held) is type(before)
+    for _ in range(2):
+        envs.step(torch.ones(3))
+    (now,), (then,) = (af.flatten(x)[0] for x in (held, before))
+    assert isinstance(now, np.ndarray if numpy else torch.Tensor)
+    np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+def test_time_outs_of_any_dtype_may_come_late(dtype):
+    class Late(Genesis):
+        def step(self, actions):
+            *results, infos = super().step(actions)
+            time_outs = infos.pop("time_outs")
+            return *results, {
+                **infos,
+                "time_outs": time_outs.to(dtype),
+            } if time_outs.any() else infos
+
+    observed = spaces.Dict({"policy": ONE})
+    envs = from_simulator(
+        Late(3), final="lost", observation_space=observed, action_space=spaces.Discrete(3)
+    )
+    envs.reset()
+    for number in range(LIMIT):
+        *_, terminated, truncated, _ = envs.step(torch.zeros(3))
+        assert terminated.dtype == truncated.dtype == torch.bool
+        assert truncated.tolist() == [number == LIMIT - 1] * 3
+        assert not terminated.any()

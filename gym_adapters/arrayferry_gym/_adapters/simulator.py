@@ -12,7 +12,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry_gym._arrays import mapped
+from arrayferry.adapting import map_arrays
+from arrayferry_gym._arrays import as_flags, mapped
 from arrayferry_gym._episodes import LOST, before_resets
 from arrayferry_gym._options.env_options import (
     autoreset_mode_of,
@@ -221,7 +222,6 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             raise TypeError(
                 f"{self.env!r:.80} returned the observations {observations!r:.80}, without an array"
             )
-        self._method = "clone" if hasattr(array, "clone") else "copy"
         self._xp, self._array, self._backend = af.namespace_of(array), type(array), backend
         self._device = _attribute(self.env, "device") or backend.device_of(array)
 
@@ -301,9 +301,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             truncated = self._xp.zeros_like(terminated) if truncated is None else truncated
         if not self._checked:
             self._check(observations, rewards, terminated, truncated)
-        if self._casts:
-            bool_ = self._xp.bool
-            terminated, truncated = (self._xp.astype(x, bool_) for x in (terminated, truncated))
+        terminated, truncated = as_flags(terminated), as_flags(truncated)
         if len(flags) == 1:
             terminated, truncated = terminated & ~truncated, terminated & truncated
         if self._finite:
@@ -320,13 +318,13 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         return self._copied(tree) if self._copy else tree
 
     def _copied(self, tree: Any) -> Any:
-        """Return copies of the arrays in dicts, tuples and lists. Anything else is kept."""
-        if type(tree) is dict:
+        """Return copies of the arrays in a tree. Anything else is kept."""
+        kind = type(tree)
+        if kind is self._array:
+            return _copy(tree)
+        if kind is dict:  # quicker than as any tree
             return {key: self._copied(part) for key, part in tree.items()}
-        if type(tree) in (tuple, list):
-            return type(tree)(map(self._copied, tree))
-        copy = getattr(tree, self._method, None)
-        return tree if copy is None else copy()
+        return tree if kind in _PLAIN else map_arrays(_copy, tree)
 
     def _add_final(self, infos: dict[str, Any], observations: Any, ended: Any) -> None:
         """Put last observations into infos as `final_obs`, or take them out if they are lost."""
@@ -376,7 +374,6 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
                     "rewards, terminations, truncations and infos, or observations, rewards, ends and infos"
                 )
         if others:
-            self._casts = any("bool" not in str(part.dtype) for part in others[1:])
             self._checked = True
 
     def render(self) -> Any:
@@ -396,6 +393,15 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
 
     def __repr__(self) -> str:
         return f"from_simulator({self.env!r:.80}, num_envs={self.num_envs})"
+
+
+_PLAIN = {float, int, bool, str, type(None)}
+
+
+def _copy(array: Any) -> Any:
+    """Return a copy of an array of any library, through which gradients pass."""
+    copy = getattr(array, "clone", None) or getattr(array, "copy", None)
+    return af.registry.kind(array).backend.copy(array) if copy is None else copy()  # type: ignore[union-attr]
 
 
 def _attribute(env: Any, name: str) -> Any:
