@@ -64,7 +64,6 @@ SINGLE = Form(
         "RecordEpisodeStatistics",
         "StickyAction",
         "TransformAction",
-        "TransformObservation",
         "TransformReward",
     ),
     (),
@@ -75,8 +74,9 @@ SINGLE = Form(
         "from ._attributes import HasDiscountedReward, HasObsRms, HasTimesteps",
         "from ._kernels.moments import Statistics, merge",
         "from ._single import KernelWrapper",
+        "from ._single_only import TransformObservation",
     ),
-    ("KernelWrapper", "Statistics", "kernels", "merge", "vector"),
+    ("KernelWrapper", "Statistics", "TransformObservation", "kernels", "merge", "vector"),
     {
         "NormalizeObservation": "HasObsRms",
         "NormalizeReward": "HasDiscountedReward",

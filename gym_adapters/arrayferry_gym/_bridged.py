@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper, VectorWrapper
 
 import arrayferry as af
 from arrayferry.typing import Target
@@ -19,6 +20,7 @@ from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import leaves
 
 from . import vector
+from .functional._served.serving import Served
 
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 KNOWN = {"gymnasium", "arrayferry_gym"}
@@ -53,7 +55,7 @@ class Bridged:
 
     Raises:
         TypeError: `envs` is not a vector environment.
-        arrayferry.OptionError: they reset in the next step, or lose last observations that are needed.
+        arrayferry.OptionError: they reset in the next step, lose last observations that are needed, or have several rewards.
     """
 
     envs: vector.ArrayConversion[Any, Any, Any]
@@ -86,6 +88,8 @@ class Bridged:
                 remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec: vectorization_mode="sync", '
                 'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}).',
             )
+        self._trainer = trainer
+        self._check_rewards(_reward_shape(envs))
         self.loses_final = loses_final(envs)
         if self.loses_final and needs_final:
             raise af.OptionError(
@@ -163,7 +167,7 @@ class Bridged:
                 steps as a whole; their results are to be ignored.
 
         Raises:
-            arrayferry.OptionError: a selected environment was stepped before without being selected.
+            arrayferry.OptionError: a selected environment was stepped before without being selected, or has several rewards.
         """
         if self._needs_reset is not None:
             lost = self._needs_reset if rows is None else self._needs_reset & rows
@@ -182,6 +186,8 @@ class Bridged:
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
         self.given = infos
+        if len(rewards.shape) != 1:
+            self._check_rewards(tuple(rewards.shape[1:]))
         turn = turn_of(self.mode, None, terminated, truncated)
         self.current, self._ended, self._ready = observations, turn.over, turn.reset
         if turn.reset is not None and not self.loses_final and turn.reset.any():
@@ -189,6 +195,18 @@ class Bridged:
             xp = af.namespace_of(turn.reset)
             observations = before_resets(xp, turn.reset, self._to_trainer(final), observations)
         return observations, rewards, terminated, truncated, self._infos_of_step(infos)
+
+    def _check_rewards(self, shape: tuple[int, ...]) -> None:
+        """Check that there is one reward for each environment.
+
+        Raises:
+            arrayferry.OptionError: there are several.
+        """
+        if shape:
+            raise af.OptionError(
+                f"the rewards of one environment have the shape {shape}, but {self._trainer} learns from one number",
+                remedy="Combine them, for instance by a TransformReward of arrayferry_gym.wrappers.vector.",
+            )
 
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
         """Return the infos of a step for each environment, and keep those of the resets in it.
@@ -324,12 +342,30 @@ def check_starts(trainer: str, *own: Space[Any]) -> None:
                 )
 
 
+def _reward_shape(envs: Any) -> tuple[int, ...]:
+    """Return the shape of the reward of one environment, () if it is only known from a step."""
+    while isinstance(envs, VectorWrapper):
+        if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
+            return ()
+        envs = envs.env
+    if isinstance(envs, Served):
+        with contextlib.suppress(Exception):  # which a step of the user will raise
+            return envs.reward_shape()
+        return ()
+    return getattr(getattr(envs, "reward_space", None), "shape", None) or ()
+
+
+def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:
+    """Tell whether a wrapper is Gymnasium's or ours."""
+    made = type(envs), type(getattr(envs, "_kernel", envs))
+    return all(cls.__module__.partition(".")[0] in KNOWN for cls in made)
+
+
 def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
     """Return which keys wrappers around vector environments add to infos, None if that is not known."""
     keys = set()
     while isinstance(envs, VectorWrapper):
-        made = type(envs), type(getattr(envs, "_kernel", envs))
-        if any(cls.__module__.partition(".")[0] not in KNOWN for cls in made):
+        if not _is_known(envs):
             return None
         if hasattr(envs, "_stats_key"):  # of RecordEpisodeStatistics, Gymnasium's and ours
             keys.add(envs._stats_key)

@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 
-from ._arrays import mapped, select
+from ._arrays import as_flags, mapped, select
 from ._spaces.batches import join
 
 LOST = "final_obs_lost"
@@ -93,7 +93,7 @@ def final_observations(
     Raises:
         arrayferry.OptionError: they are not in the infos. Without them, first observations would be mistaken for last ones.
     """
-    given = to_library(infos["_final_obs"]) if "_final_obs" in infos else ended
+    given = as_flags(to_library(infos["_final_obs"])) if "_final_obs" in infos else ended
     if "final_obs" not in infos or (ended & ~given).any():
         raise af.OptionError(
             f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",

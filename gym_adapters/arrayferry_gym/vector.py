@@ -22,7 +22,7 @@ from arrayferry_gym._adapters.overloads import (
     VectorJaxToTorchInit,
     VectorNumpyToTorchInit,
 )
-from arrayferry_gym._arrays import mapped
+from arrayferry_gym._arrays import as_flags, mapped
 from arrayferry_gym._episodes import batched_final
 from arrayferry_gym._options.env_options import forwarded_mask, forwarded_seed
 from arrayferry_gym._options.libraries import dtype_name
@@ -145,6 +145,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     env: VectorEnv[Any, Any, Any]
     _stack_final: bool
     _reward_dtype: str | None
+    _flags: Any = None
+    """The dtypes of flags that are known to be booleans."""
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -173,6 +175,11 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             )
         if self._reward_dtype is not None:
             rewards = self._cast_rewards(rewards)
+        dtypes = getattr(ended, "dtype", None), getattr(cut, "dtype", None)
+        if dtypes != self._flags:
+            given = ended, cut
+            ended, cut = mapped(as_flags, given)
+            self._flags = dtypes if ended is given[0] and cut is given[1] else None
         return observations, rewards, ended, cut, self._inform(infos) if infos else infos
 
     def _cast_rewards(self, rewards: Any) -> Any:

@@ -246,6 +246,8 @@ def test_several_objectives():
     )
     assert found.returns.tolist() == [[[6, -6]] * 2] * 2
     assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2] * 2
+    found = evaluate(Two().make(), policy("numpy"), WEIGHTS, 0, episodes=2, discount=0.5)
+    assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2]
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
@@ -276,6 +278,29 @@ def test_statistics_of_wrappers_are_not_updated_meanwhile():
     assert ours.update_running_mean
     assert single.obs_rms.count < 1
     assert single.update_running_mean
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_statistics_out_of_reach_are_told(count):
+    def one():
+        env = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+        return env if count == 1 else gym.wrappers.NormalizeReward(env)
+
+    envs = gym.vector.AsyncVectorEnv([one], context="spawn")
+    try:
+        with pytest.warns(UserWarning, match="statistics in other processes, which are updated"):
+            evaluate(envs, Agent())
+    finally:
+        envs.close()
+
+
+def test_statistics_inside_host_functions_are_not_updated():
+    ours = NormalizeObservation(make_vec(2, AutoresetMode.SAME_STEP))
+    ours.reset(seed=0)
+    before = ours.state_dict()
+    evaluate(HostFunctions(ours), policy("jax"), WEIGHTS)
+    assert ours.state_dict() == before
+    assert ours.update_running_mean
 
 
 @pytest.mark.parametrize("library", ["numpy", "jax"])

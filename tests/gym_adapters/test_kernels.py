@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import io
+import itertools
 import pickle
 import types
 from unittest import mock
@@ -357,6 +358,63 @@ def test_rewards_with_several_objectives_keep_their_shape(xp):
     assert af.convert(reward, "numpy").tolist() == [0.5, -0.25]
 
 
+@pytest.mark.parametrize(("xp", "mode"), [*zip(ALL_LIBRARIES, (*MODES, "SAME_STEP"), strict=True)])
+def test_statistics_of_several_objectives_are_those_of_each(xp, mode):
+    envs, other = (env.make_vec(3, xp=xp, autoreset_mode=mode) for env in (TwoRewards(), Sums()))
+    envs, other = (
+        begun(
+            vector_wrappers.NormalizeReward(vector_wrappers.RecordEpisodeStatistics(x, gamma=0.5))
+        )
+        for x in (envs, other)
+    )
+    rng, ends = np.random.default_rng(0), 0
+    for _ in range(20):
+        action = af.convert(rng.uniform(0, 1, 3).astype(np.float32), xp)
+        (_, rewards, *flags, infos), (_, reward, *_, infos_of_one) = af.convert(
+            (envs.step(action), other.step(action)), "numpy"
+        )
+        np.testing.assert_allclose(rewards, np.stack([reward, -reward], axis=1), rtol=1e-5)
+        assert infos.keys() == infos_of_one.keys()
+        for name in ("r", "dr") if "episode" in infos else ():
+            one = infos_of_one["episode"][name]
+            np.testing.assert_allclose(
+                infos["episode"][name], np.stack([one, -one], axis=1), rtol=1e-5
+            )
+        ended = flags[0] | flags[1]
+        ends += ended.sum()
+        if mode == "DISABLED" and ended.any():
+            for x in (envs, other):
+                x.reset(options={"reset_mask": ended})
+    assert ends >= 3
+    mean = other.return_rms.mean
+    np.testing.assert_allclose(envs.return_rms.mean, [mean, -mean], rtol=1e-5)
+
+
+def test_compiled_statistics_of_several_objectives_are_those_of_each():
+    def policy(params, observation, key):
+        return abs(observation[:, 0]) / 4 + 0.3, None
+
+    chain = kernels.RecordEpisodeStatistics(gamma=0.5), kernels.NormalizeReward()
+    env = wrap(TwoRewards(), *chain)
+    carry, found = rollout(env, policy, None, jax.random.key(0), 9, 3, collect=("info",))
+    _, one = rollout(wrap(Sums(), *chain), policy, None, jax.random.key(0), 9, 3, collect=("info",))
+    for x, y in zip(
+        *(jax.tree.leaves((t.reward, t.info["episode"])) for t in (found, one)), strict=True
+    ):
+        both = np.asarray(y) if x.shape == y.shape else np.stack([y, -y], axis=-1)
+        np.testing.assert_allclose(x, both, rtol=1e-5)
+    statistics = env.state_dict(carry.running)
+    for state in (statistics, carry.running.wrappers):
+        more, _ = rollout(env, policy, None, jax.random.key(0), 9, 3, wrapper_state=state)
+        assert env.state_dict(more.running)["return_rms"]["count"] == 2 * 27
+    with pytest.raises(
+        af.OptionError, match=r"returns of the shape \(2,\), but rewards have the shape \(\)"
+    ):
+        rollout(
+            wrap(Sums(), *chain), policy, None, jax.random.key(0), 9, 3, wrapper_state=statistics
+        )
+
+
 @pytest.mark.parametrize("xp", [*LIBRARIES, "compiled"])
 def test_steps_after_the_end_of_an_episode_do_not_count(xp):
     env = wrap(Sums(), kernels.RecordEpisodeStatistics(), kernels.NormalizeObservation())
@@ -625,6 +683,9 @@ def test_statistics_are_saved_and_frozen(xp):
     other = made()
     other.load_state_dict(base)
     assert other.state_dict() == base
+    assert other.update_running_mean
+    other.load_state_dict({"obs_rms": {"count": 1, "mean": [np.nan] * 4, "var": [np.nan] * 4}})
+    assert np.isnan(other.obs_rms.var).all()
     together = run(env, 3)["obs_rms"]
     env.update_running_mean = False
     assert not env.update_running_mean
@@ -689,6 +750,8 @@ def test_statistics_of_others_are_not_merged():
     for wrong in ({"obs_rms": RIGHT}, 3, {**RIGHT, "var": [-1.0, 1.0]}):
         with pytest.raises(af.OptionError, match="statistics are needed"):
             merge([RIGHT, wrong])
+    with pytest.raises(af.OptionError, match="no statistics"):
+        merge([])
 
 
 class Counted(kernels.Kernel):
@@ -897,6 +960,162 @@ def test_what_is_wrong_is_named():
         wrappers.TimeAwareObservation(Steps())
     with pytest.raises(AttributeError):
         wrappers.no_such_wrapper  # noqa: B018
+
+
+class Constant(gym.Env):
+    """Returns one observation, and keeps the last action."""
+
+    def __init__(self, observation, action_space=Steps.action_space):
+        low, high = (0, 255) if observation.dtype == np.uint8 else (-1e308, 1e308)
+        self.observation_space = spaces.Box(low, high, observation.shape, observation.dtype)
+        self.action_space, self.observation = action_space, observation
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation, {}
+
+    def step(self, action):
+        self.action = action
+        return self.observation, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_whole_numbers_are_rescaled_as_floats(xp):
+    env = Constant(
+        np.uint8([0, 51, 255]),
+        spaces.Box(np.int64([0, -(2**31)]), np.int64([10, 2**31 - 1]), dtype=np.int64),
+    )
+    rescaled = wrappers.RescaleObservation(ArrayConversion(env, target_xp=xp), 0, 1)
+    np.testing.assert_allclose(flat(rescaled.reset()[0]), [0, 0.2, 1], rtol=1e-6)
+    assert rescaled.observation_space == spaces.Box(0, 1, (3,), np.float32)
+    acting = begun(wrappers.RescaleAction(ArrayConversion(env, target_xp=xp), -1, 1))
+    assert acting.action_space == spaces.Box(-1, 1, (2,), np.float32)
+    for action, low, high in ((-1, 0, -(2**31)), (-0.5, 2, -(2**30)), (3, 10, 2**31 - 1)):
+        acting.step(af.convert(np.full(2, action, np.float32), xp))
+        assert env.action.dtype == np.int64
+        assert env.action[0] == low
+        assert env.action[1] == pytest.approx(high, abs=200)  # that of float32 below
+
+
+def test_wide_bounds_are_rescaled():
+    env = Constant(np.array([-1e308, 0, 1e308]), spaces.Box(-1e308, 1e308, (3,), np.float64))
+    env = wrappers.RescaleAction(wrappers.RescaleObservation(env, 0, 1), 0, 1)
+    assert env.reset()[0].tolist() == [0, 0.5, 1]
+    env.step(np.array([0, 0.5, 1]))
+    assert env.unwrapped.action.tolist() == [-1e308, 0, 1e308]
+
+
+def test_options_of_a_reset_stay_as_they_are():
+    for wrapper in (vector_wrappers.RecordEpisodeStatistics, vector_wrappers.DictInfoToList):
+        envs = begun(wrapper(vector("DISABLED")))
+        options = {"reset_mask": np.array([True, False, True])}
+        envs.reset(options=options)
+        assert [*options] == ["reset_mask"]
+
+
+def test_vector_environments_without_spaces_of_one_are_refused():
+    class Elsewhere(gym.vector.VectorEnv):
+        """As those of SuperSuit."""
+
+        num_envs, metadata = 2, {}
+        observation_space = action_space = Steps.action_space
+
+    with pytest.raises(TypeError, match="no single_observation_space"):
+        vector_wrappers.RecordEpisodeStatistics(Elsewhere())
+    envs = vector("SAME_STEP", observation_space=spaces.Sequence(spaces.Discrete(2)))
+    with pytest.raises(TypeError, match="different lengths"):
+        vector_wrappers.FlattenObservation(envs)
+
+
+def filtered(env, module):
+    return module.FilterObservation(env, [next(iter(env.observation_space.spaces))])
+
+
+def nested(env, module):
+    """Put the observations into a new Dict. Gymnasium's wrapper does not know the library of the new space."""
+    first = next(iter(env.observation_space.spaces))
+    space = getattr(env.observation_space[first], "original", env.observation_space[first])
+    new = spaces.Dict(inner=spaces.Dict(a=space))
+    return wrappers.TransformObservation(env, lambda x: {"inner": {"a": x[first]}}, new)
+
+
+INNER = {
+    "filter": filtered,
+    "transform": nested,
+    "flatten": lambda env, module: module.FlattenObservation(env),
+    "stack": lambda env, module: module.FrameStackObservation(env, 2),
+    "delay": lambda env, module: module.DelayObservation(env, 1),
+}
+
+
+@pytest.mark.parametrize("module", [wrappers, gym.wrappers])
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_chains_of_wrappers_keep_the_library(xp, module):
+    observed = spaces.Dict(x=spaces.Box(-40, 40, (2,), np.float32), n=spaces.Discrete(3))
+    for names in itertools.chain(*(itertools.permutations(INNER, n) for n in (1, 2, 3))):
+        if "flatten" in names and {"filter", "transform"} & {*names[names.index("flatten") :]}:
+            continue  # they need a Dict
+        env = ArrayConversion(Steps(9, observed), target_xp=xp)
+        for name in names:
+            env = INNER[name](env, module)
+        found = [
+            env.reset()[0],
+            env.step(env.action_space.sample())[0],
+            env.observation_space.sample(),
+        ]
+        assert {af.backend_of(x).name for x in af.flatten(found)[0]} == {xp}, names
+        assert all(map(env.observation_space.contains, found)), names
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
+@pytest.mark.parametrize("mode", MODES)
+def test_flags_of_any_dtype_are_booleans(mode, dtype):
+    class Flags(gym.vector.VectorWrapper):
+        def step(self, action):
+            observation, reward, *flags, infos = self.env.step(action)
+            masks = {key: infos[key].astype(dtype) for key in ("_final_obs",) if key in infos}
+            return observation, reward, *(x.astype(dtype) for x in flags), {**infos, **masks}
+
+    def still(params, observation, key):
+        return np.full(3, 0.5, np.float32), None
+
+    def envs():
+        return Sums().make_vec(3, autoreset_mode=mode)
+
+    wanted = evaluate(envs(), still, episodes=2, policy_xp="numpy")
+    assert wanted.lengths.tolist() == [[4, 4]] * 3
+    found = evaluate(Flags(envs()), still, episodes=2, policy_xp="numpy")
+    assert all(map(np.array_equal, wanted, found))
+    for to_agent in (lambda x: x, lambda x: adapters.ArrayConversion(x, target_xp="torch")):
+        env = begun(vector_wrappers.RecordEpisodeStatistics(to_agent(Flags(envs()))))
+        for _ in range(4):
+            *_, terminated, _, infos = env.step(np.full(3, 0.5, np.float32))
+        assert infos["episode"]["l"].tolist() == [4] * 3
+        assert terminated.dtype in (dtype, torch.bool)
+    single = gym.Wrapper(Steps())
+    single.step = lambda action: (*Steps.step(single.env, action)[:2], dtype(1), dtype(0), {})
+    counted = begun(wrappers.KernelWrapper(single, kernels.RecordEpisodeStatistics()))
+    assert counted.step(np.float32(0))[-1]["episode"]["l"] == 1
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_step_limit_is_that_of_the_environments_or_as_given(own):
+    def env():
+        return gym.wrappers.TimeLimit(Steps(20), 4) if own else Steps(20)
+
+    envs = SyncVectorEnv([env] * 2)
+    given = {} if own else {"max_episode_steps": np.int64(4)}
+    for timed in (
+        vector_wrappers.TimeAwareObservation(envs, normalize_time=True, **given),
+        wrappers.TimeAwareObservation(env(), normalize_time=True, **given),
+    ):
+        begun(timed)
+        step = timed.step(np.zeros(timed.action_space.shape, np.float32))
+        assert np.ravel(step[0])[2] == 0.25
+    assert timed.max_timesteps == 4
+    with pytest.raises(ValueError, match="pass max_episode_steps"):
+        vector_wrappers.TimeAwareObservation(
+            SyncVectorEnv([Steps, lambda: gym.wrappers.TimeLimit(Steps(), 4)])
+        )
 
 
 ONE = np.float32(-1), np.float32(1)

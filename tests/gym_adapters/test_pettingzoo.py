@@ -421,6 +421,9 @@ def test_a_refused_action_steps_nothing():
             env.step({"player_0": 0, "player_1": 0, "player_2": wrong})
     with pytest.raises(TypeError, match="a dict with the action of each agent"):
         env.step([0, 0, 0])
+    for unknown in (lambda: env.step({"nobody": 0}), lambda: env.action_space("nobody")):
+        with pytest.raises(af.OptionError, match=r"no agent 'nobody'.*player_0"):
+            unknown()
     assert env.stepped == 0
     assert env.step(dict.fromkeys(AGENTS, 0))[1]["player_0"] == 1
     turns = AECConversion(TurnProbe(), target_xp=EACH)

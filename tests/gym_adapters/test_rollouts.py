@@ -275,6 +275,20 @@ def test_returns_are_added_up_in_float32(dtype):
     assert transitions.episode_return[-1].tolist() == [3000] * N
 
 
+def test_params_that_jax_does_not_take_are_named():
+    def policy(params, observation, key):
+        return jnp.zeros(N, int) + (params["w"].sum() > 5), None
+
+    def run(w):
+        return rollout(Count(), policy, {"w": w}, jax.random.key(0), 3, N)[1].action
+
+    assert run(np.array([2.0, 4.0], ">f4")).all()
+    masked = np.ma.masked_array([1.0, 2.0], [True, False])
+    for wrong in (np.array(["a"]), np.array([None]), masked, np.array(["2026-01-01"], "M8[D]")):
+        with pytest.raises(af.OptionError, match=r"\['w'\]"):
+            run(wrong)
+
+
 def test_several_objectives():
     class Two(Count):
         def step(self, xp, rng, state, action, params):

@@ -453,6 +453,25 @@ def test_what_is_no_vector_environment_is_refused(wrong):
         SB3VecEnv(wrong)
 
 
+@pytest.mark.parametrize("xp", ["numpy", "jax", None])
+def test_several_rewards_are_refused_unless_they_are_combined(xp):
+    class Two(CartPole):
+        def step(self, xp, rng, state, action, params):
+            state, _, terminated = super().step(xp, rng, state, action, params)
+            return state, xp.ones((2, 2), dtype=xp.float32), terminated
+
+    envs = Two().make_vec(2, xp=xp or "numpy", autoreset_mode="SameStep")
+    if xp is None:  # they are known from a step alone
+        bridge = SB3VecEnv(gym.vector.VectorRewardWrapper(envs))
+        bridge.envs.env.rewards = lambda rewards: rewards
+        bridge.reset()
+    with pytest.raises(af.OptionError, match=r"have the shape \(2,\), .* TransformReward"):
+        SB3VecEnv(envs) if xp else bridge.step(np.zeros(2, int))
+    bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, lambda rewards: 3 * rewards[:, 0]))
+    bridge.reset()
+    assert bridge.step(np.zeros(2, int))[1].tolist() == [3, 3]
+
+
 @pytest.mark.parametrize("part", ["observation_space", "action_space"])
 @pytest.mark.parametrize("a", [spaces.Discrete(3, start=1), spaces.MultiDiscrete([3], start=[-1])])
 def test_numbers_that_do_not_begin_at_0_are_refused(part, a):

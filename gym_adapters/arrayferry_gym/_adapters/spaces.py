@@ -28,7 +28,7 @@ from gymnasium.wrappers.utils import create_zero_array
 import arrayferry as af
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._options.libraries import Libraries
-from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
+from arrayferry_gym._spaces.trees import ARRAYS, branches, build, leaves, split
 
 
 def converted_space(original: Space[Any], libraries: Libraries, observed: bool = True) -> Any:
@@ -297,6 +297,44 @@ def _leaf_contains(space: Space[Any], x: Any) -> bool:
         x = Fitter(space, strict=True).fit(x)
     return bool(space.contains(x))
 
+
+def first_converted(space: Any) -> Any:
+    """Return a space if it is converted, or the first converted one inside, which wrappers may put into a new one; else None."""
+    if isinstance(space, Converted):
+        return space
+    inside = (first_converted(part) for _, part in branches(space) or ())
+    return next((part for part in inside if part is not None), None)
+
+
+def original_space(space: Any) -> Any:
+    """Return a space as it was before it, or spaces inside, were converted."""
+    first = first_converted(space)
+    if first is None or first is space:
+        return getattr(space, "original", space)
+    new = copy.copy(space)
+    parts = [(key, original_space(part)) for key, part in branches(space) or ()]
+    new.spaces = type(space.spaces)(
+        parts if isinstance(space, spaces.Dict) else dict(parts).values()
+    )
+    return new
+
+
+def _around_converted(function: Any, cls: type) -> None:
+    """Let a function treat new spaces around converted ones as converted, where Gymnasium's makes arrays of NumPy."""
+    theirs, ours = function.dispatch(cls), _FUNCTIONS[function]
+
+    def either(space: Any, *args: Any) -> Any:
+        first = first_converted(space)
+        if first is None:
+            return theirs(space, *args)
+        return ours(converted_space(original_space(space), first.libraries, first.observed), *args)
+
+    function.register(cls, either)
+
+
+for _function in (flatten, unflatten, flatten_space):
+    for _class in (spaces.Dict, spaces.Tuple):
+        _around_converted(_function, _class)
 
 # At once, since other threads may be looking for a function while a class is registered.
 for _function, _ours in _FUNCTIONS.items():

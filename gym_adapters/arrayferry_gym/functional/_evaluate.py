@@ -112,7 +112,7 @@ def evaluate(
         >>> envs.close()
     """
     # its converters load the plugins
-    from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
+    from ._policies.stepping import EnvOptions, Stepping, frozen, is_functional, library_of
 
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
@@ -134,8 +134,10 @@ def evaluate(
             "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps,
             policy_state, wrapper_state, sharding,
         )  # fmt: skip
-        with shown(progress, "evaluating", call.num_envs * episodes) as show:
-            return evaluate_compiled(call, episodes, discount, show if progress else None)
+        host = getattr(env, "env", None) if type(env).__name__ == "HostFunctions" else None
+        with shown(progress, "evaluating", call.num_envs * episodes) as show, frozen(host):
+            results = evaluate_compiled(call, episodes, discount, show if progress else None)
+            return results if host is None else jax.block_until_ready(results)
     options = EnvOptions(num_envs, env_params, max_episode_steps, wrapper_state, sharding)
     steps = Stepping(
         "evaluate", env, options, library, policy, policy_params, policy_state, key,

@@ -22,7 +22,6 @@ from gymnasium.wrappers import (
     RecordEpisodeStatistics,
     StickyAction,
     TransformAction,
-    TransformObservation,
     TransformReward,
 )
 
@@ -32,6 +31,7 @@ import arrayferry_gym.wrappers.vector as vector
 from ._attributes import HasDiscountedReward, HasObsRms, HasTimesteps
 from ._kernels.moments import Statistics, merge
 from ._single import KernelWrapper
+from ._single_only import TransformObservation
 
 __all__ = [
     "ClipAction",
@@ -262,6 +262,8 @@ class NormalizeReward(HasDiscountedReward, KernelWrapper):
 class RescaleAction(KernelWrapper):
     """Maps actions from a given range to the bounds of the environment.
 
+    For a Box of whole numbers, they are floats, which are rounded and clipped to the bounds.
+
     Args:
         env: the environment.
         min_action: the lower bound of the agent's actions, a number or an array.
@@ -291,7 +293,7 @@ class RescaleAction(KernelWrapper):
 
 
 class RescaleObservation(KernelWrapper):
-    """Maps observations from the bounds of their Box to a given range.
+    """Maps observations from the bounds of their Box to a given range. Whole numbers become float32.
 
     Args:
         env: the environment.
@@ -358,11 +360,13 @@ class TimeAwareObservation(HasTimesteps, KernelWrapper):
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: its key in a Dict.
+        max_episode_steps: the step limit, None for that of the environment.
 
     Attributes:
         flatten: as given.
         normalize_time: as given.
         dict_time_key: as given.
+        max_episode_steps: as given.
         max_timesteps: the step limit.
         timesteps: the number of steps in the episode so far.
 
@@ -385,12 +389,14 @@ class TimeAwareObservation(HasTimesteps, KernelWrapper):
         normalize_time: bool = False,
         *,
         dict_time_key: str = "time",
+        max_episode_steps: int | None = None,
     ) -> None:
-        gym.utils.RecordConstructorArgs.__init__(self, flatten=flatten, normalize_time=normalize_time, dict_time_key=dict_time_key)
-        super().__init__(env, kernels.TimeAwareObservation(flatten, normalize_time, dict_time_key=dict_time_key))
+        gym.utils.RecordConstructorArgs.__init__(self, flatten=flatten, normalize_time=normalize_time, dict_time_key=dict_time_key, max_episode_steps=max_episode_steps)
+        super().__init__(env, kernels.TimeAwareObservation(flatten, normalize_time, dict_time_key=dict_time_key, max_episode_steps=max_episode_steps))
         self.flatten = flatten
         self.normalize_time = normalize_time
         self.dict_time_key = dict_time_key
+        self.max_episode_steps = max_episode_steps
 
 
 _OF_KERNEL: dict[type[kernels.Kernel], Any] = {

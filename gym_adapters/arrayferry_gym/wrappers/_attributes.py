@@ -112,7 +112,8 @@ class HasTimesteps:
     @property
     def max_timesteps(self) -> int | None:
         """The step limit."""
-        return self._driver.kernel.inside.max_episode_steps
+        kernel: Any = self._driver.kernel
+        return kernel.limit  # type: ignore[no-any-return]
 
     @property
     def timesteps(self) -> int:

@@ -10,10 +10,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
-from arrayferry_gym._adapters.spaces import converted_space
-from arrayferry_gym._arrays import namespace, portable
+from arrayferry_gym._adapters.spaces import converted_space, first_converted, original_space
+from arrayferry_gym._arrays import as_flags, namespace, portable
 from arrayferry_gym._options.env_options import mixed_seed
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
@@ -23,15 +24,15 @@ from ._kernels.kernel import Kernel, Spaces, State, StepResult, begin_episodes, 
 _CONTAINERS = (dict, tuple, list)
 
 
-def numpy_space(space: Space[Any]) -> Space[Any]:
+def numpy_space(space: Space[Any]) -> Any:
     """Return the NumPy space from which a space for another library was made."""
-    return getattr(space, "original", space)
+    return original_space(space)
 
 
 def shown_space(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
     """Return a space for arrays of the same library as another space."""
-    libraries = getattr(like, "libraries", None)
-    return space if libraries is None else converted_space(space, libraries, observed=observed)
+    of = first_converted(like)
+    return space if of is None else converted_space(space, of.libraries, observed=observed)
 
 
 def step_limit(env: Any) -> int | None:
@@ -44,6 +45,11 @@ def step_limit(env: Any) -> int | None:
     if limit is None:
         own = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
         limit = own if isinstance(own, int) else None
+    if limit is None and isinstance(
+        env.unwrapped, SyncVectorEnv
+    ):  # made of environments, without a spec
+        limits = {step_limit(one) for one in env.unwrapped.envs}
+        limit = limits.pop() if len(limits) == 1 else None
     return limit
 
 
@@ -166,7 +172,7 @@ class Driver:
         own = self._to_own
         ended = cut = None
         if flags is not None:
-            ended, cut = own(flags)
+            ended, cut = map(as_flags, own(flags))
         result = StepResult(
             seen,
             None if reward is None else own(reward),
@@ -240,7 +246,10 @@ class Driver:
         if name is None:
             return
         xp, device, before = self._held()
-        lasting = {**before, name: moments.given(xp, before[name], values[name], device)}
+        given = moments.given(
+            xp, before[name], values[name], device, any_shape="reward" in self.kernel.parts
+        )
+        lasting = {**before, name: given}
         if self.state is None:
             self._loaded = {name: moments.read(lasting[name])}
         else:

@@ -94,7 +94,7 @@ class KernelWrapper(
             is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
             rewards = reward[None, ...] if is_array else np.array([reward], float)
         if driver.flagged:
-            flags = np.array([terminated]), np.array([truncated])
+            flags = np.array([bool(terminated)]), np.array([bool(truncated)])
         if begins is not None:
             valid, begins = np.array([False]), np.array([True])
         result, shown = driver.take(seen, rewards, flags, valid, begins, seen)

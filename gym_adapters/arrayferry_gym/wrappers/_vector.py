@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry_gym._arrays import as_flags
 from arrayferry_gym._episodes import Turn, before_resets, final_observations, loses_final
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
@@ -40,6 +41,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         kernel: the kernel.
 
     Raises:
+        TypeError: `env` has no spaces of one environment, as those of SuperSuit.
         arrayferry.OptionError: raised by `step` if the kernel reads observations, and infos have no "final_obs" where
             an episode has ended in SAME_STEP mode.
     """
@@ -49,6 +51,11 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     """What the last step did."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], kernel: Kernel) -> None:
+        if not hasattr(env, "single_observation_space"):
+            raise TypeError(
+                f"{type(self).__name__} was given {env!r:.80}, which has no single_observation_space and "
+                "single_action_space. Set them to the spaces of one environment, and let its infos be a dict"
+            )
         VectorWrapper.__init__(self, env)
         observation, action = (
             numpy_space(env.single_observation_space),
@@ -80,7 +87,10 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`, and begin episodes there."""
         mask = options.get("reset_mask") if isinstance(options, dict) else None
-        observations, infos = self.env.reset(seed=seed, options=options)
+        given = (
+            options if mask is None else {**(options or {})}
+        )  # from which Gymnasium's take the mask out
+        observations, infos = self.env.reset(seed=seed, options=given)
         driver = self._driver
         driver.seed(seed)
         driver.use(observations)
@@ -99,7 +109,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             actions = driver.act(actions)
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         driver.follow(observations if driver.observes else rewards)
-        ended = self._to_numpy(terminated), self._to_numpy(truncated)
+        ended = as_flags(self._to_numpy(terminated)), as_flags(self._to_numpy(truncated))
         self._turn = turn = turn_of(self._mode, self._over, *ended)
         self._over, valid = turn.over, turn.valid
         seen = given = driver.own(observations) if driver.observes else None

@@ -16,6 +16,7 @@ from gymnasium.vector.utils import batch_space
 import arrayferry as af
 from arrayferry_gym._options.env_options import reset_mask_of
 
+from ._driver import shown_space
 from ._kernels import observations, statistics
 from ._vector import KernelVectorWrapper
 
@@ -25,10 +26,13 @@ Vector: TypeAlias = VectorEnv[Any, Any, Any]
 class RecordEpisodeStatistics(KernelVectorWrapper):
     """Adds the returns, lengths and durations in seconds of finished episodes to infos: "r", "l" and "t".
 
+    Returns have the shape of rewards, with several objectives or agents one for each.
+
     Args:
         env: the vector environment.
         buffer_length: the number of episodes that the queues hold.
         stats_key: the key in infos.
+        gamma: the discount factor of discounted returns, "dr", None to leave them out.
 
     Attributes:
         episode_count: the number of finished episodes.
@@ -47,8 +51,16 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
         True
     """
 
-    def __init__(self, env: Vector, buffer_length: int = 100, stats_key: str = "episode") -> None:
-        super().__init__(env, statistics.RecordEpisodeStatistics(buffer_length, stats_key))
+    def __init__(
+        self,
+        env: Vector,
+        buffer_length: int = 100,
+        stats_key: str = "episode",
+        *,
+        gamma: float | None = None,
+    ) -> None:
+        kernel = statistics.RecordEpisodeStatistics(buffer_length, stats_key, gamma=gamma)
+        super().__init__(env, kernel)
         self._stats_key = stats_key
         self.episode_count: int = 0
         self.return_queue: deque[float] = deque(maxlen=buffer_length)
@@ -127,7 +139,8 @@ class TransformObservation(KernelVectorWrapper):
     ) -> None:
         super().__init__(env, observations.TransformObservation(func, single_observation_space))
         if observation_space is not None:
-            self.observation_space = observation_space
+            shown = shown_space(observation_space, env.observation_space, observed=True)
+            self.observation_space = shown
         if self.observation_space != batch_space(self.single_observation_space, self.num_envs):
             gym.logger.warn(
                 f"For {env}, the observation space and the batched single observation space don't match as expected: "
@@ -167,7 +180,8 @@ class DictInfoToList(_DictInfoToList):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Reset all environments, or those in the option `reset_mask`."""
-        observations, infos = self.env.reset(seed=seed, options=options)
+        given = {**options} if isinstance(options, dict) else options
+        observations, infos = self.env.reset(seed=seed, options=given)
         return observations, self._listed(infos)
 
     def _listed(self, infos: dict[str, Any]) -> list[dict[str, Any]]:

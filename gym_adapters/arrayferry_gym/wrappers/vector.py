@@ -190,6 +190,9 @@ class FlattenObservation(KernelVectorWrapper):
     Args:
         env: the vector environment.
 
+    Raises:
+        TypeError: observations have different lengths, as those of a Sequence or Graph.
+
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake
         >>> from arrayferry_gym.wrappers.vector import FlattenObservation
@@ -352,6 +355,8 @@ class NormalizeReward(HasAccumulatedReward, KernelVectorWrapper):
 class RescaleAction(KernelVectorWrapper):
     """Maps actions from a given range to the bounds of the environment.
 
+    For a Box of whole numbers, they are floats, which are rounded and clipped to the bounds.
+
     Args:
         env: the vector environment.
         min_action: the lower bound of the agent's actions, a number or an array.
@@ -380,7 +385,7 @@ class RescaleAction(KernelVectorWrapper):
 
 
 class RescaleObservation(KernelVectorWrapper):
-    """Maps observations from the bounds of their Box to a given range.
+    """Maps observations from the bounds of their Box to a given range. Whole numbers become float32.
 
     Args:
         env: the vector environment.
@@ -482,11 +487,13 @@ class TimeAwareObservation(KernelVectorWrapper):
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: its key in a Dict.
+        max_episode_steps: the step limit, None for that of the environment.
 
     Attributes:
         flatten: as given.
         normalize_time: as given.
         dict_time_key: as given.
+        max_episode_steps: as given.
 
     Raises:
         ValueError: there is no step limit, or the key is already in use.
@@ -507,11 +514,13 @@ class TimeAwareObservation(KernelVectorWrapper):
         normalize_time: bool = False,
         *,
         dict_time_key: str = "time",
+        max_episode_steps: int | None = None,
     ) -> None:
-        super().__init__(env, kernels.TimeAwareObservation(flatten, normalize_time, dict_time_key=dict_time_key))
+        super().__init__(env, kernels.TimeAwareObservation(flatten, normalize_time, dict_time_key=dict_time_key, max_episode_steps=max_episode_steps))
         self.flatten = flatten
         self.normalize_time = normalize_time
         self.dict_time_key = dict_time_key
+        self.max_episode_steps = max_episode_steps
 
 
 _OF_KERNEL: dict[type[kernels.Kernel], Any] = {

@@ -143,7 +143,7 @@ class Collector(Iterator[Trajectories]):
         self.num_envs: int = len(factories) or count_of("num_envs", num_envs)
         self.num_steps: int = count_of("num_steps", num_steps)
         groups = None if groups is None else count_of("groups", groups)
-        _check_seconds(timeout)
+        timeout = _seconds(timeout)
         infos = (infos,) if isinstance(infos, str) else tuple(infos)
         if not all(isinstance(name, str) for name in infos):
             raise af.OptionError(f"infos={infos!r:.80} is not valid", remedy="Pass names of infos.")
@@ -172,7 +172,7 @@ class Collector(Iterator[Trajectories]):
         n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
         weights = _pickled_weights(policy_params)
         self._cluster = cluster = Cluster(client, n_workers, workers, resources)
-        self._runner = Runner(cluster, Sent(cluster, weights), float(timeout))
+        self._runner = Runner(cluster, Sent(cluster, weights), timeout)
         self._process = os.getpid()
         self.closed = False
         try:
@@ -184,7 +184,7 @@ class Collector(Iterator[Trajectories]):
             for index, (first, last) in enumerate(itertools.pairwise(bounds)):
                 own = layout.unflatten([array[first:last] for array in rows])
                 setup = GroupSetup(index, first, last - first, factories[first:last], own)
-                self._runner.groups.append(kind(cluster, sent, setup, float(timeout)))
+                self._runner.groups.append(kind(cluster, sent, setup, timeout))
             self._runner.positions = (Position(0),) * self.groups
             spaces = [(env.observation_space, env.action_space)] if env else self._runner.spaces()
             _check_common(spaces)
@@ -346,9 +346,11 @@ def _environments(
     return None, [pickled[id(each)] for each in makers]
 
 
-def _check_seconds(timeout: Any) -> None:
+def _seconds(timeout: Any) -> float:
+    """Return a number of seconds, at most what locks can wait for."""
     if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or not float(timeout) > 0:
         raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
+    return min(float(timeout), threading.TIMEOUT_MAX)
 
 
 def _check_common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> None:

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 import arrayferry as af
+from arrayferry_gym._episodes import summed
 from arrayferry_gym.distributed._trajectories import Trajectories
 from arrayferry_gym.functional._policies.make_policy import make_policy
 from arrayferry_gym.functional._policies.policies import is_module
@@ -144,7 +145,7 @@ class EnvGroup:
         self._observation, _ = self._fitting.reset(seed=seeds)
         count = len(self._envs)
         self._began = np.ones(count, np.bool_)
-        self._returns = np.zeros(count)
+        self._returns: Any = None
         self._lengths = np.zeros(count, np.int32)
 
     def _collect(self, number: int) -> Trajectories:
@@ -155,7 +156,7 @@ class EnvGroup:
         observations = Recorder("the observation")
         final = Recorder("the observation")
         actions, extras = Recorder("the action"), Recorder("extras")
-        rewards, totals = np.zeros((2, num_steps, count))
+        rewards, totals = Recorder("the reward"), Recorder("the return")
         terminated, truncated, began = np.zeros((3, num_steps, count), np.bool_)
         lengths = np.zeros((num_steps, count), np.int32)
         infos = Infos(plan.infos)
@@ -167,24 +168,27 @@ class EnvGroup:
             action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
             actions.write(action)
             extras.write(extra)
-            batch, rewards[step], *flags, _ = envs.step(action)
+            batch, _, *flags, _ = envs.step(action)
+            reward = np.array([env.reward for env in self._envs], np.float64)
+            rewards.write(reward)
             terminated[step], truncated[step] = flags
             if plan.infos:
                 infos.write([env.info for env in self._envs])
             ended = terminated[step] | truncated[step]
             if plan.final_observation:
                 final.write(self._final(batch, ended) if ended.any() else batch)
-            self._returns[self._began] = 0
             self._lengths[self._began] = 0
-            self._returns += rewards[step]
+            before = np.zeros_like(reward) if self._returns is None else self._returns
+            self._returns = summed(np, self._began, before, reward)
             self._lengths += 1
-            totals[step], lengths[step] = self._returns, self._lengths
+            totals.write(self._returns)
+            lengths[step] = self._lengths
             self._observation, self._began = batch, ended
         place.step = None
         return Trajectories(
-            observations.tree(), actions.tree(), rewards, terminated, truncated,
+            observations.tree(), actions.tree(), rewards.tree(), terminated, truncated,
             final.tree() if plan.final_observation else None,
-            extras.tree(), began, totals, lengths, infos.tree(), None, None, None,
+            extras.tree(), began, totals.tree(), lengths, infos.tree(), None, None, None,
         )  # fmt: skip
 
     def _final(self, batch: Any, ended: Any) -> Any:
@@ -212,6 +216,7 @@ class _Watched:
     Attributes:
         last: the observation of the last step, before any reset.
         info: of the last step, before any reset. The vector environment gets none, since it may not be able to join them.
+        reward: of the last step. The vector environment gets none, since it supports only rewards without dimensions.
     """
 
     def __init__(self, env: Any, index: int, place: Place) -> None:
@@ -219,6 +224,7 @@ class _Watched:
         self.index = index
         self.last: Any = None
         self.info: dict[str, Any] = {}
+        self.reward: Any = 0.0
         self._place = place
 
     def __getattr__(self, name: str) -> Any:
@@ -232,12 +238,12 @@ class _Watched:
 
     def step(self, action: Any) -> tuple[Any, ...]:
         self._place.env = self.index
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, self.reward, terminated, truncated, info = self.env.step(action)
         self._place.env = None
         self.last, self.info = observation, info
         if terminated or truncated:  # the environment may use the same arrays in its reset
             self.last, self.info = copy.deepcopy((observation, info))
-        return observation, reward, terminated, truncated, {}
+        return observation, 0.0, terminated, truncated, {}
 
 
 def _derived(seed: int, index: int, restarts: int) -> int:

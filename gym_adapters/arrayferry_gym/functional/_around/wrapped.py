@@ -187,8 +187,8 @@ class WrappedEnv(AroundEnv):
                     remedy="Pass the result of state_dict of an environment with the same wrappers.",
                 )
             for name, index, own in known:
-                lasting = states[index].lasting
-                moments = moments_of.given(xp, lasting[own], values[name], None)
+                lasting, rewarded = states[index].lasting, "reward" in self.kernels[index].parts
+                moments = moments_of.given(xp, lasting[own], values[name], None, any_shape=rewarded)
                 states[index] = states[index]._replace(lasting={**lasting, own: moments})
             return tuple(states)
         if not _is_state(values) or len(values) != len(states):
@@ -197,7 +197,10 @@ class WrappedEnv(AroundEnv):
                 remedy="Pass carry.running.wrappers of a rollout, or the result of env.state_dict(carry.running).",
             )
         for kernel, new, old in zip(self.kernels, states, values, strict=True):
-            if _form(new.lasting) != _form(old.lasting):
+            forms, given = _form(new.lasting), _form(old.lasting)
+            if "reward" in kernel.parts and not any(shape for shape, _ in forms[1]):
+                given = given[0], [((), dtype) for _, dtype in given[1]]  # before the first reward
+            if forms != given:
                 raise af.OptionError(
                     f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is of another kernel",
                     remedy="Pass the state of an environment with the same wrappers in the same order.",

@@ -8,9 +8,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry.adapting import never_raises
+from arrayferry_gym._arrays import to_shape
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
 from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
 from arrayferry_gym.functional._contract.actions import Actions
@@ -149,11 +151,24 @@ class Functions:
         running, observation, _ = restart(env, env.reset(rng, num_envs, tree), tree)
         wrapper_state = checked_wrapper_state(self.env, wrapper_state)
         states = self._chain.init(jnp, num_envs, None)
+        states = self._shaped(running._replace(wrappers=states), num_envs, params).wrappers
         if wrapper_state is not None:
             wrapped: Any = self.env
             states = wrapped.given(jnp, states, wrapper_state)
         states, observation = self._chain.begin(jnp, num_envs, states, None, observation)
         return self._shown(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
+
+    def _shaped(self, running: Running, n: int, params: Any) -> Running:
+        """Return environments whose kernels keep values in the shape of rewards, which is only known from a step."""
+        if not any("reward" in kernel.parts for kernel in self._chain.kernels):
+            return running
+        action = batch_space(self._chain.outside.action, n).sample()
+        pytree = running._replace(state=as_pytree(running.state))
+        after = jax.eval_shape(lambda: self.step(jax.random.key(0), pytree, action, params)[0])
+        wrappers = jax.tree.map(
+            lambda x, y: to_shape(jnp, x, y.shape), running.wrappers, after.wrappers
+        )
+        return running._replace(wrappers=wrappers)
 
     def _shown(self, running: Running, result: Any, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -65,9 +66,34 @@ def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Fra
                 remedy='Convert it by arrayferry.convert(x, "jax"), or pass something that can be hashed. '
                 "For a policy of another library, pass policy_xp= to evaluate.",
             ) from error
-    values = [x for x, kept in zip(leaves, static, strict=True) if kept is VALUE]
+    values = [
+        _value(tree, index, x)
+        for index, (x, kept) in enumerate(zip(leaves, static, strict=True))
+        if kept is VALUE
+    ]
     build = functools.partial(_built, structure)
     return values, Frame(tuple(static), structure, build, Key((structure, tuple(keys))))
+
+
+def _value(tree: Any, index: int, x: Any) -> Any:
+    """Return a value as JAX takes it. Of NumPy's arrays, it takes numbers in the order of the machine.
+
+    Raises:
+        arrayferry.OptionError: it is an array of anything else.
+    """
+    plain = type(x) is np.ndarray or not isinstance(x, np.ndarray)
+    if not isinstance(x, (np.ndarray, np.generic)) or (
+        plain and x.dtype.kind not in "OSUMm" and x.dtype.isnative
+    ):
+        return x
+    with contextlib.suppress(af.ArrayFerryError):
+        converted = af.convert(x, "jax")
+        if isinstance(converted, jax.Array):
+            return converted
+    raise af.OptionError(
+        f"{_place(tree, index)} is a {type(x).__name__} of dtype {x.dtype}, which JAX does not have",
+        remedy="Leave it out, or convert it to an array of numbers.",
+    )
 
 
 def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import numbers
+import warnings
 from collections.abc import Generator, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Env, Wrapper
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
 import arrayferry as af
 from arrayferry_gym import vector
@@ -19,6 +20,7 @@ from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._adapters.env import ArrayConversion
 from arrayferry_gym._episodes import Turn
 from arrayferry_gym._episodes import turn as turn_of
+from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym._options.env_options import UNSET, count_of, declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym.functional._around.wrapped import WrappedEnv, checked_wrapper_state
@@ -156,7 +158,7 @@ class Stepping:
     def __iter__(self) -> Generator[Step | None, None, None]:
         """Yield None after each reset, and a `Step` after each step, as long as somebody asks."""
         envs, mode = self.envs, self.mode
-        with _frozen(envs):
+        with frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
             own = af.first_array(observation)[1] or af.registry.backend("numpy")
             chosen = self._made(own, observation)
@@ -235,8 +237,22 @@ class _Kept(vector.ArrayConversion[Any, Any, Any]):
         pass
 
 
+class _Single(ArrayConversion[Any, Any]):
+    """An environment of the user in NumPy, which keeps the last reward."""
+
+    reward: Any
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observation, self.reward, terminated, truncated, info = super().step(action)
+        return observation, 0.0, terminated, truncated, info
+
+
 class _One(SyncVectorEnv):
-    """An environment of the user as a batch of one, likewise."""
+    """A `_Single` as a batch of one, which stays open. Gymnasium's supports only rewards without dimensions."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observations, _, *others = super().step(actions)
+        return observations, np.asarray([env.reward for env in self.envs]), *others  # type: ignore
 
     def __del__(self) -> None:
         pass
@@ -273,7 +289,7 @@ def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, A
             )
     if isinstance(env, VectorEnv):
         return env
-    one = ArrayConversion(env, env_xp=own_library(env), target_xp="numpy")
+    one = _Single(env, env_xp=own_library(env), target_xp="numpy")
     one.metadata = dict(env.metadata or {})  # older versions of Gymnasium write to it
     return _One([lambda: one], autoreset_mode=AutoresetMode.DISABLED)
 
@@ -298,6 +314,16 @@ def _served(
     return envs
 
 
+def _warn_of_updates(envs: AsyncVectorEnv) -> None:
+    """Warn if environments in other processes have statistics: there may be several in each, one inside another."""
+    if any(envs.call("has_wrapper_attr", "update_running_mean")):
+        warnings.warn(
+            f"{envs!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them around "
+            "the vector environment, or set their update_running_mean to False",
+            stacklevel=caller_level(),
+        )
+
+
 def _wrappers(env: Any) -> Iterator[Any]:
     """Return an environment, and all inside that can be reached from here."""
     yield env
@@ -309,11 +335,13 @@ def _wrappers(env: Any) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _frozen(env: Any) -> Iterator[None]:
-    """Let wrappers use their statistics without updating them."""
+def frozen(env: Any) -> Iterator[None]:
+    """Let wrappers use their statistics without updating them. Where they cannot be reached, warn."""
     changed = []
     try:
         for each in _wrappers(env):
+            if isinstance(each, AsyncVectorEnv):
+                _warn_of_updates(each)
             if hasattr(type(each), "update_running_mean") and each.update_running_mean:
                 each.update_running_mean = False
                 changed.append(each)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 from gymnasium import Space
 
 import arrayferry as af
-from arrayferry_gym._arrays import dtype_in, select
+from arrayferry_gym._arrays import dtype_in, plain_name, select
 from arrayferry_gym._spaces.trees import build, leaves, split
 
 from .kernel import Kernel, Spaces, State
-from .of_gymnasium import OfGymnasium, rescaling
+from .of_gymnasium import OfGymnasium, as_float, rescaling
 
 
 class ClipAction(OfGymnasium):
@@ -43,6 +44,8 @@ class ClipAction(OfGymnasium):
 class RescaleAction(OfGymnasium):
     """Maps actions from a given range to the bounds of the environment.
 
+    For a Box of whole numbers, they are floats, which are rounded and clipped to the bounds.
+
     Args:
         min_action: the lower bound of the agent's actions, a number or an array.
         max_action: the upper bound.
@@ -65,12 +68,35 @@ class RescaleAction(OfGymnasium):
         self.min_action = min_action
         self.max_action = max_action
 
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        return observation, super().spaces(observation, as_float(action))[1]
+
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        return rescaling(xp, spaces.action, self.min_action, self.max_action, device)
+        state, box = (
+            rescaling(xp, spaces.action, self.min_action, self.max_action, device),
+            spaces.action,
+        )
+        if box.dtype.kind == "f":  # type: ignore[union-attr]
+            return state
+        dtype = np.dtype(plain_name(state.fixed[0].dtype))
+        bounds = (_inner(bound, dtype) for bound in (box.low, box.high))  # type: ignore[attr-defined]
+        return State(fixed=(*state.fixed, *(xp.asarray(x[None], device=device) for x in bounds)))
 
     def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
-        gradient, intercept = state.fixed
-        return state, (action - intercept) / gradient
+        width, new, intercept, *bounds = state.fixed
+        if not bounds:
+            return state, (action - intercept) / new * width
+        action = (xp.astype(action, width.dtype) - intercept) / new * width
+        low, high = bounds
+        action = xp.where(action < low, low, xp.where(action > high, high, xp.round(action)))
+        return state, xp.astype(action, dtype_in(xp, self.inside.action.dtype))
+
+
+def _inner(bound: Any, dtype: Any) -> Any:
+    """Return a bound of whole numbers as floats, which are not outside it where it has more digits."""
+    x = bound.astype(dtype)
+    outside = abs(x.astype(object)) > abs(bound.astype(object))
+    return np.where(outside.astype(bool), np.nextafter(x, dtype.type(0)), x)
 
 
 class StickyAction(OfGymnasium):

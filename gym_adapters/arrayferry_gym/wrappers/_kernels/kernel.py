@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from gymnasium import Space
 
 import arrayferry as af
-from arrayferry_gym._arrays import mapped, select
+from arrayferry_gym._arrays import mapped, select, to_shape
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._keys.immutable import KEPT, Immutable, freeze, is_made
 
@@ -193,7 +193,9 @@ def begin_episodes(
         observation: as in `Kernel.reset`.
     """
     if rows is None:
-        episode = mapped(lambda x: xp.broadcast_to(x, (n, *x.shape[1:])), fresh.episode)
+        episode = mapped(
+            lambda new, old: to_shape(xp, new, old.shape), fresh.episode, state.episode
+        )
     else:
         episode = mapped(lambda new, old: select(xp, rows, new, old), fresh.episode, state.episode)
     return kernel.reset(xp, state._replace(episode=episode), rows, observation)

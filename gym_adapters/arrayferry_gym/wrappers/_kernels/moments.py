@@ -163,7 +163,8 @@ def checked(values: Any) -> tuple[int, Any, Any]:
         mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise _no_statistics(values) from error
-    if count < 0 or mean.shape != var.shape or not (var >= 0).all():
+    # of values that are not finite, the variance is NaN
+    if count < 0 or mean.shape != var.shape or not ((var >= 0) | ~np.isfinite(mean)).all():
         raise _no_statistics(values)
     return count, mean, var
 
@@ -175,15 +176,24 @@ def _no_statistics(values: Any) -> af.OptionError:
     )
 
 
-def given(xp: Any, moments: Moments, values: Any, device: Any) -> Moments:
+def given(
+    xp: Any, moments: Moments, values: Any, device: Any, *, any_shape: bool = False
+) -> Moments:
     """Return moments in the form of others, with the values of a result of `read`.
+
+    Args:
+        xp: the namespace.
+        moments: the others.
+        values: the values.
+        device: the device of arrays, None for the library's own choice.
+        any_shape: whether moments without dimensions, before the first value, are replaced by those of any shape.
 
     Raises:
         arrayferry.OptionError: their shape differs, or the count, mean or variance is missing.
     """
     count, mean, var = checked(values)
     shape = tuple(moments.mean.shape)
-    if mean.shape != shape:
+    if mean.shape != shape and not (any_shape and shape == ()):
         raise af.OptionError(
             f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
             remedy="Pass those of an environment with the same observations.",
@@ -199,9 +209,13 @@ def merge(parts: Iterable[Any]) -> dict[str, Any]:
         parts: the statistics of each run, such as `env.state_dict()["obs_rms"]`.
 
     Raises:
-        arrayferry.OptionError: they are not statistics of the same observations or returns.
+        arrayferry.OptionError: there are none, or they are not of the same observations or returns.
     """
     runs = [checked(part) for part in parts]
+    if not runs:
+        raise af.OptionError(
+            "merge was given no statistics", remedy="Pass those of one run, or of several."
+        )
     center = runs[0][1]
     prior = 0.0 - center
     total = 0

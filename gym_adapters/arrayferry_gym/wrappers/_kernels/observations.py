@@ -10,10 +10,11 @@ from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
 from arrayferry_gym._arrays import dtype_in, plain_name, select
+from arrayferry_gym._options.env_options import count_of
 from arrayferry_gym._spaces.trees import branches, build, leaves, split
 
 from .kernel import Kernel, Spaces, State, StepResult
-from .of_gymnasium import Observations, OfGymnasium, rescaling
+from .of_gymnasium import Observations, OfGymnasium, as_float, rescaling
 
 
 class TransformObservation(Observations):
@@ -46,7 +47,7 @@ class TransformObservation(Observations):
 
 
 class RescaleObservation(Observations):
-    """Maps observations from the bounds of their Box to a given range.
+    """Maps observations from the bounds of their Box to a given range. Whole numbers become float32.
 
     Args:
         min_obs: the lower bound of the result, a number or an array.
@@ -68,12 +69,18 @@ class RescaleObservation(Observations):
         self.min_obs = min_obs
         self.max_obs = max_obs
 
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        return super().spaces(as_float(observation), action)[0], action
+
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         return rescaling(xp, spaces.observation, self.min_obs, self.max_obs, device)
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        _, _, (gradient, intercept) = state
-        return gradient * observation + intercept
+        _, _, (width, new, intercept) = state
+        if self.outside.observation.dtype != self.inside.observation.dtype:  # of whole numbers
+            observation = xp.astype(observation, width.dtype)
+            return xp.astype(observation / width * new + intercept, xp.float32)
+        return observation / width * new + intercept
 
 
 class ReshapeObservation(Observations):
@@ -174,6 +181,9 @@ class GrayscaleObservation(Observations):
 class FlattenObservation(Observations):
     """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
 
+    Raises:
+        TypeError: observations have different lengths, as those of a Sequence or Graph.
+
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake, wrap
         >>> from arrayferry_gym.wrappers.kernels import FlattenObservation
@@ -190,7 +200,13 @@ class FlattenObservation(Observations):
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         vars(self)["_places"] = _places(observation)
-        return super().spaces(observation, action)
+        shown = super().spaces(observation, action)
+        if not isinstance(shown[0], spaces.Box):
+            raise TypeError(
+                f"{observation!r:.120} has values of different lengths, which make no one-dimensional arrays. Leave out "
+                "FlattenObservation, or pad them in the environment"
+            )
+        return shown
 
 
 class FilterObservation(Observations):
@@ -325,6 +341,7 @@ class TimeAwareObservation(Kernel):
         flatten: whether the result is a one-dimensional array, rather than a dict or tuple.
         normalize_time: whether the number is divided by the step limit, in float32.
         dict_time_key: its key in a Dict.
+        max_episode_steps: the step limit, None for that of the environment.
 
     Raises:
         ValueError: there is no step limit, or the key is already in use.
@@ -342,17 +359,32 @@ class TimeAwareObservation(Kernel):
     _places: list[tuple[Any, tuple[Any, ...]]]
 
     def __init__(
-        self, flatten: bool = True, normalize_time: bool = False, *, dict_time_key: str = "time"
+        self,
+        flatten: bool = True,
+        normalize_time: bool = False,
+        *,
+        dict_time_key: str = "time",
+        max_episode_steps: int | None = None,
     ) -> None:
+        if max_episode_steps is not None:
+            max_episode_steps = count_of("max_episode_steps", max_episode_steps)
+        self.max_episode_steps = max_episode_steps
         self.flatten = flatten
         self.normalize_time = normalize_time
         self.dict_time_key = dict_time_key
 
+    @property
+    def limit(self) -> int | None:
+        """The step limit, None if it is not known."""
+        own = self.max_episode_steps
+        return self.inside.max_episode_steps if own is None else own
+
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        limit = self.inside.max_episode_steps
+        limit = self.limit
         if limit is None:
             raise ValueError(
-                "The environment must be wrapped by a TimeLimit wrapper or the spec specify a `max_episode_steps`."
+                "The environment must be wrapped by a TimeLimit wrapper or the spec specify a `max_episode_steps`. "
+                "Otherwise pass max_episode_steps"
             )
         timed = self._with_time(observation, limit)
         vars(self)["_places"] = _places(timed)
@@ -389,7 +421,7 @@ class TimeAwareObservation(Kernel):
     def _of(self, xp: Any, time: Any, observation: Any) -> Any:
         time = time[:, None]
         if self.normalize_time:
-            limit = self.inside.max_episode_steps
+            limit = self.limit
             time = xp.astype(xp.astype(time, dtype_in(xp, np.dtype(float))) / limit, xp.float32)
         space = self.inside.observation
         if isinstance(space, spaces.Dict):

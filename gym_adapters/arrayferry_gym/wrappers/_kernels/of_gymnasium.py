@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 
 from .kernel import Kernel, State, StepResult, arguments_of
 
@@ -58,15 +58,28 @@ class Observations(OfGymnasium):
         return state, StepResult(self.of(xp, state, result.observation), *result[1:])
 
 
+def as_float(space: Any) -> Any:
+    """Return a Box of whole numbers as one of float32, which can be rescaled. Any other space is unchanged."""
+    if not isinstance(space, spaces.Box) or space.dtype.kind == "f":
+        return space
+    low, high = (bound.astype(np.float32) for bound in (space.low, space.high))
+    return spaces.Box(low, high, dtype=np.float32)
+
+
 def rescaling(xp: Any, box: Any, low: Any, high: Any, device: Any) -> State:
-    """Return the gradient and the intercept of the map from a Box to other bounds, (1, ...), in the dtype of the Box."""
+    """Return the map from a Box to other bounds: half of the width of both, and the value at 0, (1, ...).
+
+    A value is divided by the first, and multiplied by the second: their ratio might be no float. They are in the dtype of
+    the Box, or for whole numbers in the widest one.
+    """
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
     own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)
-    gradient, intercept = np.ones(box.shape), np.zeros(box.shape)
+    width, new, intercept = np.ones(box.shape), np.ones(box.shape), np.zeros(box.shape)
     both = np.isfinite(low) & np.isfinite(high)
-    gradient[both] = (high[both] - low[both]) / (own_high[both] - own_low[both])
+    width[both], new[both] = (own_high / 2 - own_low / 2)[both], (high / 2 - low / 2)[both]
     above, below = np.isfinite(high), np.isfinite(low)
     intercept[above] = high[above] - own_high[above]
-    intercept[below] = low[below] - gradient[below] * own_low[below]
-    fixed = (xp.asarray(x[None].astype(box.dtype), device=device) for x in (gradient, intercept))
-    return State(fixed=tuple(fixed))
+    intercept[below] = low[below] - own_low[below] / width[below] * new[below]
+    dtype = box.dtype if box.dtype.kind == "f" else np.float64
+    fixed = (x[None].astype(dtype) for x in (width, new, intercept))
+    return State(fixed=tuple(xp.asarray(x, device=device) for x in fixed))

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+import arrayferry as af
 import arrayferry_gym.wrappers._kernels.moments as moments_of
-from arrayferry_gym._arrays import dtype_in
+from arrayferry_gym._arrays import dtype_in, select, to_shape
 
 from .kernel import Kernel, Spaces, State, StepResult
 from .of_gymnasium import OfGymnasium
@@ -100,10 +101,17 @@ class NormalizeReward(OfGymnasium):
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         before, moments = state.episode["return"], state.lasting["return_rms"]
         reward = xp.astype(result.reward, before.dtype)
-        going_on = xp.astype(~result.terminated, before.dtype)
+        if tuple(moments.mean.shape) not in ((), tuple(reward.shape[1:])):
+            raise af.OptionError(
+                f"the statistics are of returns of the shape {tuple(moments.mean.shape)}, but rewards have the shape "
+                f"{tuple(reward.shape[1:])}",
+                remedy="Load those of an environment with the same rewards.",
+            )
+        before = to_shape(xp, before, reward.shape)
+        going_on = to_shape(xp, xp.astype(~result.terminated, before.dtype), reward.shape)
         returns = before * self.gamma * going_on + reward
         if result.rows is not None:
-            returns = xp.where(result.rows, returns, before)
+            returns = select(xp, result.rows, returns, before)
         moments = moments_of.updated(xp, moments, returns, result.rows)
         reward = reward / xp.sqrt(moments.var + self.epsilon)
         if xp.isdtype(result.reward.dtype, "real floating"):
@@ -113,11 +121,14 @@ class NormalizeReward(OfGymnasium):
 
 
 class RecordEpisodeStatistics(Kernel):
-    """Adds the returns and lengths of finished episodes to infos: "r" and "l".
+    """Adds the returns and lengths of finished episodes to infos: "r" and "l", and discounted returns: "dr".
+
+    Returns have the shape of rewards, with several objectives or agents one for each.
 
     Args:
         buffer_length: the number of episodes that the queues of the wrappers around ordinary environments hold.
         stats_key: the key in infos.
+        gamma: the discount factor of "dr", None to leave it out.
 
     Examples:
         >>> import jax
@@ -132,27 +143,34 @@ class RecordEpisodeStatistics(Kernel):
 
     parts: ClassVar[tuple[str, ...]] = ("reward", "ended")
 
-    def __init__(self, buffer_length: int = 100, stats_key: str = "episode") -> None:
+    def __init__(
+        self, buffer_length: int = 100, stats_key: str = "episode", *, gamma: float | None = None
+    ) -> None:
         self.buffer_length = buffer_length
         self.stats_key = stats_key
+        self.gamma = gamma
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         dtype = moments_of.wide(xp, device)
-        returns = xp.zeros((n,), dtype=dtype, device=device)
         whole = dtype_in(xp, np.dtype(np.int64))
-        return State({"r": returns, "l": xp.zeros((n,), dtype=whole, device=device)})
+        names = ("r",) if self.gamma is None else ("r", "dr")
+        returns = {name: xp.zeros((n,), dtype=dtype, device=device) for name in names}
+        return State({**returns, "l": xp.zeros((n,), dtype=whole, device=device)})
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        returns, lengths = state.episode["r"], state.episode["l"]
-        reward = xp.astype(result.reward, returns.dtype)
-        ended = result.terminated | result.truncated
-        if result.rows is None:
-            returns, lengths = returns + reward, lengths + 1
-        else:
-            returns = xp.where(result.rows, returns + reward, returns)
-            lengths = lengths + xp.astype(result.rows, lengths.dtype)
+        lengths, ended = state.episode["l"], result.terminated | result.truncated
+        reward = xp.astype(result.reward, state.episode["r"].dtype)
+        if result.rows is not None:
+            reward = select(xp, result.rows, reward, xp.zeros_like(reward))
             ended = ended & result.rows
+        episode = {"r": to_shape(xp, state.episode["r"], reward.shape) + reward}
+        if self.gamma is not None:
+            factor = to_shape(xp, self.gamma ** xp.astype(lengths, reward.dtype), reward.shape)
+            episode["dr"] = to_shape(xp, state.episode["dr"], reward.shape) + factor * reward
+        episode["l"] = lengths + (
+            1 if result.rows is None else xp.astype(result.rows, lengths.dtype)
+        )
+        values = {name: select(xp, ended, x, xp.zeros_like(x)) for name, x in episode.items()}
         key = self.stats_key
-        values = {"r": xp.where(ended, returns, 0.0), "l": xp.where(ended, lengths, 0)}
         result = result._replace(info={**result.info, key: values, f"_{key}": ended})
-        return state._replace(episode={"r": returns, "l": lengths}), result
+        return state._replace(episode=episode), result
