@@ -28,11 +28,22 @@ class _View:
 
     @property
     def action_space(self) -> Any:
-        return self.env.action_space(self.agent)
+        return self._space("action_space")
 
     @property
     def observation_space(self) -> Any:
-        return self.env.observation_space(self.agent)
+        return self._space("observation_space")
+
+    def _space(self, name: str) -> Any:
+        try:
+            return getattr(self.env, name)(self.agent)
+        except KeyError as error:
+            known = [*dict.fromkeys((*getattr(self.env, "possible_agents", ()), *self.env.agents))]
+            if self.agent in known:
+                raise
+            raise af.OptionError(
+                f"there is no agent {self.agent!r:.80}", remedy=f"The agents are {known!r:.200}."
+            ) from error
 
     @property
     def state_space(self) -> Any:

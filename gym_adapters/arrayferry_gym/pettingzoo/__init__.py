@@ -98,17 +98,7 @@ class _Conversion:
         """Return the adapter of an agent. Agents may join in the middle of a game."""
         adapter = self._adapters.get(agent)
         if adapter is None:
-            try:
-                adapter = self._adapters[agent] = self._adapter(agent)
-            except KeyError as error:
-                known = [
-                    *dict.fromkeys((*getattr(self.env, "possible_agents", ()), *self.env.agents))
-                ]
-                if agent in known:
-                    raise
-                raise af.OptionError(
-                    f"there is no agent {agent!r:.80}", remedy=f"The agents are {known!r:.200}."
-                ) from error
+            adapter = self._adapters[agent] = self._adapter(agent)
         return adapter
 
     def _after_reset(self) -> None:

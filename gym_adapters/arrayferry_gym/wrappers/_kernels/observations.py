@@ -368,10 +368,10 @@ class TimeAwareObservation(Kernel):
     ) -> None:
         if max_episode_steps is not None:
             max_episode_steps = count_of("max_episode_steps", max_episode_steps)
-        self.max_episode_steps = max_episode_steps
         self.flatten = flatten
         self.normalize_time = normalize_time
         self.dict_time_key = dict_time_key
+        self.max_episode_steps = max_episode_steps
 
     @property
     def limit(self) -> int | None:
