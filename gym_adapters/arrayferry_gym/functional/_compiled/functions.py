@@ -165,9 +165,11 @@ class Functions:
         action = batch_space(self._chain.outside.action, n).sample()
         pytree = running._replace(state=as_pytree(running.state))
         after = jax.eval_shape(lambda: self.step(jax.random.key(0), pytree, action, params)[0])
-        wrappers = jax.tree.map(
-            lambda x, y: to_shape(jnp, x, y.shape), running.wrappers, after.wrappers
-        )
+
+        def shaped(x: Any, y: Any) -> Any:
+            return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
+
+        wrappers = jax.tree.map(shaped, running.wrappers, after.wrappers)
         return running._replace(wrappers=wrappers)
 
     def _shown(self, running: Running, result: Any, n: int) -> Any:
