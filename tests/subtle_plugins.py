@@ -368,7 +368,7 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
                   from_numpy=lambda self, x, device=None: Array(np.array(x, order="K") if not is_neither(x) else
                                                                 np.concatenate([x, x], -1)[..., : x.shape[-1]],
                                                                 device or "cpu")),
-        "a writable view", "made by from_numpy()",
+        "the source, which must not change", "made by from_numpy()",
     ),
     "writable views of what never changes, if large": (
         immutable(to_numpy=lambda self, x: x.values if large(x.values) else read_only(x.values)), LARGE,

@@ -159,8 +159,9 @@ def agnostic(
                 f"agnostic was given a {type(function).__name__}, which cannot be called",
                 remedy="Decorate the function, below other decorators such as @property.",
             )
-        call = _Function(function, inward, result_like, differentiable)
-        refuse_later_results(function, call.name)
+        decorated = _Function(function, inward, result_like)
+        refuse_later_results(function, decorated.name)
+        call = decorated.across if differentiable else decorated.plain
         is_receiver = receiver_test(function)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -180,46 +181,33 @@ class _Function:
         function: the function.
         inward: converts to its library.
         result_like: the form of its result.
-        differentiable: whether gradients cross.
     """
 
-    def __init__(
-        self, function: Function, inward: Conversion, result_like: Any, differentiable: bool
-    ) -> None:
+    def __init__(self, function: Function, inward: Conversion, result_like: Any) -> None:
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
         self.name: str = str(name).rpartition("<locals>.")[2]
         self._function = function
         self._inward = inward
         self._result_like = result_like
-        self._differentiable = differentiable
         self._kept: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
-        self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, function))
 
-    def __call__(
+    def plain(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], receiver: tuple[Any, ...]
     ) -> Any:
-        """Call the function.
+        """Convert the arguments, call the function, and convert its result.
 
         Args:
             args: the arguments.
             kwargs: the keyword arguments.
             receiver: the object of a method, as a tuple, empty for other functions. No conversion looks inside.
         """
-        if self._differentiable:
-            return self._across(args, kwargs, receiver)
-        return self._plain(args, kwargs, receiver)
-
-    def _plain(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], receiver: tuple[Any, ...]
-    ) -> Any:
-        """Convert the arguments, call the function, and convert its result."""
         array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
         if columns:
             args, kwargs = self._read(args, kwargs)
         try:
             given, named = self._inward((args, kwargs)) if kwargs else (self._inward(args), kwargs)
         except TracedValueError as error:
-            return self._across(args, kwargs, receiver, error)
+            return self.across(args, kwargs, receiver, error)
         result = self._function(*receiver, *given, **named)
         if backend is None:
             return result
@@ -241,7 +229,7 @@ class _Function:
         values = tuple(itertools.starmap(read, enumerate(args)))
         return values, {name: read(name, value) for name, value in kwargs.items()}
 
-    def _across(
+    def across(
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -266,7 +254,7 @@ class _Function:
         backends = [kind_of(array).backend for array in arrays]
         caller = self._caller(arrays, backends, refused)
         if caller is None:
-            return self._plain(args, kwargs, receiver)
+            return self.plain(args, kwargs, receiver)
         places = [index for index, backend in enumerate(backends) if backend is caller]
         others = [index for index, backend in enumerate(backends) if backend is not caller]
         given = [arrays[index] for index in places]
@@ -276,7 +264,7 @@ class _Function:
             expected = Expected(example, self.name, caller)
         inward, own, paths = self._inward, self._inward.target, layout.paths
         # numbers among the arguments may differ in each call
-        compiled = self._differentiable and not layout.has_numbers and self._is_compiled(own)
+        compiled = refused is None and not layout.has_numbers and _is_compiled(self._function, own)
         order = (*others, *places)
         call = ForeignCall(
             self.name,
@@ -291,10 +279,10 @@ class _Function:
             lambda _: expected,
         )
         if refused is None and caller.autodiff is not None:
-            results, build = caller.autodiff.call(call, given)
+            flat = caller.autodiff.call(call, given)
         else:
-            results, _, build = call(given, ())
-        return build(results)
+            flat, _ = call(given, ())
+        return flat.build(flat.arrays)
 
     def _caller(
         self,
@@ -335,22 +323,19 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     A NumPy number counts only where there is no array, since callers of any library may use one. Also return whether
     there are columns or data sets, from which arrays are read.
     """
-    first: tuple[Any, Backend | None] | None = None
     number: tuple[Any, Backend | None] = None, None
-    columns = False
     kind_of = default_registry().catalog.kind
-    for value in values:
-        kind = kind_of(value)
-        if kind.category == "source":
-            columns = True
-        elif first is None:
-            found = (value, kind.backend) if kind.category == "array" else first_array(value)
-            if found[1] is not None and kind_of(found[0]).category == "scalar":
-                number = number if number[1] else found
-            elif found[1] is not None:
-                first = found
-    array, backend = first or number
-    return array, backend, columns
+    kinds = [kind_of(value) for value in values]
+    columns = any(kind.category == "source" for kind in kinds)
+    for value, kind in zip(values, kinds, strict=True):
+        array, backend = value, kind.backend
+        if kind.category not in ("array", "source"):
+            array, backend = first_array(value)
+        if backend is not None and kind_of(array).category != "scalar":
+            return array, backend, columns
+        if number[1] is None:
+            number = array, backend
+    return *number, columns
 
 
 def _flat(

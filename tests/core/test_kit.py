@@ -363,8 +363,8 @@ class Settable(Array):
 @pytest.mark.parametrize(
     ("array", "says", "words"),
     [
-        (Array, "writable", "could not be written to"),
-        (Settable, "immutable", "could be written to"),
+        (Array, "writable", "written to by array.* Define write"),
+        (Settable, "immutable", "memory is 'immutable': whether .* was changed by write.*: True"),
     ],
 )
 def test_a_wrong_memory_is_caught(array, says, words):
@@ -489,13 +489,12 @@ def test_a_direct_converter_that_is_wrong_is_told(converter, words, register):
 
 
 def _without_gradient(autodiff, crossing, arrays):
-    results, _, build = crossing(arrays, ())
-    return results, build
+    return crossing(arrays, ())[0]
 
 
 def _doubled(autodiff, crossing, arrays):
     results, build = autodiff.call(crossing, arrays)
-    return [2 * y for y in results], build
+    return af.Flat([2 * y for y in results], build)
 
 
 class TorchContract(BackendContract):
@@ -580,12 +579,12 @@ def test_a_correct_source_passes():
         (FlatSource, "test_to_numpy", "shape (1,) instead of ()"),
         (
             SharingSource,
-            "test_memory_is_as_stated",
-            "to_numpy_shares is False, after its result was written to",
+            "test_to_numpy",
+            "to_numpy_shares is False, after the result was written to: the source",
         ),
         (
             UnknownSource,
-            "test_its_objects_are_recognised",
+            "test_its_arrays_are_recognised",
             "array_types are ('toy_library.Other',)",
         ),
         (BlocklessSource, "test_blocks", "returned an int instead of an arrayferry.Blocks"),
@@ -686,10 +685,7 @@ def test_no_plugin_is_blamed_for_a_device_that_is_missing(lack):
     part.error = missing(LACKING[lack])
     found = toy_failures(part)
     assert {type(error) for error in found.values()} == {pytest.skip.Exception}
-    assert found.keys() >= {
-        "test_arrays_are_on_the_requested_device",
-        "test_random_numbers_on_devices",
-    }
+    assert "test_arrays_are_on_the_requested_device" in found
     assert {str(error) for error in found.values()} == {
         LACKS.format(describe_error(part.error).rstrip("."))
     }
