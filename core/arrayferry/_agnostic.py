@@ -190,6 +190,7 @@ class _Function:
         self._inward = inward
         self._result_like = result_like
         self._kept: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
+        self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, function))
 
     def plain(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], receiver: tuple[Any, ...]
@@ -264,7 +265,7 @@ class _Function:
             expected = Expected(example, self.name, caller)
         inward, own, paths = self._inward, self._inward.target, layout.paths
         # numbers among the arguments may differ in each call
-        compiled = refused is None and not layout.has_numbers and _is_compiled(self._function, own)
+        compiled = refused is None and not layout.has_numbers and self._is_compiled(own)
         order = (*others, *places)
         call = ForeignCall(
             self.name,
@@ -323,19 +324,22 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     A NumPy number counts only where there is no array, since callers of any library may use one. Also return whether
     there are columns or data sets, from which arrays are read.
     """
+    first: tuple[Any, Backend | None] | None = None
     number: tuple[Any, Backend | None] = None, None
+    columns = False
     kind_of = default_registry().catalog.kind
-    kinds = [kind_of(value) for value in values]
-    columns = any(kind.category == "source" for kind in kinds)
-    for value, kind in zip(values, kinds, strict=True):
-        array, backend = value, kind.backend
-        if kind.category not in ("array", "source"):
-            array, backend = first_array(value)
-        if backend is not None and kind_of(array).category != "scalar":
-            return array, backend, columns
-        if number[1] is None:
-            number = array, backend
-    return *number, columns
+    for value in values:
+        kind = kind_of(value)
+        if kind.category == "source":
+            columns = True
+        elif first is None:
+            found = (value, kind.backend) if kind.category == "array" else first_array(value)
+            if found[1] is not None and kind_of(found[0]).category == "scalar":
+                number = number if number[1] else found
+            elif found[1] is not None:
+                first = found
+    array, backend = first or number
+    return array, backend, columns
 
 
 def _flat(
