@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import Takes
+from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
@@ -44,6 +46,19 @@ def steps(env, actions):
     return lambda: env.step(actions)
 
 
+def taking(space, dtype):
+    """Take steps with actions of a narrower dtype, as JAX has them."""
+    env = arrayferry_gym.ArrayConversion(Takes(space), target_xp="numpy")
+    return steps(env, np.ones(space.shape, dtype))
+
+
+def forms():
+    """Take steps with two forms of actions in turn."""
+    envs = CartPole().make_vec(3)
+    envs.reset(seed=0)
+    return lambda: [envs.step(form) for form in (np.ones(3, int), torch.ones(3, dtype=int))]
+
+
 def policy(params, observation, key):
     return (observation @ params > 0).astype(int), None
 
@@ -73,6 +88,11 @@ CALLS = {
             torch.ones(2, dtype=torch.int64),
         ),
     ),
+    "int32 for int64": (10, lambda: taking(spaces.MultiDiscrete([3] * 16), np.int32)),
+    "uint8 for int64": (10, lambda: taking(spaces.MultiDiscrete([3] * 16), np.uint8)),
+    "int16 for int32": (10, lambda: taking(spaces.MultiDiscrete([300] * 2, np.int32), np.int16)),
+    "float32 for float64": (10, lambda: taking(spaces.Box(-1, 1, (4,), np.float64), np.float32)),
+    "two forms in turn": (71, forms),
     "a rollout": (98, lambda: rollouts(CartPole())),
     "a rollout with wrappers": (
         115,
