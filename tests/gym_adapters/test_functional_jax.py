@@ -203,6 +203,14 @@ def test_gradients_of_an_episode_are_refused():
         jax.grad(of_an_episode)(0.5)
 
 
+def test_ranks_are_not_promoted():
+    arguments = Counter(), at_random, None, jax.random.key(0)
+    with jax.numpy_rank_promotion("raise"):
+        assert rollout(*arguments, 10, 3)[1].reward.shape == (10, 3)
+        assert episode(*arguments, 2, max_episode_steps=10).length.shape == (2,)
+        begun(Counter().make_vec(3, xp="jax"), 0).step(np.zeros(3, int))
+
+
 @pytest.mark.parametrize(
     "env",
     [
