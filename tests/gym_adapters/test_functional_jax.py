@@ -203,12 +203,36 @@ def test_gradients_of_an_episode_are_refused():
         jax.grad(of_an_episode)(0.5)
 
 
-def test_ranks_are_not_promoted():
-    arguments = Counter(), at_random, None, jax.random.key(0)
-    with jax.numpy_rank_promotion("raise"):
-        assert rollout(*arguments, 10, 3)[1].reward.shape == (10, 3)
-        assert episode(*arguments, 2, max_episode_steps=10).length.shape == (2,)
-        begun(Counter().make_vec(3, xp="jax"), 0).step(np.zeros(3, int))
+@pytest.mark.parametrize(
+    "flag",
+    [
+        pytest.param("jax_disable_jit", marks=pytest.mark.long),
+        "jax_debug_nans",
+        pytest.param("jax_enable_x64", marks=pytest.mark.long),
+        "jax_numpy_rank_promotion",
+    ],
+)
+@pytest.mark.parametrize(
+    "env", [pytest.param(CartPole(), marks=pytest.mark.long), Counter()], ids=repr
+)
+def test_flags_of_jax(env, flag, enable_x64):
+    context = {
+        "jax_disable_jit": jax.disable_jit,
+        "jax_debug_nans": lambda: jax.debug_nans(True),
+        "jax_enable_x64": lambda: enable_x64(True),
+        "jax_numpy_rank_promotion": lambda: jax.numpy_rank_promotion("raise"),
+    }[flag]
+    _, usual = rollout(env, at_random, None, jax.random.key(0), 10, 3)
+    lengths = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=10).length
+    with context():
+        _, found = rollout(env, at_random, None, jax.random.key(0), 10, 3)
+        again = episode(env, at_random, None, jax.random.key(0), 2, max_episode_steps=10).length
+        envs = begun(env.make_vec(3, xp="jax"), 0)
+        for _ in range(12):
+            envs.step(np.zeros(3, int))
+    if flag != "jax_enable_x64":
+        assert np.allclose(found.observation, usual.observation, atol=1e-5)
+        assert np.array_equal(lengths, again)
 
 
 @pytest.mark.parametrize(
