@@ -259,8 +259,9 @@ def test_other_groups_of_a_worker_that_hangs_are_told(mortal):
         with pytest.raises(EnvTimeoutError, match="environment 0"):
             next(collector)
         collector.update(0)
-        assert next(collector).restarted.all()
-        assert not next(collector).restarted.any()
+        # a segment of the other group may have been ready before
+        told = sum(next(collector).restarted.astype(int) for _ in range(3))
+        assert told.tolist() == [1, 1]
         assert collector.stats.lost == 1
 
 
