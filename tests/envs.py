@@ -12,7 +12,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+import arrayferry as af
 from arrayferry_gym.functional import FunctionalEnv
+from arrayferry_gym.functional._compiled.evaluation import _evaluate
+from arrayferry_gym.functional._compiled.rollout import _rollout
 
 NAMESPACES = {"numpy": np, "torch": torch, "jax": jnp}
 
@@ -58,6 +61,26 @@ class Bare(FunctionalEnv):
         return state
 
 
+class Count(Bare):
+    """Counts its steps, which are the rewards. It terminates at `end`, and truncates itself at `stop`."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    default_params = {"end": 4.0, "stop": 6.0}
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        count = state + 1
+        return count, count, count >= params["end"], count >= params["stop"]
+
+    def observe(self, xp, state, params):
+        return state[:, None]
+
+    def info(self, xp, state, params):
+        return {"twice": state * 2}
+
+
 def begun(env, seed=1):
     """Reset an environment, and return it."""
     env.reset(seed=seed)
@@ -67,6 +90,16 @@ def begun(env, seed=1):
 def still(params, observation, key):
     """Take action 0 in each environment."""
     return jnp.zeros(observation.shape[0], int), None
+
+
+def lean(params, observation, key):
+    """Push a CartPole to the side to which its pole leans."""
+    return (observation[:, 2] > 0) * 1, None
+
+
+def host(value):
+    """Convert to NumPy."""
+    return af.convert(value, "numpy")
 
 
 def at_random(params, observation, key):
@@ -83,3 +116,14 @@ def make_vec(num_envs, mode=AutoresetMode.NEXT_STEP, **options):
         vector_kwargs={"autoreset_mode": mode},
         **options,
     )
+
+
+def compilations(call):
+    """Return how many rollouts and evaluations are compiled in a call."""
+
+    def count():
+        return _rollout._cache_size() + _evaluate._cache_size()
+
+    before = count()
+    call()
+    return count() - before

@@ -14,12 +14,18 @@ import cloudpickle
 import dask
 import gymnasium as gym
 import numpy as np
+import pytest
 from clusters import local_cluster
 from gymnasium import spaces
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
 
 CARTPOLE = functools.partial(gym.make, "CartPole-v1")
+
+
+WEIGHTS = np.array([0.1, 0.5, 1.0, 0.7], np.float32)
+KINDS = pytest.mark.parametrize("kind", ["ordinary", "functional"])
+MODES = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
 class Numbering(gym.Env):

@@ -24,11 +24,10 @@ class Simulator:
 
     Args:
         n: how many environments there are.
-        fault: a fault to plant, None for none.
     """
 
-    def __init__(self, n, fault=None):
-        self.num_envs, self.fault, self.device = n, fault, torch.device("cpu")
+    def __init__(self, n):
+        self.num_envs, self.device = n, torch.device("cpu")
         self.single_action_space = spaces.Discrete(3)
         self.random = torch.Generator()
         self.obs_buf = torch.zeros(n, 2)
@@ -37,8 +36,7 @@ class Simulator:
         self.extras = {"log": {}}
 
     def seed(self, seed=-1):
-        if self.fault != "the seed is ignored":
-            self.random.manual_seed(seed)
+        self.random.manual_seed(seed)
         return seed
 
     def begin(self, rows):
@@ -60,20 +58,15 @@ class IsaacLab(Simulator, Env):
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": [None]}
 
-    def __init__(self, n, fault=None, compute_final_obs=True):
-        super().__init__(n, fault)
+    def __init__(self, n, compute_final_obs=True):
+        super().__init__(n)
         self.cfg = SimpleNamespace(compute_final_obs=compute_final_obs, is_finite_horizon=False)
         self.single_observation_space = spaces.Dict({"policy": ONE, "critic": ONE})
         self.observation_space = batch_space(ONE, n)  # of the policy alone, as in its DirectRLEnv
         self.action_space = batch_space(self.single_action_space, n)
 
     def observed(self):
-        wrong = self.fault == "the wrong group"
-        critic = torch.full_like(self.obs_buf, -1.0)
-        policy = self.obs_buf
-        return (
-            {"policy": critic, "critic": policy} if wrong else {"policy": policy, "critic": critic}
-        )
+        return {"policy": self.obs_buf, "critic": torch.full_like(self.obs_buf, -1.0)}
 
     def reset(self, seed=None, options=None):
         if seed is not None:
@@ -86,16 +79,10 @@ class IsaacLab(Simulator, Env):
         ids = ended.nonzero().squeeze(-1)
         if len(ids):
             if self.cfg.compute_final_obs:
-                kept = self.fault != "the last observation is lost"
                 policy = self.obs_buf.clone()
-                if not kept:
-                    self.begin(ids)
-                    policy = self.obs_buf.clone()
                 self.extras["final_obs"] = {"policy": policy, "critic": policy - 1}
             self.begin(ids)
         flags = self.reset_terminated, self.reset_time_outs
-        if self.fault == "the flags are swapped":
-            flags = flags[::-1]
         return self.observed(), self.rew_buf, *flags, self.extras
 
 
@@ -120,8 +107,8 @@ class Mjlab(Simulator):
     is_vector_env = True
     metadata = {"render_modes": [None, "rgb_array"]}
 
-    def __init__(self, n, fault=None, auto_reset=False, captures=True):
-        super().__init__(n, fault)
+    def __init__(self, n, auto_reset=False, captures=True):
+        super().__init__(n)
         self.captures = captures
         self.cfg = SimpleNamespace(auto_reset=auto_reset)
         self.single_observation_space = OwnDict({"actor": OwnBox((2,), 0.0, LIMIT)})
@@ -166,8 +153,8 @@ class _ManiSkill(Simulator, Env):
 
     __module__ = "mani_skill.envs.sapien_env"
 
-    def __init__(self, n, fault=None):
-        super().__init__(n, fault)
+    def __init__(self, n):
+        super().__init__(n)
         self.single_observation_space, self.observation_space = ONE, batch_space(ONE, n)
         self.action_space = batch_space(self.single_action_space, n)
 
@@ -186,8 +173,8 @@ class _ManiSkill(Simulator, Env):
 class ManiSkill(Wrapper):
     """What `gymnasium.make` returns."""
 
-    def __init__(self, n, fault=None):
-        super().__init__(_ManiSkill(n, fault))
+    def __init__(self, n):
+        super().__init__(_ManiSkill(n))
 
     def step(self, action):
         *results, _, infos = self.env.step(action)
@@ -199,8 +186,8 @@ class Genesis(Simulator):
 
     num_actions = 1
 
-    def __init__(self, n, fault=None):
-        super().__init__(n, fault)
+    def __init__(self, n):
+        super().__init__(n)
         del self.single_action_space
 
     def get_observations(self):

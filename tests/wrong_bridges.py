@@ -54,22 +54,6 @@ class SeedsOfEpisodes(Right):
         return super().first(row, self.seeds[row])
 
 
-class SameForAllThatEnd(Right):
-    """All that end in a step begin from one seed."""
-
-    def reset(self, *, seed=None):
-        self.rng = np.random.default_rng(seed) if seed is not None else self.rng
-        self.seeds = iter(self.rng.integers(1 << 30, size=100).tolist())
-        return super().reset(seed=next(self.seeds))
-
-    def step(self, actions):
-        self.common = int(self.rng.integers(1 << 30))
-        return super().step(actions)
-
-    def first(self, row, seed=None):
-        return super().first(row, self.common if seed is None else seed)
-
-
 class LaterEpisodesOfTheirOwnSeed(Right):
     """Seeds are for the first episodes only: later ones come from a generator that each row has from the beginning."""
 

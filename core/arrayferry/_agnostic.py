@@ -159,8 +159,9 @@ def agnostic(
                 f"agnostic was given a {type(function).__name__}, which cannot be called",
                 remedy="Decorate the function, below other decorators such as @property.",
             )
-        call = _Function(function, inward, result_like, differentiable)
-        refuse_later_results(function, call.name)
+        decorated = _Function(function, inward, result_like)
+        refuse_later_results(function, decorated.name)
+        call = decorated.across if differentiable else decorated.plain
         is_receiver = receiver_test(function)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -180,46 +181,34 @@ class _Function:
         function: the function.
         inward: converts to its library.
         result_like: the form of its result.
-        differentiable: whether gradients cross.
     """
 
-    def __init__(
-        self, function: Function, inward: Conversion, result_like: Any, differentiable: bool
-    ) -> None:
+    def __init__(self, function: Function, inward: Conversion, result_like: Any) -> None:
         name = getattr(function, "__qualname__", None) or type(function).__qualname__
         self.name: str = str(name).rpartition("<locals>.")[2]
         self._function = function
         self._inward = inward
         self._result_like = result_like
-        self._differentiable = differentiable
         self._kept: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
         self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, function))
 
-    def __call__(
+    def plain(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], receiver: tuple[Any, ...]
     ) -> Any:
-        """Call the function.
+        """Convert the arguments, call the function, and convert its result.
 
         Args:
             args: the arguments.
             kwargs: the keyword arguments.
             receiver: the object of a method, as a tuple, empty for other functions. No conversion looks inside.
         """
-        if self._differentiable:
-            return self._across(args, kwargs, receiver)
-        return self._plain(args, kwargs, receiver)
-
-    def _plain(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], receiver: tuple[Any, ...]
-    ) -> Any:
-        """Convert the arguments, call the function, and convert its result."""
         array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
         if columns:
             args, kwargs = self._read(args, kwargs)
         try:
             given, named = self._inward((args, kwargs)) if kwargs else (self._inward(args), kwargs)
         except TracedValueError as error:
-            return self._across(args, kwargs, receiver, error)
+            return self.across(args, kwargs, receiver, error)
         result = self._function(*receiver, *given, **named)
         if backend is None:
             return result
@@ -241,7 +230,7 @@ class _Function:
         values = tuple(itertools.starmap(read, enumerate(args)))
         return values, {name: read(name, value) for name, value in kwargs.items()}
 
-    def _across(
+    def across(
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -266,7 +255,7 @@ class _Function:
         backends = [kind_of(array).backend for array in arrays]
         caller = self._caller(arrays, backends, refused)
         if caller is None:
-            return self._plain(args, kwargs, receiver)
+            return self.plain(args, kwargs, receiver)
         places = [index for index, backend in enumerate(backends) if backend is caller]
         others = [index for index, backend in enumerate(backends) if backend is not caller]
         given = [arrays[index] for index in places]
@@ -276,7 +265,7 @@ class _Function:
             expected = Expected(example, self.name, caller)
         inward, own, paths = self._inward, self._inward.target, layout.paths
         # numbers among the arguments may differ in each call
-        compiled = self._differentiable and not layout.has_numbers and self._is_compiled(own)
+        compiled = refused is None and not layout.has_numbers and self._is_compiled(own)
         order = (*others, *places)
         call = ForeignCall(
             self.name,
@@ -291,10 +280,10 @@ class _Function:
             lambda _: expected,
         )
         if refused is None and caller.autodiff is not None:
-            results, build = caller.autodiff.call(call, given)
+            flat = caller.autodiff.call(call, given)
         else:
-            results, _, build = call(given, ())
-        return build(results)
+            flat, _ = call(given, ())
+        return flat.build(flat.arrays)
 
     def _caller(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -13,7 +13,7 @@ from ._conversion.conversion import Conversion
 from ._dtypes import dtype_info, dtype_name, dtype_named
 from ._errors import ConversionError, OptionError, TracedValueError
 from ._options import Options
-from ._plugin.autodiff import Build, Differentiated, Flat, FlatFunction
+from ._plugin.autodiff import Differentiated, Flat, FlatFunction
 from ._plugin.backend import Backend
 from ._plugin.call import call_backend, overrides
 from ._repr import short_repr
@@ -23,15 +23,6 @@ from ._tree.keys import exact_key
 
 _NUMBERS_TOO = Options(scalars="convert")
 _ALL_BUT_NARROWING = Options()[:2] + Options()[3:]
-
-
-def not_expected(name: str) -> TracedValueError:
-    """Return the error for a call whose result is not known before it runs."""
-    return TracedValueError(
-        f"{name} is called from a traced function, and what it returns must be known before it runs",
-        remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
-        "one of the arguments.",
-    )
 
 
 class Expected:
@@ -53,9 +44,11 @@ class Expected:
     def __init__(self, example: Any, name: str, caller: Backend) -> None:
         self._name = name
         leaves, self._layout = flatten(example, everything=True, prefix="result")
-        specs = [_shape_of(leaf, caller) for leaf in leaves]
-        self.shapes = [spec for spec in specs if spec is not None]
-        self._others = {index: leaves[index] for index, spec in enumerate(specs) if spec is None}
+        self._forms = [_shape_of(leaf, caller) for leaf in leaves]
+        self._others = [
+            leaf if form is None else None for leaf, form in zip(leaves, self._forms, strict=True)
+        ]
+        self.shapes = [form for form in self._forms if form is not None]
         if not self.shapes:
             raise OptionError(
                 f"result_like={example!r:.80} holds no array",
@@ -64,9 +57,11 @@ class Expected:
 
     def build(self, arrays: Sequence[Any]) -> Any:
         """Put the result together around its arrays."""
-        rest, others = iter(arrays), self._others
-        places = range(len(self._layout.paths))
-        return self._layout.unflatten([others[i] if i in others else next(rest) for i in places])
+        rest = iter(arrays)
+        pairs = zip(self._forms, self._others, strict=True)
+        return self._layout.unflatten(
+            [other if form is None else next(rest) for form, other in pairs]
+        )
 
     def take(self, result: Any) -> list[Any]:
         """Return the arrays of a result as NumPy arrays of the expected shapes and dtypes.
@@ -80,19 +75,17 @@ class Expected:
         if order is None:
             raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
         taken: list[Any] = []
-        for index, path in enumerate(self._layout.paths):
-            value = leaves[order[index]]
-            if index not in self._others:
-                (array,) = kept_conversion("numpy", *_NUMBERS_TOO)([value])
-                taken.append(self._fit(array, *self.shapes[len(taken)], path))
-                continue
-            other = self._others[index]
-            plain = isinstance(other, _PLAIN) or isinstance(value, _PLAIN)
-            if plain and exact_key(value) != exact_key(other):
+        known = zip(order, self._layout.paths, self._forms, self._others, strict=True)
+        for index, path, form, other in known:
+            value = leaves[index]
+            if form is not None:
+                taken.append(self._fit(value, *form, path))
+            elif _is_plain(value, other) and exact_key(value) != exact_key(other):
                 raise self._differs(short_repr(value), short_repr(other), path)
         return taken
 
-    def _fit(self, x: Any, shape: tuple[int, ...], dtype: str, path: str) -> Any:
+    def _fit(self, value: Any, shape: tuple[int, ...], dtype: str, path: str) -> Any:
+        (x,) = kept_conversion("numpy", *_NUMBERS_TOO)([value])
         if getattr(x, "shape", None) != shape:
             raise self._differs(f"the shape {getattr(x, 'shape', None)}", f"{shape}", path)
         if x.dtype.name == dtype:
@@ -110,8 +103,9 @@ class Expected:
         )
 
 
-_PLAIN = (str, bytes, type(None), Enum)
-"""Types of values that are compared with the example."""
+def _is_plain(*values: Any) -> bool:
+    """Return whether a value is to be compared with the example."""
+    return any(isinstance(value, (str, bytes, type(None), Enum)) for value in values)
 
 
 def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
@@ -166,25 +160,32 @@ class ForeignCall:
 
     def __call__(
         self, arrays: Sequence[Any], wanted: tuple[int, ...]
-    ) -> tuple[list[Any], ForeignCall | None, Build]:
-        build: Build
+    ) -> tuple[Flat, ForeignCall | None]:
         if overrides(self.caller, Backend.callback) and any_traced(self.caller, arrays):
-            expected = self.expect(arrays)
-            if expected is None:
-                raise not_expected(self.name)
-            known = not any_traced(self.caller, arrays[: self.count])
-            saved = self.saved if known else None
-
-            def run(values: list[Any]) -> list[Any]:
-                flat, _ = self._run(values, (), saved)
-                return expected.take(flat.build(flat.arrays))
-
-            results = self.caller.callback(run, arrays, expected.shapes, name=self.name)
-            build, saved = expected.build, None
+            results, saved = self._called_back(arrays), None
         else:
             flat, saved = self._run(arrays, wanted, self.saved)
-            results, build = self.outward(flat.arrays), flat.build
-        return results, self.pullback(len(arrays), wanted, saved) if wanted else None, build
+            results = Flat(self.outward(flat.arrays), flat.build)
+        return results, self.pullback(len(arrays), wanted, saved) if wanted else None
+
+    def _called_back(self, arrays: Sequence[Any]) -> Flat:
+        """Call the function from a traced one, when that runs."""
+        expected = self.expect(arrays)
+        if expected is None:
+            raise TracedValueError(
+                f"{self.name} is called from a traced function, and what it returns must be known before it runs",
+                remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
+                "one of the arguments.",
+            )
+        known = not any_traced(self.caller, arrays[: self.count])
+        saved = self.saved if known else None
+
+        def run(values: list[Any]) -> list[Any]:
+            flat, _ = self._run(values, (), saved)
+            return expected.take(flat.build(flat.arrays))
+
+        results = self.caller.callback(run, arrays, expected.shapes, name=self.name)
+        return Flat(results, expected.build)
 
     def _run(
         self, arrays: Sequence[Any], wanted: tuple[int, ...], saved: Saved | None
@@ -236,8 +237,9 @@ class ForeignCall:
         def expect(arrays: Sequence[Any]) -> Expected:  # gradients are like the arguments
             return Expected([arrays[index] for index in wanted], name, self.caller)
 
-        return self._derived(
-            (count, wanted),
+        return replace(
+            self,
+            key=(*self.key, (count, wanted)),
             name=name,
             function=autodiff.gradient(self.function, end, tuple(places)),
             expect=expect,
@@ -250,12 +252,7 @@ class ForeignCall:
         autodiff = self.inward.target.autodiff
         assert autodiff is not None
         function = autodiff.vmap(self.function, (*[None] * len(self.others), *axes), size)
-        return self._derived((axes, size), function=function, saved=None)
-
-    def _derived(self, step: tuple[Any, ...], **changes: Any) -> ForeignCall:
-        call = object.__new__(ForeignCall)
-        call.__dict__ = {**self.__dict__, "key": (*self.key, step), **changes}
-        return call
+        return replace(self, key=(*self.key, (axes, size)), function=function, saved=None)
 
 
 def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:

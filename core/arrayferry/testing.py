@@ -31,16 +31,12 @@ except ImportError as _error:  # pragma: no cover
 from . import Backend, Source, registry
 from ._contract.blocks import BlockTests
 from ._contract.calls import Call, Given, convert, one_by_one
-from ._contract.checks import equal, same
-from ._contract.classes import describe_type
 from ._contract.devices import DeviceTests
 from ._contract.direct import DirectTests
 from ._contract.pairs import PairTests
 from ._contract.samples import CUBE, SHAPES, case_of, in_layouts, sample
 from ._contract.unattended import Unattended
 from ._contract.values import MemoryTests, ValueTests
-from ._registry.discovery import is_built_in
-from ._route.memory import never_changes
 
 __all__ = ["BackendContract", "SourceContract", "contract_for"]
 
@@ -148,45 +144,28 @@ class SourceContract(BlockTests):
             )
         return named[0]
 
-    def test_its_objects_are_recognised(self) -> None:
-        """An object of the library is recognised by its type."""
-        made = self.make(sample(np.dtype("float32"), (2,)))
-        source, types = registry.kind(made).source, self.tested.array_types
-        what = f"a {describe_type(made)}, array_types are {types}: the source that reads it"
-        equal(source, self.tested, what)
+    def _supported(self) -> tuple[str, ...]:
+        return self.dtypes
 
     def test_to_numpy(self) -> None:
-        """`to_numpy` returns the same values, shape and dtype, each time."""
-        numpy = registry.backend("numpy")
-        call = Call(
-            "to_numpy()", one_by_one(self.tested.to_numpy), self.tested, numpy, method="to_numpy"
-        )
+        """`to_numpy` returns the same values, shape and dtype, each time, in memory as stated."""
+        mine, shares = self.tested, self.tested.to_numpy_shares
+        ends, promise = (mine, registry.backend("numpy")), f"to_numpy_shares is {shares}"
+        call = Call("to_numpy()", one_by_one(mine.to_numpy), *ends, shares, promise, "to_numpy")
         for dtype in map(np.dtype, self.dtypes):
             cases = [("new", sample(dtype, shape)) for shape in self.shapes]
             cases += [("with other values", sample(dtype, (2, 3), shift)) for shift in (1, 2)]
             for name, values in (*cases, *in_layouts(sample(dtype, CUBE))):
                 given = Given(self.make(values), values, case_of(values, name))
                 self.run(call, given, given)
-
-    def test_memory_is_as_stated(self) -> None:
-        """Memory of objects that never change, or are read on demand, cannot be written to through NumPy."""
-        values = sample(np.dtype("float32"), self.shapes[-1])
-        made = self.make(values)
-        out = self.tested.to_numpy(made)
-        memory, shares = self.tested.memory, self.tested.to_numpy_shares
-        if out.flags.writeable and (shares is False or never_changes(self.tested)):
-            out[...] = 0
-            what = f"to_numpy(), memory is {memory!r} and to_numpy_shares is {shares}, after its result was written to"
-            same(self.tested.to_numpy(made), values, what)
+                self.run(call, given, writes=values.size > 0)
 
     def test_conversions(self) -> None:
         """Objects are converted to every built-in library, where they are the whole value."""
-        values = sample(np.dtype("float32"), self.shapes[-1])
-        given = Given(self.make(values), values, case_of(values))
-        for backend in registry.backends().values():
-            if is_built_in(backend) and backend.usable:
-                name, function = f"convert() to {backend.name}", partial(convert, to=backend)
-                self.run(Call(name, one_by_one(function), self.tested, backend), given)
+        given = self._given(sample(self._usual(), self.shapes[-1]))
+        for other in self._others():
+            function = one_by_one(partial(convert, to=other))
+            self.run(Call(f"convert() to {other.name}", function, self.tested, other), given)
 
 
 def __dir__() -> list[str]:

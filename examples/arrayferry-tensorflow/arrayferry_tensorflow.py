@@ -35,9 +35,7 @@ class TensorFlowAutodiff(af.Autodiff):
 
         return run
 
-    def call(
-        self, crossing: af.Crossing, arrays: Sequence[Any]
-    ) -> tuple[list[Any], Callable[..., Any]]:
+    def call(self, crossing: af.Crossing, arrays: Sequence[Any]) -> af.Flat:
         """Call a function of another library, so that tapes go through it."""
         import tensorflow as tf
 
@@ -46,20 +44,18 @@ class TensorFlowAutodiff(af.Autodiff):
 
         @tf.custom_gradient  # type: ignore[untyped-decorator]
         def crossed(*arrays: Any) -> Any:
-            results, pullback, build = crossing(arrays, wanted)
-            builds.append(build)
+            flat, pullback = crossing(arrays, wanted)
+            builds.append(flat.build)
 
             def backward(*cotangents: Any) -> list[Any]:
-                given = [c for c, y in zip(cotangents, results, strict=True) if _is_inexact(y)]
+                given = [c for c, y in zip(cotangents, flat.arrays, strict=True) if _is_inexact(y)]
                 assert pullback is not None
-                pulled, _ = self.call(pullback, [*arrays, *given])
-                found = iter(pulled)
+                found = iter(self.call(pullback, [*arrays, *given]).arrays)
                 return [next(found) if index in wanted else None for index in range(len(arrays))]
 
-            return tuple(results), backward
+            return tuple(flat.arrays), backward
 
-        results = list(crossed(*arrays))
-        return results, builds[0]
+        return af.Flat(list(crossed(*arrays)), builds[0])
 
 
 def _is_inexact(x: Any) -> bool:

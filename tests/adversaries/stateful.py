@@ -15,18 +15,22 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import copy
 import dataclasses
 import os
 import random
 import sys
 import time
 import warnings
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 if "jax" not in sys.modules:
     os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
 
+import array_api_strict as strict
+import dask.array as da
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +38,10 @@ import torch
 
 import arrayferry as af
 
-TARGETS = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}
+TARGETS = {
+    "numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array, "dask": da.Array,
+    "array_api_strict": type(strict.zeros(1)),
+}  # fmt: skip
 OPTIONS = ({}, {"copy": True}, {"scalars": "convert"}, {"narrowing": "allow"}, {"device": "cpu"},
            {"unsupported": "keep"})  # fmt: skip
 DTYPES = ("bool", "int8", "int32", "int64", "uint8", "float16", "float32", "float64", "complex64")
@@ -48,6 +55,12 @@ class Point(NamedTuple):
 
 @dataclasses.dataclass
 class Step:
+    x: Any
+    log: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
     x: Any
     log: Any = None
 
@@ -91,7 +104,7 @@ def vary(rng: random.Random, x: np.ndarray) -> np.ndarray:
 def leaf(rng: random.Random) -> Any:
     """Make an array of some library, or something that is no array."""
     x = numbers(rng)
-    what = rng.randrange(20)
+    what = rng.randrange(22)
     if what < 9:
         return vary(rng, x)
     if what < 14:
@@ -112,8 +125,11 @@ def leaf(rng: random.Random) -> Any:
         return np.array([None, x, "text"][: rng.randrange(4)], object) if x.ndim else x
     if what == 17:
         return x.dtype.type(1)
+    if what > 19:
+        standard = x.astype("f4") if x.dtype == np.float16 else x
+        return da.from_array(x, name=False) if what == 20 else strict.asarray(standard)
     return rng.choice(
-        (None, "text", 3, 1.5, True, b"raw", Ellipsis, float, 2 + 1j, (), frozenset())
+        (None, "text", object(), 3, 1.5, True, b"raw", Ellipsis, float, 2 + 1j, (), frozenset())
     )
 
 
@@ -138,7 +154,7 @@ def tree(rng: random.Random, depth: int = 0) -> Any:
 def wrap(rng: random.Random, parts: list[Any]) -> Any:
     """Put parts into some container."""
     keys = [f"k{i}" for i in range(len(parts))]
-    how = rng.randrange(11)
+    how = rng.randrange(13)
     if how < 3:
         return dict(zip(keys, parts, strict=True))
     if how < 5:
@@ -148,10 +164,14 @@ def wrap(rng: random.Random, parts: list[Any]) -> Any:
     if how == 7 and parts:
         return Point(*parts[:2])
     if how == 8 and parts:
-        return Step(*parts[:2])
+        return rng.choice((Step, Frozen))(*parts[:2])
     if how == 9:
         return Custom(zip(keys, parts, strict=True))
-    return rng.choice((collections.OrderedDict, MappingProxyType))(
+    if how == 10:
+        return collections.deque(parts, maxlen=30)
+    if how == 11:
+        return collections.defaultdict(list, zip(keys, parts, strict=True))
+    return rng.choice((collections.OrderedDict, MappingProxyType, collections.UserDict))(
         dict(zip(keys, parts, strict=True))
     )
 
@@ -184,11 +204,11 @@ def mutate(rng: random.Random, value: Any) -> Any:
 
 def inside(value: Any) -> Any:
     """Return the parts of a container, None for anything else."""
-    if isinstance(value, (dict, MappingProxyType)):
+    if isinstance(value, Mapping):
         return list(value.values())
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, collections.deque)):
         return list(value)
-    if type(value) is Step:
+    if type(value) in (Step, Frozen):
         return [value.x, value.log]
     return None
 
@@ -196,10 +216,18 @@ def inside(value: Any) -> Any:
 def like(value: Any, parts: list[Any]) -> Any:
     """Make a container of the same type."""
     cls = type(value)
-    if isinstance(value, (dict, MappingProxyType)):
+    if isinstance(value, collections.defaultdict | collections.deque):
+        made = copy.copy(value)
+        made.clear()
+        keys = [*value, "new"]
+        made.extend(parts) if cls is collections.deque else made.update(
+            zip(keys, parts, strict=False)
+        )
+        return made
+    if isinstance(value, Mapping):
         keys = [*value, "new"]
         return cls(dict(zip(keys, parts, strict=False)))
-    if cls in (Point, Step):
+    if cls in (Point, Step, Frozen):
         return cls(*parts[:2]) if parts else cls(None)
     return cls(parts)
 
@@ -209,16 +237,16 @@ def values_of(x: Any) -> np.ndarray:
     if isinstance(x, torch.Tensor):
         x = x.detach().resolve_conj().resolve_neg()
         return (x.float() if x.dtype is torch.bfloat16 else x).numpy().copy()
-    x = np.asarray(x)
+    x = np.from_dlpack(x) if isinstance(x, TARGETS["array_api_strict"]) else np.asarray(x)
     return np.array(x.astype(np.float32) if x.dtype.name == "bfloat16" else x)
 
 
 def dtype_of(x: Any) -> str:
     """Return the name of a dtype, whatever the library."""
-    return x.dtype.name if hasattr(x.dtype, "name") else str(x.dtype).removeprefix("torch.")
+    return x.dtype.name if hasattr(x.dtype, "name") else str(x.dtype).rpartition(".")[2]
 
 
-ARRAYS = (np.ndarray, np.generic, torch.Tensor, jax.Array)
+ARRAYS = (np.generic, *TARGETS.values())
 
 
 class Oracle:
@@ -265,7 +293,9 @@ class Oracle:
                 self.containers[id(value)] = (found, known[1])
             return bool(known[1])
         assert type(found) is type(value), f"{path}: {type(found)}"
-        if isinstance(value, (dict, MappingProxyType)):
+        for name in ("default_factory", "maxlen"):
+            assert getattr(value, name, None) is getattr(found, name, None), path
+        if isinstance(value, Mapping):
             assert list(value) == list(found), path
         results = inside(found)
         assert len(results) == len(parts), path
@@ -277,7 +307,7 @@ class Oracle:
             assert self.results.setdefault(id(found), id(value)) == id(value), (
                 f"{path}: two became one"
             )
-        elif type(value) in (Point, Step):
+        elif type(value) in (Point, Step, Frozen):
             assert found is value, f"{path}: it holds no array, and was rebuilt"
         return any(changed)
 
@@ -287,6 +317,8 @@ class Oracle:
         dtype = dtype_of(x)
         if self.target == "jax" and not (jax.config.jax_enable_x64 or isinstance(x, jax.Array)):
             dtype = NARROWED.get(dtype, dtype)
+        if self.target == "array_api_strict" and dtype in ("float16", "bfloat16"):
+            dtype = "float32"
         self.check_device(x, y, path)
         assert dtype_of(y) == dtype, f"{path}: {dtype_of(y)}, not {dtype}"
         result = values_of(y)
@@ -372,9 +404,8 @@ def surroundings(rng: random.Random, stack: contextlib.ExitStack) -> list[str]:
     return chosen
 
 
-def one_converter(seed: int, steps: int, *, surrounded: bool = False) -> int:
-    """Let one converter meet a series of values. Return how many conversions were made."""
-    rng = random.Random(seed)
+def one_converter(rng: random.Random, steps: int, *, surrounded: bool = False) -> None:
+    """Let one converter meet a series of values."""
     several = ({"device": "cpu:1"}, {"device": "default"}) if len(jax.devices()) > 1 else ()
     target = rng.choice(list(TARGETS))
     options = rng.choice(OPTIONS + (several if surrounded and target == "jax" else ()))
@@ -395,16 +426,17 @@ def one_converter(seed: int, steps: int, *, surrounded: bool = False) -> int:
                 assert snapshot(value) == before, "the input was changed"
                 oracle.check_layout(value)
                 oracle.check_memory()
+            except af.UnsupportedDtypeError:
+                assert target == "array_api_strict"  # which has few dtypes
             except Exception as error:
                 raise AssertionError(
-                    f"seed {seed}, step {step}, to {target} with {options} in {chosen}: "
+                    f"step {step}, to {target} with {options} in {chosen}: "
                     f"{type(error).__name__}: {error}\n{value!r}"
                 ) from error
             if rng.random() < 0.7:
                 value = mutate(rng, value)
             if rng.random() < 0.02:
                 value = tree(rng)
-    return steps
 
 
 def main() -> None:
@@ -420,14 +452,13 @@ def main() -> None:
     began = time.monotonic()
     while made < arguments.conversions:
         try:
-            made += one_converter(seed, arguments.steps, surrounded=arguments.surroundings)
+            one_converter(random.Random(seed), arguments.steps, surrounded=arguments.surroundings)
         except AssertionError as error:
             failed += 1
-            print(error, flush=True)
-            made += arguments.steps
+            print(f"seed {seed}, {error}", flush=True)
             if failed >= 10:
                 break
-        seed += 1
+        made, seed = made + arguments.steps, seed + 1
     print(
         f"{made} conversions by {seed} converters in {time.monotonic() - began:.0f} s, {failed} failed"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -57,10 +56,3 @@ def test_the_fuzzer_finds_a_crash_and_a_wrong_value():
     assert crash.startswith("(12, 'the process died")
     assert wrong.startswith("(13, ")
     assert "not equal" in wrong
-
-
-@pytest.mark.long
-def test_threads_that_share_converters():
-    changes, failures = ast.literal_eval(run("import fuzz; print(fuzz.threads(20_000))"))
-    assert failures == []
-    assert changes

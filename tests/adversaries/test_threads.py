@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from boxes import BoxBackend, registered
+from boxes import BoxBackend, Held, HeldContainer, registered
 
 import arrayferry as af
 
@@ -21,11 +21,13 @@ def test_sixteen_threads_while_plugins_are_registered_and_refreshed():
 
     def work(number: int) -> None:
         for step in range(rounds):
-            n = np.full((number % 4 + 1, 3), step, np.float32)
+            n = np.full((number % 4 + 1, 3), step, ("f4", "i4", "u1")[step % 3])
             for target, conversion in shared.items():
-                tree = {"a": n, "b": [torch.from_numpy(n), "text"], number: (n,)}
+                tree = {"a": n, "b": [torch.from_numpy(n), "text"], number: (n,), "held": Held(n)}
                 found = conversion(tree)
                 assert found["b"][1] == "text"
+                # whether a Held is converted depends on the moment, but it is converted right
+                np.testing.assert_array_equal(np.asarray(found["held"].x), n)
                 for x in (found["a"], found["b"][0], found[number][0]):
                     assert isinstance(x, types[target]), type(x)
                     np.testing.assert_array_equal(np.asarray(x), n)
@@ -33,7 +35,7 @@ def test_sixteen_threads_while_plugins_are_registered_and_refreshed():
 
     def disturb() -> None:
         while not stop.is_set():
-            with registered(BoxBackend()):
+            with registered(BoxBackend(), HeldContainer()):
                 af.registry.refresh()
 
     with ThreadPoolExecutor(17) as pool:

@@ -70,9 +70,9 @@ def test_a_plugin_that_passes(run, toy):
     assert out.endswith("Arrays of toy were made by from_numpy() of the plugin.\n")
     checked, tests = check(run, "toy")
     assert list(checked["made_by"]) == ["from_numpy() of the plugin"]
-    assert tests["test_sparse_arrays"] == {
-        "name": "test_sparse_arrays",
-        "checks": "`is_sparse` is true or false, and `to_dense` returns the values of sparse arrays.",
+    assert tests["test_addresses"] == {
+        "name": "test_addresses",
+        "checks": "`address` returns where the first element is.",
         "outcome": "passed",
         "message": "",
     }

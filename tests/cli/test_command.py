@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import arrayferry as af
-import arrayferry_cli
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ("doctor", "routes", "check", "check-env", "new-plugin")
@@ -22,22 +20,6 @@ def test_it_is_a_module_too(module):
     command = [sys.executable, "-m", module, "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"arrayferry {af.__version__}\n", "")
-
-
-def test_the_script_is_declared():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["scripts"] == {"arrayferry": "arrayferry_cli:main"}
-    assert arrayferry_cli.main.__module__ == "arrayferry_cli"
-    assert project["optional-dependencies"]["cli"] == ["pytest>=8.3"]
-
-
-@pytest.mark.long
-def test_importing_arrayferry_does_not_load_it(run_python):
-    out = run_python(
-        "import sys, arrayferry as af\naf.backends()\n"
-        "print([m for m in ('argparse', 'arrayferry_cli') if m in sys.modules])"
-    )
-    assert out == "[]\n"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from arrayferry._cache import Cache, CostlyCache
+from arrayferry._cache import Cache
 
 
 def hits(cache, keys):
@@ -61,41 +61,3 @@ def test_threads_fill_one_together():
             list(pool.map(work, range(4)))
     finally:
         sys.setswitchinterval(before)
-
-
-class Made:
-    """A cache of values that are made on request, and how many were made."""
-
-    def __init__(self, limit):
-        self.cache, self.made = CostlyCache(limit), 0
-
-    def use(self, key):
-        value = self.cache.get(key)
-        if value is None and self.cache.make_room(key) is not None:
-            value = self.cache[key] = str(key)
-            self.made += 1
-        assert len(self.cache) <= self.cache.limit
-        self.cache.used.add(value)
-        return value is not None
-
-
-@pytest.mark.parametrize("count", [17, 40, 500])
-def test_what_is_in_use_is_not_made_again_and_again(count):
-    made = Made(16)
-    for _ in range(200_000 // count):
-        found = sum(map(made.use, range(count)))
-    assert found >= 14
-    assert made.made < 200
-
-
-def test_what_is_not_used_any_more_makes_room_soon():
-    made = Made(16)
-    for _ in range(100):
-        for key in range(40):
-            made.use(key)
-    for number in range(1, 5):
-        before = made.made
-        for _ in range(300):
-            last = [made.use((number, key)) for key in range(12)]
-        assert all(last)
-        assert made.made - before < 100

@@ -371,6 +371,11 @@ class Point(NamedTuple):
         ),
         ({"t": [None], "x": X}, {"t": ["text"], "x": X}, r"at result\['t'\]\[0\]"),
         ({"t": Colour.RED, "x": X}, {"t": Colour.BLUE, "x": X}, "returned <Colour>"),
+        (jax.ShapeDtypeStruct((2,), "float32"), X, r"returned the shape \(3,\)"),
+        (jax.ShapeDtypeStruct((3,), "int32"), X, "returned the dtype float32"),
+        ((X,), X, "returned the structure"),
+        (X, np.array([1.0, 1e300, 2.0]), "1e\\+300, which does not fit float32"),
+        (X, "text", "returned the shape None"),
         ([X, X], (X, X), "structure <Layout tuple"),
         ((X, X), [X, X], "structure <Layout list"),
         ((X, X), Point(X, X), "structure <Layout Point"),
@@ -381,12 +386,13 @@ class Point(NamedTuple):
         ([[X]], [{"x": X}], "structure"),
     ],
 )
-def test_texts_and_kinds_of_containers_are_compared(example, returned, words, capfd):
+def test_results_are_compared_with_result_like(example, returned, words, capfd):
     function = af.agnostic("numpy", result_like=example)(lambda x: returned)
     arrays = jax.jit(lambda x: [y for y in jax.tree.leaves(function(x)) if hasattr(y, "shape")])
     with pytest.raises(jax.errors.JaxRuntimeError, match=words):
         jax.block_until_ready(arrays(X))
     capfd.readouterr()
+    assert jax.jit(af.agnostic("numpy", result_like=X)(np.sort))(X).tolist() == X.tolist()
 
 
 def test_long_keys_in_another_order_keep_their_arrays():

@@ -9,9 +9,7 @@ import traceback
 import types
 
 import dask
-import dask.array as da
 import distributed
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -167,19 +165,6 @@ def test_errors_are_returned_from_a_cluster(client):
     with pytest.raises(af.NarrowingError, match=r"at \['step'\]"):
         client.submit(af.converter("jax"), {"step": np.array([2**40])}).result(timeout=60)
     assert client.submit(af.converter("torch"), X).result(timeout=60).shape == (3,)
-
-
-@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler:UserWarning")
-def test_over_the_blocks_of_a_dask_array(make):
-    x = da.arange(6, chunks=3)
-    to_jax = af.converter("jax", narrowing="allow")
-    blocks = x.map_blocks(make(), dtype=x.dtype, meta=np.empty((0,), x.dtype))
-    assert isinstance(blocks.blocks[0].compute(scheduler="threads"), torch.Tensor)
-    assert x.map_blocks(af.converter("numpy")).compute(scheduler="threads").tolist() == list(
-        range(6)
-    )
-    delayed = dask.delayed(to_jax)(X).compute(scheduler="threads")
-    assert isinstance(delayed, type(jnp.ones(1)))
 
 
 def test_as_an_attribute_of_a_class(make):

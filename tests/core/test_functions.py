@@ -690,23 +690,6 @@ def test_results_of_callbacks():
     assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize(
-    ("result_like", "returned", "words"),
-    [
-        (jax.ShapeDtypeStruct((2,), "float32"), np.ones(3, "f4"), r"returned the shape \(3,\)"),
-        (jax.ShapeDtypeStruct((3,), "int32"), np.ones(3, "f4"), "returned the dtype float32"),
-        ((np.ones(3, "f4"),), np.ones(3, "f4"), "returned the structure"),
-        (np.ones(3, "f4"), np.array([1.0, 1e300, 2.0]), "1e\\+300, which does not fit float32"),
-        (np.ones(3, "f4"), "text", "returned the shape None"),
-    ],
-)
-def test_wrong_results_of_callbacks(result_like, returned, words):
-    function = af.agnostic("numpy", result_like=result_like)(lambda x: returned)
-    with pytest.raises(jax.errors.JaxRuntimeError, match=words):
-        jax.block_until_ready(jax.jit(function)(jnp.ones(3)))
-    assert jax.jit(ordered)(jnp.ones(2)).tolist() == [1.0, 1.0]
-
-
 def test_what_cannot_be_called_from_traced_code():
     with pytest.raises(af.TracedValueError, match=r"sort is called .* Pass result_like="):
         jax.jit(af.agnostic("numpy")(np.sort))(jnp.ones(3))

@@ -23,18 +23,33 @@ LIBRARIES = (
 )
 
 
-def test_importing_loads_no_library(run_python):
-    out = run_python(
-        f"import sys, arrayferry; print([m for m in {(*LIBRARIES, 'pluggy')!r} if m in sys.modules])"
-    )
-    assert out.strip() == "[]"
+LOADED = {
+    "arrayferry": ("import arrayferry", (*LIBRARIES, "pluggy")),
+    "a trace": ("import arrayferry as af\nwith af.trace(): pass", LIBRARIES),
+    "all plugins": ("import arrayferry as af\nassert len(af.backends()) > 5\n"
+                    "assert {b.installed for b in af.backends().values()} <= {True, False}", LIBRARIES),
+    "a conversion": (
+        "import numpy as np, arrayferry as af\naf.convert({'x': np.ones(2)}, 'torch')",
+        ("jax", "dask", "cupy", "gymnasium"),
+    ),
+    "a conversion of what is no array": (
+        "import scipy, numpy as np, arrayferry as af\naf.convert([np.ones(2), object()], 'numpy')",
+        ("scipy.sparse",),
+    ),
+    "lazy arrays": (
+        "import arrayferry as af, dask.array as da\naf.convert([da.ones(2), object()], 'numpy', unknown='convert')",
+        ("dask.dataframe",),
+    ),
+    "what the command needs": ("import arrayferry as af\naf.backends()", ("argparse", "arrayferry_cli")),
+    "the public names": ("from arrayferry import *\nassert convert and 'testing' not in globals()", ("pytest",)),
+}  # fmt: skip
+"""Scripts, and modules that they do not load."""
 
 
-def test_importing_the_adapters_loads_no_plugin(run_python):
-    out = run_python(
-        "import sys, arrayferry_gym\n"
-        "print([m for m in sys.modules if m.startswith('arrayferry_plugins')])"
-    )
+@pytest.mark.parametrize("what", LOADED)
+def test_no_more_is_loaded_than_needed(run_python, what):
+    script, modules = LOADED[what]
+    out = run_python(f"import sys\n{script}\nprint([m for m in {modules!r} if m in sys.modules])")
     assert out.strip() == "[]"
 
 
@@ -46,26 +61,6 @@ def test_importing_the_adapters_only_registers_the_reference_environments(run_py
         "arrayferry_gym.vector.NumpyToTorch, arrayferry_gym.functional.CartPole"
     )
     assert out.strip() == "['arrayferry_gym', 'arrayferry_gym._ids']"
-
-
-def test_loading_all_plugins_loads_no_library(run_python):
-    out = run_python(
-        "import sys, arrayferry as af\n"
-        "found = dict(af.backends())\n"
-        "assert {'numpy', 'torch', 'jax', 'cupy', 'dask'} <= set(found), found\n"
-        "assert all(b.installed in (True, False) for b in found.values())\n"
-        f"print([m for m in {LIBRARIES!r} if m in sys.modules])"
-    )
-    assert out.strip() == "[]"
-
-
-def test_a_conversion_loads_only_what_it_needs(run_python):
-    out = run_python(
-        "import sys, numpy as np, arrayferry as af\n"
-        "af.convert({'x': np.ones(2)}, 'torch')\n"
-        "print([m for m in ('jax', 'dask', 'cupy', 'gymnasium') if m in sys.modules])"
-    )
-    assert out.strip() == "[]"
 
 
 @pytest.mark.parametrize("root", ["core/arrayferry", "plugins/arrayferry_plugins"])
@@ -261,20 +256,3 @@ def test_every_public_name_exists():
     assert af.testing.BackendContract is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         af.nothing  # noqa: B018
-
-
-def test_a_star_import_imports_the_public_names(run_python):
-    out = run_python(
-        "import sys\nfrom arrayferry import *\n"
-        "print(convert.__name__, 'testing' in globals(), 'pytest' in sys.modules)"
-    )
-    assert out.strip() == "convert False False"
-
-
-def test_no_module_that_loads_on_demand_is_loaded(run_python):
-    out = run_python(
-        "import sys, scipy, numpy, arrayferry as af\n"
-        "af.convert([numpy.ones(2), object()], 'numpy')\n"
-        "print('scipy.sparse' in sys.modules)"
-    )
-    assert out.strip() == "False"

@@ -1,4 +1,4 @@
-"""Lazy stays lazy: blocks within Dask, and arrays of a tree that are computed together."""
+"""Lazy stays lazy: blocks within Dask, and arrays that are computed together, once, or not at all if they are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from boxes import Box
+from boxes import Box, BoxBackend
 from clusters import local_cluster
 
 import arrayferry as af
@@ -36,14 +36,19 @@ class Counter:
         self.times = 0
         self.lock = threading.Lock()
 
-    def __call__(self, x):
+    def __call__(self, x, fails=False):
         with self.lock:
             self.times += 1
+        if fails:
+            raise ValueError("this block fails")
         return x
 
-    def array(self, x=X, chunks=2):
+    def array(self, x=X, chunks=2, **options):
         blocks = da.from_array(x, chunks=(chunks, *x.shape[1:]))
-        return blocks.map_blocks(self, dtype=x.dtype, meta=x[:0])
+        return blocks.map_blocks(self, dtype=x.dtype, meta=x[:0], **options)
+
+    def ones(self, dtype=np.float32, **options):
+        return self.array(np.ones(4, dtype), 4, **options)
 
 
 @pytest.fixture
@@ -308,56 +313,24 @@ def test_conversions_within_blocks():
 # Values that are not arrays.
 
 
-def delayed():
-    return dask.delayed(np.ones)(2)
-
-
 @pytest.mark.parametrize("to", TYPES)
-@pytest.mark.parametrize(
-    ("make_value", "what", "remedy"),
-    [
-        (delayed, "Delayed", r"x\.compute\(\)"),
-        (
-            lambda: dask.delayed([1, 2], nout=2)[0],
-            "DelayedLeaf|DelayedAttr|Delayed",
-            r"x\.compute\(\)",
-        ),
-    ],
-)
-def test_a_delayed_is_refused_in_words(make_value, what, remedy, to, make):
-    lazy, conversion = make_value(), make(to)
-    words = rf"a Dask ({what}) cannot be converted.* to {to}\. .*{remedy}"
+@pytest.mark.parametrize("nout", [None, 2])
+def test_a_delayed_is_refused_in_words(nout, to, make):
+    lazy, conversion = dask.delayed(np.ones(2), nout=nout), make(to)
+    lazy = lazy if nout is None else lazy[0]
+    words = rf"a Dask Delayed\w* cannot be converted.* to {to}\. .*x\.compute\(\)"
     for _ in range(3):
         with pytest.raises(af.ConversionError, match=words):
             conversion(lazy)
         assert conversion({"d": lazy, "x": X})["d"] is lazy
     with pytest.raises(af.NotAnArrayError, match=r"Delayed.*at \['d'\]"):
         af.convert({"d": lazy}, to, unknown="raise")
-    with pytest.raises(af.ConversionError, match=rf"cannot be converted, at \['d'\].*{remedy}"):
+    words = r"cannot be converted, at \['d'\].*x\.compute\(\)"
+    with pytest.raises(af.ConversionError, match=words):
         af.stream({"d": lazy, "x": X}, to)
     with pytest.raises(af.NotAnArrayError):
         af.backend_of(lazy)
     assert to_dask([lazy])[0] is lazy
-
-
-def test_nothing_is_computed_if_something_is_refused(counter):
-    for refused, options, error in (
-        (X, {"copy": False}, af.CopyRequiredError),
-        (counter.array(np.array(["t"])), {}, af.UnsupportedDtypeError),
-        (np.array(["t"]), {}, af.UnsupportedDtypeError),
-        (counter.array(), {"narrowing": "forbid"}, af.NarrowingError),
-    ):
-        conversion = af.converter("jax", **options)
-        for _ in range(4):
-            with pytest.raises(error):
-                conversion({"d": counter.array(), "x": refused})
-    assert counter.times == 0
-
-
-def test_a_mask_is_named_with_its_place():
-    masked = da.ma.masked_greater(da.arange(4, chunks=2), 2)
-    with pytest.raises(af.ConversionError, match=r"masked blocks .*, at \['b'\]\[0\], from dask"):
-        af.convert({"a": da.ones(2), "b": [masked]}, "torch")
 
 
 @pytest.mark.parametrize(
@@ -401,14 +374,214 @@ def test_what_a_plugin_computes_is_checked(register):
         af.convert([Box(X)], "torch")
 
 
-@pytest.mark.long
-def test_nothing_is_imported_for_it(run_python):
-    script = (
-        "import sys, arrayferry as af, dask.array as da\n"
-        "assert af.convert([da.ones(2)], 'numpy')[0].tolist() == [1, 1]\n"
-        "print([m for m in ('distributed', 'dask.dataframe', 'dask.bag') if m in sys.modules])"
-    )
-    assert "dask.dataframe" not in run_python(script)
+# Computed once, or not at all.
+
+
+TARGETS = ["numpy", "torch", "jax", "array_api_strict"]
+TREES = {
+    "alone": lambda make: make(),
+    "two": lambda make: [make(), make()],
+    "wide and narrow": lambda make: {"a": make(np.float64), "b": make(np.int32)},
+    "with other libraries": lambda make: [make(np.float64), np.ones(2), torch.ones(2)],
+    "the same twice": lambda make: [make()] * 2,
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"device": "cpu"}], ids=str)
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_graph_runs_once_in_each_call(counter, target, tree, options):
+    if target == "array_api_strict" and options.get("device"):
+        pytest.skip("it has its own devices")
+    conversion = af.converter(target, **options)
+    for _ in range(6):
+        counter.times = 0
+        value = TREES[tree](counter.ones)
+        arrays = {id(x) for x in af.flatten(value)[0] if isinstance(x, da.Array)}
+        conversion(value)
+        assert counter.times == len(arrays)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_graph_that_fails_runs_once(counter, target):
+    conversion = af.converter(target)
+    for value in (counter.ones(), [counter.ones(), np.ones(1)]):
+        for _ in range(4):
+            conversion(value)
+    for wrap in (lambda x: x, lambda x: [x, np.ones(1)], lambda x: {"new": (x,)}):
+        for _ in range(4):
+            counter.times = 0
+            with pytest.raises(af.ConversionError, match="this block fails"):
+                conversion(wrap(counter.ones(fails=True)))
+            assert counter.times == 1
+
+
+REFUSED = {
+    "no sharing": ({"copy": False}, np.float32, af.CopyRequiredError),
+    "no narrowing": ({"narrowing": "forbid"}, np.float64, af.NarrowingError),
+    "no such dtype": ({}, "U1", af.UnsupportedDtypeError),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+@pytest.mark.parametrize("target", ["jax", "torch"])
+def test_what_is_refused_is_not_computed(counter, target, why):
+    options, dtype, error = REFUSED[why]
+    if target == "torch" and why == "no narrowing":
+        pytest.skip("PyTorch has float64")
+    conversion = af.converter(target, **options)
+    for _ in range(4):
+        for wrap in (lambda x: x, lambda x: {"a": counter.ones(), "b": x}):
+            with pytest.raises(error) as caught:
+                conversion(wrap(counter.ones(dtype)))
+            assert caught.value.source == "dask"
+            assert caught.value.target == target
+    assert counter.times == 0
+
+
+def test_another_leaf_is_refused_before_anything_is_computed(counter):
+    for value in ([counter.ones(), np.array(["text"])], [counter.ones(), jax.random.key(0)]):
+        for _ in range(4):
+            with pytest.raises(af.ConversionError, match=r"at \[1\]"):
+                af.convert(value, "torch")
+    assert counter.times == 0
+
+
+def test_what_is_kept_is_not_computed(counter):
+    for options in ({}, {"copy": False}, {"copy": True}):
+        for _ in range(4):
+            x = counter.ones("U1")
+            assert af.convert(x, "torch", unsupported="keep", **options) is x
+    assert counter.times == 0
+    found = af.convert([x, counter.ones()], "torch", unsupported="keep")
+    assert found[0] is x
+    assert isinstance(found[1], torch.Tensor)
+    assert counter.times == 1
+
+
+class Lazy(BoxBackend):
+    """A lazy library whose plugin counts."""
+
+    memory = "lazy"
+    read = 0
+
+    def to_numpy(self, x):
+        return self.to_numpy_many([x])[0]
+
+    def to_numpy_many(self, xs):
+        self.read += len(xs)
+        return [x.values for x in xs]
+
+
+@pytest.fixture
+def lazy(register, boxlib):
+    return register(Lazy())
+
+
+def test_a_lazy_library_of_a_plugin(lazy):
+    for count in range(1, 5):
+        lazy.read = 0
+        found = af.convert([Box(np.array([1.5])), Box(np.array([2.5]))][:count], "jax")
+        assert [float(y[0]) for y in found] == [1.5, 2.5][:count]
+        assert lazy.read == min(count, 2)
+
+
+@pytest.mark.parametrize(
+    "tree", [lambda x: x, lambda x: [x], lambda x: [x] * 20], ids=["alone", "list", "long"]
+)
+def test_a_failure_after_a_plan_was_written_computes_once_too(counter, tree):
+    conversion = af.converter("jax")
+    for _ in range(4):
+        conversion(tree(np.ones(2, np.float32)))
+    assert conversion._compiled.plans
+    with pytest.raises(af.NarrowingError):
+        conversion(tree(counter.ones(np.int64) * 2**40))
+    assert counter.times == 1
+
+
+class Stored(np.lib.mixins.NDArrayOperatorsMixin):
+    """A dataset in a file, which counts how often it is read."""
+
+    def __init__(self, values):
+        self.values = values
+        self.reads = 0
+
+    @property
+    def dtype(self):
+        if self.values is None:
+            raise ValueError("the file is closed")
+        return self.values.dtype
+
+
+class Stores(af.Source):
+    name = "stores"
+    package = "numpy"
+    array_types = (f"{__name__}.Stored",)
+    memory = "lazy"
+    to_numpy_shares = False
+
+    def to_numpy(self, x):
+        x.reads += 1
+        if x.values is None:
+            raise ValueError("the file is closed")
+        if x.dtype.kind == "U":
+            raise af.UnsupportedDtypeError("it holds text")
+        x.read = x.values.copy()
+        return x.read
+
+
+@pytest.fixture
+def stores(register):
+    return register(Stores())
+
+
+def test_what_is_read_for_us_is_not_copied_again(stores):
+    for copy in (None, True):
+        x = Stored(np.ones(3))
+        y = af.convert(x, "torch", copy=copy)
+        assert y.data_ptr() == x.read.ctypes.data
+        assert x.reads == 1
+
+
+def test_a_source_that_is_closed_is_an_error_in_words(stores):
+    with pytest.raises(
+        af.ConversionError, match=r"to_numpy.*of the source 'stores'.*the file is closed"
+    ):
+        af.convert(Stored(None), "torch")
+
+
+def test_unsupported_lazy_sources_are_kept_alone(stores):
+    text, numbers = Stored(np.array(["a"])), Stored(np.ones(2))
+    given = [text, numbers, da.ones(2), text]
+    options = {"unknown": "convert", "unsupported": "keep"}
+    for _ in range(4):
+        found = af.convert(given, "numpy", **options)
+        assert found[0] is found[3] is text
+        assert found[1].tolist() == found[2].tolist() == [1, 1]
+    assert af.convert(text, "numpy", unsupported="keep") is text
+    with pytest.raises(af.UnsupportedDtypeError, match=r"at \[0\]"):
+        af.convert([text], "numpy", unknown="convert")
+
+
+def test_nothing_is_computed_if_another_lazy_library_is_refused(counter, stores):
+    text, numbers = Stored(np.array(["a"])), Stored(np.ones(2, "i4"))
+    delayed = dask.delayed(lambda: 1 / 0)()
+    for value in ([delayed, counter.ones(), text], [text, counter.ones()]):
+        with pytest.raises(af.UnsupportedDtypeError, match="from stores to torch"):
+            af.convert(value, "torch", unknown="convert")
+    for value in ([numbers, counter.ones()], [counter.ones(), numbers]):
+        value.append(counter.ones("U1"))
+        with pytest.raises(af.UnsupportedDtypeError, match="from dask to torch"):
+            af.convert(value, "torch", unknown="convert")
+    assert counter.times == text.reads == numbers.reads == 0
+
+
+def test_refused_before_it_is_read(stores):
+    x = Stored(np.array([2**40]))
+    for options in ({"copy": False}, {"narrowing": "forbid"}):
+        with pytest.raises(af.ConversionError):
+            af.convert(x, "jax", **options)
+    assert x.reads == 0
 
 
 # Clusters.

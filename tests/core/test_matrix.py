@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import collections
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -73,42 +72,6 @@ def test_views_that_the_source_can_make(source, target, view):
     x = VIEWS[view](source.make(n))
     y = af.convert(x, target.name)
     np.testing.assert_array_equal(target.read(y), VIEWS[view](n))
-
-
-class Step(NamedTuple):
-    observation: Any
-    reward: Any = 0.0
-
-
-def test_trees(source, target):
-    n = np.arange(3, dtype=np.float32)
-    other = object()
-    tree = {
-        "obs": [source.make(n), (source.make(n + 1), "text")],
-        7: collections.OrderedDict(b=source.make(n + 2), a=other),
-        "step": Step(source.make(n + 3)),
-        "none": None,
-    }
-    y = af.convert(tree, target.name)
-    assert list(y) == list(tree)
-    assert type(y[7]) is collections.OrderedDict
-    assert list(y[7]) == ["b", "a"]
-    assert y[7]["a"] is other
-    assert type(y["step"]) is Step
-    assert y["step"].reward == 0.0
-    found = [y["obs"][0], y["obs"][1][0], y[7]["b"], y["step"].observation]
-    for offset, array in enumerate(found):
-        assert af.backend_of(array).name == target.name
-        np.testing.assert_array_equal(target.read(array), n + offset)
-    assert y["obs"][1][1] == "text"
-
-
-def test_round_trip(source, target):
-    n = np.arange(6, dtype=np.int32).reshape(2, 3)
-    x = source.make(n)
-    back = af.convert(af.convert(x, target.name), source.name)
-    assert type(back) is type(x)
-    np.testing.assert_array_equal(source.read(back), n)
 
 
 def test_like(source, target):

@@ -142,32 +142,10 @@ def test_dask_and_numpy_support_all(what):
     assert af.convert(x, "numpy") is x
 
 
-@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dask", "array_api_strict"])
-def test_scalars(target):
-    tree = {
-        "a": 3,
-        "b": [2.5, True, 1j],
-        "c": "text",
-        "d": None,
-        "e": np.float32(1.5),
-        "f": np.bool_(True),
-    }
-    kept = af.convert(tree, target)
-    assert kept["a"] is tree["a"]
-    assert kept["b"] == [2.5, True, 1j]
-    assert af.backend_of(kept["e"]).name == target
-    assert tuple(kept["e"].shape) == ()
-    made = af.convert(tree, target, scalars="convert")
-    for x in (made["a"], *made["b"]):
-        assert af.backend_of(x).name == target
-    assert made["c"] == "text"
-    assert made["d"] is None
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [("copy", 1), ("copy", "yes"), ("copy", 0), ("narrowing", "maybe"), ("narrowing", None), ("scalars", True),
-     ("unsupported", "drop"), ("copy", np.True_), ("copy", [])],
+     ("unsupported", "drop"), ("copy", np.True_), ("copy", []), ("unknown", "drop"), ("sparse", "keep"), ("sparse", True)],
 )  # fmt: skip
 def test_invalid_options(option, value):
     for function in (af.convert, af.converter):

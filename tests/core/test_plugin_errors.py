@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-import types
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +42,8 @@ def test_methods_of_the_source(register, method, times):
         ) as caught:
             conversion({"b": X, "a": Box(X)})
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        assert isinstance(caught.value, af.ContractError)
+        assert caught.value.method == method
     assert conversion([X])[0].tolist() == [0, 1, 2]
 
 
@@ -77,14 +78,6 @@ def test_check(register):
     assert not part.usable
 
 
-def test_the_method_that_broke_the_contract_is_an_attribute(register):
-    register(backend(to_numpy=lambda self, x: 1 / 0))
-    with pytest.raises(af.ContractError) as caught:
-        af.convert(af.convert(X, "boxes"), "torch")
-    assert caught.value.method == "to_numpy"
-    assert isinstance(caught.value, af.PluginError)
-
-
 @pytest.mark.parametrize(
     ("method", "returned", "error", "words"),
     [
@@ -112,19 +105,6 @@ def test_array_types_with_a_typo(register, path):
             af.convert([X], "boxes")
 
 
-def test_a_class_instead_of_an_instance():
-    with pytest.raises(
-        af.PluginError, match=r"BoxBackend'> is not a Backend, .*Register an instance"
-    ):
-        af.registry.register(BoxBackend)
-    plugin = types.SimpleNamespace(arrayferry_backends=lambda: [BoxBackend])
-    with pytest.raises(
-        af.PluginError, match=r"BoxBackend'>, where a Backend is expected.*instances"
-    ):
-        af.registry.register(plugin, "plugin")
-    assert "boxes" not in af.backends()
-
-
 class ToNobody(af.Converter):
     source, target = "numpy", "boxees"
 
@@ -139,28 +119,23 @@ def test_a_converter_that_comes_before_its_backend(register):
     assert af.convert(X, "torch").tolist() == [0, 1, 2]
 
 
-CHILDREN = {"None": lambda self, value: None, "raises": raising, "a number": lambda self, value: 3}
+FAULTY = {
+    "children": [lambda self, value: None, raising, lambda self, value: 3],
+    "rebuild": [raising, lambda *args: None, lambda *args: NotImplemented],
+}
 
 
 @pytest.mark.parametrize("times", [1, 4])
-@pytest.mark.parametrize("what", CHILDREN)
-def test_children_of_a_container(register, what, times):
-    register(type("Pairs", (HeldContainer,), {"children": CHILDREN[what]})())
+@pytest.mark.parametrize(
+    ("name", "method"), [(name, method) for name, methods in FAULTY.items() for method in methods]
+)
+def test_methods_of_a_container(register, name, method, times):
+    register(type("Pairs", (HeldContainer,), {name: method})())
+    said = "a Held could not be read by" if name == "children" else "by"
     for _ in range(times):
-        with pytest.raises(
-            af.StructureError,
-            match=r"a Held could not be read by the container Pairs \(.*at \['p'\]",
-        ):
+        with pytest.raises(af.StructureError, match=rf"{said} the container Pairs \(.*at \['p'\]"):
             af.convert({"p": Held(X)}, "torch")
     assert isinstance(af.convert({"p": [X]}, "torch")["p"][0], torch.Tensor)
-
-
-@pytest.mark.parametrize("method", [raising, lambda *args: None, lambda *args: NotImplemented])
-def test_rebuild_of_a_container(register, method):
-    register(type("Pairs", (HeldContainer,), {"rebuild": method})())
-    for _ in range(4):
-        with pytest.raises(af.StructureError, match=r"by the container Pairs \(.*at \['p'\]"):
-            af.convert({"p": Held(X)}, "torch")
 
 
 def test_children_may_be_any_iterable(register):
@@ -368,20 +343,6 @@ def test_a_direct_converter_that_is_right_first(register, method):
     assert len(calls) == count
 
 
-def test_a_step_of_a_route_that_returns_something_else(register):
-    class Wrong(ToNobody):
-        target, cost = "boxes", "share"
-
-        def convert(self, x, device=None, copy=None):
-            return [1]
-
-    register(BoxBackend())
-    register(Wrong())
-    for _ in range(3):
-        assert af.convert(torch.from_numpy(X), "boxes").values.tolist() == [0, 1, 2]
-        assert af.convert([jnp.asarray(X)], "boxes")[0].values.tolist() == [0, 1, 2]
-
-
 @pytest.mark.parametrize("source", ["numpy", "torch", "boxes"])
 @pytest.mark.parametrize(
     "made", [lambda x: x.copy(), lambda x: None, lambda x: x[0], torch.from_numpy]
@@ -498,13 +459,6 @@ def test_a_converter_to_nobody_disturbs_no_other_route(register):
     assert [step.via for step in af.route("boxes", "jax").steps]
 
 
-def test_an_attribute_with_the_name_of_a_hook_that_is_no_function():
-    for value in ([], BoxBackend):
-        plugin = types.SimpleNamespace(arrayferry_backends=value)
-        with pytest.raises(af.PluginError, match="implements no hook"):
-            af.registry.register(plugin)
-
-
 @pytest.mark.parametrize("install", ["", "box-library"])
 def test_a_library_whose_import_fails(register, monkeypatch, tmp_path, install):
     (tmp_path / "brokenlib.py").write_text("raise OSError('no such driver')\n")
@@ -518,23 +472,29 @@ def test_a_library_whose_import_fails(register, monkeypatch, tmp_path, install):
         af.convert(X, "broken")
 
 
-ATTRIBUTES = [
-    ("memory", "writeable"), ("aliases", "box"), ("dlpack_devices", "cuda"), ("replaces", ["torch"]),
-    ("to_numpy_shares", "yes"), ("install", None), ("array_types", "boxlib.Box"), ("item_types", ("Box",)),
-]  # fmt: skip
+def full(*args, **kwargs):
+    raise MemoryError("none left")
 
 
-@pytest.mark.parametrize(("attribute", "value"), ATTRIBUTES)
-def test_attributes_are_checked(attribute, value):
-    with pytest.raises(
-        af.PluginError, match=rf"Backend Faulty has .*{attribute}\. Set {attribute} to "
-    ):
-        af.registry.register(backend(**{attribute: value}))
+OUT_OF_MEMORY = {
+    "to_numpy": (backend(to_numpy=full), lambda: [Box(X)], "torch"),
+    "from_numpy": (backend(from_numpy=full), lambda: [X], "boxes"),
+    "children": (type("Pairs", (HeldContainer,), {"children": full})(), lambda: [Held(X)], "torch"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", OUT_OF_MEMORY)
+def test_out_of_memory_is_raised_as_it_is(register, where):
+    part, value, target = OUT_OF_MEMORY[where]
+    register(part)
+    for _ in range(3):
+        with pytest.raises(MemoryError, match="none left"):
+            af.convert(value(), target)
 
 
 @pytest.mark.parametrize("error", [MemoryError("none left"), torch.OutOfMemoryError("none left")])
 @pytest.mark.parametrize("times", [0, 4])
-def test_out_of_memory_is_raised_as_it_is(register, monkeypatch, error, times):
+def test_out_of_memory_in_a_direct_converter(register, error, times):
     def convert(self, x, device=None, copy=None):
         if x.values is None:
             raise error
@@ -548,84 +508,50 @@ def test_out_of_memory_is_raised_as_it_is(register, monkeypatch, error, times):
             conversion([Box(None)])
 
 
-@pytest.mark.parametrize("method", ["to_numpy", "from_numpy"])
-def test_out_of_memory_in_a_backend(register, method):
-    def fails(self, x, device=None):
-        raise MemoryError("none left")
-
-    register(backend(**{method: fails}))
-    with pytest.raises(MemoryError, match="none left"):
-        af.convert(
-            [Box(X) if method == "to_numpy" else X], "torch" if method == "to_numpy" else "boxes"
-        )
-
-
-def test_memory_errors_of_a_container(register):
-    class Pairs(HeldContainer):
-        def children(self, value):
-            raise MemoryError("none left")
-
-    register(Pairs())
-    with pytest.raises(MemoryError, match="none left"):
-        af.convert([Held(X)], "torch")
-
-
 def test_a_tensor_that_is_too_large():
     huge = np.broadcast_to(np.float32(0), (2**45,))
     with pytest.raises((MemoryError, RuntimeError), match=r"(?i)allocate"):
         af.convert([huge], "torch", copy=True)
 
 
-def test_messages_of_agnostic_come_at_once():
-    with pytest.raises(af.UnknownBackendError, match="Did you mean 'torch'"):
-        af.agnostic("troch")
-    with pytest.raises(af.OptionError, match=r'Name the library.*@agnostic\("numpy"\)'):
-
-        @af.agnostic
-        def function(x):
-            return x
-
-    with pytest.raises(af.OptionError, match=r"narowing.*The options are"):
-        af.agnostic("numpy", narowing="allow")
-    with pytest.raises(af.OptionError, match="narrowing='maybe' is not valid"):
-        af.agnostic("numpy", narrowing="maybe")
-
-
 def gradients(**methods):
     return type("Gradients", (af.Autodiff,), {"vjp": None, "call": None, **methods})()
 
 
-def test_compiles(register):
-    register(backend(autodiff=gradients(compiles=raising)))
-    function = af.agnostic("boxes", differentiable=True)(lambda x: x)
-    for _ in range(2):
-        with pytest.raises(
-            af.ConversionError,
-            match=r"^autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault$",
-        ):
-            function(torch.ones(3))
+def differentiable(library, **options):
+    return af.agnostic(library, differentiable=True, **options)
 
 
-IS_TRACED = {
-    "the function's own": lambda: af.agnostic("boxes", differentiable=True)(max)(
-        torch.ones(3), Box(X)
+FUNCTIONS = {
+    "compiles": (
+        {"autodiff": gradients(compiles=raising)},
+        lambda: differentiable("boxes")(lambda x: x)(torch.ones(3)),
+        r"autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault$",
     ),
-    "the caller's": lambda: af.agnostic("torch", differentiable=True, result_like=X)(abs)(Box(X)),
-    "beside a traced value": lambda: jax.jit(
-        lambda x: af.agnostic("torch", result_like=X)(max)(Box(X), x)
-    )(X),
-}
+    **{
+        f"is_traced, {whose}": (
+            {"is_traced": raising, "autodiff": gradients()}, call,
+            r"is_traced\(\) of the backend 'boxes' raised ZeroDivisionError: a fault for a .*Box",
+        )
+        for whose, call in {
+            "the function's own": lambda: differentiable("boxes")(max)(torch.ones(3), Box(X)),
+            "the caller's": lambda: differentiable("torch", result_like=X)(abs)(Box(X)),
+            "beside a traced value": lambda: jax.jit(
+                lambda x: af.agnostic("torch", result_like=X)(max)(Box(X), x)
+            )(X),
+        }.items()
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("whose", IS_TRACED)
-def test_is_traced_of_functions_that_cross(register, whose):
-    register(backend(is_traced=raising, autodiff=gradients()))
+@pytest.mark.parametrize("fault", FUNCTIONS)
+def test_methods_that_functions_call(register, fault):
+    methods, call, words = FUNCTIONS[fault]
+    register(backend(**methods))
     register(DirectToTorch())  # which asks nothing
-    with pytest.raises(
-        af.ConversionError,
-        match=r"^is_traced\(\) of the backend 'boxes' raised ZeroDivisionError: a fault for a .*Box",
-    ):
-        IS_TRACED[whose]()
+    for _ in range(2):
+        with pytest.raises(af.ConversionError, match=f"^{words}"):
+            call()
 
 
 @pytest.mark.parametrize(
@@ -637,18 +563,11 @@ def test_is_traced_of_functions_that_cross(register, whose):
 )
 def test_uncompiled(register, method, fault):
     register(backend(uncompiled=method))
-    with pytest.warns(
-        af.PluginWarning,
-        match=rf"^uncompiled\(\) of the backend 'boxes' failed \({fault}\), so it is not used$",
-    ) as caught:
-        function = af.agnostic("jax", differentiable=True)(jnp.negative)
+    words = rf"^uncompiled\(\) of the backend 'boxes' failed \({fault}\), so it is not used$"
+    with pytest.warns(af.PluginWarning, match=words) as caught:
+        function = differentiable("jax")(jnp.negative)
     assert caught[0].filename == __file__
     assert function(torch.ones(2)).tolist() == [-1, -1]
-
-
-def test_like_a_class():
-    with pytest.raises(af.NotAnArrayError, match="like= was given the class Linear"):
-        af.convert(X, like=torch.nn.Linear)
 
 
 def test_routes_to_what_is_not_there(run_python):
@@ -717,20 +636,22 @@ def test_a_backend_that_returns_its_argument(register, call, shares):
 
 
 @pytest.mark.parametrize(
-    "names", [{"float32", "bfloat16"}, {"float32", "quint8"}, {"float32", "string"}]
-)
-def test_dtypes_that_numpy_does_not_have_are_no_fault(register, names):
-    sys.modules["boxlib"].quint8 = object()
-    register(backend(dtypes=lambda self: names))
-    assert af.convert(np.ones(2), "boxes").values.dtype == np.float32
-
-
-@pytest.mark.parametrize(
     "held",
-    [np.float32, ["float32"], ("float32",), {"float32": 1}, "float32", [np.float32, np.int8]],
+    [
+        *(
+            [np.float32],
+            ["float32"],
+            ("float32",),
+            {"float32": 1},
+            "float32",
+            [np.float32, np.int8],
+        ),
+        *({"float32", "bfloat16"}, {"float32", "quint8"}, {"float32", "string"}),
+    ],
 )
 def test_dtypes_in_whatever_way(register, held):
-    held = [held] if isinstance(held, type) else held
+    """Also those that NumPy does not have."""
+    sys.modules["boxlib"].quint8 = object()
     register(backend(dtypes=lambda self: held))
     assert af.convert(np.ones(2), "boxes").values.dtype == np.float32
 

@@ -196,6 +196,59 @@ def test_a_plugin_that_cannot_be_registered_leaves_nothing(registry, fault):
     registry.register(HeldContainer(), "faulty")
 
 
+def part(cls, **attributes):
+    return type("Faulty", (cls,), attributes)()
+
+
+class Column(af.Source):
+    name, package, array_types = "columns", "boxlib", ("boxlib.Column",)
+
+    def to_numpy(self, x):
+        return x.values
+
+
+REFUSED = {
+    **{
+        f"{cls.__name__}, {attribute}={value!r}": (part(cls, **{attribute: value}), words)
+        for cls, attribute, values, words in (
+            (BoxBackend, "name", [""], "has no name"),
+            (BoxBackend, "package", [None], "has no package"),
+            (BoxBackend, "array_types", [(), "boxlib.Box"], r"has .*array_types\. Set array_types to "),
+            (BoxBackend, "dtypes", [{"float64"}], "has {'float64'} for its dtypes. Set dtypes to a method: def"),
+            *(
+                (BoxBackend, name, [value], rf"Backend Faulty has .*{name}\. Set {name} to ")
+                for name, value in {
+                    "memory": "writeable", "aliases": "box", "dlpack_devices": "cuda", "replaces": ["torch"],
+                    "to_numpy_shares": "yes", "install": None, "item_types": ("Box",),
+                }.items()
+            ),
+            (Column, "name", [""], "Source Faulty has no name"),
+            (Column, "replaces", ["pandas", ["pandas"], ("",), (3,)], r"Source Faulty has .*replaces\. Set replaces"),
+            (
+                HeldContainer, "types", [Held, "builtins.list", (), (3,), ("nodots",), ["a.B"], None],
+                r"types\. Set types to a tuple",
+            ),
+        )
+        for value in values
+    },
+    "a class": (BoxBackend, r"BoxBackend'> is not a Backend, .*Register an instance"),
+    "the class of a source": (Column, r"Column'> is not a Backend"),
+    "a hook that returns a class": (hooks(backends=[BoxBackend]), r"BoxBackend'>, where a Backend is expected.*instances"),
+    "a hook that is no function": (types.SimpleNamespace(arrayferry_backends=[]), "implements no hook"),
+    "a name of a built-in source": (part(Column, name="h5py"), "the name 'h5py' is taken by the .* 'h5py' of"),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("boxlib")
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_registered_is_checked(registry, what):
+    faulty, words = REFUSED[what]
+    before = registry.catalog
+    with pytest.raises(af.PluginError, match=words):
+        registry.register(faulty)
+    assert registry.catalog is before
+
+
 def test_names_of_hooks_are_enough_and_only_functions_count(registry):
     class Plugin:
         arrayferry_version = 3
@@ -357,6 +410,8 @@ def test_attributes_of_ones_own_are_no_near_misses(registry):
     }
     registry.register(type("Own", (BoxBackend,), {**own, "memorys": 1})())
     registry.register(type("OwnHeld", (HeldContainer,), {"type": Held, "child": lambda self: 3})())
+    equal = "".join(["immu", "table"])  # which is another object
+    registry.register(part(BoxBackend, name="equal", array_types=("boxlib.Equal",), memory=equal))
 
 
 def lines_of(function):

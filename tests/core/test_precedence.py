@@ -93,14 +93,6 @@ def test_a_clash_at_run_time_is_refused(registry, clash):
     assert second not in [*registry.sources(), *registry.backends().values()]
 
 
-@pytest.mark.parametrize("name", ["pandas", "h5py", "torch"])
-def test_the_names_of_built_in_plugins_are_taken(registry, name):
-    words = rf"the name '{name}' is taken by the .* '{name}' of"
-    for make in (source, backend):
-        with pytest.raises(af.PluginError, match=words):
-            registry.register(make(name))
-
-
 def test_sources_of_one_plugin_may_have_one_name(registry):
     """That of their library, as those of pyarrow have."""
     parts = [source("a"), source("a", "columnlib.Cell")]
@@ -163,14 +155,6 @@ def test_a_source_replaces_no_backend(registry):
     registry.register(backend("a"))
     with pytest.raises(af.PluginError, match="the name 'a' is taken by the backend 'a'"):
         registry.register(source("a", replaces=("a",)))
-
-
-@pytest.mark.parametrize("wrong", ["pandas", ["pandas"], ("",), (3,)])
-def test_what_a_source_replaces_is_checked(registry, wrong):
-    with pytest.raises(
-        af.PluginError, match=r"Source .*ColumnSource has .*replaces\. Set replaces to"
-    ):
-        registry.register(source(replaces=wrong))
 
 
 # Installed plugins.
@@ -357,15 +341,6 @@ def test_a_name_belongs_to_the_plugin_that_is_tried_first(install, kind):
         assert f"of the plugin {one!r}" in messages[-1]
 
 
-def test_a_function_is_a_hook_by_its_own_name_only(install):
-    other = ordered("B", 'specname="arrayferry_converters"').replace(
-        "def arrayferry_converters", "def others"
-    )
-    registry, messages = install(named=ordered("A") + other)
-    assert "unknown hook 'others'" in messages[0]
-    assert "A" not in [type(each).__name__ for each in registry.catalog.converters]
-
-
 def container(rank=None):
     part = HeldContainer()
 
@@ -391,56 +366,6 @@ def test_containers_in_order(registry):
     assert len(registry.catalog.containers) == len(order)
     assert registry.catalog.containers[0] is parts["tryfirst"]
     assert registry.catalog.containers[-1] is parts["trylast"]
-
-
-def test_what_cannot_be_honoured_is_refused(install):
-    codes = {
-        option: ordered(option, f"{option}=True").replace("\n    return", "\n    yield")
-        for option in ("wrapper", "hookwrapper")
-    }
-    registry, messages = install(**codes, good=ordered("Good"))
-    assert len(messages) == 2
-    for option, message in zip(sorted(codes, reverse=True), messages, strict=True):
-        assert f"arrayferry left out the plugin '{option}' of the distribution" in message
-        assert (
-            f"arrayferry_converters() of the plugin '{option}' is marked with {option}=True"
-            in message
-        )
-        assert f"Remove {option}=True from" in message
-    assert "Good" in [type(each).__name__ for each in registry.catalog.converters]
-
-
-@pytest.mark.parametrize("option", ["wrapper", "hookwrapper"])
-def test_a_wrapper_is_refused_at_run_time(registry, option):
-    class Plugin:
-        @af.hookimpl(**{option: True})
-        def arrayferry_sources(self):
-            yield
-
-    with pytest.raises(
-        af.PluginError, match=rf"arrayferry_sources\(\) of the plugin 'mine'.*{option}="
-    ):
-        registry.register(Plugin(), "mine")
-
-
-def test_a_hook_with_arguments_is_refused(registry, install):
-    with pytest.raises(af.PluginError, match=r"'mine' for hook 'arrayferry_sources'.*without arg"):
-        registry.register(types.SimpleNamespace(arrayferry_sources=lambda registry: []), "mine")
-    _, messages = install(mine=ordered("Mine").replace("converters():", "converters(registry):"))
-    assert "Plugin 'mine' for hook 'arrayferry_converters'" in messages[0]
-    assert "Argument(s) {'registry'} are declared" in messages[0]
-
-
-def test_a_hook_that_fails_is_left_out_whatever_its_rank(install):
-    registry, messages = install(
-        bad=ordered("Bad", "tryfirst=True")
-        .replace("return [", "raise SystemExit(3, ")
-        .replace("()]", ")"),
-        good=ordered("Good", "tryfirst=True"),
-    )
-    assert len(messages) == 1
-    assert "the plugin 'bad'" in messages[0]
-    assert type(registry.catalog.converters[0]).__name__ == "Good"
 
 
 # Trust.

@@ -16,7 +16,6 @@ from boxes import Box, BoxBackend
 
 import arrayferry as af
 from arrayferry._registry.generic import LIBRARIES
-from arrayferry._route.route import find_route
 
 
 class BoxedBackend(BoxBackend):
@@ -153,26 +152,6 @@ def test_the_libraries_that_are_imported_by_name_are_those_in_the_docs():
     assert set(LIBRARIES) == names | {"array_api_compat", "sparse"}
 
 
-def test_a_library_registered_at_run_time(boxed):
-    x = af.convert(torch.arange(3), "boxed")
-    assert type(x) is Box
-    assert af.backend_of(x) is boxed
-    back = af.convert({"x": x}, "jax")["x"]
-    np.testing.assert_array_equal(np.asarray(back), [0, 1, 2])
-    assert "boxed" in af.backends()
-
-
-@pytest.mark.needs("torch")
-def test_unregistering_forgets(boxed):
-    x = Box(np.ones(2))
-    assert af.backend_of(x) is boxed
-    af.registry.unregister(boxed)
-    with pytest.raises(af.NotAnArrayError):
-        af.backend_of(x)
-    assert af.convert(x, "torch") is x
-    af.registry.register(boxed)
-
-
 def test_a_hook_may_return_nothing(registry):
     """As for pluggy, None is no result. But a plugin that brings nothing at all has a mistake."""
     plugin = types.SimpleNamespace(
@@ -183,80 +162,6 @@ def test_a_hook_may_return_nothing(registry):
     silent = types.SimpleNamespace(arrayferry_sources=lambda: None)
     with pytest.raises(af.PluginError, match=r"arrayferry_sources returned None.*Write return"):
         registry.register(silent)
-
-
-def test_unregistering_an_unregistered_backend():
-    with pytest.raises(af.PluginError, match="not registered"):
-        af.registry.unregister(BoxedBackend())
-
-
-def test_a_backend_that_replaces_another(registry):
-    class Better(BoxedBackend):
-        name = "bettertorch"
-        array_types = ("torch.Tensor",)
-        replaces = ("torch",)
-
-    better = Better()
-    registry.register(better)
-    assert registry.backend("torch") is better
-    assert registry.kind(torch.ones(1)).backend is better
-    assert registry.kind(np.ones(1)).backend.name == registry.backend("numpy").name == "numpy"
-    thief = type("Thief", (BoxedBackend,), {"name": "thief", "array_types": ("numpy.ndarray",)})()
-    with pytest.raises(af.PluginError, match=r"numpy\.ndarray is taken by the backend 'numpy'"):
-        registry.register(thief)
-
-
-def test_refresh_keeps_what_was_registered_by_hand(registry):
-    backend = BoxedBackend()
-    registry.register(backend)
-    registry.refresh()
-    assert registry.backends()["boxed"] is backend
-
-
-def test_a_new_registry_does_not_change_the_default_one(registry):
-    registry.register(BoxedBackend())
-    assert "boxed" not in af.backends()
-    assert af.Registry(autoload=False).backends() == {}
-
-
-def test_a_plugin_as_a_module(registry):
-    plugin = types.ModuleType("boxed_plugin")
-    plugin.arrayferry_backends = lambda: [BoxedBackend()]
-    registry.register(plugin)
-    assert "boxed" in registry.backends()
-    registry.unregister(plugin)
-    assert "boxed" not in registry.backends()
-
-
-def test_a_plugin_with_marked_hooks(registry):
-    class Plugin:
-        @af.hookimpl
-        def arrayferry_backends(self):
-            return (BoxedBackend() for _ in range(1))
-
-    registry.register(Plugin())
-    assert "boxed" in registry.backends()
-
-
-@pytest.mark.parametrize(
-    ("attributes", "message"),
-    [
-        ({"name": ""}, "has no name"),
-        ({"package": None}, "has no package"),
-        ({"array_types": ()}, "array_types"),
-        ({"dtypes": {"float64"}}, "has {'float64'} for its dtypes. Set dtypes to a method: def"),
-    ],
-)
-def test_a_backend_that_lacks_something(registry, attributes, message):
-    broken = type("Broken", (BoxedBackend,), attributes)()
-    with pytest.raises(af.PluginError, match=message):
-        registry.register(broken)
-
-
-def test_an_attribute_may_be_an_equal_text(registry):
-    memory = "".join(["immu", "table"])
-    registry.register(type("Immutable", (BoxedBackend,), {"memory": memory})())
-    assert registry.backend("boxed").memory == "immutable"
 
 
 def test_a_container_registered_at_run_time(register):
@@ -284,19 +189,6 @@ def test_a_container_registered_at_run_time(register):
         af.convert({"p": Pair(1, np.array(["x"]))}, "torch")
 
 
-def test_a_converter_registered_at_run_time(boxed, register):
-    class Direct(af.Converter):
-        source, target, cost = "boxed", "torch", "share"
-
-        def convert(self, x, device=None, copy=None):
-            return torch.full((2,), 7.0) if len(x.values) == 2 else NotImplemented
-
-    part = register(Direct())
-    assert af.route("boxed", "torch").steps[0].converter is part
-    assert af.convert(Box(np.ones(2)), "torch").tolist() == [7.0, 7.0]
-    assert af.convert(Box(np.ones(3)), "torch").tolist() == [1.0, 1.0, 1.0]
-
-
 def test_namespace_of():
     assert af.namespace_of(torch.ones(1)) is array_api_compat.torch
     assert af.namespace_of(jnp.ones(1)) is jnp
@@ -309,55 +201,6 @@ def test_backend_of_scalars_and_others():
     for other in (3, None, "x", [np.ones(1)], np.str_("x"), np.datetime64("2020")):
         with pytest.raises(af.NotAnArrayError, match="is not an array"):
             af.backend_of(other)
-
-
-def test_cupy_without_a_gpu_says_so():
-    cupy = af.backends()["cupy"]
-    if not cupy.installed:
-        with pytest.raises(
-            af.BackendUnavailableError, match=r"not installed.*pip install cupy-cuda"
-        ):
-            af.convert(np.ones(2), "cupy")
-    elif not cupy.usable:
-        with pytest.raises(af.BackendUnavailableError, match="no usable GPU"):
-            af.convert(np.ones(2), "cupy")
-    else:
-        assert af.convert(np.ones(2), "cupy").device.id == 0
-
-
-def test_hundreds_of_backends_do_not_slow_a_route(registry):
-    for index in range(300):
-        names = {"name": f"b{index}", "array_types": (f"lib{index}.Array",)}
-        kind = type(f"B{index}", (BoxedBackend,), {**names, "dlpack_devices": ("cpu",)})
-        registry.register(kind())
-    one, two = registry.backend("b3"), registry.backend("b250")
-    route = find_route(registry.catalog, one, "cpu", two, "cpu")
-    assert len(route.steps) == 1
-    assert route.steps[0].via == "dlpack"
-
-
-def test_of_routes_of_equal_cost_the_one_of_the_last_converter_is_taken(registry):
-    def named(name):
-        paths = (f"{name}.Array",)
-        return type("Named", (BoxedBackend,), {"name": name, "array_types": paths})()
-
-    class Direct(af.Converter):
-        cost, target_device = "share", "cuda"
-
-        def __init__(self, source, target):
-            self.source, self.target = source, target
-
-        def convert(self, x, device=None, copy=None):
-            return NotImplemented
-
-    for index in range(8):
-        first, second, target = map(named, (f"one{index}", f"two{index}", f"three{index}"))
-        for part in (second, first, target):
-            registry.register(part)
-        for part in (first, second):
-            registry.register(Direct(part.name, target.name))
-        route = find_route(registry.catalog, registry.backend("numpy"), "cpu", target, "cuda:0")
-        assert [step.target.backend for step in route.steps] == [second.name, target.name]
 
 
 class TestOfOnesOwn:

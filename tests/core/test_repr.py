@@ -74,7 +74,7 @@ def test_what_it_says(make, text):
 
 
 @pytest.mark.parametrize(
-    "cls", [af.Conversion, af.Layout, af.Registry, af.Slices, af.Reader, af.Stream]
+    "cls", [af.Conversion, af.Layout, af.Registry, af.Slices, af.Reader, af.Stream, af.Trace]
 )
 def test_an_object_whose_constructor_failed(cls):
     assert repr(cls.__new__(cls)) == f"<{cls.__name__}, incomplete>"

@@ -26,7 +26,6 @@ import torch
 from boxes import Box, BoxBackend, Held, HeldContainer
 
 import arrayferry as af
-from arrayferry._observers import observers
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -446,22 +445,17 @@ def described(value, source):
     """Describe a result: structure, values, and where memory is shared with the source."""
     leaves, layout = af.flatten(value, everything=True)
     given = {id(leaf): index for index, leaf in enumerate(af.flatten(source, everything=True)[0])}
-    found = [repr(layout)]
-    for leaf in leaves:
-        text = f"{type(leaf).__name__} {getattr(leaf, 'dtype', None)} {given.get(id(leaf))}"
-        if isinstance(leaf, (np.ndarray, torch.Tensor, jax.Array)):
+    arrays = (np.ndarray, torch.Tensor, jax.Array)
+    memory = [np.asarray(x) for x in af.flatten(source)[0] if isinstance(x, arrays)]
+
+    def of(leaf):
+        said = [type(leaf).__name__, str(getattr(leaf, "dtype", None)), given.get(id(leaf))]
+        if isinstance(leaf, arrays):
             n = np.asarray(leaf)
-            text += f" {n.tolist()} {n.flags.writeable} "
-            text += str(
-                [
-                    np.shares_memory(n, np.asarray(x))
-                    for x in af.flatten(source)[0]
-                    if isinstance(x, (np.ndarray, torch.Tensor, jax.Array))
-                    and np.asarray(x).dtype != object
-                ]
-            )
-        found.append(text)
-    return found
+            said += [repr(n.tolist()), n.flags.writeable, [np.shares_memory(n, x) for x in memory]]
+        return said
+
+    return repr(layout), [of(leaf) for leaf in leaves]
 
 
 @pytest.mark.parametrize(
@@ -653,17 +647,6 @@ def test_other_registries(registry):
     assert t.calls == 1
 
 
-def test_an_observed_conversion_steps_aside_by_itself():
-    conversion = af.converter("torch")
-    conversion([X])
-    with af.trace() as t:
-        observers.clear()  # as in a forked process
-        assert is_watched(conversion)
-        conversion([X])
-    assert t.calls == 0
-    assert not is_watched(conversion)
-
-
 def test_a_forked_process_counts_nothing(run_forked):
     with af.trace() as t:
         af.convert(X, "torch")
@@ -696,15 +679,6 @@ def test_an_odd_value_is_counted_as_unread(monkeypatch):
     assert "1 value could not be examined" in str(t)
 
 
-def test_importing_it_loads_no_library(run_python):
-    out = run_python(
-        "import sys, arrayferry as af\n"
-        "with af.trace() as t: pass\n"
-        "print([m for m in ('numpy', 'torch', 'jax', 'dask') if m in sys.modules])"
-    )
-    assert out.strip() == "[]"
-
-
 # How it is shown.
 
 
@@ -720,17 +694,7 @@ def shown():
 
 def test_the_table(shown):
     lines = str(shown).splitlines()
-    assert lines[0].split() == [
-        "time",
-        "calls",
-        "arrays",
-        "size",
-        "how",
-        "from",
-        "->",
-        "to",
-        "place",
-    ]
+    assert " ".join(lines[0].split()) == "time calls arrays size how from -> to place"
     table = lines[1 : lines.index("")]
     places = [line for line in table if " in shown" in line]
     assert len(places) == len(shown.rows)
@@ -831,10 +795,6 @@ def test_rows_are_ready_for_json(shown):
     assert sum(row["bytes"] for row in read) == shown.bytes
     assert {finding.kind for finding in shown.findings} == {"round trip", "hot loop"}
     assert str(pickle.loads(pickle.dumps(shown))) == str(shown)
-
-
-def test_half_made():
-    assert repr(af.Trace.__new__(af.Trace)) == "<Trace, incomplete>"
 
 
 def test_a_cell_of_a_notebook(monkeypatch):

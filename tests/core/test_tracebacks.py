@@ -30,10 +30,6 @@ def test_pytest_shows_at_most_three_frames(call):
     with pytest.raises(af.ArrayFerryError) as caught:
         call()
     shown = caught.traceback.filter(caught)
-    assert [entry.name for entry in shown][:2] == [
-        "test_pytest_shows_at_most_three_frames",
-        "<lambda>",
-    ]
     assert 1 <= len(of_arrayferry(shown)) <= 3
     assert len(of_arrayferry(shown)) < len(of_arrayferry(caught.traceback))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import collections
 import dataclasses
 import enum
@@ -81,11 +82,24 @@ class Refusing(dict):
         raise TypeError("frozen")
 
 
+NEW_PYTHON = sys.version_info >= (3, 15)
+"""Whether there is `frozendict`, whose keys JAX would sort."""
+
+
+def reordered(cls):
+    made = cls(a=X, b=2)
+    made.move_to_end("a")
+    return made
+
+
 @pytest.mark.parametrize(
     "made",
     [
         {"x": X, 3: "three", (1, 2): None},
         collections.OrderedDict([("b", X), ("a", 1)]),
+        reordered(collections.OrderedDict),
+        *([builtins.frozendict({"x": X, 3: "three", "a": None})] if NEW_PYTHON else []),
+        reordered(type("Ordered", (collections.OrderedDict,), {})),
         collections.defaultdict(list, {"x": X}),
         collections.Counter({"x": 2}),
         DictSubclass(x=X, y=1),
@@ -137,6 +151,31 @@ def test_what_mappings_have_besides_items():
     labelled = Labelled({"x": X})
     labelled.label = "mine"
     assert af.convert(labelled, "torch").label == "mine"
+
+
+@pytest.mark.skipif(not NEW_PYTHON, reason="frozendict is new in Python 3.15")
+@pytest.mark.parametrize("times", [1, 5])
+def test_frozen_dicts(times):
+    class Named(builtins.frozendict):
+        def __new__(cls, name, items):
+            made = super().__new__(cls, items)
+            made.name = name
+            return made
+
+        def values(self):
+            raise TypeError("not to be called")
+
+    made = Named("me", {"b": X, "a": 1, 3: builtins.frozendict(c=(X, None))})
+    convert = af.converter("jax")
+    for _ in range(times):
+        found = convert([made])[0]
+        assert (type(found), found.name, list(found)) == (Named, "me", ["b", "a", 3])
+        assert type(found[3]) is builtins.frozendict
+        assert isinstance(found["b"], jax.Array)
+        assert isinstance(found[3]["c"][0], jax.Array)
+    assert af.convert(made, "numpy")["b"] is X
+    with pytest.raises(af.ConversionError, match=r"at \['bad'\]"):
+        af.convert(builtins.frozendict(good=X, bad=np.array(2**40)), "jax")
 
 
 @pytest.mark.parametrize(
@@ -544,17 +583,193 @@ def test_a_container_for_a_class_handles_its_subclasses():
         assert af.convert([without], "torch")[0] is without
 
 
-def test_objects_that_have_every_attribute():
-    class Anything:
-        def __getattr__(self, name):
-            return self
+class Listed(list, enum.Enum):
+    A = [1]
 
-        def __call__(self, *args):
-            return self
 
-        def __iter__(self):
-            return iter([self])
+class Tupled(tuple, enum.Enum):
+    A = (X,)
 
-    thing = Anything()
-    assert af.convert(thing, "torch") is thing
-    assert af.convert([thing], "torch")[0] is thing
+
+@dataclasses.dataclass
+class Mass:
+    kilograms: float
+
+
+class Planet(Mass, enum.Enum):
+    EARTH = 5.97e24
+
+
+def test_enums_are_not_containers():
+    for member in (Listed.A, Tupled.A, Planet.EARTH):
+        assert af.convert([member], "torch", scalars="convert")[0] is member
+
+
+def test_an_error_after_heavy_sharing():
+    tree = np.ones(1)
+    for _ in range(40):
+        tree = [tree, tree]
+    with pytest.raises(af.UnsupportedDtypeError, match=r"at \[1\]\['a'\]"):
+        af.convert([tree, {"a": np.array("x")}], "torch")
+
+
+def test_a_pytree_that_is_its_own_child():
+    @jax.tree_util.register_pytree_node_class
+    class Own:
+        def tree_flatten(self):
+            return (self.child,), None
+
+        @classmethod
+        def tree_unflatten(cls, aux, children):
+            return cls()
+
+    own = Own()
+    own.child = own
+    with pytest.raises(af.StructureError, match="contains itself"):
+        af.convert([own], "numpy")
+    assert af.convert([np.ones(1)], "torch")[0].tolist() == [1]
+
+
+DEEP = """
+import sys, threading, collections, dataclasses, typing, numpy as np, arrayferry as af
+sys.setrecursionlimit(10**6)
+threading.stack_size(256 * 1024)
+@dataclasses.dataclass
+class Plain:
+    x: object
+class Point(typing.NamedTuple):
+    x: object
+wraps = [lambda t: [t], lambda t: (t,), lambda t: {"x": t}, Plain, Point, lambda t: collections.OrderedDict(x=t)]
+def flatten_and_back(tree, to):
+    leaves, layout = af.flatten(tree)
+    return hash(layout), repr(layout), layout == af.flatten(tree)[1], layout.unflatten(leaves)
+def work():
+    for depth in (900, 4900, 20_000):
+        found = set()
+        for wrap in wraps:
+            for leaf in (np.array(["text"]), np.ones(1)):
+                tree = leaf
+                for _ in range(depth): tree = wrap(tree)
+                answers = set()
+                for function in (af.convert, af.convert, flatten_and_back, lambda *_: af.first_array(tree)):
+                    try:
+                        function(tree, "jax")
+                        answers.add("done")
+                    except af.UnsupportedDtypeError as error:
+                        answers.add("done")
+                        assert len(str(error)) < 400
+                    except af.StructureError as error:
+                        answers.add("too deep" if "too deeply" in str(error) else str(error))
+                        assert len(str(error)) < 400
+                assert len(answers) == 1, answers
+                found |= answers
+                while tree is not leaf:  # freed level by level
+                    tree = tree.x if hasattr(tree, "x") else next(iter(tree.values() if type(tree) is not list and type(tree) is not tuple else tree))
+        print(depth, *found)
+thread = threading.Thread(target=work); thread.start(); thread.join()
+"""
+
+
+@pytest.mark.parametrize("kinds", ["[:2]", pytest.param("", marks=pytest.mark.long)])
+def test_deep_trees_in_a_thread_with_a_small_stack(run_python, kinds):
+    middle = "4900 done" if sys.version_info < (3, 13) else "4900 too deep"
+    found = run_python(DEEP.replace("wrap in wraps:", f"wrap in wraps{kinds}:")).splitlines()
+    assert found == ["900 done", middle, "20000 too deep"]
+
+
+@attrs.define
+class Cached:
+    x: Any
+    calls = 0
+
+    @functools.cached_property
+    def double(self):
+        type(self).calls += 1
+        return self.x * 2
+
+
+def test_cached_properties_of_slotted_attrs_classes():
+    made = Cached(X)
+    found = af.convert(made, "torch")
+    assert Cached.calls == 0
+    assert isinstance(found.double, torch.Tensor)
+    assert made.double is not None
+    assert isinstance(af.convert(made, "torch").double, torch.Tensor)
+
+
+@dataclasses.dataclass
+class Both(dict):
+    field: Any
+
+
+def test_structures_that_were_lost_once():
+    chain = af.convert(collections.ChainMap({"a": X}, {"b": X}), "torch")
+    assert len(chain.maps) == 2
+    assert isinstance(chain["b"], torch.Tensor)
+    both = Both(X)
+    both["item"] = X
+    found = af.convert(both, "torch")
+    assert isinstance(found.field, torch.Tensor)
+    assert isinstance(found["item"], torch.Tensor)
+
+    class Mine(np.ndarray):
+        pass
+
+    mine = np.array([X, None], object).view(Mine)
+    assert type(af.convert(mine, "torch")) is Mine
+    import types
+
+    proxy = types.MappingProxyType(collections.OrderedDict(a=X))
+    assert isinstance(af.convert(proxy, "torch").copy(), collections.OrderedDict)
+    whole = np.ma.array([X, None], dtype=object)
+    assert isinstance(af.convert(whole, "torch")[0], torch.Tensor)
+
+
+def test_numbers_in_containers_that_cannot_hold_arrays():
+    tree = {"shape": torch.Size([2]), "flags": sys.flags, "x": 1}
+    found = af.convert(tree, "jax", scalars="convert")
+    assert found["shape"] is tree["shape"]
+    assert found["flags"] is sys.flags
+    assert isinstance(found["x"], jax.Array)
+
+
+class Needy(dict):
+    def __new__(cls, argument):
+        return super().__new__(cls)
+
+    def __init__(self, argument):
+        super().__init__()
+
+
+def test_the_error_of_a_failed_rebuild_names_the_place():
+    needy = Needy(1)
+    needy["a"] = 1
+    assert af.convert({"q": [needy]}, "torch")["q"][0] is needy
+    needy["a"] = X
+    with pytest.raises(af.StructureError, match="Needy could not be rebuilt") as caught:
+        af.convert({"q": [needy]}, "torch")
+    assert caught.value.path == "['q'][0]"
+
+
+class Elsewhere:
+    """A class that claims to be a dataclass, and keeps its fields elsewhere."""
+
+    __dataclass_fields__ = Plain.__dataclass_fields__
+
+    def __init__(self, x, n=None):
+        object.__setattr__(self, "_store", {"x": x, "n": n})
+
+    def __getattribute__(self, name):
+        store = object.__getattribute__(self, "__dict__").get("_store", {})
+        return store[name] if name in store else object.__getattribute__(self, name)
+
+
+def test_fields_that_do_not_read_back():
+    value = {"data": Elsewhere(X)}
+    for _ in range(4):
+        with pytest.raises(
+            af.StructureError,
+            match=r"'x' does not read back.*at \['data'\].*Container for this class",
+        ):
+            af.convert(value, "torch")
+    assert value["data"].x is X

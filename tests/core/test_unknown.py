@@ -5,13 +5,12 @@ from __future__ import annotations
 import array
 import datetime
 import pathlib
-import pickle
 import types
 
 import numpy as np
 import pytest
 import torch
-from boxes import BoxBackend, Held, HeldContainer, registered
+from boxes import Held, HeldContainer
 
 import arrayferry as af
 
@@ -210,15 +209,6 @@ def test_the_remedy_leaves_what_offers_dlpack_on_its_device():
     assert af.convert(Tensor(), "torch", unknown="convert").tolist() == VALUES.tolist()
 
 
-def test_the_option_is_part_of_a_converter():
-    one = af.converter("torch", unknown="convert", sparse="dense")
-    assert repr(one) == "arrayferry.converter('torch', unknown='convert', sparse='dense')"
-    assert repr(pickle.loads(pickle.dumps(one))) == repr(one) != repr(af.converter("torch"))
-    for wrong in ({"unknown": "drop"}, {"sparse": "keep"}, {"sparse": True}):
-        with pytest.raises(af.OptionError, match=next(iter(wrong))):
-            af.converter("torch", **wrong)
-
-
 # Sources.
 
 
@@ -332,38 +322,6 @@ def test_a_sparse_source_follows_the_option(source):
         assert af.convert([dense], "torch", sparse="dense")[0] is dense
         with pytest.raises(af.CopyRequiredError):
             af.convert(thin, "torch", sparse="dense", copy=False)
-
-
-def test_a_source_that_fails_is_named(source, monkeypatch):
-    def to_numpy(self, x):
-        raise KeyError("oops")
-
-    monkeypatch.setattr(Columns, "to_numpy", to_numpy)
-    with pytest.raises(
-        af.ConversionError, match=r"to_numpy\(\) of the source 'mytables' raised KeyError"
-    ):
-        af.convert(Column(VALUES), "torch")
-
-
-def test_a_backend_comes_before_a_source(source):
-    class Library(BoxBackend):
-        name, package, array_types = "mylibrary", "numpy", (f"{__name__}.Column",)
-
-    part = Library()
-    with registered(part):
-        assert af.backend_of(Column(VALUES)) is part
-        assert af.convert([Column(VALUES)], "torch")[0].tolist() == VALUES.tolist()
-    assert af.convert([Column(VALUES)], "torch")[0].__class__ is Column
-
-
-def test_a_wrong_source_is_refused():
-    class Nameless(Columns):
-        name = ""
-
-    with pytest.raises(af.PluginError, match=r"Source .*Nameless has no name"):
-        af.registry.register(Nameless())
-    with pytest.raises(af.PluginError, match=r"Columns.> is not a Backend"):
-        af.registry.register(Columns)
 
 
 # Containers that take classes derived from nothing.

@@ -61,14 +61,6 @@ def test_a_library_that_the_metadata_do_not_tell():
             assert isinstance(env.env.taken, kind)
 
 
-def test_jax_environment_for_numpy_and_torch_agents():
-    for wrapper, expected in ((JaxToNumpy, np.ndarray), (JaxToTorch, torch.Tensor)):
-        env = wrapper(gym.make("phys2d/CartPole-v1"))
-        assert isinstance(env.reset(seed=2)[0], expected)
-        action = np.int32(1) if expected is np.ndarray else torch.tensor(1)
-        assert isinstance(env.step(action)[0], expected)
-
-
 def test_without_gymnasium_the_error_names_the_install_command(run_python):
     out = run_python(
         "import sys; sys.modules['gymnasium'] = None\n"
@@ -185,29 +177,17 @@ def test_options_and_infos():
     assert options["deep"] == [{"n": 3}]
 
     class WithStrings(Buffered):
-        def step(self, action):
-            infos = {"strings": strings, "mission": "go", "n": 3, "f": np.float32(2), "ok": True}
-            return self.buffer, 0.0, False, False, infos
-
-    *_, info = NumpyToTorch(WithStrings()).step(torch.tensor(1))
-    assert info["strings"] is strings
-    assert info["mission"] == "go"
-    assert type(info["n"]) is int
-    assert info["ok"] is True
-    assert isinstance(info["f"], torch.Tensor)
-    *_, info = NumpyToTorch(WithStrings(), scalars="convert").step(torch.tensor(1))
-    assert isinstance(info["n"], torch.Tensor)
-    *_, info = NumpyToTorch(WithStrings(), convert_info=False).step(torch.tensor(1))
-    assert isinstance(info["f"], np.float32)
-    *_, info = NumpyToTorch(WithStrings(), info_xp="jax").step(torch.tensor(1))
-    assert isinstance(info["f"], jax.Array)
-
-    class StringObservation(Buffered):
         def reset(self, *, seed=None, options=None):
             return strings, {}
 
+        def step(self, action):
+            return self.buffer, 0.0, False, False, {"f": np.float32(2), "ok": True}
+
+    *_, info = NumpyToTorch(WithStrings()).step(torch.tensor(1))
+    assert info["ok"] is True
+    assert isinstance(info["f"], torch.Tensor)
     with pytest.raises(af.UnsupportedDtypeError, match="text"):
-        NumpyToTorch(StringObservation()).reset()
+        NumpyToTorch(WithStrings()).reset()
 
 
 def test_like():
@@ -216,19 +196,6 @@ def test_like():
     model = equinox.nn.Linear(2, 2, key=jax.random.key(0))
     assert isinstance(ArrayConversion(Buffered(), like=model).reset()[0], jax.Array)
     assert isinstance(ArrayConversion(Buffered(), like={"w": [np.ones(1)]}).reset()[0], np.ndarray)
-    with pytest.raises(af.OptionError, match="either like="):
-        ArrayConversion(Buffered(), target_xp="torch", like=model)
-    with pytest.raises(af.NotAnArrayError, match="holds no array"):
-        ArrayConversion(Buffered(), like="text")
-
-
-def test_mistakes_are_named():
-    with pytest.raises(af.UnknownBackendError, match="Did you mean 'torch'"):
-        ArrayConversion(Buffered(), target_xp="toch")
-    with pytest.raises(af.DeviceError, match="cuda:8"):
-        NumpyToTorch(Buffered(), device="cuda:8")
-    with pytest.raises(af.OptionError, match="narrowing"):
-        NumpyToTorch(Buffered(), narrowing="some")
 
 
 class ManyRewards(Buffered):
@@ -262,18 +229,6 @@ def test_rewards_with_dimensions():
     assert isinstance(terminated, torch.Tensor)
     env.env.flags = np.True_
     assert env.step(torch.tensor(1))[2] is True
-
-
-def test_a_contradiction_is_told_once():
-    env = ArrayConversion(Buffered(), "jax", "torch")
-    with pytest.warns(
-        UserWarning, match=r"'jax'.*'numpy'.*ArrayConversion\(env, target_xp='torch'\)"
-    ):
-        env.reset()
-    env.reset()
-    env.step(torch.tensor(1))
-    env = ArrayConversion(Buffered(), "numpy", "torch")
-    env.reset()
 
 
 def test_what_is_seen():
@@ -319,21 +274,6 @@ def test_an_adapter_is_an_ordinary_wrapper():
     assert env.target_backend.name == "torch"
 
 
-@pytest.mark.parametrize("dump", [pickle, cloudpickle], ids=["pickle", "cloudpickle"])
-@pytest.mark.parametrize(
-    "wrapper", [NumpyToTorch, lambda env: ArrayConversion(env, target_xp="jax")]
-)
-def test_adapters_can_be_pickled_and_copied(dump, wrapper):
-    env = wrapper(gym.make("CartPole-v1"))
-    env.reset(seed=3)
-    action = env.action_space.sample()
-    env.step(action)
-    for again in (pickle.loads(dump.dumps(env)), copy.deepcopy(env)):
-        found, expected = (each.step(action)[0] for each in (again, copy.deepcopy(env)))
-        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
-        assert again.action_space == env.action_space
-
-
 SPACES = {
     "Discrete": spaces.Discrete(3), "MultiDiscrete": spaces.MultiDiscrete([3, 4]), "Box": spaces.Box(-1, 1, (2,)),
     "Dict": spaces.Dict(a=spaces.Discrete(3)),
@@ -350,7 +290,9 @@ def test_adapters_are_pickled_and_copied_after_actions(space, checked, library):
     env.reset()
     for _ in range(3):
         env.step(env.action_space.sample())
-    for again in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env), copy.copy(env)):
+    copies = [pickle.loads(dump.dumps(env)) for dump in (pickle, cloudpickle)]
+    for again in (*copies, copy.deepcopy(env), copy.copy(env)):
+        assert again.action_space == env.action_space
         again.step(again.action_space.sample())
     wrong = torch.full((2,), 7) if space != "Dict" else {"a": torch.tensor(3)}
     again = copy.deepcopy(env)

@@ -96,13 +96,8 @@ class Faulty:
 
     def __init__(self, n, fault):
         self.n, self.fault, self.rng = n, fault, np.random.default_rng()
-        self.single_observation_space = {
-            "the dtype of the space": spaces.Box(0, LIMIT, (2,), np.float64),
-            "the shape of the space": spaces.Box(0, LIMIT, (3,), np.float32),
-            "the bounds of the space": spaces.Box(0, 1, (2,), np.float32),
-        }.get(fault, spaces.Box(0, LIMIT, (2,), np.float32))
+        self.single_observation_space = spaces.Box(0, LIMIT, (2,), np.float32)
         self.single_action_space = spaces.Discrete(3, start=int(fault == "the space of actions"))
-        self.cache = None
         self.buffer = np.zeros((n, 2), np.float32)
 
     def drawn(self, n):
@@ -112,17 +107,13 @@ class Faulty:
 
     def reset(self, *, seed=None):
         if seed is not None and self.fault != "the seed is ignored":
-            self.rng = np.random.default_rng(None if self.fault == "seeds do not repeat" else seed)
-        if self.cache is None or self.fault != "a reset begins as before":
-            self.cache = self.drawn(self.n)
-        self.start = self.cache.copy()
+            self.rng = np.random.default_rng(seed)
+        self.start = self.drawn(self.n)
         self.count, self.elapsed = np.zeros(self.n, int), np.zeros(self.n, int)
         return self.seen(), {}
 
     def seen(self):
         observation = np.stack([self.start, self.count], axis=1).astype(np.float32)
-        if self.fault == "the dtype of observations":
-            return observation.astype(np.float64)
         if self.fault == "observations are overwritten":
             self.buffer[...] = observation
             return self.buffer
@@ -140,14 +131,10 @@ class Faulty:
             reward = -reward
         if fault == "the reward of the step before":
             reward = reward - 1
-        if fault == "whole rewards":
-            reward = reward.astype(int)
         if fault == "the limit is a termination":
             terminated = terminated | truncated
         if fault == "a termination is a truncation":
             truncated = truncated | terminated
-        if fault == "flags are swapped":
-            terminated, truncated = truncated, terminated
         if fault == "exclusive flags":
             truncated = truncated & ~terminated
         if fault == "only truncated":
@@ -155,8 +142,6 @@ class Faulty:
         if fault == "all end at once":
             ended[:] = ended.any()
             terminated = terminated | (ended & ~truncated)
-        if fault == "numbers as flags":
-            terminated = terminated.astype(np.int8)
         if fault == "an axis too many":
             reward = reward[:, None]
         if fault != "the next episode begins alike":
@@ -164,8 +149,6 @@ class Faulty:
         self.count = np.where(ended, int(fault == "the first state is a later one"), self.count)
         if fault != "the limit counts on":
             self.elapsed = np.where(ended, 0, self.elapsed)
-        if fault == "no reset":
-            self.count = np.where(ended, final[:, 1].astype(int), self.count)
         observation = self.seen()
         if fault == "the final observation is the first of the next":
             final = observation
@@ -175,10 +158,6 @@ class Faulty:
             final = None
         if fault == "zeros as final observation":
             final = np.zeros_like(final)
-        if fault == "final observations are overwritten":
-            self.finals = getattr(self, "finals", final)
-            self.finals[...] = final
-            final = self.finals
         return observation, reward, terminated, truncated, {"final_obs": final}
 
 
@@ -206,23 +185,15 @@ def failures(contract):
 
 # the test that is for a fault, and a part of its message
 FAULTS = {
-    "the dtype of the space": ("test_spaces_and_dtypes_agree", "is not in the space"),
-    "the shape of the space": ("test_spaces_and_dtypes_agree", "is not in the space"),
-    "the bounds of the space": ("test_spaces_and_dtypes_agree", "is not in the space"),
     "the space of actions": ("test_spaces_and_dtypes_agree", r"not Discrete\(3\)"),
-    "the dtype of observations": ("test_spaces_and_dtypes_agree", "float64, not float32"),
-    "whole rewards": ("test_rewards_and_flags_have_their_dtypes", "not float32 or float64"),
-    "numbers as flags": ("test_rewards_and_flags_have_their_dtypes", "terminated is int8"),
     "an axis too many": ("test_rewards_and_flags_have_their_dtypes", "reward has the shape"),
     "all first states alike": ("test_episodes_begin_at_the_beginning", "environments begin alike"),
     "the first state is a later one": ("test_each_episode_is_new", "not of a first state"),
-    "no reset": ("test_each_episode_is_new", "not of a first state"),
     "actions are swapped": ("test_each_action_reaches_its_environment", "the reward is"),
     "the reward of the other player": ("test_each_action_reaches_its_environment", "this player"),
     "the reward of the step before": ("test_each_action_reaches_its_environment", "of this step"),
     "a termination is a truncation": ("test_termination_is_no_truncation", r"\(True, True\)"),
     "all end at once": ("test_termination_is_no_truncation", "row 0, step 2"),
-    "flags are swapped": ("test_termination_is_no_truncation", r"\(False, True\)"),
     "the limit is a termination": ("test_the_time_limit_is_no_termination", "no termination"),
     "exclusive flags": ("test_both_at_once", r"must be \(True, True\)"),
     "only truncated": ("test_both_at_once", r"must be \(True, True\)"),
@@ -241,11 +212,8 @@ FAULTS = {
     ),
     "the next episode begins alike": ("test_each_episode_is_new", "begins like the last"),
     "the limit counts on": ("test_later_episodes_count_anew", "truncated"),
-    "a reset begins as before": ("test_a_reset_begins_anew", "begin as before"),
     "the seed is ignored": ("test_seeds_repeat", "gave other episodes"),
-    "seeds do not repeat": ("test_seeds_repeat", "gave other episodes"),
     "observations are overwritten": ("test_results_are_not_overwritten", "has overwritten"),
-    "final observations are overwritten": ("test_results_are_not_overwritten", "has overwritten"),
 }
 
 
@@ -263,7 +231,6 @@ def test_the_bridge_without_fault_passes():
 WRONG = {
     wrong_bridges.SeedZeroIsNone: ("test_seeds_repeat", "the seed 0 gave other"),
     wrong_bridges.SeedsOfEpisodes: ("test_each_episode_is_new", "episodes begin alike"),
-    wrong_bridges.SameForAllThatEnd: ("test_each_episode_is_new", "episodes begin alike"),
     wrong_bridges.LaterEpisodesOfTheirOwnSeed: ("test_seeds_repeat", "same later episodes|later episodes differ"),
     wrong_bridges.SeedsOnce: ("test_seeds_repeat", "later episodes differ"),
     wrong_bridges.ResetsWithoutASeedAreRandom: ("test_seeds_repeat", "after a reset without a seed"),

@@ -19,6 +19,9 @@ import numpy as np
 import pytest
 from remote_workers import (
     CARTPOLE,
+    KINDS,
+    MODES,
+    WEIGHTS,
     Failing,
     Numbering,
     cluster,
@@ -39,9 +42,6 @@ from arrayferry_gym.distributed import (
 from arrayferry_gym.functional import CartPole
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
-WEIGHTS = np.array([0.1, 0.5, 1.0, 0.7], np.float32)
-KINDS = pytest.mark.parametrize("kind", ["ordinary", "functional"])
-MODES = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
 @pytest.fixture(scope="module")
@@ -259,8 +259,9 @@ def test_other_groups_of_a_worker_that_hangs_are_told(mortal):
         with pytest.raises(EnvTimeoutError, match="environment 0"):
             next(collector)
         collector.update(0)
-        assert next(collector).restarted.all()
-        assert not next(collector).restarted.any()
+        # a segment of the other group may have been ready before
+        told = sum(next(collector).restarted.astype(int) for _ in range(3))
+        assert told.tolist() == [1, 1]
         assert collector.stats.lost == 1
 
 

@@ -10,13 +10,13 @@ import torch
 import arrayferry as af
 from arrayferry_gym.functional import Functions, Pendulum
 
-STEPS, ENVS = 100, 3
+ENVS = 3
 DIFFERENCES = ((5e-4, 1.0), (3e-3, 0.15))
 """For actions and gravity: the distance, and the error it may have. Derivatives are up to 1,000."""
 
 
 def return_in_torch(actions, gravity):
-    """The return of 100 steps in PyTorch itself."""
+    """The return of some steps in PyTorch itself."""
     envs = Pendulum().make_vec(ENVS, xp="torch", differentiable=True, params={"gravity": gravity})
     envs.reset(seed=0)
     return sum(envs.step(action)[1].double().sum() for action in actions)
@@ -36,12 +36,12 @@ def return_in_jax(actions, gravity):
     return jax.lax.scan(one, running, actions[1:])[1].sum()
 
 
-@pytest.mark.long
-def test_pendulum_from_torch(x64):
+@pytest.mark.parametrize("steps", [10, pytest.param(100, marks=pytest.mark.long)])
+def test_pendulum_from_torch(x64, steps):
     """By finite differences, along several directions."""
     crossed = af.agnostic("jax", differentiable=True)(return_in_jax)
     rng = np.random.default_rng(0)
-    actions = torch.tensor(rng.uniform(-1, 1, (STEPS, ENVS, 1)))
+    actions = torch.tensor(rng.uniform(-1, 1, (steps, ENVS, 1)))
     gravity = torch.tensor([9.0, 10.0, 11.0], dtype=torch.float64)
     for total in (return_in_torch, crossed):
         inputs = [x.clone().requires_grad_() for x in (actions, gravity)]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import LIBRARIES, begun, library, still
+from envs import LIBRARIES, Count, begun, library, still
 from gymnasium import spaces
 
 import arrayferry as af
@@ -18,18 +18,9 @@ from arrayferry_gym.functional import EnvResultError, FunctionalEnv, episode, ro
 N = 2
 
 
-class Base(FunctionalEnv):
-    observation_space = spaces.Box(-9, 9, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
-
+class Base(Count):
     def step(self, xp, rng, state, action, params):
         return state, self.reward(xp, state), False
-
-    def observe(self, xp, state, params):
-        return state[:, None]
 
 
 def rewarding(function):
@@ -38,20 +29,6 @@ def rewarding(function):
 
 def first(env, **options):
     return begun(env.make_vec(N, **options)).step(np.zeros(N, int))
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_returns_are_added_up_in_float32_at_least(dtype):
-    env = rewarding(lambda xp, state: jnp.ones(state.shape[0], dtype))
-    total = episode(env, still, None, jax.random.key(0), N, max_episode_steps=3000).total
-    assert total.tolist() == [3000] * N
-    assert total.dtype == np.float32
-
-
-def test_several_objectives_are_added_up_in_float32():
-    env = rewarding(lambda xp, state: jnp.full((state.shape[0], 2), 0.5, jnp.bfloat16))
-    total = episode(env, still, None, jax.random.key(0), N, max_episode_steps=1000).total
-    assert total.tolist() == [[500, 500]] * N
 
 
 def test_wide_rewards_are_added_up_in_their_dtype(x64):
@@ -87,13 +64,6 @@ def test_whole_rewards_lose_no_digits_without_a_word(library, dtype):
     assert reward.dtype == np.float32
     with pytest.raises(EnvResultError, match=rf"Rewards\.step\(\) loses digits: {ODD}.*float64"):
         first(of(ODD), **options)
-
-
-@library
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int16"])
-def test_short_whole_rewards_are_floats(library, dtype):
-    env = rewarding(lambda xp, state: xp.astype(state + 1, getattr(xp, dtype)))
-    assert af.convert(first(env, **LIBRARIES[library])[1], "numpy").tolist() == [1] * N
 
 
 @library
@@ -196,3 +166,77 @@ def test_single_environments_and_torch_share_nothing_with_the_environment():
         observation[...] = 77
         info["x"][...] = 77
         assert env.held.tolist() == [[0, 1]]
+
+
+# States without a stated dtype.
+
+
+class Mixed(FunctionalEnv):
+    """States without a stated dtype, next to numbers that have one."""
+
+    observation_space = spaces.Box(-999, 999, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    default_params = {"gravity": np.float64(0.5), "mass": np.float32(2), "name": "x"}
+
+    def reset(self, xp, rng, n, params):
+        return {"wide": xp.zeros((n,)), "narrow": xp.zeros((n,), dtype=xp.float32)}
+
+    def step(self, xp, rng, state, action, params):
+        one = xp.ones(state["wide"].shape, dtype=xp.float32)
+        wide = xp.astype(state["wide"] + params["gravity"] * params["mass"], xp.float32)
+        narrow = state["narrow"] + params["gravity"] * xp.ones(one.shape)
+        return {"wide": wide, "narrow": narrow}, params["gravity"] * one, False
+
+    def observe(self, xp, state, params):
+        return xp.stack([xp.astype(state["wide"], xp.float32), state["narrow"]], axis=1)
+
+
+@library
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_floats_of_any_precision_are_one_mistake_less(library, mode):
+    envs = Mixed().make_vec(2, autoreset_mode=mode, max_episode_steps=3, **LIBRARIES[library])
+    envs.reset(seed=0)
+    dtypes = [leaf.dtype for leaf in af.flatten(envs.state)[0]]
+    for number in (1, 2):
+        observation, reward, *_ = envs.step(np.zeros(2, int))
+        assert af.convert(observation, "numpy").tolist() == [[number, number / 2]] * 2
+        assert af.convert(reward, "numpy").dtype == np.float32
+        assert [leaf.dtype for leaf in af.flatten(envs.state)[0]] == dtypes
+    for _ in range(3):
+        envs.step(np.zeros(2, int))
+    assert [leaf.dtype for leaf in af.flatten(envs.state)[0]] == dtypes
+    envs.reset(options={"params": {"gravity": 1, "mass": np.float64(1)}})
+    assert af.convert(envs.step(np.zeros(2, int))[0], "numpy").tolist() == [[1, 1]] * 2
+
+
+def test_the_same_in_rollouts():
+    _, found = rollout(
+        Mixed(), still, None, jax.random.key(0), 3, 2, env_params={"gravity": np.float32(0.5)}
+    )
+    assert found.final_observation[:, 0, 0].tolist() == [1, 2, 3]
+
+
+@library
+def test_another_kind_of_dtype_is_an_error_with_the_line(library):
+    class Broken(Mixed):
+        def step(self, xp, rng, state, action, params):
+            return {**state, "wide": xp.astype(state["wide"], xp.int32)}, 1.0, False
+
+    envs = Broken().make_vec(2, **LIBRARIES[library])
+    envs.reset(seed=0)
+    line = Broken.step.__code__.co_firstlineno
+    with pytest.raises(
+        EnvResultError,
+        match=rf"Broken\.step\(\) \(.*values\.py:{line}\) gave .*int32 for state\['wide'\]",
+    ):
+        envs.step(np.zeros(2, int))
+
+
+@library
+@pytest.mark.parametrize("value", [np.float64(2.0), np.float32(2.0), 2.0])
+def test_a_float_for_a_static_parameter_is_named(library, value):
+    class Static(Mixed):
+        default_params = {"gravity": 0.5, "mass": 2.0, "steps": 1}
+
+    with pytest.raises(af.OptionError, match=r"params\['steps'\] is static"):
+        Static().make_vec(2, params={"steps": value}, **LIBRARIES[library])

@@ -6,27 +6,31 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
-from envs import LIBRARIES, MODES
+from envs import LIBRARIES, MODES, Count
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import arrayferry as af
 from arrayferry_gym import vector
-from arrayferry_gym.functional import FunctionalEnv, Functions, wrap
+from arrayferry_gym.functional import Functions, wrap
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as wrappers
 
-ENDS, LIMIT, STEPS = (2, 3, 5), 4, 12
+ENDS, STOPS, LIMIT, STEPS = (2, 3, 5, 9), (9, 3, 9, 3), 4, 12
 
 
-class Count(gym.Env):
-    """Counts its steps, and terminates at a number."""
+BOTH = list(zip(ENDS, STOPS, strict=True))
+PARAMS = {"end": np.array(ENDS, np.float32), "stop": np.array(STOPS, np.float32)}
+
+
+class Single(gym.Env):
+    """Counts its steps, terminates at a number, and truncates itself at another one."""
 
     observation_space = spaces.Box(0, 10, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, end):
-        self.end = end
+    def __init__(self, end, stop):
+        self.end, self.stop = end, stop
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -36,34 +40,15 @@ class Count(gym.Env):
     def step(self, action):
         self.count += 1
         observation, ended = np.full(1, self.count, np.float32), self.count >= self.end
-        return observation, float(self.count), ended, False, {"twice": 2.0 * self.count}
-
-
-class FunctionalCount(FunctionalEnv):
-    """The same for any library."""
-
-    observation_space = Count.observation_space
-    action_space = Count.action_space
-    default_params = {"end": 5.0}
-
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
-
-    def step(self, xp, rng, state, action, params):
-        return state + 1, state + 1, state + 1 >= params["end"]
-
-    def observe(self, xp, state, params):
-        return state[:, None]
-
-    def info(self, xp, state, params):
-        return {"twice": state * 2}
+        cut = self.count >= self.stop
+        return observation, float(self.count), ended, cut, {"twice": 2.0 * self.count}
 
 
 class Model:
     """One environment: the counts that are seen, step by step."""
 
-    def __init__(self, mode, end):
-        self.mode, self.end = mode, end
+    def __init__(self, mode, end, stop):
+        self.mode, self.end, self.limit = mode, end, min(stop, LIMIT)
         self.reset()
 
     def reset(self):
@@ -77,7 +62,7 @@ class Model:
             return 0, 0.0, False, False, None
         self.count += 1
         count, final = self.count, None
-        ends = count >= self.end, count >= LIMIT
+        ends = count >= self.end, count >= self.limit
         self.ended = any(ends)
         if self.ended and self.mode is AutoresetMode.SAME_STEP:
             final = count
@@ -86,7 +71,7 @@ class Model:
 
 
 def makes():
-    return [lambda end=end: gym.wrappers.TimeLimit(Count(end), LIMIT) for end in ENDS]
+    return [lambda both=both: gym.wrappers.TimeLimit(Single(*both), LIMIT) for both in BOTH]
 
 
 def sync(mode):
@@ -94,8 +79,8 @@ def sync(mode):
 
 
 def served(library, env=None):
-    options = {"params": {"end": np.array(ENDS, np.float32)}, "max_episode_steps": LIMIT}
-    env, options = env or FunctionalCount(), {**options, **LIBRARIES[library]}
+    options = {"params": PARAMS, "max_episode_steps": LIMIT}
+    env, options = env or Count(), {**options, **LIBRARIES[library]}
     return lambda mode: env.make_vec(len(ENDS), autoreset_mode=mode, **options)
 
 
@@ -104,8 +89,8 @@ MAKERS = {
     "gymnasium": sync,
     "adapter": lambda mode: vector.ArrayConversion(sync(mode), target_xp="torch"),
     **{library: served(library) for library in LIBRARIES},
-    "kernels": served("numpy", wrap(FunctionalCount(), *CHAIN)),
-    "kernels in jax": served("jax", wrap(FunctionalCount(), *CHAIN)),
+    "kernels": served("numpy", wrap(Count(), *CHAIN)),
+    "kernels in jax": served("jax", wrap(Count(), *CHAIN)),
     "wrappers": lambda mode: wrappers.FrameStackObservation(
         wrappers.RecordEpisodeStatistics(sync(mode)), 2
     ),
@@ -142,7 +127,7 @@ def rows_of(observations, rewards, terminated, truncated, twice, finals):
 @pytest.mark.parametrize("name", MAKERS)
 def test_vector_environments_follow_the_rule(name, mode):
     envs = MAKERS[name](mode)
-    models = [Model(mode, end) for end in ENDS]
+    models = [Model(mode, *both) for both in BOTH]
 
     def reset(mask):
         envs.reset(options={"reset_mask": mask})
@@ -155,7 +140,7 @@ def test_vector_environments_follow_the_rule(name, mode):
     assert host(infos["_twice"]).all()
     for step in range(STEPS):
         if step == 3:
-            reset(np.array([False, True, False]))
+            reset(np.array([False, True, False, False]))
         ended = np.array([model.ended for model in models])
         if mode is AutoresetMode.DISABLED and ended.any():
             reset(ended)
@@ -175,18 +160,17 @@ def test_vector_environments_follow_the_rule(name, mode):
 
 
 def functions(mode):
-    return Functions(FunctionalCount(), autoreset_mode=mode, max_episode_steps=LIMIT)
+    return Functions(Count(), autoreset_mode=mode, max_episode_steps=LIMIT)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_functions_follow_the_rule(mode):
     env = functions(mode)
-    models = [Model(mode, end) for end in ENDS]
-    params = {"end": np.array(ENDS, np.float32)}
-    state, _ = env.reset(jax.random.key(0), len(ENDS), params)
+    models = [Model(mode, *both) for both in BOTH]
+    state, _ = env.reset(jax.random.key(0), len(ENDS), PARAMS)
     for step in range(STEPS):
         action = np.zeros(len(ENDS), np.int32)
-        state, outcome = env.step(jax.random.key(step), state, action, params)
+        state, outcome = env.step(jax.random.key(step), state, action, PARAMS)
         finals, ended = host((outcome.final_observation, outcome.terminated | outcome.truncated))
 
         def final(i, outcome=outcome, finals=finals, ended=ended):

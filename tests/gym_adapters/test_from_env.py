@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import gc
 import pickle
 import subprocess
 import sys
-import weakref
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,8 +18,7 @@ from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
 from gymnasium.experimental.functional import FuncEnv
 
 import arrayferry as af
-from arrayferry_gym.functional import CartPole, from_env, rollout
-from arrayferry_gym.functional._compiled.rollout import _rollout
+from arrayferry_gym.functional import from_env, rollout
 from arrayferry_gym.testing import LIMIT, BridgeContract
 
 
@@ -151,22 +147,6 @@ def test_equal_contents_are_equal():
     assert from_env(Ends(), Params(scale=2.0)) != from_env(Ends(), Params(scale=3.0))
 
 
-def test_compiled_code_keeps_no_environment_of_others_alive():
-    policy = lambda *_: (jnp.zeros(2, int), None)  # noqa: E731
-
-    def run():
-        env = from_env(Holds(4.0))
-        rollout(env, policy, None, jax.random.key(0), 1, 2)
-        return weakref.ref(env), weakref.ref(env.env)
-
-    kept = run()
-    gc.collect()
-    assert [reference() for reference in kept] == [None, None]
-    before = _rollout._cache_size()
-    run()
-    assert _rollout._cache_size() == before
-
-
 def test_copies_of_an_environment_are_equal():
     env = from_env(Ends(), Params(scale=2.0))
     for other in (copy.copy(env), copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
@@ -225,34 +205,6 @@ def test_rendering():
 def of_module(name, base="Env", **attributes):
     """Return an environment whose class is derived from one with a name in a module."""
     return type("Own", (type(base, (), {"__module__": name}),), attributes)()
-
-
-def test_jaxmarl_is_told_where_to_go():
-    with pytest.raises(TypeError, match=r"arrayferry_gym\.pettingzoo\.from_jaxmarl"):
-        from_env(of_module("jaxmarl.environments.mpe"))
-
-
-@pytest.mark.parametrize(
-    ("env", "words"),
-    [
-        (gym.make("CartPole-v1"), "ArrayConversion"),
-        (CartPole(), "already"),
-        (
-            (CartPole(), 2),
-            r"given \(\S+\.CartPole, builtins\.int\)\. Pass .*from_env\(\*gymnax\.make",
-        ),
-        (CartPoleFunctional, "not its class"),
-        (
-            of_module("gymnax.wrappers.purerl", "FlattenObservationWrapper"),
-            "pass the environment inside",
-        ),
-        ("CartPole-v1", "takes environments of gymnax"),
-        (of_module("gymnaxes.env"), "takes environments of gymnax"),
-    ],
-)
-def test_what_is_of_no_known_library(env, words):
-    with pytest.raises(TypeError, match=words):
-        from_env(env)
 
 
 def test_no_word_of_an_error_is_cut():

@@ -76,26 +76,6 @@ def genesis(**options):
     return from_simulator(Genesis(3), final="lost", observation_space=observed, **options)
 
 
-@pytest.mark.parametrize(
-    ("fault", "test"),
-    [
-        ("the last observation is lost", "test_final_observations_are_of_the_last_state"),
-        ("the flags are swapped", "test_termination_is_no_truncation"),
-        ("the wrong group", "test_episodes_begin_at_the_beginning"),
-        ("the seed is ignored", "test_seeds_repeat"),
-        ("buffers are reused", "test_results_are_not_overwritten"),
-    ],
-)
-def test_the_kit_finds_faults_of_simulators(fault, test):
-    class Faulty(BridgeContract):
-        def make(self):
-            simulator = IsaacLab(self.num_envs, fault)
-            return from_simulator(simulator, group="policy", copy=fault != "buffers are reused")
-
-    with pytest.raises(AssertionError):
-        getattr(Faulty(), test)()
-
-
 def test_metadata_that_all_environments_share_say_nothing(monkeypatch):
     monkeypatch.setitem(gym.Env.metadata, "autoreset_mode", AutoresetMode.SAME_STEP)
     with pytest.raises(af.OptionError, match="does not say when it resets"):

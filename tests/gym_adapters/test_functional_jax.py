@@ -16,10 +16,9 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import torch
-from envs import MODES, Bare, at_random, begun
+from envs import MODES, Bare, at_random, begun, compilations
 from gymnasium import spaces
 
 import arrayferry as af
@@ -28,11 +27,11 @@ from arrayferry_gym.functional import (
     CartPole,
     FunctionalEnv,
     Functions,
-    ImpureError,
     MountainCar,
     MountainCarContinuous,
     Pendulum,
     episode,
+    evaluate,
     rollout,
 )
 
@@ -83,8 +82,8 @@ def compiled(caplog):
 
 
 @MODES
-@pytest.mark.parametrize("steps", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
-def test_nothing_is_compiled_again(mode, steps, compiled):
+def test_nothing_is_compiled_again(mode, compiled):
+    steps = 1_000
     envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=100, xp="jax", autoreset_mode=mode)
     action = np.random.default_rng(0).integers(0, 2, 100)
     for gravity in (9.8, 5.0):
@@ -119,106 +118,6 @@ def test_static_parameters_are_compiled_once_for_each_value(compiled):
         found.append(float(np.asarray(envs.step(np.zeros(3, int))[0])[0, 0]))
     assert found == [1, 2, 1, 2]
     assert not compiled.names()
-    for stride in range(100, 130):  # kept for a few only
-        envs.reset(options={"params": {"stride": stride}})
-    simulator, made = envs._simulator, []
-
-    def programs_of(stride):
-        return simulator._prepared(envs._changed_params({"stride": stride}, None))[1]
-
-    assert len(simulator._programs) <= 8
-    for stride in [*range(9)] * 20:  # one more than are kept
-        programs = programs_of(stride)
-        if not any(programs is others for others in made):
-            made.append(programs)
-    assert len(made) < 90
-    assert len(simulator._programs) <= 8
-    for stride in (*range(50), *[50, 51] * 3):
-        last = programs_of(stride)
-    assert programs_of(51) is last
-
-
-def test_rollouts_are_compiled_once(compiled):
-    rollout(CartPole(), at_random, None, jax.random.key(0), 10, 4)
-    episode(CartPole(), at_random, None, jax.random.key(0), 4)
-    key = jax.random.key(1)
-    compiled.clear()
-    for _ in range(2):
-        rollout(CartPole(), at_random, None, key, 10, 4)
-        episode(CartPole(), at_random, None, key, 4)
-    assert not compiled.names()
-    for length in (0.5, 0.6, 0.7):  # parameters are values
-        rollout(CartPole(), at_random, None, key, 10, 4, env_params={"half_length": length})
-    assert not compiled.names()
-    rollout(CartPole(), at_random, None, key, 11, 4)
-    assert len([name for name in compiled.names() if "_rollout" in name]) == 1
-
-
-@pytest.mark.parametrize(
-    "env",
-    [
-        pytest.param(CartPole(), marks=pytest.mark.long),
-        pytest.param(Pendulum(), marks=pytest.mark.long),
-        *OTHERS,
-        Counter(),
-    ],
-    ids=repr,
-)
-def test_transitions(env):
-    def policy(params, observation, key):
-        n = observation.shape[0]
-        if isinstance(env.action_space, spaces.Box):
-            action = jax.random.uniform(key, (n, *env.action_space.shape), minval=-3, maxval=3)
-        else:
-            action = jax.random.randint(key, (n,), 0, env.action_space.n)
-        return action, {"sum": observation.sum(axis=1)}
-
-    limit = 7
-    carry, first = rollout(env, policy, None, jax.random.key(0), 30, 5, max_episode_steps=limit)
-    options = {"carry": carry, "max_episode_steps": limit}
-    carry, second = rollout(env, policy, None, jax.random.key(1), 20, 5, **options)
-    both = jax.tree.map(lambda *parts: np.concatenate(parts), first, second)
-    assert both.observation.shape == (50, 5, *env.observation_space.shape)
-    assert both.reward.shape == both.terminated.shape == both.truncated.shape == (50, 5)
-    assert np.allclose(both.extras["sum"], both.observation.sum(axis=2), atol=1e-5)
-    done = both.terminated | both.truncated
-    went_on = ~done[:-1]
-    assert np.array_equal(both.observation[1:][went_on], both.final_observation[:-1][went_on])
-    same = both.observation[1:] == both.final_observation[:-1]
-    assert not np.any(np.all(same[~went_on], axis=1))
-    assert np.array_equal(carry.observation[~done[-1]], both.final_observation[-1][~done[-1]])
-    elapsed = np.zeros(5, int)
-    for row in range(50):
-        elapsed += 1
-        assert np.array_equal(both.truncated[row], elapsed >= limit)
-        elapsed[done[row]] = 0
-
-
-def test_a_rollout_is_what_the_steps_of_a_loop_are():
-    env, functions = CartPole(), Functions(CartPole())
-    key = jax.random.key(3)
-    _, transitions = rollout(env, at_random, None, key, 12, 6)
-    start, key = jax.random.split(key)
-    running, observation = functions.reset(start, 6)
-    for row, own in enumerate(jax.random.split(key, 12)):
-        acting, stepping = jax.random.split(own)
-        action, _ = at_random(None, observation, acting)
-        running, outcome = functions.step(stepping, running, action)
-        assert np.allclose(transitions.observation[row], observation, atol=1e-6)
-        assert np.array_equal(transitions.action[row], action)
-        assert np.allclose(transitions.final_observation[row], outcome.final_observation, atol=1e-6)
-        observation = outcome.observation
-
-
-@pytest.mark.long
-def test_the_same_key_gives_the_same_rollout():
-    runs = [
-        rollout(CartPole(), at_random, None, jax.random.key(seed), 20, 4)[1] for seed in (0, 0, 1)
-    ]
-    assert np.array_equal(runs[0].observation, runs[1].observation)
-    assert not np.array_equal(runs[0].observation, runs[2].observation)
-    old = rollout(CartPole(), at_random, None, jax.random.PRNGKey(0), 20, 4)[1]
-    assert np.array_equal(runs[0].observation, old.observation)
 
 
 def test_one_crossing_to_the_library_that_learns():
@@ -227,6 +126,25 @@ def test_one_crossing_to_the_library_that_learns():
     assert type(found) is type(transitions)
     assert isinstance(found.reward, torch.Tensor)
     assert np.array_equal(found.observation.numpy(), np.asarray(transitions.observation))
+
+
+def leaning(params, observation, key):
+    return (observation[:, 2] > params).astype(int), None
+
+
+TOTALS = {
+    "rollout": lambda bias, key: rollout(CartPole(), leaning, bias, key, 20, 4)[1].reward.sum(),
+    "episode": lambda bias, key: episode(CartPole(), leaning, bias, key, 4).total.sum(),
+    "evaluate": lambda bias, key: evaluate(CartPole(), leaning, bias, key, 4).returns.mean(),
+}
+
+
+@pytest.mark.parametrize("run", TOTALS)
+def test_under_vmap_and_jit(run):
+    biases, keys = jnp.array([-0.1, 0.0, 0.1]), jax.random.split(jax.random.key(0), 3)
+    found = jax.jit(jax.vmap(TOTALS[run]))(biases, keys)
+    alone = [float(TOTALS[run](bias, key)) for bias, key in zip(biases, keys, strict=True)]
+    assert np.allclose(found, alone)
 
 
 # Episodes.
@@ -243,15 +161,6 @@ def test_episodes():
     cut = episode(*arguments, env_params={"end": ends}, max_episode_steps=5)
     assert cut.length.tolist() == [1, 4, 5]
     assert cut.terminated.tolist() == [True, True, False]
-
-
-def test_episodes_under_vmap_and_jit():
-    def mean_length(end, key):
-        return episode(Counter(), at_random, None, key, 2, env_params={"end": end}).length.mean()
-
-    keys = jax.random.split(jax.random.key(0), 3)
-    found = jax.jit(jax.vmap(mean_length))(jnp.array([2.0, 5.0, 7.0]), keys)
-    assert found.tolist() == [2, 5, 7]
 
 
 def test_gradients():
@@ -356,101 +265,49 @@ def test_strict_promotion_of_dtypes(env):
         assert envs.reset(options={"reset_mask": np.arange(n) % 2 == 0})[0].shape[0] == n
 
 
-@pytest.mark.long
-def test_vmap_over_policies():
-    def run(bias, key):
-        def policy(params, observation, key):
-            return (observation[:, 2] > params).astype(int), None
-
-        return rollout(CartPole(), policy, bias, key, 20, 4)[1].reward.sum()
-
-    biases, keys = jnp.array([-0.1, 0.0, 0.1]), jax.random.split(jax.random.key(0), 3)
-    found = jax.vmap(run)(biases, keys)
-    assert np.allclose(
-        found, [float(run(bias, key)) for bias, key in zip(biases, keys, strict=True)]
-    )
-
-
 # Policies and environments of all kinds.
 
 
-class EquinoxPolicy(equinox.Module):
-    body: equinox.nn.MLP
-    dropout: equinox.nn.Dropout
-
-    def __call__(self, observation, key):
-        logits = jax.vmap(self.body)(observation)
-        logits = self.dropout(logits, key=key, inference=True)
-        action = jax.random.categorical(key, logits)
-        return action, jax.nn.log_softmax(logits)[jnp.arange(len(action)), action]
+def of_equinox():
+    module = equinox.nn.MLP(4, 2, 8, 1, key=jax.random.key(0))
+    return lambda module, x, key: jax.vmap(module)(x), module
 
 
-@pytest.mark.long
-def test_policies_of_equinox():
-    policy = EquinoxPolicy(
-        equinox.nn.MLP(4, 2, 8, 1, key=jax.random.key(0)), equinox.nn.Dropout(0.1)
-    )
-
-    def act(module, observation, key):
-        return module(observation, key)
-
-    def objective(module):
-        _, transitions = rollout(CartPole(), act, module, jax.random.key(0), 16, 8)
-        return -(transitions.extras * transitions.reward).mean()
-
-    value, gradients = equinox.filter_value_and_grad(objective)(policy)
-    assert np.isfinite(value)
-    assert all(
-        np.any(leaf != 0) for leaf in jax.tree.leaves(equinox.filter(gradients, equinox.is_array))
-    )
-
-
-@pytest.mark.long
-def test_policies_of_flax():
-    class Policy(flax.linen.Module):
-        @flax.linen.compact
-        def __call__(self, x):
-            return flax.linen.Dense(2)(jax.nn.tanh(flax.linen.Dense(8)(x)))
-
-    module = Policy()
+def of_flax():
+    module = flax.linen.Dense(2)
     params = module.init(jax.random.key(0), jnp.zeros((1, 4)))
-
-    def act(params, observation, key):
-        return jax.random.categorical(key, module.apply(params, observation)), None
-
-    @jax.jit
-    def train(params, key):
-        optimiser = optax.adam(1e-2)
-
-        def update(carry, key):
-            params, state = carry
-
-            def loss(params):
-                _, transitions = rollout(CartPole(), act, params, key, 16, 8)
-                chosen = jax.nn.log_softmax(module.apply(params, transitions.observation))
-                return -jnp.take_along_axis(chosen, transitions.action[..., None], 2).mean()
-
-            value, gradients = jax.value_and_grad(loss)(params)
-            updates, state = optimiser.update(gradients, state)
-            return (optax.apply_updates(params, updates), state), value
-
-        return jax.lax.scan(update, (params, optimiser.init(params)), jax.random.split(key, 3))
-
-    (trained, _), losses = train(params, jax.random.key(0))
-    assert np.all(np.isfinite(losses))
-    assert jax.tree.structure(trained) == jax.tree.structure(params)
+    return lambda params, x, key: module.apply(params, x), params
 
 
-@pytest.mark.long
-def test_policies_of_haiku():
+def of_haiku():
     haiku = pytest.importorskip("haiku")
     module = haiku.transform(lambda x: haiku.Linear(2)(x))
-    params = module.init(jax.random.key(0), jnp.zeros((1, 4)))
+    return lambda params, x, key: module.apply(params, key, x), module.init(
+        jax.random.key(0), jnp.zeros((1, 4))
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("make", [of_equinox, of_flax, of_haiku])
+def test_policies_learn_inside_jit(make):
+    logits, params = make()
 
     def act(params, observation, key):
-        return module.apply(params, key, observation).argmax(axis=1), None
+        scores = logits(params, observation, key)
+        action = jax.random.categorical(key, scores)
+        return action, jax.nn.log_softmax(scores)[jnp.arange(len(action)), action]
 
-    assert rollout(CartPole(), act, params, jax.random.key(0), 5, 3)[1].reward.shape == (5, 3)
+    @equinox.filter_jit
+    @equinox.filter_value_and_grad
+    def objective(params):
+        _, transitions = rollout(CartPole(), act, params, jax.random.key(0), 16, 8)
+        return -(transitions.extras * transitions.reward).mean()
+
+    value, gradients = objective(params)
+    assert np.isfinite(value)
+    leaves = jax.tree.leaves(equinox.filter(gradients, equinox.is_array))
+    assert leaves
+    assert all(np.any(leaf != 0) for leaf in leaves)
 
 
 class EquinoxEnv(equinox.Module, Bare):
@@ -494,16 +351,6 @@ def test_progress_from_inside():
     assert sorted(seen) == [0, 0, 1, 1, 2, 3]
 
 
-def test_impure_environments_are_refused_inside_of_jit():
-    class Impure(Counter):
-        def step(self, xp, rng, state, action, params):
-            self.seen = state
-            return super().step(xp, rng, state, action, params)
-
-    with pytest.raises(ImpureError, match=r"Impure\.seen"):
-        rollout(Impure(), at_random, None, jax.random.key(0), 6, 2)
-
-
 def test_keys_of_the_author():
     class Keys(Counter):
         def step(self, xp, rng, state, action, params):
@@ -544,31 +391,6 @@ def test_resets_of_few_and_of_many_are_drawn_apart(n):
         assert np.allclose(observation[~ended], 1.1)
         assert len(np.unique(observation[ended])) == ended.sum()
         assert np.all((observation[ended] >= 0) & (observation[ended] < 2))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"key": 0}, "key=0 is not a JAX key"),
-        ({"num_steps": 0}, "num_steps=0"),
-        ({"num_envs": 2.5}, "num_envs=2.5"),
-        ({"policy": lambda p, o, k: jnp.zeros(4, int)}, "not an action and extras"),
-        ({"policy": lambda p, o, k: (jnp.zeros(3, int), None)}, r"shape \(4,\), not \(3,\)"),
-        ({"policy": lambda p, o, k: (jnp.zeros(4), None)}, "whole numbers"),
-        ({"env_params": {"gravitation": 1}}, "no parameter 'gravitation'"),
-    ],
-)
-def test_arguments_that_cannot_be_meant(arguments, why):
-    given = {
-        "policy": at_random, "policy_params": None, "key": jax.random.key(0), "num_steps": 3, "num_envs": 4, **arguments,
-    }  # fmt: skip
-    with pytest.raises(af.ArrayFerryError, match=why):
-        rollout(CartPole(), **given)
-    with pytest.raises(TypeError, match="FunctionalEnv"):
-        rollout(gym.make("CartPole-v1"), at_random, None, jax.random.key(0), 3, 4)
-    carry, _ = rollout(CartPole(), at_random, None, jax.random.key(0), 3, 4)
-    with pytest.raises(af.OptionError, match="carry has 4 environments"):
-        rollout(CartPole(), at_random, None, jax.random.key(0), 3, 5, carry=carry)
 
 
 @pytest.mark.long
@@ -617,36 +439,17 @@ class Scaled(Counter):
         return state, params.scale * params.steps + 0 * state.count, False
 
 
-def test_parameters_of_rollouts_are_values(compiled):
+def test_parameters_of_rollouts_are_values():
     def reward(scale, steps=1):
         params = PlainParams(scale, steps)
-        return rollout(Scaled(), at_random, None, jax.random.key(0), 2, 3, env_params=params)[
-            1
-        ].reward.sum()
+        run = rollout(Scaled(), at_random, None, jax.random.key(0), 2, 3, env_params=params)
+        return run[1].reward.sum()
 
     assert reward(2.0) == 12
-    compiled.clear()
-    assert reward(3.0) == 18
-    assert not [name for name in compiled.names() if "_rollout" in name]
+    assert compilations(lambda: reward(3.0)) == 0
     assert reward(3.0, np.int64(2)) == 36
     assert jax.grad(reward)(1.0) == 6
     assert jax.vmap(reward)(jnp.array([1.0, 2.0])).tolist() == [6, 12]
-
-
-@pytest.mark.long
-def test_environments_that_are_plain_dataclasses():
-    @dataclasses.dataclass
-    class Sized(Counter):
-        size: int = 3
-
-        def step(self, xp, rng, state, action, params):
-            return state, 1.0 * self.size, False
-
-    rewards = [
-        rollout(Sized(size), at_random, None, jax.random.key(0), 2, 2)[1].reward
-        for size in (3, 4, 3)
-    ]
-    assert [float(reward[0, 0]) for reward in rewards] == [3, 4, 3]
 
 
 def test_objects_with_a_dtype_are_no_arrays():

@@ -116,19 +116,6 @@ def test_spaces_limits_and_starts_are_those_of_gymnasium(name):
 
 
 @pytest.mark.parametrize("name", ENVS)
-def test_the_limit_of_steps(name):
-    _, limit, _ = ENVS[name]
-    lean = {"CartPole": {"params": {"angle_limit": 1e9, "position_limit": 1e9}}}.get(name, {})
-    envs = gym.make_vec(f"arrayferry/{name}-v0", num_envs=2, **lean)
-    envs.reset(seed=0)
-    action = np.zeros(envs.action_space.shape, envs.action_space.dtype)
-    cut = [envs.step(action)[3] for _ in range(limit + 1)]
-    assert not np.any(cut[: limit - 1])
-    assert np.all(cut[limit - 1])
-    assert not np.any(cut[limit])
-
-
-@pytest.mark.parametrize("name", ENVS)
 def test_images(name):
     pytest.importorskip("pygame")
     env = gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array")

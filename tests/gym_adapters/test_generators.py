@@ -109,14 +109,6 @@ def test_seeds_of_ordinary_environments(name, default_generator):
         np.testing.assert_array_equal(seen[0], other)
 
 
-@pytest.mark.parametrize(
-    "wrong", [0, np.arange(3, dtype=np.uint32), "key", jax.random.split(jax.random.key(0))]
-)
-def test_what_is_no_key(wrong):
-    with pytest.raises(af.OptionError, match="is not a JAX key"):
-        rollout(CartPole(), at_random, None, wrong, 3, 2)
-
-
 def test_random_numbers_go_back_to_a_state():
     for name in ("numpy", "torch", "jax", "array_api_strict"):
         backend = af.registry.backend(name)

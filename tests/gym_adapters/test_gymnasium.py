@@ -133,23 +133,6 @@ def test_observations_that_differ_in_bounds(library):
     assert envs.observation_space.contains(observations)
 
 
-@pytest.mark.parametrize(
-    ("library", "mode"),
-    [("torch", "sync"), ("jax", "sync"), pytest.param("torch", "async", marks=long)],
-)
-@pytest.mark.filterwarnings("ignore:os.fork")
-def test_adapters_among_the_wrappers_of_make_vec(library, mode):
-    adapted = functools.partial(ArrayConversion, target_xp=library)
-    envs = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode, wrappers=[adapted])
-    plain = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
-    try:
-        assert_same(envs.reset(seed=1)[0], plain.reset(seed=1)[0])
-        for _ in range(30):
-            assert_same(envs.step(np.array([0, 1]))[:4], plain.step(np.array([0, 1]))[:4])
-    finally:
-        envs.close()
-
-
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
     "wrapper",

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from envs import at_random, begun
+from envs import at_random, begun, lean
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -36,7 +36,6 @@ from arrayferry_gym.functional import (
     rollout,
     wrap,
 )
-from arrayferry_gym.functional._compiled.rollout import _rollout
 from arrayferry_gym.wrappers import kernels, merge
 from arrayferry_gym.wrappers import vector as vector_wrappers
 from arrayferry_gym.wrappers._kernels.kernel import Spaces
@@ -313,24 +312,27 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
 
 @pytest.mark.parametrize("name", [*SINGLE, *STACKED, "StickyAction"])
 @pytest.mark.parametrize("make", [Steps, Dictionary])
-def test_single_values_in_the_strictest_library(name, make):
+@pytest.mark.parametrize("xp", ALL_LIBRARIES[1:])
+def test_single_values_in_every_library(xp, name, make):
     options = {**SINGLE, **STACKED, "StickyAction": {"repeat_action_probability": 0.5}}[name]
     kernel = getattr(kernels, name)(**options)
-    adapted = ArrayConversion(gym.wrappers.TimeLimit(make(20), 30), target_xp="array_api_strict")
+    adapted = ArrayConversion(gym.wrappers.TimeLimit(make(20), 30), target_xp=xp)
     try:
         plain = wrappers.KernelWrapper(gym.wrappers.TimeLimit(make(20), 30), kernel)
     except (AssertionError, TypeError, ValueError):  # it is for arrays only
         pytest.skip("not for a Dict")
-    strict = wrappers.KernelWrapper(adapted, kernel)
-    results = [env.reset(seed=1)[0] for env in (plain, strict)]
+    adapted = wrappers.KernelWrapper(adapted, kernel)
+    results = [env.reset(seed=1)[0] for env in (plain, adapted)]
+    digits = 1e-5 if xp == "array_api_strict" else 1e-4
     for action in actions(6, 1)[:, 0] * 3:
-        np.testing.assert_allclose(*map(flat, results), rtol=1e-5, atol=1e-6)
-        assert {af.backend_of(x).name for x in af.flatten(results[1])[0]} == {"array_api_strict"}
-        steps = plain.step(np.float32(action)), strict.step(af.convert(action, "array_api_strict"))
+        np.testing.assert_allclose(*map(flat, results), rtol=digits, atol=digits / 10)
+        assert {af.backend_of(x).name for x in af.flatten(results[1])[0]} == {xp}
+        steps = plain.step(np.float32(action)), adapted.step(af.convert(action, xp))
+        assert all(isinstance(step[1], float) for step in steps)
         if name != "StickyAction":
             results = [step[0] for step in steps]
             assert float(steps[0][1]) == pytest.approx(float(steps[1][1]), rel=1e-6)
-    pickle.loads(pickle.dumps(strict)).reset()
+    pickle.loads(pickle.dumps(adapted)).reset()
 
 
 @pytest.mark.parametrize("served", ["make", "make_vec"])
@@ -450,10 +452,7 @@ def test_steps_after_the_end_of_an_episode_do_not_count(xp):
 def test_a_rollout_is_what_compiled_steps_are():
     env = wrap(CartPole(), *CHAINS["statistics"]())
 
-    def policy(params, observation, key):
-        return (observation[:, 2] > 0).astype(int), None
-
-    carry, transitions = rollout(env, policy, None, jax.random.key(1), 60, 5, collect=("info",))
+    carry, transitions = rollout(env, lean, None, jax.random.key(1), 60, 5, collect=("info",))
     ended = np.asarray(transitions.terminated | transitions.truncated)
     assert ended.any()
     seen = np.asarray(transitions.observation[1:])
@@ -467,7 +466,7 @@ def test_a_rollout_is_what_compiled_steps_are():
     values = env.state_dict(carry.running)
     assert values["obs_rms"]["count"] == 5 + 300 + ended.sum()
     assert values["return_rms"]["count"] == 300
-    _, more = rollout(env, policy, None, jax.random.key(2), 20, 5, carry=carry)
+    _, more = rollout(env, lean, None, jax.random.key(2), 20, 5, carry=carry)
     assert more.observation.shape == (20, 5, 4)
 
 
@@ -694,10 +693,6 @@ def test_statistics_are_saved_and_frozen(xp):
     assert copied.state_dict() == env.state_dict()
     assert not copied.update_running_mean
     assert copy.deepcopy(env).state_dict() == env.state_dict()
-    with pytest.raises(af.OptionError, match="obs_rms"):
-        env.load_state_dict({"return_rms": together})
-    with pytest.raises(af.OptionError, match="shapes"):
-        env.load_state_dict({"obs_rms": {"count": 1, "mean": [0.0], "var": [1.0]}})
 
 
 RIGHT = {"count": 1, "mean": [0.0] * 2, "var": [1.0] * 2}
@@ -708,6 +703,7 @@ WRONG = [
     None,
     *[{"obs_rms": {**RIGHT, "count": count}} for count in (-1, 1.5, float("inf"))],
     *[{"obs_rms": {**RIGHT, "mean": mean}} for mean in ([0.0], "ab")],
+    {"return_rms": RIGHT, "other": RIGHT},
     *[{"obs_rms": {**RIGHT, "var": [var, 1.0]}} for var in (-1.0, float("nan"))],
     {"obs_rms": [1, 2]},
 ]
@@ -862,8 +858,6 @@ def test_evaluation_uses_statistics_and_leaves_them():
         rollout(CartPole(), policy, None, key, 5, 8, wrapper_state=values)
     with pytest.raises(af.OptionError, match="statistics"):
         rollout(env, policy, None, key, 5, 8, wrapper_state={"other": 1})
-    with pytest.raises(af.OptionError, match="carry is of another environment"):
-        rollout(CartPole(), policy, None, key, 5, 16, carry=carry)
 
 
 @pytest.mark.parametrize("xp", LIBRARIES)
@@ -898,22 +892,6 @@ def test_the_statistics_of_a_rollout_serve_ordinary_environments():
     assert ordinary.state_dict()["obs_rms"] == values["obs_rms"]
 
 
-def test_compiled_once_for_equal_wrappers():
-    def made(epsilon):
-        return wrap(CartPole(), kernels.NormalizeObservation(epsilon))
-
-    def compiled(epsilon):
-        before = _rollout._cache_size()
-        rollout(made(epsilon), at_random, None, jax.random.key(0), 5, 4)
-        return _rollout._cache_size() - before
-
-    assert [compiled(epsilon) for epsilon in (1e-8, 1e-8, 1e-3, 1e-8)] == [1, 0, 1, 0]
-    assert made(1e-8) == made(1e-8) != made(1e-3)
-    assert hash(made(1e-8)) == hash(made(1e-8))
-    pads = [kernels.FrameStackObservation(2, padding_type=np.full(4, x)) for x in (0.0, 0.0, 1.0)]
-    assert pads[0] == pads[1] != pads[2]
-
-
 class Negate(kernels.Kernel, types.SimpleNamespace):
     """A kernel whose other base is of C, and without attributes."""
 
@@ -924,6 +902,10 @@ class Negate(kernels.Kernel, types.SimpleNamespace):
 
 
 def test_equal_kernels():
+    small, other = (wrap(CartPole(), kernels.NormalizeObservation(x)) for x in (1e-8, 1e-3))
+    assert wrap(CartPole(), kernels.NormalizeObservation(1e-8)) == small != other
+    pads = [kernels.FrameStackObservation(2, padding_type=np.full(4, x)) for x in (0.0, 0.0, 1.0)]
+    assert pads[0] == pads[1] != pads[2]
     assert Negate() == Negate()
     assert len({Negate(), Negate()}) == 1
     assert hash(wrap(CartPole(), Negate())) == hash(wrap(CartPole(), Negate()))
@@ -1278,27 +1260,6 @@ def test_sticky_actions_of_served_environments(xp):
     assert not np.array_equal(run(env), run(CartPole()))
     single = begun(env.make(xp=xp))
     assert single.step(1)[0].shape == (4,)
-
-
-@pytest.mark.parametrize("xp", LIBRARIES)
-@pytest.mark.parametrize(
-    "name", ["NormalizeObservation", "NormalizeReward", "TimeAwareObservation", "ClipReward"]
-)
-def test_single_environments_of_every_library(name, xp):
-    options = {"ClipReward": {"max_reward": 0.5}}.get(name, {})
-    made = [
-        getattr(wrappers, name)(env, **options)
-        for env in (gym.make("CartPole-v1"), ArrayConversion(gym.make("CartPole-v1"), target_xp=xp))
-    ]
-    results = [env.reset(seed=3)[0] for env in made]
-    for _ in range(3):
-        assert af.backend_of(results[1]).name == xp
-        assert made[1].observation_space.contains(results[1])
-        np.testing.assert_allclose(*map(flat, results), rtol=1e-4, atol=1e-5)
-        steps = [env.step(1) for env in made]
-        results = [step[0] for step in steps]
-        assert steps[0][1] == pytest.approx(steps[1][1], rel=1e-4)
-        assert all(isinstance(step[1], float) for step in steps)
 
 
 @pytest.mark.parametrize("xp", ["torch", "jax"])

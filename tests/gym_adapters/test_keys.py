@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import functools
 import gc
-import operator
 import pickle
 import types
 import weakref
@@ -23,41 +22,35 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from envs import still
+from envs import Bare, compilations, still
 from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym._keys.keys import identity
 from arrayferry_gym.functional import (
     CartPole,
-    FunctionalEnv,
     ImpureError,
     TabularEnv,
     Transitions,
     episode,
     evaluate,
     rollout,
+    wrap,
 )
+from arrayferry_gym.wrappers import kernels
 
 KEY = jax.random.key(0)
 pytestmark = pytest.mark.filterwarnings("ignore:.* is compiled for the third time")
 
 
-class Echo(FunctionalEnv):
+class Echo(Bare):
     """The reward is the action."""
 
-    observation_space = spaces.Box(-9, 9, (1,), np.float32)
     action_space = spaces.Discrete(9)
     max_episode_steps = 1
 
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
-
     def step(self, xp, rng, state, action, params):
         return state, xp.astype(action, xp.float32), False
-
-    def observe(self, xp, state, params):
-        return state[:, None]
 
 
 def chosen(policy, params=None, run=rollout):
@@ -68,14 +61,6 @@ def chosen(policy, params=None, run=rollout):
 
 def constant(action):
     return jnp.full(1, action, int), None
-
-
-class Net:
-    def __init__(self, weight):
-        self.weight = weight
-
-    def __call__(self):
-        return constant(self.weight)
 
 
 class Sized(CartPole):
@@ -171,6 +156,8 @@ def test_an_environment_without_a_constructor_takes_no_arguments():
     env = CartPole()
     with pytest.raises(ImpureError):
         env.size = 3
+    with pytest.raises(ImpureError):
+        del env.anything
     with pytest.raises(TypeError, match="one argument"):
         CartPole(3)
 
@@ -202,59 +189,18 @@ def test_environments_may_be_made_inside_a_trace():
 class Agent:
     """No pytree."""
 
-    level = 2
-
     def __init__(self, weight):
         self.weight = weight
-        self.deep = [{"a": (weight,)}]
-        self.net = Net(weight)
-        self.unused = np.zeros(3)
         self.number = 1
+
+    def __call__(self, params, observation, key):
+        return constant(self.weight)
 
     def direct(self, params, observation, key):
         return constant(self.weight)
 
-    def nested(self, params, observation, key):
-        return constant(self.deep[0]["a"][0])
-
-    def through_an_object(self, params, observation, key):
-        return self.net()
-
-    def through_a_method(self, params, observation, key):
-        return self.helped()
-
-    def through_a_function(self, params, observation, key):
-        return helping(self)
-
-    def by_name(self, params, observation, key):
-        return constant(getattr(self, "wei" + "ght"))
-
-    def helped(self):
-        return constant(self.weight)
-
     def harmless(self, params, observation, key):
-        return constant(self.number + self.level)
-
-    @property
-    def shown(self):
-        return self.weight
-
-    def through_a_property(self, params, observation, key):
-        return constant(self.shown)
-
-    def __getitem__(self, index):
-        return self.deep[0]["a"][index]
-
-    def by_index(self, params, observation, key):
-        return constant(self[0])
-
-    def by_a_getter(self, params, observation, key):
-        return constant(operator.attrgetter("net.weight")(self))
-
-    def by_a_pattern(self, params, observation, key):
-        match self:
-            case Agent(weight=weight):
-                return constant(weight)
+        return constant(self.number + 2)
 
     def in_jit(self, params, observation, key):
         return constant(jax.jit(lambda: self.weight + 0)())
@@ -270,14 +216,6 @@ class Agent:
         scaled.defvjp(lambda x: (x * self.weight, None), lambda _, y: (y,))
         return constant(scaled(observation[:, 0]).astype(int))
 
-    def __call__(self, params, observation, key):
-        return constant(self.weight)
-
-
-class OfAgent(Agent):
-    def direct(self, params, observation, key):
-        return super().direct(params, observation, key)
-
 
 def decorated(function):
     @functools.wraps(function)
@@ -285,10 +223,6 @@ def decorated(function):
         return function(*args)
 
     return policy
-
-
-def helping(agent):
-    return constant(agent.weight)
 
 
 def closed(weight):
@@ -314,41 +248,22 @@ def asking(agent, params, observation, key):
     return agent.direct(params, observation, key)
 
 
-METHODS = [
-    "direct",
-    "nested",
-    "through_an_object",
-    "through_a_method",
-    "through_a_function",
-    "by_name",
-    "through_a_property",
-    "by_index",
-    "by_a_getter",
-    "by_a_pattern",
-    "in_jit",
-    "in_a_scan",
-    "in_a_branch",
-    "in_a_rule",
-]
-
 HOLDERS: dict[str, Any] = {
-    **{name: (lambda w, name=name: getattr(Agent(w), name)) for name in METHODS},
+    "a method": lambda w: Agent(w).direct,
+    "a method with jit": lambda w: Agent(w).in_jit,
+    "a method with scan": lambda w: Agent(w).in_a_scan,
+    "a method with cond": lambda w: Agent(w).in_a_branch,
+    "a method with a rule": lambda w: Agent(w).in_a_rule,
     "an object that is called": Agent,
     "jit": lambda w: jax.jit(Agent(w).direct),
-    "super": lambda w: OfAgent(w).direct,
     "a decorator": lambda w: decorated(Agent(w).direct),
     "a closure": closed,
-    "a closure in jit": lambda w: jax.jit(closed(w)),
-    "a container in a closure": lambda w: (lambda held: lambda p, o, k: constant(held["a"][0]))({"a": [w]}),
-    "a pytree in a closure": lambda w: (lambda held: lambda p, o, k: constant(held.weight))(Struct(w)),
-    "an object in a closure": lambda w: (lambda agent: lambda p, o, k: agent.direct(p, o, k))(Agent(w)),
-    "a closure in a closure": lambda w: (lambda inner: lambda p, o, k: inner(p, o, k))(closed(w)),
     "a default": lambda w: lambda p, o, k, weight=w: constant(weight),
     "a keyword default": lambda w: lambda p, o, k, *, weight=w: constant(weight),
     "an object in a partial": lambda w: functools.partial(asking, Agent(w)),
     "a method in a Partial": lambda w: jax.tree_util.Partial(Agent(w).direct),
     "a closure in a partial": lambda w: functools.partial(closed(w)),
-}  # fmt: skip
+}
 
 
 @flax.struct.dataclass
@@ -399,9 +314,7 @@ def test_a_policy_that_uses_global_arrays_warns(added, recwarn):
 def test_plain_attributes_and_arrays_that_are_not_used_are_no_reason():
     agent = Agent(jnp.ones(3))
     assert chosen(agent.harmless) == 3
-    before = _compilations()
-    assert chosen(agent.harmless) == 3
-    assert _compilations() == before
+    assert compilations(lambda: chosen(agent.harmless)) == 0
     agent.number = 4  # and what is plain is seen
     assert chosen(agent.harmless) == 6
 
@@ -420,43 +333,31 @@ def test_what_is_neither_static_nor_an_array_of_jax_is_refused(value):
         chosen(lambda p, o, k: constant(0), {"a": (value,)})
 
 
-class TestValues:
-    """Arrays of a pytree that is the object of a method, and of a partial, are values."""
-
-    MAKE = {
-        "struct": lambda w: Struct(w).act,
-        "module": lambda w: Module(w),
-        "method of a module": lambda w: Module(w).act,
-        "Partial": lambda w: jax.tree_util.Partial(taking, w),
-        "partial": lambda w: functools.partial(taking, w),
-        "partial by keyword": lambda w: functools.partial(by_keyword, w=w),
-        "partial of a method": lambda w: functools.partial(Struct(w).act),
-        "partial of a partial": lambda w: functools.partial(functools.partial(taking, w)),
-        "partial of a tree": lambda w: functools.partial(in_a_tree, {"a": [w]}),
-    }
-
-    @pytest.mark.parametrize("kind", MAKE)
-    def test_changes_are_seen_and_not_compiled(self, kind):
-        make = self.MAKE[kind]
-        assert chosen(make(jnp.asarray(1))) == 1
-        before = _compilations()
-        assert [chosen(make(jnp.asarray(number))) for number in (2, 3)] == [2, 3]
-        assert _compilations() == before
-
-    @pytest.mark.parametrize("kind", MAKE)
-    def test_traced_values_too(self, kind):
-        def reward(weight):
-            return rollout(Echo(), self.MAKE[kind](weight), None, KEY, 1, 1)[1].reward.sum()
-
-        assert jax.jit(reward)(2) == 2
-        assert jax.vmap(reward)(jnp.arange(3)).tolist() == [0, 1, 2]
+HELD = {
+    "struct": lambda w: Struct(w).act,
+    "module": lambda w: Module(w),
+    "method of a module": lambda w: Module(w).act,
+    "Partial": lambda w: jax.tree_util.Partial(taking, w),
+    "partial": lambda w: functools.partial(taking, w),
+    "partial by keyword": lambda w: functools.partial(by_keyword, w=w),
+    "partial of a method": lambda w: functools.partial(Struct(w).act),
+    "partial of a partial": lambda w: functools.partial(functools.partial(taking, w)),
+    "partial of a tree": lambda w: functools.partial(in_a_tree, {"a": [w]}),
+}
 
 
-def _compilations():
-    from arrayferry_gym.functional._compiled.evaluation import _evaluate
-    from arrayferry_gym.functional._compiled.rollout import _rollout
+@pytest.mark.parametrize("kind", HELD)
+def test_arrays_of_pytrees_and_partials_are_values(kind):
+    make = HELD[kind]
+    assert chosen(make(jnp.asarray(1))) == 1
+    assert compilations(lambda: chosen(make(jnp.asarray(2)))) == 0
+    assert chosen(make(jnp.asarray(3))) == 3
 
-    return _rollout._cache_size() + _evaluate._cache_size()
+    def reward(weight):
+        return rollout(Echo(), make(weight), None, KEY, 1, 1)[1].reward.sum()
+
+    assert jax.jit(reward)(2) == 2
+    assert jax.vmap(reward)(jnp.arange(3)).tolist() == [0, 1, 2]
 
 
 def test_traced_values_may_be_closed_over_in_their_function():
@@ -473,38 +374,14 @@ def test_traced_values_may_be_closed_over_in_their_function():
 # What is the same, and what is not.
 
 
-def test_functions_of_flax_hold_no_arrays():
-    module = flax.linen.Dense(2)
-    params = module.init(KEY, jnp.zeros((1, 1)))
-    for policy in (
-        lambda p, o, k: (module.apply(p, o).argmax(axis=1), None),
-        functools.partial(lambda apply, p, o, k: (apply(p, o).argmax(axis=1), None), module.apply),
-        jax.jit(lambda p, o, k: (module.apply(p, o).argmax(axis=1), None)),
-    ):
-        chosen(policy, params)
-        before = _compilations()
-        chosen(policy, params)
-        assert _compilations() == before
-
-
-def test_functions_are_the_same_if_they_are_the_same_object():
-    for make in (lambda n: lambda p, o, k: constant(n), lambda n: functools.partial(taking, n)):
-        policies = [make(2), make(3)]
-        assert [chosen(policy) for policy in policies] == [2, 3]
-        before = _compilations()
-        assert [chosen(policy) for policy in policies] == [2, 3]
-        assert _compilations() == before
-
-
 def test_floats_are_values_in_params_and_static_in_policies():
     def policy(temperature, params, observation, key):
         return constant(3 if temperature == 0 else params)
 
     cold, warm = (functools.partial(policy, temperature) for temperature in (0.0, 1.0))
     assert [chosen(cold, 5.0), chosen(warm, 5.0)] == [3, 5]
-    before = _compilations()
-    assert [chosen(warm, number) for number in (6.0, 7.0)] == [6, 7]
-    assert _compilations() == before
+    assert compilations(lambda: chosen(warm, 6.0)) == 0
+    assert chosen(warm, 7.0) == 7
 
 
 class Point(NamedTuple):
@@ -593,20 +470,56 @@ class Spaced(Echo):
         self.options = {"a": [1, 2.0]}
 
 
-def test_equal_environments_are_compiled_once():
-    def run(env):
-        rollout(env, still, None, KEY, 2, 1)
+def counting(params, observation, key, state):
+    return constant(0)[0], None, state + 1
 
-    run(Spaced())
-    before = _compilations()
-    env = Spaced()
+
+def applying(params, observation, key):
+    return DENSE.apply(params, observation).argmax(axis=1), None
+
+
+def _spaced(number):
+    env = Spaced(float(number))
     env.space.seed(3)
     env.space.sample()
-    run(env)
-    assert _compilations() == before
-    assert Spaced() == Spaced() != Spaced(4.0)
-    run(Spaced(4.0))
-    assert _compilations() == before + 1
+    return env
+
+
+DENSE = flax.linen.Dense(2)
+FUNCTIONS = [lambda p, o, k, number=number: constant(number) for number in range(2)]
+RUN = functools.partial(rollout, policy=still, policy_params=None, key=KEY, num_steps=2, num_envs=1)
+# What is run with a number, and how many programs are compiled for another one
+COMPILED = {
+    "a key": (lambda n: RUN(CartPole(), key=jax.random.key(n)), 0),
+    "a parameter": (lambda n: RUN(CartPole(), env_params={"half_length": 0.5 + n}), 0),
+    "a state of the policy": (
+        lambda n: RUN(Echo(), policy=counting, policy_state=jnp.full(1, n)), 0,
+    ),
+    "numbers in policy_params": (lambda n: RUN(Echo(), policy_params=float(n)), 0),
+    "weights of Flax": (
+        lambda n: RUN(
+            Echo(), policy=applying,
+            policy_params=DENSE.init(jax.random.key(n), jnp.zeros((1, 1))),
+        ), 0,
+    ),
+    "a function": (lambda n: RUN(Echo(), policy=FUNCTIONS[n]), 1),
+    "a number in a partial": (lambda n: RUN(Echo(), policy=functools.partial(taking, n)), 1),
+    "steps": (lambda n: RUN(CartPole(), num_steps=7 + n), 1),
+    "an environment": (lambda n: RUN(_spaced(n)), 1),
+    "a wrapper": (
+        lambda n: RUN(wrap(CartPole(), kernels.NormalizeObservation(1e-8 + n))), 1,
+    ),
+    "an evaluation": (
+        lambda n: evaluate(CartPole(), still, None, jax.random.key(n), 1), 0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", COMPILED)
+def test_what_is_compiled_again(what):
+    run, again = COMPILED[what]
+    run(0)
+    assert [compilations(lambda n=n: run(n)) for n in (0, 1, 0)] == [0, again, 0]
 
 
 class Counting(NamedTuple):

@@ -24,6 +24,9 @@ def test_what_they_say():
     assert repr(env) == "<ArrayConversion(numpy -> torch)<CartPoleEnv<CartPole-v1>>>"
     assert repr(pickle.loads(pickle.dumps(env))) == repr(env)
     assert repr(CartPole()) == "<CartPole>"
+    assert len(repr(Functions(CartPole()))) < 100
+    envs = HostFunctions(gym.vector.SyncVectorEnv([CartPole().make], autoreset_mode="SameStep"))
+    assert repr(envs) == "<HostFunctions of SyncVectorEnv>"
     assert repr(FunctionalSingleEnv(CartPole(), xp="torch")) == (
         "<FunctionalSingleEnv(<CartPole>, xp='torch')>"
     )
@@ -71,10 +74,6 @@ def test_an_environment_that_cannot_be_written():
 )
 def test_an_object_whose_constructor_failed(cls):
     assert repr(cls.__new__(cls)) == f"<{cls.__name__}, incomplete>"
-
-
-def test_functions():
-    assert len(repr(Functions(CartPole()))) < 100
 
 
 def test_environments_on_a_cluster():

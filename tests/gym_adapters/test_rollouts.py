@@ -10,14 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import begun, make_vec, still
-from gymnasium import spaces
+from envs import Count, begun, lean, make_vec, still
 
-import arrayferry as af
 from arrayferry_gym.functional import (
     Carry,
     CartPole,
-    FunctionalEnv,
     Functions,
     HostFunctions,
     episode,
@@ -30,27 +27,6 @@ from arrayferry_gym.wrappers import kernels
 N = 3
 
 
-class Count(FunctionalEnv):
-    """Counts its steps. It terminates at `end`, and truncates itself at `stop`."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-    default_params = {"end": 4.0, "stop": 6.0}
-
-    def reset(self, xp, rng, n, params):
-        return {"count": xp.zeros((n,), dtype=xp.float32)}
-
-    def step(self, xp, rng, state, action, params):
-        count = state["count"] + 1
-        return {"count": count}, count, count >= params["end"], count >= params["stop"]
-
-    def observe(self, xp, state, params):
-        return state["count"][:, None]
-
-    def info(self, xp, state, params):
-        return {"twice": state["count"] * 2}
-
-
 def counting(params, observation, key, state):
     """Remember how many steps were taken, and the last observation."""
     action = (state["steps"] % 2).astype(int)
@@ -61,63 +37,23 @@ def blank(n=N, size=4):
     return {"steps": jnp.zeros(n, int), "seen": jnp.full((n, size), -1.0)}
 
 
-@pytest.mark.parametrize(
-    "xp",
-    [
-        "numpy",
-        "torch",
-        *(pytest.param(x, marks=pytest.mark.long) for x in ("jax", "array_api_strict")),
-    ],
-)
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
-@pytest.mark.parametrize(
-    ("params", "limit", "at", "terminated", "truncated"),
-    [
-        ({}, None, 4, True, False),
-        ({"end": 9.0}, None, 6, False, True),
-        ({"end": 9.0}, 2, 2, False, True),
-        ({"end": 9.0}, 8, 6, False, True),
-        ({"end": 6.0}, None, 6, True, True),
-        ({"end": 2.0}, 2, 2, True, True),
-    ],
-)
-def test_environments_truncate_episodes(xp, mode, params, limit, at, terminated, truncated):
-    envs = begun(
-        Count().make_vec(N, xp=xp, autoreset_mode=mode, params=params, max_episode_steps=limit), 0
-    )
-    for step in range(1, at + 1):
-        observation, _, *flags, info = envs.step(np.zeros(N, int))
-        wanted = (terminated, truncated) if step == at else (False, False)
-        assert [af.convert(flag, "numpy").tolist() for flag in flags] == [[x] * N for x in wanted]
-    if mode == "SameStep":
-        assert af.convert(observation, "numpy").tolist() == [[0]] * N
-        assert af.convert(info["final_obs"], "numpy").tolist() == [[at]] * N
-    elif mode == "NextStep":
-        observation, reward, *flags, _ = envs.step(np.zeros(N, int))
-        assert af.convert(observation, "numpy").tolist() == [[0]] * N
-        assert af.convert(reward, "numpy").tolist() == [0] * N
-        assert not any(af.convert(flag, "numpy").any() for flag in flags)
-
-
-@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
-def test_single_environments_are_truncated_too(xp):
-    env = begun(Count().make(xp=xp, params={"end": 9.0}), 0)
-    flags = [env.step(0)[2:4] for _ in range(6)]
-    assert [bool(a) or bool(b) for a, b in flags] == [False] * 5 + [True]
-    assert not bool(flags[-1][0])
-
-
 def test_what_authors_return_is_theirs():
     """A flag that the environment keeps in its state is not written to."""
 
     class Keeps(Count):
         def reset(self, xp, rng, n, params):
-            return {**super().reset(xp, rng, n, params), "over": xp.zeros((n,), dtype=xp.bool)}
+            return {"count": xp.zeros((n,)), "over": xp.zeros((n,), dtype=xp.bool)}
 
         def step(self, xp, rng, state, action, params):
             count = state["count"] + 1
             over = count % 2 == 0
             return {"count": count, "over": over}, count, False, over
+
+        def observe(self, xp, state, params):
+            return super().observe(xp, state["count"], params)
+
+        def info(self, xp, state, params):
+            return {}
 
     envs = begun(Keeps().make_vec(N, xp="numpy"), 0)
     for _ in range(6):
@@ -146,8 +82,11 @@ def test_a_policy_with_a_state_is_called_as_in_a_loop():
         assert (transitions.extras["steps"][row] == state["steps"]).all()
         assert np.allclose(transitions.extras["seen"][row], state["seen"], atol=1e-5)
         assert (transitions.began[row] == began).all()
+        assert (transitions.action[row] == action).all()
         running, outcome = take(stepping, running, action)
         assert np.allclose(transitions.observation[row], observation, atol=1e-5)
+        final = outcome.final_observation
+        assert np.allclose(transitions.final_observation[row], final, atol=1e-5)
         observation, state = outcome.observation, after
         began = np.asarray(outcome.terminated | outcome.truncated)
         ended += began.sum()
@@ -156,11 +95,14 @@ def test_a_policy_with_a_state_is_called_as_in_a_loop():
 
 def test_a_carry_holds_the_state_of_the_policy():
     key = jax.random.split(jax.random.key(0), 3)
-    whole, _ = rollout(CartPole(), counting, None, key[0], 45, N, policy_state=blank())
+    whole, before = rollout(CartPole(), counting, None, key[0], 45, N, policy_state=blank())
     # At the end of an episode it is the old state, with which the value of the last observation is computed.
     assert (whole.policy_state["steps"] == whole.episode_length).all()
     assert whole.first_policy_state["steps"].tolist() == [0] * N
     again, transitions = rollout(CartPole(), counting, None, key[1], 45, N, carry=whole)
+    assert (transitions.observation[0] == whole.observation).all()
+    last = before.final_observation[-1]
+    assert (whole.observation == last).all(axis=1).tolist() == (~whole.began).tolist()
     expected = np.where(whole.began, 0, whole.policy_state["steps"])
     assert (transitions.extras["steps"][0] == expected).all()
     assert (transitions.began[0] == whole.began).all()
@@ -185,54 +127,6 @@ def test_first_rows_need_not_be_equal():
     assert found.length.tolist() == [4] * N
 
 
-def test_states_of_a_policy_are_values():
-    compiled = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda name, seconds, **_: compiled.append(name) if "backend_compile" in name else None
-    )
-    for number in range(3):
-        state = jax.tree.map(lambda x, number=number: x + number, blank(size=1))
-        rollout(Count(), counting, None, jax.random.key(0), 5, N, policy_state=state)
-        if number == 1:
-            compiled.clear()
-    assert compiled == []
-
-
-@pytest.mark.parametrize(
-    ("policy", "told"),
-    [
-        (lambda p, o, k, s: (jnp.zeros(N, int), None), "returned 2 values, not an action, extras and policy_state"),
-        (lambda p, o, k, s: (jnp.zeros(N, int), None, s["steps"]), "of the same structure"),
-        (
-            lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "steps": s["steps"] + 0.5}),
-            r"policy_state\['steps'\] of dtype int32",
-        ),
-        (
-            lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "seen": s["seen"][:, 0]}),
-            r"policy_state\['seen'\] of dtype float32 and shape \(3, 1\)",
-        ),
-    ],
-)  # fmt: skip
-def test_what_a_policy_must_return(policy, told):
-    with pytest.raises(af.OptionError, match=told):
-        rollout(Count(), policy, None, jax.random.key(0), 5, N, policy_state=blank(size=1))
-
-
-def test_arguments_that_cannot_be_meant():
-    carry, _ = rollout(Count(), still, None, jax.random.key(0), 5, N)
-    for options, told in (
-        ({"carry": carry, "policy_state": blank()}, "both passed"),
-        ({"policy_state": blank(n=2)}, r"policy_state\['seen'\] has the shape \(2, 4\)"),
-        ({"collect": "states"}, "cannot collect 'states'"),
-        ({"collect": ("info", 3)}, "cannot collect 3"),
-        ({"final_observation": 1}, "final_observation=1 is not valid"),
-    ):
-        with pytest.raises(af.OptionError, match=told):
-            rollout(Count(), still, None, jax.random.key(0), 5, N, **options)
-    with pytest.raises(af.OptionError, match="another environment"):
-        rollout(CartPole(), still, None, jax.random.key(0), 5, N, carry=carry)
-
-
 def test_what_is_collected():
     options = {"env_params": {"end": 9.0}}
     _, plain = rollout(Count(), still, None, jax.random.key(0), 8, N, **options)
@@ -241,7 +135,7 @@ def test_what_is_collected():
         final_observation=False, **options,
     )  # fmt: skip
     assert plain.info is plain.state is more.final_observation is None
-    assert (more.state["count"] == plain.observation[..., 0]).all()
+    assert (more.state == plain.observation[..., 0]).all()
     assert (more.info["twice"] == plain.final_observation[..., 0] * 2).all()
     assert more.info["twice"][:, 0].tolist() == [2, 4, 6, 8, 10, 12, 2, 4]
     assert more.began[:, 0].tolist() == [True, *[False] * 5, True, False]
@@ -268,11 +162,12 @@ def test_returns_are_added_up_in_float32(dtype):
             state, reward, terminated, _ = super().step(xp, rng, state, action, params)
             return state, jnp.ones_like(reward, dtype), terminated
 
-    _, transitions = rollout(
-        Ones(), still, None, jax.random.key(0), 3000, N, env_params={"end": 1e9}
-    )
-    assert transitions.episode_return.dtype == np.float32
-    assert transitions.episode_return[-1].tolist() == [3000] * N
+    run = Ones(), still, None, jax.random.key(0)
+    params = {"end": 3000.0}
+    last = rollout(*run, 3000, N, env_params=params)[1].episode_return[-1]
+    for total in (last, episode(*run, N, env_params=params).total):
+        assert total.dtype == np.float32
+        assert total.tolist() == [3000] * N
 
 
 def test_params_that_jax_does_not_take_are_named():
@@ -315,9 +210,6 @@ def by_hand(transitions, row, episodes, discount):
 
 @pytest.mark.parametrize("limit", [None, 12])
 def test_an_evaluation_is_that_of_its_episodes(limit):
-    def lean(params, observation, key):
-        return (observation[:, 2] > 0).astype(int), None
-
     class Fixed(CartPole):  # the same start each time, so that a rollout has the same episodes
         def reset(self, xp, rng, n, params):
             state = super().reset(xp, rng, n, params)
@@ -358,60 +250,32 @@ def test_environments_that_are_done_early_count_no_more():
     assert results.returns.tolist() == [[3] * 3, [15] * 3, [210] * 3]
 
 
-@pytest.mark.long
-def test_an_evaluation_inside_vmap_and_jit():
-    def leans(params, observation, key):
-        return (observation[:, 2] > params).astype(int), None
-
-    def mean(threshold, key):
-        return evaluate(CartPole(), leans, threshold, key, 4).returns.mean()
-
-    keys = jax.random.split(jax.random.key(0), 3)
-    found = jax.jit(jax.vmap(mean))(jnp.asarray([-1.0, 0.0, 1.0]), keys)
-    alone = [mean(t, k) for t, k in zip((-1.0, 0.0, 1.0), keys, strict=True)]
-    assert np.allclose(found, alone)
-
-
-def test_a_policy_with_a_state_is_evaluated():
-    rows = {"steps": jnp.zeros(N, int), "seen": jnp.zeros((N, 1))}
-    results = evaluate(Count(), counting, None, jax.random.key(0), N, policy_state=rows)
-    assert results.lengths.tolist() == [[4]] * N
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.array, jnp.asarray, jnp.bfloat16])
 def test_a_discount_of_any_library(kind):
     results = evaluate(Count(), still, None, jax.random.key(0), N, discount=kind(0.5))
     assert results.discounted_returns.tolist() == [[3.25]] * N
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"episodes": 0}, {"discount": "a"}, {"discount": np.ones(1)}, {"discount": 1j},
-     {"discount": np.array("a")}, {"discount": None}, {"num_envs": 0}],
-)  # fmt: skip
-def test_wrong_arguments_of_an_evaluation(wrong):
-    with pytest.raises(af.OptionError):
-        evaluate(Count(), still, None, jax.random.key(0), **{"num_envs": 2, **wrong})
-
-
 def test_ordinary_environments():
-    def lean(params, observation, key, state):
-        return (observation[:, 2] > 0).astype(int), state, state + 1
+    def remembering(params, observation, key, state):
+        return lean(params, observation, key)[0], state, state + 1
 
     functions = HostFunctions(make_vec(N, gym.vector.AutoresetMode.SAME_STEP))
     first = jnp.zeros(N, int)
-    carry, transitions = rollout(functions, lean, None, jax.random.key(0), 60, policy_state=first)
+    carry, transitions = rollout(
+        functions, remembering, None, jax.random.key(0), 60, policy_state=first
+    )
     ended = np.asarray(transitions.terminated | transitions.truncated)
     assert ended.any()
     assert (transitions.began[1:] == ended[:-1]).all()
     assert (transitions.extras + 1 == transitions.episode_length).all()
-    _, more = rollout(functions, lean, None, jax.random.key(1), 5, carry=carry)
+    _, more = rollout(functions, remembering, None, jax.random.key(1), 5, carry=carry)
     assert (more.began[0] == ended[-1]).all()
-    results = evaluate(functions, lean, None, jax.random.key(2), episodes=2, policy_state=first)
+    results = evaluate(
+        functions, remembering, None, jax.random.key(2), episodes=2, policy_state=first
+    )
     assert results.returns.shape == (N, 2)
     assert (results.returns == results.lengths).all()
-    with pytest.raises(af.OptionError, match="stay on the host"):
-        rollout(functions, lean, None, jax.random.key(0), 5, collect="state")
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -448,7 +312,6 @@ def test_states_of_wrappers_are_of_each_precision(enable_x64):
             for same in (traced, env.wrapper_state(traced), env.wrapper_state(values)):
                 assert int(same[0].lasting["obs_rms"].count) == 3
     assert pickle.loads(pickle.dumps(env)) == env
-    assert "_fresh" not in vars(pickle.loads(pickle.dumps(env)))
 
 
 def test_statistics_serve_compiled_code():
@@ -474,21 +337,11 @@ def test_statistics_serve_compiled_code():
             np.testing.assert_allclose(one.reshape(other.shape), other, rtol=1e-5)
 
 
-def test_extras_that_are_no_arrays():
+def test_extras_that_are_no_arrays_of_an_evaluation():
     def policy(params, observation, key):
         return jnp.ones(2, int), {"d": "text"}
 
-    with pytest.raises(af.OptionError, match=r"extras\['d'\] = 'text'"):
-        rollout(CartPole(), policy, None, jax.random.key(0), 2, 2)
     assert evaluate(CartPole(), policy, None, jax.random.key(0), 2).lengths.shape == (2, 1)
-
-
-def test_actions_that_are_no_whole_numbers():
-    def policy(params, observation, key):
-        return jnp.ones(3), None
-
-    with pytest.raises(af.ArrayFerryError, match="Cast it to an integer dtype"):
-        rollout(CartPole(), policy, None, jax.random.key(0), 2, 3)
 
 
 def test_default_parameters_with_attributes_of_their_own():

@@ -6,12 +6,9 @@ import os
 
 import jax
 import pytest
-from envs import at_random, make_vec
-from gymnasium.vector import AutoresetMode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-import arrayferry as af
-from arrayferry_gym.functional import CartPole, Functions, HostFunctions, rollout
+from arrayferry_gym.functional import CartPole
 
 SCRIPT = """
 import os, jax, jax.numpy as jnp, numpy as np, pytest
@@ -125,21 +122,6 @@ def test_four_devices_are_like_one(run_python, quick):
     run_python(SCRIPT, env={"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "QUICK": quick})
 
 
-def test_what_is_no_sharding_of_a_batch_is_refused():
-    mesh = Mesh(jax.devices()[:1], ("envs",))
-    for wrong, message in (
-        ("envs", "Pass jax.sharding.NamedSharding"),
-        (jax.devices()[0], "Pass jax.sharding.NamedSharding"),
-        (NamedSharding(mesh, PartitionSpec(None, "envs")), "more than the axis of environments"),
-    ):
-        with pytest.raises(af.OptionError, match=message):
-            rollout(CartPole(), at_random, None, jax.random.key(0), 3, 4, sharding=wrong)
-        with pytest.raises(af.OptionError, match=message):
-            Functions(CartPole(), sharding=wrong).reset(jax.random.key(0), 4)
-    sharding = NamedSharding(mesh, PartitionSpec("envs"))
-    with pytest.raises(af.OptionError, match="only JAX spreads"):
-        CartPole().make_vec(4, xp="torch", device=sharding)
+def test_the_device_of_a_batch_can_be_a_sharding():
+    sharding = NamedSharding(Mesh(jax.devices()[:1], ("envs",)), PartitionSpec("envs"))
     assert CartPole().make_vec(4, xp="jax", device=sharding).reset(seed=1)[0].shape == (4, 4)
-    envs = HostFunctions(make_vec(2, AutoresetMode.SAME_STEP))
-    with pytest.raises(af.OptionError, match="runs on the host"):
-        rollout(envs, at_random, None, jax.random.key(0), 3, sharding=sharding)

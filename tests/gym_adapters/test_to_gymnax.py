@@ -190,42 +190,6 @@ def test_it_takes_the_steps_of_functions(name: str) -> None:
     assert state.elapsed.max() == case.limit - 1
 
 
-def test_batches_of_batches_are_the_same_as_each_alone() -> None:
-    env = to_gymnax(CartPole(), max_episode_steps=12)
-    limits = jnp.array([0.05, 9.0])
-    params = env.default_params.replace(angle_limit=limits)
-    over = jax.tree.map(lambda x: 0 if jnp.ndim(x) else None, params)
-
-    def run(keys: Any, params: Any, batched: bool) -> Any:
-        reset, step = env.reset, env.step
-        if batched:
-            reset, step = jax.vmap(reset, (0, None)), jax.vmap(step, (0, 0, 0, None))
-
-        def one(carry: Any, index: Any) -> Any:
-            observation, state = carry
-            folded = jax.vmap(jax.random.fold_in, (0, None)) if batched else jax.random.fold_in
-            action = (observation[..., 0] > 0).astype(int)
-            observation, state, *rest = step(folded(keys, index), state, action, params)
-            return (observation, state), (observation, *rest)
-
-        return jax.lax.scan(one, reset(keys, params), jnp.arange(30))[1]
-
-    keys = jax.random.split(jax.random.key(1), (2, 48))
-    nested = jax.jit(jax.vmap(lambda keys, params: run(keys, params, True), (0, over)))
-    got = nested(keys, params)
-    once, alone = (jax.jit(lambda *a, many=many: run(*a, many)) for many in (True, False))
-    terminated = got[3]["terminated"]
-    assert terminated[0].any()
-    assert not terminated[1].any()
-    assert got[3]["truncated"][1].any()
-    for row in range(2):
-        own = env.default_params.replace(angle_limit=limits[row])
-        close(jax.tree.map(lambda x, row=row: x[row], got), once(keys[row], own))
-        for column in (0, 47):
-            expected = jax.tree.map(lambda x, row=row, column=column: x[row, :, column], got)
-            close(expected, alone(keys[row, column], own))
-
-
 def test_a_step_is_one_without_reset_and_a_reset() -> None:
     env = to_gymnax(FrozenLake(), max_episode_steps=2)
     key = jax.random.PRNGKey(3)  # a raw one
@@ -302,14 +266,9 @@ def test_gradients_go_through_steps() -> None:
             rewards += reward
         return rewards
 
-    params, torque = env.default_params, jnp.ones((2, 1))
-    both = jax.jit(jax.vmap(jax.grad(total, argnums=(0, 1)), (0, None)))(torque, params)
-    alone = jax.jit(jax.grad(total, argnums=(0, 1)))(torque[0], params)
-    whole = jax.jit(jax.grad(lambda x: jax.vmap(total, (0, None))(x, params).sum()))(torque)
-    assert alone[0] != 0.0
-    assert alone[1].start_angular_velocity != 0.0
-    close(whole, both[0])
-    close(alone[0], both[0][1])
+    found = jax.jit(jax.grad(total, argnums=(0, 1)))(jnp.ones(1), env.default_params)
+    assert found[0] != 0.0
+    assert found[1].start_angular_velocity != 0.0
 
 
 def test_environments_that_are_equal_are_compiled_once() -> None:
@@ -321,14 +280,6 @@ def test_environments_that_are_equal_are_compiled_once() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(TypeError, match="a FunctionalEnv is needed"):
-        to_gymnax("CartPole-v1")  # type: ignore[arg-type]
-
-    class InTorch(CartPole):
-        library = "torch"
-
-    with pytest.raises(af.OptionError, match="computes in torch"):
-        to_gymnax(InTorch())
     env = to_gymnax(CartPole())
     _, state = env.reset(jax.random.key(0))
     with pytest.raises(af.ConversionError):

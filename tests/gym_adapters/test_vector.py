@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import pickle
 
@@ -125,23 +124,6 @@ def test_vector_adapters_can_be_pickled():
     assert torch.equal(again.step(actions)[0], envs.step(actions)[0])
 
 
-@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
-def test_vector_environments_in_every_autoreset_mode(mode):
-    envs, plain = vector.NumpyToTorch(make_vec(3, mode)), make_vec(3, mode)
-    envs.reset(seed=1)
-    plain.reset(seed=1)
-    steps = 8 if mode is gym.vector.AutoresetMode.DISABLED else 40
-    for _ in range(steps):
-        got = envs.step(torch.ones(3, dtype=torch.int64))
-        expected = plain.step(np.ones(3, np.int64))
-        for ours, theirs in zip(got[:4], expected[:4], strict=True):
-            assert isinstance(ours, torch.Tensor)
-            np.testing.assert_array_equal(ours.numpy(), theirs)
-        assert got[4].keys() == expected[4].keys()
-    envs.close()
-    plain.close()
-
-
 class Unbatched(gym.vector.VectorEnv):
     """Says of its actions what one environment takes, as EnvPool and SuperSuit do."""
 
@@ -208,70 +190,9 @@ def test_vector_environments_that_reuse_their_buffers(kind, copying, target):
     envs.close()
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")
-@pytest.mark.parametrize("mode", ["sync", "async", "vector_entry_point"])
-def test_make_vec(mode):
-    envs = begun(
-        vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode))
-    )
-    observation, *_ = envs.step(envs.action_space.sample())
-    assert envs.observation_space.contains(observation)
-    assert envs.autoreset_mode is AutoresetMode.NEXT_STEP
-    envs.close()
-
-
 def test_a_jax_vector_environment_and_a_torch_agent():
     envs = vector.JaxToTorch(gym.make_vec("phys2d/CartPole-v1", num_envs=2))
     observation, _ = envs.reset(seed=1)
     assert envs.observation_space.contains(observation)
     results = envs.step(envs.action_space.sample())
     assert all(af.backend_of(x).name == "torch" for x in results[:4])
-
-
-def test_vector_actions():
-    envs = begun(vector.NumpyToTorch(gym.make_vec("CartPole-v1", num_envs=3)))
-    for dtype in (torch.int64, torch.int32, torch.uint8, torch.float32):
-        assert isinstance(envs.step(torch.ones(3, dtype=dtype))[0], torch.Tensor)
-    with pytest.raises(af.ConversionError, match="MultiDiscrete"):
-        envs.step(torch.full((3,), 0.5))
-    envs.close()
-
-
-@pytest.mark.skipif(
-    "max_concurrency" not in inspect.signature(gym.vector.AsyncVectorEnv).parameters,
-    reason="Gymnasium has it from 1.4 on",
-)
-@pytest.mark.filterwarnings("ignore:os.fork")
-@pytest.mark.parametrize("shared_memory", [True, pytest.param(False, marks=pytest.mark.long)])
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_environments_that_take_turns_in_their_processes(mode, shared_memory):
-    """With `max_concurrency`, the same values come as from environments that all run at once."""
-
-    def make(**options):
-        return gym.vector.AsyncVectorEnv(
-            [CARTPOLE] * 2,
-            shared_memory=shared_memory,
-            autoreset_mode=mode,
-            **options,
-        )
-
-    ours, plain = vector.NumpyToTorch(make(max_concurrency=1)), make()
-    ended = np.zeros(2, bool)
-    given, expected = ours.reset(seed=1), plain.reset(seed=1)
-    for _ in range(30):
-        np.testing.assert_array_equal(given[0].numpy(), expected[0])
-        if mode is AutoresetMode.DISABLED and ended.any():
-            options = {"reset_mask": ended.copy()}
-            given, expected = ours.reset(options=options), plain.reset(options=options)
-            np.testing.assert_array_equal(given[0].numpy(), expected[0])
-        given, expected = ours.step(torch.ones(2, dtype=torch.int64)), plain.step(np.ones(2, int))
-        for mine, its in zip(given[1:4], expected[1:4], strict=True):
-            np.testing.assert_array_equal(mine.numpy(), its)
-        ended = expected[2] | expected[3]
-        assert given[4].keys() == expected[4].keys()
-        if "final_obs" in expected[4]:
-            for row in np.flatnonzero(ended):
-                last = given[4]["final_obs"][row]
-                np.testing.assert_array_equal(last.numpy(), expected[4]["final_obs"][row])
-    ours.close()
-    plain.close()

@@ -10,7 +10,7 @@ import imageio.v3 as imageio
 import numpy as np
 import pytest
 import torch
-from envs import MODES, make_vec, still
+from envs import MODES, still
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -48,13 +48,6 @@ class Glow(FunctionalEnv):
     def render(self, state, index):
         assert isinstance(state.level, np.ndarray)
         return np.full((33, 47, 3), state.level[index], np.uint8)
-
-
-class Drawn(Glow):
-    """Draws its gain at each reset."""
-
-    def sample_params(self, xp, rng, n, params):
-        return {"gain": rng.uniform((n,), 8.0, 8.5)}
 
 
 def levels(path):
@@ -190,40 +183,11 @@ def test_a_part_of_an_episode(tmp_path):
     np.testing.assert_allclose(levels(path)[0], [0, 8, 16, 24], atol=4)
 
 
-@pytest.mark.parametrize(
-    ("env", "changed", "told"),
-    [
-        (Bright(None), {}, "render_mode='rgb_array'"),
-        (make_vec(2), {}, "render_mode='rgb_array'"),
-        (Bright(), {"index": 1}, "1 environments"),
-        (Bright(), {"index": True}, "index=True"),
-        (Bright(), {"fps": 0}, "fps=0"),
-        (Bright(), {"fps": "fast"}, "fps='fast'"),
-        (Bright(), {"path": "glow"}, "does not end in"),
-        (Bright(), {"path": "glow.txt"}, "glow.txt"),
-        (Bright(), {"episodes": 0}, "episodes=0"),
-        (Bright(), {"num_steps": 0}, "num_steps=0"),
-        (Bright(), {"progress": 0}, "progress=0"),
-        (Bright(), {"max_episode_steps": 3}, "max_episode_steps=3"),
-        (Bright(), {"policy": Zero}, r"record calls policy\(.*, which Zero does not"),
-        (Bright(), {"key": None}, "key=None"),
-        (type("Unseen", (Glow,), {"metadata": {}}), {}, "Unseen has none"),
-    ],
-)
-def test_what_is_wrong_with_an_agent_is_named(env, changed, told, tmp_path):
-    options = {"path": "glow.mp4", "policy": Zero(), "policy_params": None, **changed}
-    with pytest.raises(af.OptionError, match=told):
-        record(env, path=tmp_path / options.pop("path"), **options)
-    assert not list(tmp_path.iterdir())
-
-
 def test_images_of_other_forms_are_refused(tmp_path):
     env = Bright()
     env.render = lambda: "drawn"
     with pytest.raises(EnvResultError, match="as image 0"):
         record(env, Zero(), None, tmp_path / "glow.mp4")
-    with pytest.raises(TypeError, match="record was given"):
-        record("CartPole-v1", Zero(), None, tmp_path / "glow.mp4")
 
 
 def test_a_reset_of_another_environment_repeats_no_image(tmp_path):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-import pytest
 
 from arrayferry import STANDARD_DTYPES, Backend, registry
-from arrayferry._registry.discovery import is_built_in
 
 from . import samples
 from .calls import Call, Given, Runner, convert, library_of, one_by_one
@@ -19,24 +17,12 @@ from .checks import Values, difference, stated_difference
 
 METHODS = ("to_numpy", "from_numpy", "copy")
 """The methods that return an array of the same values."""
-_USUAL = [
-    "float32",
-    "float64",
-    "int32",
-    "int64",
-    "float16",
-    "int16",
-    "int8",
-    "complex64",
-    "complex128",
-]
 
 
 class BackendTests(Runner):
     """The base of the tests of a backend: what its author fills in, and the arrays to try."""
 
     backend: str | Backend = ""
-    others: tuple[str, ...] | None = None
     dtypes: tuple[str, ...] | None = None
 
     # For the author to fill in.
@@ -78,13 +64,6 @@ class BackendTests(Runner):
             )
         return registry.backend(self.backend)
 
-    def _others(self) -> list[Backend]:
-        if self.others is None:
-            others = [b for b in registry.backends().values() if is_built_in(b)]
-        else:
-            others = [registry.backend(name) for name in self.others]
-        return [b for b in others if b.name != self.tested.name and b.usable]
-
     def _call(self, method: str, copy: bool | str | None = "stated") -> Call:
         """Return a call of one of `METHODS`, or of a conversion by it with an option `copy`."""
         mine, numpy = self.tested, registry.backend("numpy")
@@ -102,9 +81,13 @@ class BackendTests(Runner):
 
     # Its dtypes.
 
+    def _supported(self) -> Iterable[str] | None:
+        names: Iterable[str] | None = self.ask("dtypes")
+        return names
+
     def _dtypes(self, method: str = "to_numpy") -> list[np.dtype[Any]]:
         """Return the dtypes to try, without those beyond the standard that the author's `make` does not support."""
-        supported = self.ask("dtypes") if self.dtypes is None else self.dtypes
+        supported = self._supported() if self.dtypes is None else self.dtypes
         dtypes = samples.dtypes_of(supported)
         if supported is None and method != "from_numpy":
             dtypes = [d for d in dtypes if d.name in STANDARD_DTYPES or self._makes(d)]
@@ -116,23 +99,10 @@ class BackendTests(Runner):
 
     def _has(self, dtype: str) -> bool:
         """Return whether the library has a dtype."""
-        supported = self.ask("dtypes")
+        supported = self._supported()
         return supported is None or dtype in supported
 
-    def _usual(self) -> np.dtype[Any]:
-        """Return the dtype to use where any would do: float32, if the library has it."""
-        for name in _USUAL:
-            if self._has(name):
-                return np.dtype(name)
-        pytest.skip(f"not tested: dtypes() has none of {', '.join(_USUAL)}, which this needs")
-
     # Its arrays.
-
-    def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
-        """Return an array with these values for one of `METHODS`, in memory of its own."""
-        own = values.copy()
-        x = own if method == "from_numpy" else self.make(own)
-        return Given(x, values, samples.case_of(values, *details))
 
     def _ordinary(self) -> Given:
         return self._given(samples.sample(self._usual(), (2, 3)))

@@ -13,6 +13,7 @@ from arrayferry._plugin.origin import Origin
 
 from .calls import Call, Given, Runner
 from .checks import ask, equal
+from .samples import numbers
 
 
 class BlockTests(Runner):
@@ -27,7 +28,7 @@ class BlockTests(Runner):
         cases = (((7, 3), 0), ((3, 7), 1), ((5,), 0), ((1, 1), 0), ((0, 2), 0), ((2, 5, 3), 1))
         for shape, axis in cases:
             for wanted in (None, 1, 3, 100):
-                values = [_numbers(shape), _numbers(shape, 100)]
+                values = [numbers(self._usual(), shape) + number for number in (0, 20)]
                 arrays = [self.make(x) for x in values]
                 case = f"two arrays of shape {shape}, axis={axis}, block={wanted}"
                 blocks = self.ask("blocks", arrays, axis, block=wanted, case=case)
@@ -36,7 +37,10 @@ class BlockTests(Runner):
 
     def _check_blocks(self, blocks: Blocks, values: list[Any], axis: int, case: str) -> None:
         """Check all blocks: read one by one in several threads, and in steps by a reader."""
-        lengths = ask(_lengths, blocks, what=f"lengths of blocks(), for {case}")
+        what = f"lengths of blocks(), for {case}"
+        lengths = ask(
+            lambda: [[int(length) for length in each] for each in blocks.lengths], what=what
+        )
         sums = [values[0].shape[axis]] * len(values)
         equal(
             [sum(each) for each in lengths],
@@ -68,11 +72,3 @@ class BlockTests(Runner):
                 self.run(call, *given[2 * n : 2 * n + 2])
         finally:
             reader.close()
-
-
-def _lengths(blocks: Blocks) -> list[list[int]]:
-    return [[int(length) for length in each] for each in blocks.lengths]
-
-
-def _numbers(shape: tuple[int, ...], first: int = 1) -> Any:
-    return np.arange(first, first + int(np.prod(shape)), dtype=np.float32).reshape(shape)

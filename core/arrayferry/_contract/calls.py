@@ -6,7 +6,8 @@ tables of both, and `Runner.run` checks each pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,9 +15,12 @@ import numpy as np
 import pytest
 
 import arrayferry as af
+from arrayferry._dtypes import STANDARD_DTYPES
 from arrayferry._plugin.origin import Origin
+from arrayferry._registry.discovery import is_built_in
 from arrayferry._route.memory import never_changes
 
+from . import samples
 from .alone import alone
 from .checks import (
     Values,
@@ -28,7 +32,7 @@ from .checks import (
     skip_if_lacking,
     stated_difference,
 )
-from .classes import describe_value
+from .classes import any_exists, describe_value
 
 UNKNOWN = "no known library"
 
@@ -84,11 +88,10 @@ def convert(value: Any, *to: Any, **options: Any) -> Any:
 
 
 def library_of(array: Any) -> str:
-    """Return the name of the backend that an array is recognised to belong to."""
-    try:
-        return af.backend_of(array).name
-    except af.NotAnArrayError:
-        return UNKNOWN
+    """Return the name of the backend or source that an array is recognised to belong to."""
+    kind = af.registry.kind(array)
+    default = "numpy" if kind.category == "scalar" else UNKNOWN
+    return str(getattr(kind.origin, "name", default))
 
 
 class Runner:
@@ -117,6 +120,32 @@ class Runner:
     def write(self, array: Any, value: float) -> None:
         """Write a value to every element of an array, in place."""
         raise NotImplementedError
+
+    def _supported(self) -> Iterable[str] | None:
+        """Return the names of the dtypes that the library has, None for all of NumPy's."""
+        raise NotImplementedError
+
+    def _usual(self) -> np.dtype[Any]:
+        """Return the dtype to use where any with negative numbers would do: float32, if the library has it."""
+        dtypes = [d for d in samples.dtypes_of(self._supported()) if d.name in STANDARD_DTYPES]
+        signed = [d for d in dtypes if d.kind in "fic"]
+        if not signed:
+            pytest.skip("not tested: dtypes() has none with negative numbers, which this needs")
+        return min(signed, key=lambda d: (d.name != "float32", "fic".index(d.kind)))
+
+    def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
+        """Return an array with these values, of NumPy for `from_numpy`, in memory of its own."""
+        own = values.copy()
+        x = own if method == "from_numpy" else self.make(own)
+        return Given(x, values, samples.case_of(values, *details))
+
+    def _others(self) -> list[af.Backend]:
+        """Return the other backends to convert to, and to convert from."""
+        if self.others is None:
+            others = [b for b in af.registry.backends().values() if is_built_in(b)]
+        else:
+            others = [af.registry.backend(name) for name in self.others]
+        return [b for b in others if b.name != self.tested.name and b.usable]
 
     def ask(self, method: str, *args: Any, case: str = "", **options: Any) -> Any:
         """Call a method of the plugin. Assert that the result is of the right kind."""
@@ -188,6 +217,22 @@ class Runner:
             return self.read(array)
         return np.array(origin.to_numpy(array))
 
+    # The tests of all.
+
+    def test_array_types_exist(self) -> None:
+        """`array_types` names types that the library has."""
+        types, package = self.tested.array_types, self.tested.package
+        if types:  # a library without a plugin has none
+            importlib.import_module(package)
+            assert any_exists(types), (
+                f"array_types is {types}, and there is no such type in {package}"
+            )
+
+    def test_its_arrays_are_recognised(self) -> None:
+        """An array of the library is recognised by its type."""
+        given = self._given(samples.sample(self._usual(), (2, 3)))
+        self.check_library(given.x, self.tested, "make() of the test")
+
     # Memory.
 
     def _check_memory(self, call: Call, given: Given, y: Any, what: str) -> None:
@@ -199,8 +244,13 @@ class Runner:
         )
         sides: list[tuple[Any, Any]] = [(call.source, given.x), (call.target, y)]
         names, values = ("source", "result"), [given.values] * 2
-        for to, other in ((0, 1),) if call.shares else ((0, 1), (1, 0)):
-            shares = _shares_with(call, *sides[other])
+        for to, other in ((0, 1), (1, 0)):
+            origin, array = sides[other]
+            read_only = isinstance(array, np.ndarray) and not array.flags.writeable
+            is_constant = never_changes(origin) or (read_only and other == 0)
+            # what a call returns may be seen to change if it promises to share
+            is_constant = is_constant and (other == 0 or call.shares is None)
+            shares = False if is_constant else call.shares
             in_use = shares and _share_memory(sides)
             number = float(np.real(values[0].flat[0])) - 2
             if shares is None or not self._fill(*sides[to], number, what):
@@ -208,7 +258,7 @@ class Runner:
             values[to] = np.broadcast_to(np.asarray(number, given.values.dtype), given.values.shape)
             if in_use and not _share_memory(sides):
                 continue  # the library has moved the array, since its memory was in use elsewhere
-            constant = ", which must not change" if call.shares is None else ""
+            constant = ", which must not change" if is_constant else ""
             after = f"{what}, after the {names[to]} was written to: the {names[other]}{constant}"
             actual, expected = self.values_of(*sides[other]), values[to if shares else other]
             same(_some(actual), _some(expected), after)
@@ -216,7 +266,7 @@ class Runner:
 
     def _fill(self, backend: Any, array: Any, value: float, what: str) -> bool:
         """Write a value into every element of an array of any backend. Return whether that is possible."""
-        if backend.memory != "writable":
+        if backend.memory != "writable" or not isinstance(backend, af.Backend):
             return False
         if not isinstance(array, np.ndarray):
             if backend.name == self.tested.name:
@@ -247,13 +297,6 @@ def _state(x: Any) -> Any:
 def _some(x: Values) -> Values:
     """Return all elements of a small array, and some of a large one, which are enough and take less time."""
     return x.ravel()[:: 1 + x.size // 2**12]
-
-
-def _shares_with(call: Call, backend: Any, array: Any) -> bool | None:
-    """Return whether a write to the other side must be seen in an array, None if it may be."""
-    given = backend is call.source and isinstance(array, np.ndarray)
-    is_constant = never_changes(backend) or (given and not array.flags.writeable)
-    return False if call.shares is None and is_constant else call.shares
 
 
 def _share_memory(sides: list[tuple[Any, Any]]) -> bool:

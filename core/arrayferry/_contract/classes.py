@@ -20,17 +20,12 @@ def any_exists(paths: Sequence[Any]) -> bool:
 
 
 def describe_value(value: Any) -> str:
-    """Describe an object by its type: "an aslib.Array", "None"."""
+    """Describe an object by its type, as it is imported: "an aslib.Array", "None"."""
     if value is None:
         return "None"
-    name = describe_type(value)
+    cls, home = type(value), type(value).__module__
+    top = home.partition(".")[0]
+    if getattr(sys.modules.get(top), cls.__qualname__, None) is cls:
+        home = top
+    name = f"{home}.{cls.__qualname__}".removeprefix("builtins.")
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
-def describe_type(value: Any) -> str:
-    """Return the shortest dotted path by which the type of a value can be imported."""
-    cls = type(value)
-    top = sys.modules.get(cls.__module__.partition(".")[0])
-    if getattr(top, cls.__qualname__, None) is cls and top is not None:
-        return f"{top.__name__}.{cls.__qualname__}".removeprefix("builtins.")
-    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")

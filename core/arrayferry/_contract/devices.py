@@ -12,12 +12,15 @@ from .calls import Given, convert
 from .checks import Values, equal, every, same
 from .samples import CUBE, case_of, sample
 
-_DRAWS: dict[str, tuple[str, tuple[float, float], tuple[float, float], tuple[float, float]]] = {
-    "uniform": ("float32", (-1.0, 2.0), (-1.0, 2.0), (0.5, 0.87)),
-    "integers": ("int32", (3, 7), (3, 6), (4.5, 1.12)),
+_LOGITS = np.array([0.0, 3.0, -100.0], np.float32)
+_DRAWS: dict[str, tuple[str, tuple[Any, ...], tuple[float, float], tuple[float, float]]] = {
+    "uniform": ("float32", (-1.0, 2.0), (-1.0, 2.0), (0.5, 0.866)),
+    "integers": ("int32", (3, 7), (3, 6), (4.5, 1.118)),
     "normal": ("float32", (0.0, 1.0), (-np.inf, np.inf), (0.0, 1.0)),
+    "categorical": ("int32", (_LOGITS,), (0, 1), (0.953, 0.213)),
 }
 """Methods of `Random`: the default dtype, arguments, the range of the numbers, their mean and deviation."""
+_SHAPE = (50, 40)
 
 
 class DeviceTests(BackendTests):
@@ -65,16 +68,19 @@ class DeviceTests(BackendTests):
         self.ask("fence", array, case=case)
         with self.ask("use_device", device):
             pass
+        if self._has("float32"):
+            drawn = self.ask("random", 1, device).uniform((3,), 0.0, 1.0)
+            equal(self.tested.device_of(drawn), device, f"random(1, {device!r}): device_of()")
 
     # Random numbers.
 
     def test_random_numbers(self) -> None:
         """Random numbers depend only on the seed, and have the shape, the dtype and the range asked for."""
         for name, (dtype, arguments, bounds, moments) in _DRAWS.items():
-            if self._has(dtype):
+            if self._has(dtype) and self._has("float32"):
                 first, again, other = (self._drawn(name, seed) for seed in (1, 1, 2))
-                call = f"random(seed).{name}((50, 4), {arguments[0]}, {arguments[1]})"
-                equal(first[0].shape, (50, 4), f"{call}: shape")
+                call = f"random(seed).{name}({', '.join(map(str, (_SHAPE, *arguments)))})"
+                equal(first[0].shape, _SHAPE, f"{call}: shape")
                 equal(first.dtype.name, dtype, f"{call}: dtype")
                 pairs = (first, again), (first, other), (first[0], first[1])
                 same = [np.array_equal(x, y) for x, y in pairs]
@@ -84,31 +90,10 @@ class DeviceTests(BackendTests):
                 is_right = bounds[0] <= found[0] <= found[1] <= bounds[1]
                 assert is_right, f"{call}: from {found} instead of {bounds}"
                 found = float(first.mean()), float(first.std())
-                is_right = np.allclose(found, moments, atol=0.25, rtol=0)
+                is_right = np.allclose(found, moments, atol=0.06, rtol=0)
                 assert is_right, f"{call}: mean and deviation {found} instead of {moments}"
 
     def _drawn(self, name: str, seed: int) -> Values:
-        draw = getattr(self.ask("random", seed), name)
-        both = [self.tested.to_numpy(draw((50, 4), *_DRAWS[name][1])) for _ in range(2)]
-        return np.stack([np.asarray(x) for x in both])
-
-    def test_random_numbers_on_devices(self) -> None:
-        """Random numbers are drawn on the device asked for."""
-        if self._has("float32"):
-            every(partial(self._check_drawn_on, device) for device in self.tested.devices())
-
-    def _check_drawn_on(self, device: str) -> None:
-        drawn = self.ask("random", 1, device).uniform((3,), 0.0, 1.0)
-        equal(self.tested.device_of(drawn), device, f"random(1, {device!r}): device_of()")
-
-    def test_random_indices(self) -> None:
-        """`categorical` draws indices with probabilities proportional to the exponentials of its argument."""
-        mine = self.tested
-        if self._has("int32") and self._has("float32"):
-            logits = mine.from_numpy(np.array([0.0, 3.0, -100.0], np.float32))
-            indices = np.asarray(mine.to_numpy(mine.random(1).categorical((500,), logits)))
-            shares = np.bincount(indices, minlength=3) / 500
-            is_right = np.allclose(shares, (0.05, 0.95, 0.0), atol=0.045, rtol=0)
-            assert is_right, (
-                f"random(seed).categorical((500,), [0, 3, -100]): shares {shares} instead of [0.05 0.95 0.]"
-            )
+        mine, draw = self.tested, getattr(self.ask("random", seed), name)
+        given = [mine.from_numpy(x) if x is _LOGITS else x for x in _DRAWS[name][1]]
+        return np.stack([np.asarray(mine.to_numpy(draw(_SHAPE, *given))) for _ in range(2)])

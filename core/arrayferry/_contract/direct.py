@@ -48,13 +48,8 @@ class DirectTests(BackendTests):
                 what, attempt = f"{way}() of {direct!r}", partial(_attempt, function, outcomes)
                 shares = False if copy else None
                 call = Call(what, attempt, source, target, shares, f"copy={copy}", declines=True)
-                if way == "bind_many":
-                    arrays = _mixed(groups)
-                elif copy or (way == "convert" and overrides(direct, Converter.bind)):
-                    arrays = groups[:4]  # it is called rarely then, or all values were tried
-                else:
-                    arrays = [*groups[:4], *(group[-1:] for group in groups[4:])]
-                for group in arrays:
+                each_layout = [*groups[:4], *(group[-1:] for group in groups[4:])]
+                for group in _mixed(groups) if way == "bind_many" else each_layout:
                     self.run(call, *(each for each in group if direct.takes(type(each.x))))
                 if copy or never_changes(source) or never_changes(target):
                     memory = self._memory(method, (65_536, samples.LARGE))

@@ -14,20 +14,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-Build = Callable[[Sequence[Any]], Any]
-"""Puts the arrays of a result in their places."""
-
 
 class Flat(NamedTuple):
     """The results of a function.
 
     Attributes:
         arrays: the arrays, in order.
-        build: puts other arrays in the places of these. It can be hashed.
+        build: puts other arrays in the places of these.
     """
 
     arrays: list[Any]
-    build: Build = list
+    build: Callable[[Sequence[Any]], Any] = list
 
     def __repr__(self) -> str:
         return f"<Flat of {len(self.arrays)} arrays>"
@@ -54,7 +51,7 @@ class Crossing(Protocol):
 
     def __call__(
         self, arrays: Sequence[Any], wanted: tuple[int, ...]
-    ) -> tuple[list[Any], Crossing | None, Build]:
+    ) -> tuple[Flat, Crossing | None]:
         """Call the function.
 
         Args:
@@ -62,8 +59,8 @@ class Crossing(Protocol):
             wanted: the indices of the arguments to differentiate with respect to.
 
         Returns:
-            The results, without gradient; the `pullback`, which uses what this call has saved, None if nothing is
-            wanted; and a function that puts the results in their places.
+            The results, without gradient; and the `pullback`, which uses what this call has saved, None if nothing
+            is wanted.
 
         Raises:
             TracedValueError: the arguments are traced, and the results are not known in advance.
@@ -129,7 +126,7 @@ class Autodiff(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no vmap")
 
     @abstractmethod
-    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> tuple[list[Any], Build]:
+    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> Flat:
         """Call a function of another library, so that this library can differentiate through the call.
 
         Args:
@@ -137,8 +134,7 @@ class Autodiff(ABC):
             arrays: arrays of this library.
 
         Returns:
-            Arrays of this library, which carry gradients as the arguments do, and what the crossing returned to put
-            them in their places.
+            The results, arrays of this library, which carry gradients as the arguments do.
         """
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ class ClassicEnv(FunctionalEnv):
 
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
         """Return the numbers of the state."""
-        return xp.concat([x[:, None] for x in state], axis=1)  # in NumPy twice as fast as stack
+        return xp.stack(list(state), axis=1)
 
     def render(self, state: Any, index: int) -> Any:
         """Draw it as Gymnasium does, without what depends on the last action. This needs pygame."""

@@ -37,26 +37,23 @@ def call_host(
             )
     arrays = _guard()(name, ordered, [_whole(x) for x in arrays])
     words = [_as_words(x) for x in arrays]
-    places: dict[Any, list[int]] = {}
-    for index, x in enumerate(words):
-        places.setdefault(x.dtype, []).append(index)
-    pieces = []
-    for dtype, members in places.items():
-        joined = jnp.concatenate([words[index] for index in members])
-        step = PIECE // dtype.itemsize
-        starts = range(0, max(joined.size, 1), step)
-        pieces.append([joined[start : start + step] for start in starts])
-    forms = [(word.size, x.dtype, x.shape) for word, x in zip(words, arrays, strict=True)]
+    pieces = {}
+    for name in sorted({x.dtype.name for x in words}):
+        joined = jnp.concatenate([x for x in words if x.dtype.name == name])
+        step = PIECE // joined.dtype.itemsize
+        pieces[name] = jnp.split(joined, list(range(step, joined.size, step)))
+    forms = [
+        (word.dtype.name, word.size, x.dtype, x.shape)
+        for word, x in zip(words, arrays, strict=True)
+    ]
 
-    def host(pieces: list[list[Any]]) -> Sequence[Any]:
-        values: list[Any] = [None] * len(forms)
-        for members, parts in zip(places.values(), pieces, strict=True):
-            joined = np.concatenate(parts)  # a copy, since the memory is reused after the call
-            end = 0
-            for index in members:
-                size, dtype, shape = forms[index]
-                start, end = end, end + size
-                values[index] = joined[start:end].view(dtype).reshape(shape)
+    def host(pieces: dict[str, list[Any]]) -> Sequence[Any]:
+        values = []
+        # copies, since the memory is reused after the call
+        rest = {name: np.concatenate(parts) for name, parts in pieces.items()}
+        for name, size, dtype, shape in forms:
+            values.append(rest[name][:size].view(dtype).reshape(shape))
+            rest[name] = rest[name][size:]
         return function(values)
 
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
@@ -137,29 +134,23 @@ class JaxAutodiff(Autodiff):
         self, function: Callable[[list[Any]], Flat], wanted: tuple[int, ...], *, compiled: bool
     ) -> Callable[[list[Any]], tuple[Flat, Callable[[list[Any]], list[Any]]]]:
         import jax
-        from jax.tree_util import Partial
 
         def forward(arrays: list[Any]) -> Any:
             def restricted(*chosen: Any) -> Any:
-                every = list(arrays)
-                for index, x in zip(wanted, chosen, strict=True):
-                    every[index] = x
-                flat = function(every)
-                return [y for y in flat.arrays if _is_inexact(y)], (
-                    flat.arrays,
-                    Partial(flat.build),
-                )
+                every = dict(enumerate(arrays)) | dict(zip(wanted, chosen, strict=True))
+                flat = function(list(every.values()))
+                return [y for y in flat.arrays if _is_inexact(y)], _packed(flat)
 
             chosen = [arrays[index] for index in wanted]
-            _, pullback, results = jax.vjp(restricted, *chosen, has_aux=True)
-            return results, pullback
+            _, pullback, packed = jax.vjp(restricted, *chosen, has_aux=True)
+            return packed, pullback
 
         backward = _backward() if compiled else _pull
         if compiled:
             forward = jax.jit(forward)
 
         def run(arrays: list[Any]) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
-            (results, build), pullback = forward(arrays)
+            packed, pullback = forward(arrays)
             wide = jax.config.jax_enable_x64
 
             def pull(cotangents: list[Any]) -> list[Any]:
@@ -171,7 +162,7 @@ class JaxAutodiff(Autodiff):
                 gradients: list[Any] = backward(pullback, cotangents)
                 return gradients
 
-            return Flat(results, build.func), pull
+            return _unpacked(packed), pull
 
         return run
 
@@ -179,25 +170,12 @@ class JaxAutodiff(Autodiff):
         self, function: Callable[[list[Any]], Flat], axes: tuple[int | None, ...], size: int
     ) -> Callable[[list[Any]], Flat]:
         import jax
-        from jax.tree_util import Partial
 
-        def flat(arrays: list[Any]) -> Any:
-            results, build = function(arrays)
-            return results, Partial(build)
+        mapped = jax.vmap(lambda xs: _packed(function(xs)), (list(axes),), axis_size=size)
+        return lambda arrays: _unpacked(mapped(arrays))
 
-        def mapped(arrays: list[Any]) -> Flat:
-            results, build = jax.vmap(flat, (list(axes),), axis_size=size)(arrays)
-            return Flat(results, build.func)
-
-        return mapped
-
-    def call(
-        self, crossing: Crossing, arrays: Sequence[Any]
-    ) -> tuple[list[Any], Callable[..., Any]]:
-        if not any(map(_is_traced, arrays)):
-            results, _, build = crossing(arrays, ())
-            return results, build
-        return _cross(crossing, list(arrays))
+    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> Flat:
+        return _called(crossing, list(arrays), ())[0]
 
 
 class _Build:
@@ -214,6 +192,18 @@ class _Build:
 
     def __hash__(self) -> int:
         return 0
+
+
+def _packed(flat: Flat) -> Any:
+    """Return results as JAX's transformations return them."""
+    from jax.tree_util import Partial
+
+    return flat.arrays, Partial(_Build(flat.build))
+
+
+def _unpacked(packed: Any) -> Flat:
+    arrays, build = packed
+    return Flat(arrays, build.func.build)
 
 
 def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:
@@ -244,19 +234,22 @@ def _is_traced(x: Any) -> bool:
     return isinstance(x, jax.core.Tracer)
 
 
-def _cross(crossing: Crossing, arrays: list[Any]) -> tuple[list[Any], Callable[..., Any]]:
-    """Call a crossing with traced arrays."""
+def _called(
+    crossing: Crossing, arrays: list[Any], wanted: tuple[int, ...]
+) -> tuple[Flat, Crossing | None]:
+    """Call a crossing. With traced arrays, the call takes part in JAX's own differentiation."""
+    if not any(map(_is_traced, arrays)):
+        return crossing(arrays, wanted)
     try:
+        # JAX itself refuses jax.linearize only when its result is called
         if not all(getattr(getattr(x, "_trace", None), "is_vjp", True) for x in arrays):
-            raise TypeError(
-                "custom_vjp"
-            )  # jax.linearize, which JAX itself refuses only when its result is called
+            raise TypeError("custom_vjp")
         try:
-            results, build = _crossed(symbolic=True)(crossing, arrays)
+            packed = _crossed(symbolic=True)(crossing, arrays)
         except NotImplementedError as error:
             if "symbolic_zeros" not in str(error):
                 raise
-            results, build = _crossed(symbolic=False)(crossing, arrays)
+            packed = _crossed(symbolic=False)(crossing, arrays)
     except TypeError as error:
         if "custom_vjp" not in str(error) or isinstance(error, TracedValueError):
             raise
@@ -264,7 +257,7 @@ def _cross(crossing: Crossing, arrays: list[Any]) -> tuple[list[Any], Callable[.
             f"{crossing.name} cannot be differentiated in forward mode (jvp, jacfwd, linearize, hessian)",
             remedy="Use reverse mode: jax.grad, vjp or jacrev, and jacrev(jacrev(f)) for hessian(f).",
         ) from error
-    return results, build.func
+    return _unpacked(packed), crossing.pullback(len(arrays), wanted)
 
 
 @cache
@@ -278,8 +271,7 @@ def _crossed(*, symbolic: bool) -> Any:
     from jax.tree_util import Partial
 
     def values(crossing: Crossing, arrays: list[Any]) -> Any:
-        results, _, build = crossing(arrays, ())
-        return results, Partial(_Build(build))
+        return _packed(crossing(arrays, ())[0])
 
     crossed = jax.custom_vjp(values, nondiff_argnums=(0,))
 
@@ -287,22 +279,16 @@ def _crossed(*, symbolic: bool) -> Any:
         arrays = [primal.value for primal in primals] if symbolic else primals
         asked = [primal.perturbed for primal in primals] if symbolic else [True] * len(primals)
         wanted = tuple(index for index, x in enumerate(arrays) if asked[index] and _is_inexact(x))
-        pullback: Crossing | None
-        if any(map(_is_traced, arrays)):
-            results, build = _cross(crossing, arrays)
-            pullback = crossing.pullback(len(arrays), wanted)
-        else:
-            results, pullback, build = crossing(arrays, wanted)
-        saved = Partial(lambda: (pullback, wanted))
-        return (results, Partial(_Build(build))), (saved, arrays)
+        flat, pullback = _called(crossing, arrays, wanted)
+        return _packed(flat), (Partial(lambda: (pullback, wanted)), arrays)
 
     def backward(crossing: Crossing, kept: Any, cotangents: Any) -> Any:
         saved, arrays = kept
         pullback, wanted = saved.func()
         given = [_conjugate(_full(x)) for x in cotangents[0] if x.dtype != jax.dtypes.float0]
-        pulled, _ = JaxAutodiff().call(pullback, [*arrays, *given])
+        pulled, _ = _called(pullback, [*arrays, *given], ())
         gradients: list[Any] = [None] * len(arrays)
-        for index, x in zip(wanted, pulled, strict=True):
+        for index, x in zip(wanted, pulled.arrays, strict=True):
             gradients[index] = _placed_like(_conjugate(x), arrays[index])
         return (gradients,)
 

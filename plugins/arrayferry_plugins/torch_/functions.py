@@ -50,9 +50,7 @@ class TorchAutodiff(Autodiff):
 
         return run
 
-    def call(
-        self, crossing: Crossing, arrays: Sequence[Any]
-    ) -> tuple[list[Any], Callable[..., Any]]:
+    def call(self, crossing: Crossing, arrays: Sequence[Any]) -> Flat:
         return _cross(crossing, arrays)
 
 
@@ -62,12 +60,11 @@ def _is_inexact(x: Any) -> bool:
     return isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
 
 
-def _cross(crossing: Crossing, arrays: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
+def _cross(crossing: Crossing, arrays: Sequence[Any]) -> Flat:
     """Call a function of another library. See `Autodiff.call`."""
     import torch
 
-    _refuse_recording(crossing.name)
-    _refuse_old_batches(arrays, crossing.name)
+    _refuse_transformations(arrays, crossing.name)
     transformed = torch._C._are_functorch_transforms_active()
     wanted: tuple[int, ...] = ()
     if torch.is_grad_enabled():
@@ -77,26 +74,21 @@ def _cross(crossing: Crossing, arrays: Sequence[Any]) -> tuple[list[Any], Callab
             if x.requires_grad or (transformed and _is_inexact(x))
         )
     if not wanted and not transformed and torch.autograd.forward_ad._current_level < 0:
-        results, _, build = crossing(arrays, ())
-        return results, build
+        return crossing(arrays, ())[0]
     *results, _, build = _crossed()[transformed].apply(crossing, wanted, *arrays)
-    return results, build
+    return Flat(results, build)
 
 
-def _refuse_recording(name: str) -> None:
-    """Refuse to be recorded by PyTorch, which would keep the values of this call."""
+def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
+    """Refuse those that do not support custom autograd functions, or would keep the values of this call."""
+    import torch
+
     recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
     if recorder is not None and recorder.get_proxy_mode() is not None:
         raise TracedValueError(
             f"{name} cannot be recorded by torch.fx (make_fx, torch.func.linearize, export)",
             remedy="Call it outside; instead of linearize, use torch.func.vjp.",
         )
-
-
-def _refuse_old_batches(arrays: Sequence[Any], name: str) -> None:
-    """Refuse the tensors of PyTorch's old vmap, which custom autograd functions do not support."""
-    import torch
-
     if any(map(torch._C._functorch.is_legacy_batchedtensor, arrays)):
         raise TracedValueError(
             f"{name} cannot be batched by PyTorch's old vmap",
@@ -123,7 +115,7 @@ def _crossed() -> tuple[Any, Any]:
         def backward(ctx: Any, *cotangents: Any) -> Any:
             arrays = ctx.saved_tensors
             given = [x for x, inexact in zip(cotangents, ctx.inexact, strict=True) if inexact]
-            pulled, _ = _cross(ctx.pullback, [*arrays, *given])
+            pulled = _cross(ctx.pullback, [*arrays, *given]).arrays
             gradients: list[Any] = [None] * len(arrays)
             for index, x in zip(ctx.wanted, pulled, strict=True):
                 like = arrays[index]
@@ -146,17 +138,17 @@ def _crossed() -> tuple[Any, Any]:
         def vmap(
             info: Any, in_dims: Any, crossing: Crossing, wanted: tuple[int, ...], *arrays: Any
         ) -> Any:
-            results, build = _cross(crossing.mapped(tuple(in_dims[2:]), info.batch_size), arrays)
+            flat = _cross(crossing.mapped(tuple(in_dims[2:]), info.batch_size), arrays)
             pullback = crossing.pullback(len(arrays), wanted)
-            return (*results, pullback, build), (*[0] * len(results), None, None)
+            return (*flat.arrays, pullback, flat.build), (*[0] * len(flat.arrays), None, None)
 
     return Crossed, Transformed
 
 
 def _called(crossing: Crossing, wanted: tuple[int, ...], *arrays: Any) -> tuple[Any, ...]:
     """Return the results of a call, its pullback, and what puts the results in their places."""
-    results, pullback, build = crossing(arrays, wanted)
-    return *results, pullback, build
+    flat, pullback = crossing(arrays, wanted)
+    return *flat.arrays, pullback, flat.build
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:

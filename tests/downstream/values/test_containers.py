@@ -671,8 +671,15 @@ def test_what_xarray_cannot_hold_is_refused(xr):
         assert caught.value.path == path
     with pytest.raises(af.ConversionError, match=r"at \[0\]\['grid'\]"):
         af.convert([value], "torch")
-    with pytest.raises(af.ConversionError, match="cannot hold"):
-        af.convert(value["x"], "jax")  # an index is made of NumPy's arrays
+    assert af.convert(value["x"], "numpy").identical(value["x"])
+    for to in ("jax", "dask", "array_api_strict"):  # an index is made of NumPy's arrays
+        with pytest.raises(af.ConversionError, match="coordinate of a dimension cannot hold"):
+            af.convert(value["x"], to)
+    kept = value["grid"]
+    for _ in range(4):
+        found = af.convert({"a": kept, "b": np.ones(1)}, "torch", unsupported="keep")
+        assert found["a"] is kept
+        assert torch.is_tensor(found["b"])
     assert type(af.convert(value["grid"].data, "torch")) is torch.Tensor
     text = xr.Dataset({"grid": value["grid"], "words": ("y", np.array(["a", "b"]))})
     with pytest.raises(af.UnsupportedDtypeError, match=r"at \['words'\]\.data"):
@@ -752,3 +759,37 @@ def test_items_and_attributes_of_model_outputs_are_one(target):
     assert value["logits"] is value.logits
     found = af.convert(value, target, copy=True)
     assert found["logits"] is found.logits
+
+
+def test_views_of_xarray_are_kept():
+    xr = pytest.importorskip("xarray")
+    data = xr.Dataset({"a": ("x", [1, 2])}, coords={"x": [1, 2]})
+    for view in (data.coords, data.data_vars, data.a.coords):
+        for to in ("numpy", "torch", "jax"):
+            assert af.convert({"x": np.ones(1), "view": view}, to)["view"] is view
+
+
+def test_trees_of_xarray():
+    xr = pytest.importorskip("xarray")
+    data = xr.Dataset({"a": ("x", np.float32([1, 2]))}, coords={"x": [1, 2]})
+    tree = xr.DataTree.from_dict({"/": data, "/inner": data + 1}, name="tree")
+    found = af.convert([tree], "jax")[0]
+    assert type(found) is xr.DataTree
+    assert found.name == "tree"
+    assert af.backend_of(found["inner"].a.data).name == "jax"
+    assert found["inner"].a.data.tolist() == [2, 3]
+    assert af.convert(found, "numpy").equals(tree)
+    with pytest.raises(af.ConversionError, match=r"cannot hold a torch.*\['/'\]\.dataset"):
+        af.convert({"t": tree}, "torch")
+
+
+def test_batches_of_graphs_share_no_places_with_the_original():
+    geometric = pytest.importorskip("torch_geometric.data")
+    graph = geometric.Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    batch = geometric.Batch.from_data_list([graph, graph])
+    found = af.convert(batch, "torch", copy=True)
+    found._slice_dict["x"][1] = 1
+    assert batch._slice_dict["x"].tolist() == [0, 3, 6]
+    back = af.convert(af.convert(batch, "numpy"), "torch")
+    assert back[1].x.tolist() == graph.x.tolist()
+    assert back[1].edge_index.tolist() == graph.edge_index.tolist()

@@ -91,12 +91,3 @@ def test_a_dataset_stays_lazy(counted):
     assert runs == []
     assert af.backend_of(found.u.data.blocks[0].compute()).name == "jax"
     assert len(runs) == 1
-
-
-def test_a_dask_frame_needs_no_import_of_ours(run_python):
-    script = (
-        "import sys, dask.array as da, arrayferry as af\n"
-        "af.convert([da.ones(2), object()], 'numpy', unknown='convert')\n"
-        "print('dask.dataframe' in sys.modules)"
-    )
-    assert run_python(script).strip() == "False"

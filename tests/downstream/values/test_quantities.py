@@ -1,9 +1,10 @@
-"""Quantities are never stripped of their units, whatever the options."""
+"""Quantities are never stripped of their units, nor arrays of their masks, whatever the options."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import arrayferry as af
 
@@ -52,3 +53,44 @@ def test_in_trees_nothing_is_lost_either(make):
 def test_numpy_keeps_numpys_own(make):
     for x in make():
         assert af.convert(x, "numpy") is x
+
+
+def units():
+    return pytest.importorskip("astropy.units")
+
+
+def masked():
+    return pytest.importorskip("astropy.utils.masked").Masked
+
+
+def test_units_and_masks_of_dask_blocks_are_never_lost():
+    da = pytest.importorskip("dask.array")
+    metre = units().m
+    measured = da.ones(3).map_blocks(lambda b: b * metre, dtype=float, meta=np.ones(0))
+    hidden = da.ones(3).map_blocks(lambda b: masked()(b, mask=True), dtype=float, meta=np.ones(0))
+    for to in ("numpy", "torch", "jax"):
+        with pytest.raises(af.ConversionError, match=r"units, which would be lost.*at \['x'\]"):
+            af.convert({"x": measured}, to)
+        with pytest.raises(af.ConversionError, match="mask would be lost"):
+            af.convert(hidden, to)
+
+
+def test_masks_of_other_packages():
+    with pytest.raises(af.ConversionError, match="mask would be lost"):
+        af.convert(masked()(np.ones(2), mask=[True, False]), "torch")
+    whole = masked()(np.ones(2), mask=[False, False])
+    assert af.convert(whole, "torch").tolist() == [1, 1]
+
+
+def test_a_column_without_units_has_none():
+    table = pytest.importorskip("astropy.table")
+    assert af.convert(table.Column([1, 2]), "torch").tolist() == [1, 2]
+    with pytest.raises(af.ConversionError, match="units, which would be lost"):
+        af.convert(table.Column([1, 2], unit="m"), "torch")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype")
+def test_masked_tensors():
+    x = torch.masked.masked_tensor(torch.ones(2), torch.tensor([True, False]))
+    with pytest.raises(af.ConversionError, match="mask would be lost"):
+        af.convert([x], "numpy")

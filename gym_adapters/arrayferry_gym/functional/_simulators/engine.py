@@ -121,7 +121,7 @@ def advance(
         terminated, truncated = terminated & turn.valid, truncated & turn.valid
     if turn.reset is not None:
         state, observation = renew(turn.reset, state, final)
-        elapsed = xp.where(turn.reset, 0, elapsed)
+        elapsed = elapsed * xp.astype(~turn.reset, xp.int32)  # quicker than where
     else:
         observation = env.observe(state, params) if final is None else final
     info = env.inform(state, params)

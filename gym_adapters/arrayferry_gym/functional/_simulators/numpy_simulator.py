@@ -37,10 +37,8 @@ class NumpySimulator(Simulator):
         return env.join(renewed)
 
     def _apart(self, tree: Any, state: Any, params: Params) -> Any:
-        held = set(self.env.held())
-        for x in (*self.env.leaves(state), *params.arrays):
-            held.add(id(x))
-            held.add(id(x.base))
+        leaves = [*self.env.leaves(state), *params.arrays]
+        held = {*self.env.held(), *map(id, leaves), *[id(x.base) for x in leaves]}
         return _own(tree, held)
 
     def first(self, tree: Any) -> Any:
@@ -66,7 +64,7 @@ def _own(value: Any, held: set[int]) -> Any:
         held: the ids of arrays that are held by the states, the parameters, the environment, and other results. Those of
             this one are added.
     """
-    if type(value) is np.ndarray or isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray):
         if value.base is not None or id(value) in held:
             return value.copy()
         held.add(id(value))

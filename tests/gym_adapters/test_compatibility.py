@@ -29,29 +29,6 @@ def same_step(num_envs=3):
     return gym.vector.SyncVectorEnv([CARTPOLE] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
-def test_stable_baselines3_checks_and_learns():
-    pytest.importorskip("stable_baselines3")
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_checker import check_env as check
-
-    check(JaxToNumpy(jax_cartpole()))
-    model = PPO("MlpPolicy", JaxToNumpy(jax_cartpole()), n_steps=64, batch_size=32, device="cpu")
-    model.learn(128)
-    assert model.num_timesteps == 128
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda: JaxToNumpy(jax_cartpole()), lambda: NumpyToTorch(CARTPOLE())],
-    ids=["jax", "torch"],
-)
-def test_torchrl_checks_specs(make):
-    envs = pytest.importorskip("torchrl.envs")
-    env = envs.GymWrapper(make())
-    envs.check_env_specs(env)
-    assert env.rollout(5)["observation"].shape[-1] == 4
-
-
 @pytest.mark.parametrize(
     "wrap",
     [
@@ -65,6 +42,42 @@ def test_torchrl_rolls_out_vectors_in_same_step_mode(wrap):
     rollout = envs.GymWrapper(wrap(same_step())).rollout(30, break_when_any_done=False)
     assert rollout.shape == (3, 30)
     assert bool(rollout["next", "done"].any())
+
+
+NAMES = ["Acrobot", "CartPole", "MountainCar", "MountainCarContinuous", "Pendulum"]
+TABULAR = ["Blackjack", "CliffWalking", "FrozenLake", "Taxi"]
+CHECKED = {
+    "an adapter of JAX": lambda: JaxToNumpy(jax_cartpole()),
+    "an adapter of NumPy": lambda: ArrayConversion(CARTPOLE(), target_xp="numpy"),
+    **{
+        name: lambda name=name: gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array")
+        for name in NAMES + TABULAR
+    },
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_gymnasium_and_stable_baselines3_check(name):
+    check_env(CHECKED[name](), skip_render_check=name not in NAMES + TABULAR)
+    pytest.importorskip("stable_baselines3.common.env_checker").check_env(CHECKED[name]())
+
+
+@pytest.mark.parametrize("name", ["an adapter of JAX", "CartPole", "Pendulum"])
+def test_stable_baselines3_learns(name):
+    PPO = pytest.importorskip("stable_baselines3").PPO
+    model = PPO("MlpPolicy", CHECKED[name](), n_steps=64, batch_size=32, device="cpu")
+    model.learn(128)
+    assert model.num_timesteps == 128
+
+
+@pytest.mark.parametrize(
+    "make", [CHECKED["an adapter of JAX"], lambda: NumpyToTorch(CARTPOLE())], ids=["jax", "torch"]
+)
+def test_torchrl_checks_specs(make):
+    envs = pytest.importorskip("torchrl.envs")
+    env = envs.GymWrapper(make())
+    envs.check_env_specs(env)
+    assert env.rollout(5)["observation"].shape[-1] == 4
 
 
 def test_minigrid():
@@ -102,11 +115,6 @@ def test_mujoco_for_a_jax_agent(enable_x64):
         assert env.step(action)[0].dtype == np.float64
 
 
-@pytest.mark.parametrize("make", [jax_cartpole, CARTPOLE], ids=["jax", "numpy"])
-def test_gymnasiums_own_checker(make):
-    check_env(ArrayConversion(make(), target_xp="numpy"), skip_render_check=True)
-
-
 def test_record_video(tmp_path):
     pytest.importorskip("moviepy")
     env = NumpyToTorch(gym.make("CartPole-v1", render_mode="rgb_array"))
@@ -115,32 +123,6 @@ def test_record_video(tmp_path):
         env.step(torch.tensor(1))
     env.close()
     assert list(tmp_path.glob("*.mp4"))
-
-
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda env: gym.wrappers.RecordEpisodeStatistics(NumpyToTorch(env)),
-        lambda env: NumpyToTorch(gym.wrappers.RecordEpisodeStatistics(env)),
-    ],
-    ids=["outside", "inside"],
-)
-def test_record_episode_statistics(wrap):
-    env = begun(wrap(CARTPOLE()), 0)
-    for _ in range(50):
-        *_, ended, _, info = env.step(torch.tensor(1))
-        if ended:
-            break
-    assert float(info["episode"]["r"]) == float(info["episode"]["l"]) == 8
-
-
-@pytest.mark.long
-def test_adapters_inside_spawned_workers():
-    makers = [lambda: ArrayConversion(gym.make("CartPole-v1"), target_xp="numpy")] * 2
-    envs = begun(gym.vector.AsyncVectorEnv(makers, context="spawn"), 0)
-    observation, *_ = envs.step(np.array([0, 1]))
-    assert observation.shape == (2, 4)
-    envs.close()
 
 
 @pytest.mark.parametrize("name", ["FrozenLake-v1", "Taxi", "CliffWalking-v1", "Blackjack-v1"])
@@ -176,24 +158,7 @@ def test_a_model_of_stable_baselines_loads_without_arrayferry(run_python, tmp_pa
     assert out.startswith("gymnasium.spaces.box")
 
 
-NAMES = ["Acrobot", "CartPole", "MountainCar", "MountainCarContinuous", "Pendulum"]
-
-
-TABULAR = ["Blackjack", "CliffWalking", "FrozenLake", "Taxi"]
-
-
-@pytest.mark.parametrize("name", NAMES + TABULAR)
-def test_gymnasium_checks(name):
-    check_env(gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array").unwrapped)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "CartPole",
-        *(pytest.param(name, marks=pytest.mark.long) for name in NAMES if name != "CartPole"),
-    ],
-)
+@pytest.mark.parametrize("name", ["CartPole", "Pendulum"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_vectors_of_single_ones(name, mode):
     envs = gym.make_vec(f"arrayferry/{name}-v0", num_envs=2, vectorization_mode=mode)
@@ -202,22 +167,6 @@ def test_vectors_of_single_ones(name, mode):
         observation, *_ = envs.step(envs.action_space.sample())
     assert envs.observation_space.contains(observation)
     envs.close()
-
-
-@pytest.mark.parametrize("name", ["CartPole", "Pendulum", *TABULAR])
-def test_stable_baselines3_accepts(name):
-    checker = pytest.importorskip("stable_baselines3.common.env_checker")
-    checker.check_env(gym.make(f"arrayferry/{name}-v0"))
-
-
-@pytest.mark.parametrize("name", ["CartPole", "Pendulum"])
-def test_stable_baselines3(name):
-    PPO = pytest.importorskip("stable_baselines3").PPO
-    model = PPO(
-        "MlpPolicy", gym.make(f"arrayferry/{name}-v0"), n_steps=64, batch_size=32, device="cpu"
-    )
-    model.learn(128)
-    assert model.num_timesteps == 128
 
 
 @pytest.mark.parametrize("name", ["CartPole", "Pendulum"])

@@ -1,0 +1,295 @@
+"""Wrong arguments of what runs agents and serves environments: each answer names the argument."""
+
+from __future__ import annotations
+
+import functools
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from envs import make_vec, still
+from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
+from gymnasium.vector import AutoresetMode
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import arrayferry as af
+from arrayferry_gym import evaluate
+from arrayferry_gym.functional import (
+    CartPole,
+    FrozenLake,
+    Functions,
+    HostFunctions,
+    Pendulum,
+    TabularEnv,
+    Taxi,
+    Transitions,
+    episode,
+    from_env,
+    record,
+    repeat_action,
+    rollout,
+    to_gymnax,
+    wrap,
+)
+from arrayferry_gym.wrappers import kernels
+
+KEY = jax.random.key(0)
+N = 4
+MESH = Mesh(jax.devices()[:1], ("envs",))
+ORDINARY = make_vec(2)
+HOST = HostFunctions(make_vec(N, AutoresetMode.SAME_STEP))
+
+
+class Agent(torch.nn.Linear):
+    def forward(self, observation):
+        return super().forward(observation).argmax(-1)
+
+
+class Model:
+    def predict(self, observation):
+        raise NotImplementedError
+
+
+class Batch:
+    """A batch of environments, as simulators have them."""
+
+    num_envs, num_actions = 4, 2
+
+    def reset(self):
+        return np.zeros((4, 4), np.float32), {}
+
+    def step(self, actions):
+        return np.zeros((4, 4), np.float32), np.zeros(4), np.ones(4, bool), np.ones(4, bool), {}
+
+
+class Unseen(CartPole):
+    metadata = {}
+
+
+def drawing(params, observation, key):
+    return key.integers(observation.shape[:1], 0, 2), None
+
+
+def functions(env, key, num_envs, **options):
+    return Functions(env, **options).reset(key, num_envs)
+
+
+def make(**options):
+    return gym.make_vec("arrayferry/CartPole-v0", **options)
+
+
+def reset(**arguments):
+    envs = make(num_envs=3)
+    envs.reset()
+    envs.reset(**arguments)
+
+
+def zeros(*shape, **options):
+    return lambda *_: (jnp.zeros(shape, **options), None)
+
+
+STATE = {"steps": jnp.zeros(N, int), "seen": jnp.zeros((N, 4))}
+RUNS = {
+    "rollout": (rollout, {"env": CartPole(), "policy": still, "policy_params": None, "key": KEY, "num_steps": 3, "num_envs": N}),
+    "state": (rollout, {"env": CartPole(), "policy_params": None, "key": KEY, "num_steps": 3, "num_envs": N, "policy_state": STATE}),
+    "host": (rollout, {"env": HOST, "policy": still, "policy_params": None, "key": KEY, "num_steps": 3}),
+    "episode": (episode, {"env": CartPole(), "policy": still, "policy_params": None, "key": KEY, "num_envs": N}),
+    "evaluate": (evaluate, {"env": CartPole(), "policy": still, "key": KEY, "num_envs": N}),
+    "ordinary": (evaluate, {"env": ORDINARY, "policy": drawing}),
+    "record": (record, {"env": gym.make("CartPole-v1", render_mode="rgb_array"), "policy": Agent(4, 2), "policy_params": None, "path": "a.mp4"}),
+    "functions": (functions, {"env": CartPole(), "key": KEY, "num_envs": N}),
+    "make": (make, {"num_envs": 3}),
+    "reset": (reset, {}),
+}  # fmt: skip
+FUNCTIONAL = "rollout episode functions"
+NO_NUMBERS = [0, -1, 2.0, "3", None, np.float64(3), np.arange(3), *(kind(True) for kind in (bool, np.bool_, jnp.asarray, torch.tensor))]  # fmt: skip
+WRONG = [
+    # The runs, what is passed in the place of right arguments, words of the error, and its class if it is no OptionError
+    *[("rollout", {"num_steps": x}, "num_steps.*is not valid") for x in NO_NUMBERS],
+    *[(f"{FUNCTIONAL} make", {"num_envs": x}, "num_envs.*is not valid") for x in NO_NUMBERS],
+    ("evaluate", {"num_envs": 0}, "num_envs=0"),
+    ("evaluate", {"num_envs": None}, "num_envs=None"),
+    ("rollout", {"num_envs": None}, "num_envs=None"),
+    *[("rollout episode functions", {"key": x}, "is not a JAX key") for x in
+      (0, np.arange(3, dtype=np.uint32), "key", jax.random.split(KEY))],
+    ("evaluate", {"key": torch.Generator()}, "an integer, or a JAX key"),
+    ("ordinary", {"key": -1}, "key=-1"),
+    ("ordinary", {"key": "a"}, "key='a'"),
+    ("ordinary record", {"policy": Agent(4, 2), "key": None}, r"key=None is no key\. Pass an integer, or a JAX key"),
+    # policies
+    ("rollout episode", {"policy": None}, "policy=None cannot be called"),
+    ("rollout", {"policy": lambda *_: jnp.zeros(N, int)}, "not an action and extras"),
+    ("rollout", {"policy": zeros(3, dtype=int)}, r"shape \(4,\), not \(3,\)", af.ConversionError),
+    ("rollout", {"policy": zeros(N)}, "Cast it to an integer dtype", af.ConversionError),
+    ("rollout", {"policy": lambda *_: (jnp.ones(N, int), {"d": "text"})}, r"extras\['d'\] = 'text'"),
+    ("rollout episode", {"policy": lambda *_: (torch.zeros(N, dtype=torch.int64), None)}, r"array of torch in its action.*make_vec\(n, xp='torch'\)"),
+    ("rollout episode", {"policy": lambda *_: (jnp.zeros(N, int), {"a": torch.zeros(2)})}, "array of torch in its extras"),
+    ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None)}, "returned 2 values, not an action, extras and policy_state"),
+    ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None, s["steps"])}, "of the same structure"),
+    ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "steps": s["steps"] + 0.5})}, r"policy_state\['steps'\] of dtype int32"),
+    ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "seen": s["seen"][:, 0]})}, r"policy_state\['seen'\] of dtype float32 and shape \(4, 4\)"),
+    *[("evaluate ordinary", {"policy": policy, **own}, r"evaluate calls policy\(policy_params, observation, key") for policy, own in (
+        (Agent(4, 2).forward, {}), (functools.partial(lambda observation, more: observation, more=1), {}), (Agent, {}),
+        (lambda observation: observation, {}), (lambda params, observation, key, state: observation, {}),
+        (lambda params, observation, key: observation, {"policy_state": np.zeros(2)}))],
+    ("ordinary", {"policy": 1}, "cannot be called"),
+    ("ordinary", {"policy": Model()}, r"model\.predict\("),
+    ("ordinary", {"policy": Agent(4, 2), "policy_xp": "jax"}, "module of PyTorch"),
+    ("ordinary", {"policy": lambda *_: np.zeros(2)}, "not an action and extras"),
+    ("ordinary", {"policy": lambda *_: None, "policy_state": np.zeros(3)}, "2 environments"),
+    ("evaluate", {"policy_xp": "none"}, "none", af.UnknownBackendError),
+    ("record", {"policy": Agent}, r"record calls policy\(.*, which Agent does not"),
+    # other options
+    ("rollout", {"policy_state": {**STATE, "seen": jnp.zeros((2, 4))}}, r"policy_state\['seen'\] has the shape \(2, 4\)"),
+    ("rollout", {"collect": "states"}, "cannot collect 'states'"),
+    ("rollout", {"collect": ("info", 3)}, "cannot collect 3"),
+    ("host", {"collect": "state"}, "stay on the host"),
+    ("host", {"num_envs": 5}, "has 4"),
+    ("rollout", {"final_observation": 1}, "final_observation=1 is not valid"),
+    ("rollout", {"env_params": {"gravitation": 1}}, "no parameter 'gravitation'"),
+    *[("ordinary", {name: x}, name) for name, x in
+      {"num_envs": 3, "env_params": {}, "max_episode_steps": None, "wrapper_state": {}, "sharding": 1}.items()],
+    *[("host", {name: x}, "its own") for name, x in {"env_params": {}, "max_episode_steps": 9}.items()],
+    ("evaluate", {"policy_xp": "numpy", "wrapper_state": {}}, "no wrappers"),
+    ("evaluate", {"episodes": 0}, "episodes=0"),
+    *[("evaluate", {"discount": x}, "discount=") for x in ("a", np.ones(1), 1j, np.array("a"), None)],
+    ("ordinary", {"progress": 1}, "progress=1"),
+    *[("rollout functions", {"sharding": x}, "Pass jax.sharding.NamedSharding") for x in ("envs", jax.devices()[0])],
+    ("rollout functions", {"sharding": NamedSharding(MESH, PartitionSpec(None, "envs"))}, "more than the axis of environments"),
+    ("host", {"sharding": NamedSharding(MESH, PartitionSpec("envs"))}, "runs on the host"),
+    *[("record", {name: x}, f"{name}={x!r}") for name, x in (
+        ("index", True), ("fps", 0), ("fps", "fast"), ("episodes", 0), ("num_steps", 0), ("progress", 0), ("max_episode_steps", 3))],
+    ("record", {"index": 1}, "1 environments"),
+    ("record", {"path": "glow"}, "does not end in"),
+    ("record", {"path": "glow.txt"}, "glow.txt"),
+    # environments
+    (FUNCTIONAL, {"env": "CartPole-v1"}, r"unwrapped\.functional.*HostFunctions\(gymnasium\.make_vec\('CartPole-v1', n\)\)", TypeError),
+    (FUNCTIONAL, {"env": CartPole().make_vec(2)}, r"pass its \.functional", TypeError),
+    (FUNCTIONAL, {"env": gym.make("arrayferry/CartPole-v0")}, r"\.unwrapped\.functional", TypeError),
+    (FUNCTIONAL, {"env": gym.make("CartPole-v1")}, r"HostFunctions\(envs\)", TypeError),
+    (FUNCTIONAL, {"env": 3}, r"such as CartPole\(\)", TypeError),
+    ("episode", {"env": HOST}, "rollout"),
+    ("functions", {"env": HOST}, "reset and step of its own", TypeError),
+    ("evaluate", {"env": "CartPole-v1"}, "make_vec", TypeError),
+    ("evaluate", {"env": None}, "FunctionalEnv", TypeError),
+    ("evaluate", {"env": Batch()}, "from_simulator", TypeError),
+    ("ordinary", {"env": HOST, "policy": Agent(4, 2)}, r"\.env", TypeError),
+    *[("record", {"env": env}, "render_mode='rgb_array'") for env in (gym.make("CartPole-v1"), ORDINARY)],
+    ("record", {"env": Unseen()}, "Unseen has none"),
+    ("record", {"env": "CartPole-v1"}, "record was given", TypeError),
+    # served environments
+    *[("make functions", {"autoreset_mode": x}, r"autoreset_mode=.*AutoresetMode\.SAME_STEP") for x in ("sometimes", None, 1, True)],
+    ("make", {"max_episode_steps": 0}, "max_episode_steps=0"),
+    ("make", {"render_mode": "human"}, "rgb_array"),
+    ("make", {"xp": "tensorfow"}, "tensorfow", af.UnknownBackendError),
+    ("make", {"xp": "dask"}, "computed on demand"),
+    ("make", {"xp": "torch", "device": "cuda:7"}, "cuda:7", af.DeviceError),
+    ("make", {"xp": "torch", "device": NamedSharding(MESH, PartitionSpec("envs"))}, "only JAX spreads"),
+    *[(run, {"params": x} if run == "make" else {"options": {"params": x}}, words) for run in ("make", "reset") for x, words in (
+        ({"gravitation": 1.0}, "no parameter 'gravitation'.*gravity"), ({"gravity": np.zeros(4)}, r"gravity has the shape \(4,\).*\(3,\)"),
+        ({"gravity": "strong"}, "gravity is 'strong'"), ({"gravity": None}, "gravity is None"), ({"gravity": 1j}, "gravity"),
+        ((1.0, 2.0), "defaults are"))],
+    *[("reset", {"seed": x}, words) for x, words in (
+        (-1, "seed=-1"), ("one", "seed='one'"), ([1], "1 seeds were passed to 3"), ([-1, 0, 0], r"seed=\[-1, 0, 0\]"),
+        ([1.5, 2, 3], "seed="), (np.array(1.5), "seed="), (1.5, "seed="), ([1, -1, 2], "seed="), ([[1], [2], [3]], "seed="))],
+    ("reset", {"options": {"low": 1}}, "no option 'low'"),
+    *[("reset", {"options": {"reset_mask": mask}}, r"(?s)reset_mask.*3 booleans") for mask in (
+        np.ones(2, bool), np.ones(3), [0, 1, 0], [True, False], np.ones((3, 1), bool), "all", [True, None, False])],
+    ("reset", {"options": ["reset_mask"]}, "Pass a dict"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("run", "changed", "words", "error"),
+    [
+        pytest.param(
+            run, changed, words, *(error or [af.OptionError]), id=f"{run}-{'-'.join(changed)}"
+        )
+        for runs, changed, words, *error in WRONG
+        for run in runs.split()
+    ],
+)
+def test_what_is_wrong_is_named(run, changed, words, error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call, arguments = RUNS[run]
+    with pytest.raises(error, match=words):
+        call(**{**arguments, **changed})
+    assert not list(tmp_path.iterdir())
+
+
+def of_module(name, base="Env"):
+    """Return an environment whose class is derived from one with a name in a module."""
+    return type("Own", (type(base, (), {"__module__": name}),), {})()
+
+
+TABLE = Transitions.of({0: {0: [(1.0, 0, 1.0, False)]}}, [0])
+MADE = [
+    # What cannot be made, words of the error, and its class if it is no OptionError
+    (lambda: FrozenLake(map_name="5x5"), 'Pass "4x4"'),
+    *[(lambda rows=rows: FrozenLake(rows), "is not a map") for rows in (["SF", "G"], ["FF", "GF"], ["SX"])],
+    (lambda: FrozenLake(success_rate=1.5), "success_rate=1.5"),
+    (lambda: Taxi(rainy_probability=-1), "rainy_probability=-1"),
+    (lambda: TabularEnv({0: {}}), "Transitions.of"),
+    (lambda: TabularEnv(TABLE._replace(probability=np.float32([[[0.5]]]))), "add up to 1"),
+    (lambda: TabularEnv(TABLE._replace(next_state=np.int32([[[3]]]))), "next_state names"),
+    (lambda: TabularEnv(TABLE._replace(starts=np.int32([]))), "starts names"),
+    (lambda: TabularEnv(TABLE._replace(reward=np.zeros((1, 2, 1)))), "shapes of a table differ"),
+    *[(lambda x=x: repeat_action(CartPole, x), "num_repeats") for x in (0, -1, 2.0, True, "3")],
+    (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"Call repeat_action\(\) first"),
+    (lambda: repeat_action(gym.make("CartPole-v1"), 2), "FunctionalEnv", TypeError),
+    (lambda: to_gymnax("CartPole-v1"), "a FunctionalEnv is needed", TypeError),
+    (lambda: to_gymnax(type("InTorch", (CartPole,), {"library": "torch"})()), "computes in torch"),
+    *[(lambda env=env: HostFunctions(env), r"takes a vector environment.*gymnasium\.make_vec", TypeError)
+      for env in ("CartPole-v1", CartPole(), CartPole, gym.make("CartPole-v1"))],
+    (lambda: HostFunctions(CartPole().make_vec(2, xp="jax", autoreset_mode="SameStep")), "computes in JAX"),
+    *[(lambda mode=mode: HostFunctions(make_vec(2, mode)), "does not reset in the step")
+      for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED)],
+    *[(lambda env=env: from_env(env), words, TypeError) for env, words in (
+        (gym.make("CartPole-v1"), "ArrayConversion"), (CartPole(), "already"), ("CartPole-v1", "takes environments of gymnax"),
+        ((CartPole(), 2), r"given \(\S+\.CartPole, builtins\.int\)\. Pass .*from_env\(\*gymnax\.make"),
+        (CartPoleFunctional, "not its class"), (of_module("gymnaxes.env"), "takes environments of gymnax"),
+        (of_module("gymnax.wrappers.purerl", "FlattenObservationWrapper"), "pass the environment inside"),
+        (of_module("jaxmarl.environments.mpe"), r"arrayferry_gym\.pettingzoo\.from_jaxmarl"))],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "words", "error"), [(*row, af.OptionError)[:3] for row in MADE])
+def test_what_cannot_be_made(make, words, error):
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_what_goes_on_from_another_place():
+    carry, _ = rollout(**RUNS["rollout"][1])
+    for changed, words in (
+        ({"policy_state": STATE}, "both passed"),
+        ({"num_envs": 5}, "carry has 4 environments"),
+        ({"env": Pendulum()}, "carry is of another environment than"),
+        ({"env": HOST}, "carry is of another environment than"),
+    ):
+        with pytest.raises(af.OptionError, match=words):
+            rollout(**{**RUNS["rollout"][1], "carry": carry, **changed})
+
+
+def test_traced_numbers_of_steps():
+    with pytest.raises(af.OptionError, match="traced, but shapes are fixed"):
+        jax.jit(lambda n: rollout(**{**RUNS["rollout"][1], "num_steps": n})[1].reward)(3)
+
+
+WHOLE = [np.int64(3), np.uint8(3), np.asarray(3), jnp.asarray(3), torch.tensor(3)]
+
+
+@pytest.mark.parametrize("three", WHOLE, ids=lambda x: type(x).__name__)
+def test_whole_numbers_of_any_library(three):
+    _, found = rollout(CartPole(), still, None, KEY, three, three, max_episode_steps=three)
+    assert found.reward.shape == (3, 3)
+    assert found.truncated[2].all()
+    found = episode(CartPole(), still, None, KEY, three, max_episode_steps=three)
+    assert found.length.tolist() == [3] * 3
+    assert Functions(CartPole(), max_episode_steps=three).reset(KEY, three)[1].shape == (3, 4)
+    envs = CartPole().make_vec(three, max_episode_steps=three)
+    assert type(envs.num_envs) is int
+    assert envs.reset(seed=0)[0].shape == (3, 4)
