@@ -154,7 +154,8 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
             if isinstance(values, numpy.ndarray) and values.dtype != object:
                 refuse_more_than_values(values)
                 return numpy.asarray(values)
-            failures.append(TypeError(f"a {type(values).__qualname__} was returned"))
+            of = " of dtype object" if isinstance(values, numpy.ndarray) else ""
+            failures.append(TypeError(f"a {type(values).__qualname__}{of} was returned"))
         except (MemoryError, ConversionError):
             raise
         except Exception as error:
