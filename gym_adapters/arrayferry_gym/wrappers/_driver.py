@@ -14,7 +14,7 @@ from gymnasium import Space, spaces
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._arrays import namespace, portable
-from arrayferry_gym._options.env_options import mixed_seed
+from arrayferry_gym._options.env_options import is_whole, mixed_seed
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels import moments
@@ -36,15 +36,14 @@ def shown_space(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
 
 def step_limit(env: Any) -> int | None:
     """Return the number of steps after which episodes are truncated, None if it is not known."""
-    limit: int | None = getattr(env.spec, "max_episode_steps", None)
+    limit: Any = getattr(env.spec, "max_episode_steps", None)
     while limit is None and isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit):
             limit = int(env._max_episode_steps)
         env = env.env
     if limit is None:
-        own = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
-        limit = own if isinstance(own, int) else None
-    return limit
+        limit = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
+    return int(limit) if is_whole(limit) else None
 
 
 class Driver:
