@@ -487,3 +487,11 @@ def test_an_answer_that_is_no_answer_is_named(source, monkeypatch):
     for value in (Column(VALUES), [Column(VALUES)]):
         with pytest.raises(af.ConversionError, match=r"is_sparse\(\) of the source 'mytables'"):
             af.convert(value, "torch", sparse="dense")
+
+
+def test_values_without_a_numeric_dtype_are_refused_for_it():
+    of_objects = type(
+        "Matrix", (), {"__array__": lambda *_, **__: np.array([1, None])}
+    )()  # SymPy's
+    with pytest.raises(af.ConversionError, match="a ndarray of dtype object was returned"):
+        af.convert(of_objects, "torch", unknown="convert")
