@@ -135,7 +135,9 @@ class GenericBackend(Backend):
         return super().number_dtype(kind) if dtype is None else dtype_name(dtype)
 
     def dtypes(self) -> frozenset[str]:
-        own = self._info(lambda info: frozenset(info.dtypes(kind=None)), STANDARD_DTYPES)
+        own = self._info(
+            lambda info: frozenset(info.dtypes(kind=None)), STANDARD_DTYPES - {"float16"}
+        )
         return own | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
 
 
