@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import arrayferry as af
+from arrayferry._registry.generic import GenericBackend
 from arrayferry.adapting import dtype_info, dtype_named
 from arrayferry_plugins.jax_ import dtypes as jax_dtypes
 from arrayferry_plugins.torch_ import dtypes as torch_dtypes
@@ -137,3 +138,14 @@ def test_a_dtype_without_a_row_is_widened(less_in_jax):
     y = af.converter("jax")([x])[0]
     assert y.dtype == np.int8
     assert y.tolist() == [-8, 7]
+
+
+@pytest.mark.parametrize("name", ["float64", "bfloat16", "uint8", "bool"])
+def test_a_library_that_chooses_dtypes_itself_and_whose_arrays_have_no_device(name):
+    mlx = GenericBackend(pytest.importorskip("mlx.core"))
+    x = np.array([1e300, 0] if name == "float64" else [1, 0], dtype_named(name))
+    for device in (None, "cpu"):
+        y = mlx.from_numpy(x, device)
+        assert mlx.to_numpy(y).dtype == x.dtype
+        np.testing.assert_array_equal(mlx.to_numpy(y), x)
+        assert (mlx.device_of(y),) == mlx.devices() == ("cpu",)

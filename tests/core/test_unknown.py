@@ -86,8 +86,9 @@ def test_a_whole_value_that_is_no_array_can_be_refused():
         shape = (2,)
 
     refuses = af.converter("torch", unknown="raise")
-    for value in (Grid(), torch.float32, torch.Generator(), np.ones):
-        own = isinstance(value, Grid)
+    of_rust = type("Grid", (), {"__module__": "builtins", "shape": (2,)})()  # as PyO3 names them
+    for value in (Grid(), of_rust, torch.float32, torch.Generator(), np.ones):
+        own = type(value).__name__ == "Grid"
         for _ in range(3):
             assert af.convert(value, "torch") is value
             if value is np.ones:
@@ -444,3 +445,11 @@ def test_an_answer_that_is_no_answer_is_named(source, monkeypatch):
     for value in (Column(VALUES), [Column(VALUES)]):
         with pytest.raises(af.ConversionError, match=r"is_sparse\(\) of the source 'mytables'"):
             af.convert(value, "torch", sparse="dense")
+
+
+def test_values_without_a_numeric_dtype_are_refused_for_it():
+    of_objects = type(
+        "Matrix", (), {"__array__": lambda *_, **__: np.array([1, None])}
+    )()  # SymPy's
+    with pytest.raises(af.ConversionError, match="a ndarray of dtype object was returned"):
+        af.convert(of_objects, "torch", unknown="convert")

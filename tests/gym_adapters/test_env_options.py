@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gymnasium as gym
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,9 @@ from remote_workers import CARTPOLE
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
+from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym.functional import CartPole
+from arrayferry_gym.wrappers._driver import step_limit
 
 N = 3
 
@@ -124,3 +128,14 @@ def test_seeds_of_single_environments(make):
         with pytest.raises((af.OptionError, gym.error.Error)):
             env.reset(seed=seed)
     env.close()
+
+
+def test_limits_of_other_libraries_are_whole_numbers_of_any_type():
+    whole = (9, 9.0, np.int64(9), np.uint8(9), np.array(9), torch.tensor(9), jnp.asarray(9.0))
+    assert all(map(is_whole, whole))
+    others = (None, "9", 0.5, float("inf"), np.nan, np.ones(2), [9], jax.eval_shape(lambda: 9))
+    assert not any(map(is_whole, others))
+    for limit in whole[2:]:
+        env = gym.make("CartPole-v1", max_episode_steps=None)
+        env.unwrapped.spec, env.unwrapped._limit = None, limit
+        assert step_limit(env.unwrapped) == 9

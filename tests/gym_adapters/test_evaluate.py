@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 import arrayferry_gym
 from arrayferry_gym import evaluate
-from arrayferry_gym.functional import CartPole, rollout, wrap
+from arrayferry_gym.functional import CartPole, HostFunctions, rollout, wrap
 from arrayferry_gym.vector import ArrayConversion, NumpyToTorch
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers.vector import NormalizeObservation

@@ -775,7 +775,7 @@ def wind_of(params):
 
 def with_wind(params, wind):
     if isinstance(params, dict):
-        return {**params, "wind": wind}
+        return {**dict(reversed(params.items())), "wind": wind}  # in another order, as of vmap
     if isinstance(params, Nested):
         return params._replace(air={**params.air, "wind": wind})
     if isinstance(params, Forces):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from envs import Count, begun, lean, make_vec, still
 
+import arrayferry as af
 from arrayferry_gym.functional import (
     Carry,
     CartPole,

@@ -207,6 +207,8 @@ for kind in (AxisType.Auto, AxisType.Explicit):
         y = jax.jit(lambda a, b: a + b)(sharded, af.convert(x, "jax"))
         assert af.convert(y, "numpy").tolist() == (1 + x).tolist()
     assert places() == before
+    for device in ("cpu:1", jax.devices()[1], "default"):
+        assert jax.jit(lambda a: a + 1)(af.convert(sharded, "jax", device=device)).sum() == 16
 with jax.default_device(jax.devices()[3]):
     moved = places()
     with jax.set_mesh(mesh):

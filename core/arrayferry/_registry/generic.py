@@ -13,7 +13,9 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, TypeVar
 
-from arrayferry._dtypes import STANDARD_DTYPES, dtype_name
+from arrayferry._cache import once
+from arrayferry._dtypes import STANDARD_DTYPES, dtype_name, dtype_named
+from arrayferry._errors import UnsupportedDtypeError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import failed_import
 from arrayferry._tree.values import read_values
@@ -51,7 +53,13 @@ class GenericBackend(Backend):
 
     def to_numpy(self, x: Any) -> Any:
         own = (getattr(self.xp, "asnumpy", None), getattr(type(x), "unwrap_numpy", None))
-        return read_values(x, *filter(None, own), lambda x: x[...])
+        return read_values(x, *filter(None, own), lambda x: x[...], self._from_bfloat16)
+
+    def _from_bfloat16(self, x: Any) -> Any:
+        """Return the values of an array of a dtype that NumPy lacks, read in a wider one."""
+        if dtype_name(x.dtype) != "bfloat16":
+            raise TypeError
+        return read_values(self.xp.astype(x, self.xp.float32)).astype(dtype_named("bfloat16"))
 
     def is_sparse(self, x: Any) -> bool:
         return callable(getattr(type(x), "todense", None))
@@ -60,9 +68,23 @@ class GenericBackend(Backend):
         return x.todense()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
-        if device is None:
-            return self.xp.asarray(x)
-        return self.xp.asarray(x, device=self._own_device(device))
+        placed = (
+            {} if device is None or not self._has_devices else {"device": self._own_device(device)}
+        )
+        name = x.dtype.name
+        dtype = getattr(
+            self.xp, name, None
+        )  # some choose another by themselves, as MLX for float64
+        y = self.xp.asarray(x, dtype=dtype, **placed)
+        other = dtype_name(y.dtype) != name and (dtype is None or y.dtype != dtype)
+        if other or tuple(y.shape) != x.shape:
+            raise UnsupportedDtypeError(
+                f"{self.name} made an array of dtype {y.dtype} and shape {tuple(y.shape)} of one of "
+                f"dtype {name} and shape {x.shape}",
+                remedy="Convert to a dtype that it has first, or write a plugin for it.",
+                dtype=name,
+            )
+        return y
 
     def copy(self, x: Any) -> Any:
         return self.xp.asarray(x, copy=True)
@@ -77,7 +99,14 @@ class GenericBackend(Backend):
         except Exception:
             return default
 
+    @once
+    def _has_devices(self) -> bool:
+        """Whether its arrays have a device, so that one can be chosen. If not, they are in host memory."""
+        return hasattr(self.xp.asarray(0), "device")
+
     def devices(self) -> tuple[str, ...]:
+        if not self._has_devices:
+            return ("cpu",)
         own = self._info(lambda info: [info.default_device(), *info.devices()], ["cpu"])
         return tuple(dict.fromkeys(map(self.device_name, own)))
 
@@ -85,7 +114,9 @@ class GenericBackend(Backend):
         return self.device_name(getattr(x, "device", "cpu"))
 
     def device_name(self, device: Any) -> str:
-        if device is None:
+        if device is None or str(device) == object.__repr__(
+            device
+        ):  # the only device, without a name
             return "cpu"
         # str of a device object is its name, or its name within a repr: Device('CPU_DEVICE')
         text = str(getattr(device, "_device", device)).lower()
@@ -104,7 +135,9 @@ class GenericBackend(Backend):
         return super().number_dtype(kind) if dtype is None else dtype_name(dtype)
 
     def dtypes(self) -> frozenset[str]:
-        own = self._info(lambda info: frozenset(info.dtypes()), STANDARD_DTYPES)
+        own = self._info(
+            lambda info: frozenset(info.dtypes(kind=None)), STANDARD_DTYPES - {"float16"}
+        )
         return own | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
 
 

@@ -35,6 +35,8 @@ _PYTHONS = (
 )  # fmt: skip
 """Types of plain data. Their subclasses are not meant as arrays either."""
 
+_HEAP_TYPE = 1 << 9
+"""The flag of classes that are made at run time."""
 _HOMES = frozenset({*sys.stdlib_module_names, "numpy"})
 
 
@@ -52,7 +54,11 @@ def may_become_array(value: Any) -> bool:
 def is_plain(value: Any) -> bool:
     """Return whether an object is plain data of Python or NumPy, such as text or a date, never meant as an array."""
     cls = type(value)
-    return issubclass(cls, _PYTHONS) or cls.__module__.partition(".")[0] in _HOMES
+    if issubclass(cls, _PYTHONS):
+        return True
+    # classes of Rust name no module, so that they seem to be Python's, whose own are static
+    unnamed = cls.__module__ == "builtins" and bool(cls.__flags__ & _HEAP_TYPE)
+    return not unnamed and cls.__module__.partition(".")[0] in _HOMES
 
 
 def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayError:
@@ -154,7 +160,8 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
             if isinstance(values, numpy.ndarray) and values.dtype != object:
                 refuse_more_than_values(values)
                 return numpy.asarray(values)
-            failures.append(TypeError(f"a {type(values).__qualname__} was returned"))
+            of = " of dtype object" if isinstance(values, numpy.ndarray) else ""
+            failures.append(TypeError(f"a {type(values).__qualname__}{of} was returned"))
         except (MemoryError, ConversionError):
             raise
         except Exception as error:

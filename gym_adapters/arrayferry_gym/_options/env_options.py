@@ -54,6 +54,14 @@ def limit_of(given: Any, default: int | None) -> int | None:
     return count_of("max_episode_steps", limit, "an integer of 1 or more, or None for no limit")
 
 
+def is_whole(limit: Any) -> bool:
+    """Return whether a limit of another library is a whole number: of Python, NumPy, or a 0-d array of any library."""
+    try:
+        return not isinstance(limit, (str, bytes)) and float(limit).is_integer()
+    except Exception:  # it is none, several numbers, or a traced value
+        return False
+
+
 def autoreset_mode_of(given: Any) -> AutoresetMode:
     """Return an autoreset mode, given as such, by its value "SameStep", or by its name "SAME_STEP".
 

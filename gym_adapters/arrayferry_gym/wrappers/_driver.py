@@ -15,7 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import converted_space, first_converted, original_space
 from arrayferry_gym._arrays import as_flags, namespace, portable
-from arrayferry_gym._options.env_options import mixed_seed
+from arrayferry_gym._options.env_options import is_whole, mixed_seed
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels import moments
@@ -37,20 +37,17 @@ def shown_space(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
 
 def step_limit(env: Any) -> int | None:
     """Return the number of steps after which episodes are truncated, None if it is not known."""
-    limit: int | None = getattr(env.spec, "max_episode_steps", None)
+    limit: Any = getattr(env.spec, "max_episode_steps", None)
     while limit is None and isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit):
             limit = int(env._max_episode_steps)
         env = env.env
     if limit is None:
-        own = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
-        limit = own if isinstance(own, int) else None
-    if limit is None and isinstance(
-        env.unwrapped, SyncVectorEnv
-    ):  # made of environments, without a spec
+        limit = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
+    if limit is None and isinstance(env.unwrapped, SyncVectorEnv):  # made without a spec
         limits = {step_limit(one) for one in env.unwrapped.envs}
         limit = limits.pop() if len(limits) == 1 else None
-    return limit
+    return int(limit) if is_whole(limit) else None
 
 
 class Driver:

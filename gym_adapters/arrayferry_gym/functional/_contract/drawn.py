@@ -67,11 +67,15 @@ class DrawnParams:
         tree = self._env.sample_params(xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
         leaves, own = af.flatten(tree, everything=True)
-        if type(tree) is not type(params) or own.paths != layout.paths:
+        if type(tree) is not type(params) or sorted(own.paths) != sorted(layout.paths):
             raise EnvResultError(
                 f"{self._name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
                 remedy="Return a tree of the same types and fields.",
             )
+        if own.paths != layout.paths:  # dicts in another order, as vmap of JAX returns them
+            by_path = dict(zip(own.paths, leaves, strict=True))
+            leaves, own = [by_path[path] for path in layout.paths], layout
+            tree = layout.unflatten(leaves)
         drawn: list[Any] = []
         for path, old, new in zip(layout.paths, given, leaves, strict=True):
             if new is old:

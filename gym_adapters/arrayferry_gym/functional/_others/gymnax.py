@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
+from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym._spaces.foreign import gymnasium_space, space_of
 
 from .base import DRAWS, OtherEnv
@@ -39,9 +40,7 @@ class GymnaxEnv(OtherEnv):
 
     def __init__(self, env: Any, params: Any = None) -> None:
         params = env.default_params if params is None else params
-        self._limit = next(
-            (name for name in LIMITS if _is_whole(getattr(params, name, None))), None
-        )
+        self._limit = next((name for name in LIMITS if is_whole(getattr(params, name, None))), None)
         if self._limit is not None:
             self.max_episode_steps = int(getattr(params, self._limit))
             params = dataclasses.replace(params, **{self._limit: self.max_episode_steps})
@@ -149,10 +148,6 @@ class GymnaxEnv(OtherEnv):
 @functools.cache
 def _craftax_renderer(module: str) -> Any:
     return jax.jit(import_module(module).make_craftax_pixel_renderer(16))
-
-
-def _is_whole(limit: Any) -> bool:
-    return isinstance(limit, (int, float)) and float(limit).is_integer()
 
 
 def _is_numbers(value: Any) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
+from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym._spaces.foreign import space_of
 
 from .base import DRAWS, OtherEnv
@@ -97,7 +98,7 @@ def _check(env: Any) -> None:
 def _without_limit(env: Any) -> Any:
     """Return an environment without its step limit, itself if it has none."""
     held = vars(env)
-    if isinstance(held.get("time_limit"), int):
+    if is_whole(held.get("time_limit")):
         return _changed(env, "time_limit", UNLIMITED)
     if "_env" not in held:
         return env
