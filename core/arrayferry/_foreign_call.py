@@ -80,7 +80,7 @@ class Expected:
             value = leaves[index]
             if form is not None:
                 taken.append(self._fit(value, *form, path))
-            elif _is_plain(value, other) and exact_key(value) != exact_key(other):
+            elif _is_compared(value, other) and exact_key(value) != exact_key(other):
                 raise self._differs(short_repr(value), short_repr(other), path)
         return taken
 
@@ -103,7 +103,7 @@ class Expected:
         )
 
 
-def _is_plain(*values: Any) -> bool:
+def _is_compared(*values: Any) -> bool:
     """Return whether a value is to be compared with the example."""
     return any(isinstance(value, (str, bytes, type(None), Enum)) for value in values)
 

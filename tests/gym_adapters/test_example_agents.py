@@ -22,7 +22,7 @@ def test_one_update_of_each():
     agent, env = PPO(Settings(updates=2, num_envs=4, num_steps=8)), ppo_normalised.environment()
     _, statistics, lengths = jax.jit(lambda seed: ppo_normalised.train(agent, env, seed))(0)
     assert lengths.shape == (2,)
-    assert int(statistics[2].lasting["obs_rms"].low) >= 4 + 4 + 64
+    assert int(statistics[2].lasting["obs_rms"].count) >= 4 + 4 + 64
     settings = ppo_recurrent.SETTINGS._replace(updates=2, num_envs=8, num_steps=4)
     network, lengths = jax.jit(lambda seed: ppo_recurrent.train(seed, settings))(0)
     assert lengths.shape == (2,)

@@ -71,7 +71,6 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
         convert: converts to that library.
     """
     in_numpy, cls = convert.target.name == "numpy", type(action)
-    test: Callable[[Any], bool] | None = None
     array, backend = af.first_array(action)
     has_item = cls is int or (backend is not None and backend.has_item(cls))
     # reading values from a GPU would wait for it, and traced arrays have none
@@ -82,18 +81,15 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
         return _one(space, action, convert, in_numpy) if has_item else None
     if not hasattr(converted, "dtype"):
         return None
-    to_numpy = af.converter("numpy", sparse="dense")
-    if reads and not isinstance(space, spaces.Box):
-        test = range_test(space, to_numpy(action).dtype)
-        if test is None:
-            return None
+    tested = reads and not isinstance(space, spaces.Box)
     cast = in_numpy and converted.dtype != space.dtype
-    if cast and test is None and not _is_wider(space.dtype, converted.dtype):
-        return None
-    if test is None and not cast:
+    if not tested and not cast:
         return convert
-
+    to_numpy = af.converter("numpy", sparse="dense")
     dtype = to_numpy(action).dtype
+    test = range_test(space, dtype) if tested else None
+    if test is None and (tested or not _is_wider(space.dtype, dtype)):
+        return None
 
     def several(given: Any) -> Any:
         x = convert(given)

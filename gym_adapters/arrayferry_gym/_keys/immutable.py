@@ -14,7 +14,7 @@ import numpy as np
 import arrayferry as af
 from arrayferry.adapting import exact_key, once
 
-from .keys import HasKey, Key, is_plain, parts_of
+from .keys import HasKey, Key, holds_numbers, parts_of
 
 KEPT = "_immutable_kept"
 _ONLY_SELF = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
@@ -139,7 +139,7 @@ def _read_only(part: Any, value: Any, name: str) -> Any:
 
 
 def _copy(x: Any, value: Any, name: str) -> Any:
-    if not is_plain(x):
+    if not holds_numbers(x):
         raise af.OptionError(
             f"{type(value).__name__}.{name} holds an array with a mask or of objects, which cannot be compared",
             remedy="Hold the numbers and the mask as arrays of their own, or a tuple of the objects.",

@@ -53,12 +53,12 @@ def parts_of(value: Any) -> Hashable | None:
         return value._immutable_key()
     if isinstance(value, Space):
         return ({name: part for name, part in vars(value).items() if name not in _OF_SPACE},)
-    if isinstance(value, np.ndarray) and is_plain(value):
+    if isinstance(value, np.ndarray) and holds_numbers(value):
         return value.dtype, value.shape, digest_of(value)
     return None
 
 
-def is_plain(x: np.ndarray[Any, Any]) -> bool:
+def holds_numbers(x: np.ndarray[Any, Any]) -> bool:
     """Tell whether an array is nothing but numbers: it has no mask, and holds no objects."""
     return not isinstance(x, np.ma.MaskedArray) and not x.dtype.hasobject
 

@@ -79,7 +79,8 @@ class HostFunctions:
             raise TypeError(
                 f"HostFunctions takes a vector environment of Gymnasium, but got {env!r:.80}. Pass {make}."
             )
-        self.env, self.num_envs = env, env.num_envs
+        self.env: VectorEnv[Any, Any, Any] = env
+        self.num_envs: int = env.num_envs
         self.name: str = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
         if (env.metadata or {}).get("jax"):
             raise af.OptionError(
