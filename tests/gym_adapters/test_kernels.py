@@ -703,7 +703,7 @@ WRONG = [
     None,
     *[{"obs_rms": {**RIGHT, "count": count}} for count in (-1, 1.5, float("inf"))],
     *[{"obs_rms": {**RIGHT, "mean": mean}} for mean in ([0.0], "ab")],
-    {"return_rms": RIGHT, "other": RIGHT},
+    {"return_rms": {**RIGHT, "mean": [0.0]}},
     *[{"obs_rms": {**RIGHT, "var": [var, 1.0]}} for var in (-1.0, float("nan"))],
     {"obs_rms": [1, 2]},
 ]

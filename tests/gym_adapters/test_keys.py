@@ -296,7 +296,9 @@ TABLE = jnp.arange(5, 9)
 
 
 @pytest.mark.parametrize("added", [None, 0])
-def test_a_policy_that_uses_global_arrays_warns(added, recwarn):
+def test_a_policy_that_uses_global_arrays_warns(added, recwarn, monkeypatch):
+    monkeypatch.setitem(sys.modules, "an object, as some packages put there", None)
+
     def policy(params, observation, key):
         return constant(TABLE[0])
 

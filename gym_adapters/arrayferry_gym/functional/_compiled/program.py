@@ -154,8 +154,8 @@ def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> Non
     if not found:
         return
     arrays = ", ".join(f"{x.dtype}{list(x.shape)}" for x in found.values())
-    modules = [*sys.modules.values()]
-    are_global = found.keys() <= {id(x) for module in modules for x in [*vars(module).values()]}
+    named = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
+    are_global = found.keys() <= {id(x) for names in named for x in [*names.values()]}
     for leaf in jax.tree.leaves((policy.func, policy.args, policy.keywords)):
         function = inspect.unwrap(leaf) if callable(leaf) else None
         is_plain = type(function) is FunctionType and (are_global or not _is_closure(function))
