@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import gc
 import pickle
+import sys
 import types
 import weakref
 from typing import Any, NamedTuple, Protocol
