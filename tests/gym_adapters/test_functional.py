@@ -687,6 +687,14 @@ def test_actions_are_clipped_before_they_are_cast(library, space, action, clippe
 
 
 @library
+@pytest.mark.parametrize("number", [1, 2, -1, 0.5, np.int32(1)], ids=repr)
+def test_numbers_are_actions_without_a_check_too(library, number):
+    env = gym.make("arrayferry/CartPole-v0", check_actions="off", **LIBRARIES[library])
+    env.reset(seed=0)
+    assert env.step(number)[1] == 1.0
+
+
+@library
 def test_integer_actions_up_to_the_end_of_their_dtype(library):
     class Wide(Count):
         action_space = spaces.Box(0, 2**32 - 1, (1,), np.uint32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,8 @@ class Actions:
         """Fit an action completely, and learn the quick way for the next one of its form."""
         space, strict = self._space, self._check == "strict"
         if self._check == "off":
-            fitted = self._convert(action)
+            is_number = isinstance(action, numbers.Number) and not hasattr(action, "dtype")
+            fitted = self._convert(np.asarray(action) if is_number else action)
         else:
             options: Any = {"num_envs": self._n, "passes_on": False, "noun": self._noun}
             if strict:
