@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from arrayferry_gym import advantages
 from arrayferry_gym.functional import Transition
 
 OBSERVATION, ACTIONS, HIDDEN = 4, 2, 64
@@ -141,7 +142,9 @@ class PPO:
         settings = self.settings
         _, value = self.outputs(learner.params, transitions.observation)
         _, following = self.outputs(learner.params, transitions.final_observation)
-        advantage = advantages(transitions, value, following, settings)
+        advantage = advantages(
+            transitions, value, following, discount=settings.discount, decay=settings.gae_lambda
+        )
         data = transitions, advantage, advantage + value
         data = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), data)  # time and environments
 
@@ -170,28 +173,3 @@ class PPO:
 
 def _chosen(log_probs: Any, action: Any) -> Any:
     return jnp.take_along_axis(log_probs, action[..., None], -1)[..., 0]
-
-
-def advantages(transitions: Transition, value: Any, following: Any, settings: Settings) -> Any:
-    """Return generalised advantage estimates.
-
-    An episode that was truncated would have gone on, so the value of its last observation counts. After one that has
-    terminated there is nothing.
-
-    Args:
-        transitions: the transitions, (time, environment).
-        value: the values of their observations.
-        following: the values of their final observations.
-        settings: how the agent learns.
-    """
-    ended = transitions.terminated | transitions.truncated
-    target = transitions.reward + settings.discount * following * (1.0 - transitions.terminated)
-
-    def back(advantage: Any, now: Any) -> tuple[Any, Any]:
-        error, ended = now
-        decay = settings.discount * settings.gae_lambda * (1.0 - ended)
-        advantage = error + decay * advantage
-        return advantage, advantage
-
-    start = jnp.zeros_like(value[0])
-    return jax.lax.scan(back, start, (target - value, ended), reverse=True)[1]

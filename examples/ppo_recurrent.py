@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from gymnasium import spaces
-from ppo import Settings, advantages
+from ppo import Settings
 
+from arrayferry_gym import advantages
 from arrayferry_gym.functional import CartPole, FunctionalEnv, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
@@ -127,7 +128,9 @@ def train(seed: Any, settings: Settings = SETTINGS) -> tuple[Network, Any]:
             env, policy, network, acting, settings.num_steps, settings.num_envs, carry=envs
         )
         _, value, following = rerun(network, steps)
-        advantage = advantages(steps, value, following, settings)
+        advantage = advantages(
+            steps, value, following, discount=settings.discount, decay=settings.gae_lambda
+        )
         data = steps, advantage, advantage + value
 
         def minibatch(carry: Any, rows: Any) -> tuple[Any, None]:

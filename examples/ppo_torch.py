@@ -14,6 +14,7 @@ from report import Line, bars, draw, table
 from stepwise import run
 from torch.distributions import Categorical
 
+from arrayferry_gym import advantages
 from arrayferry_gym.functional import Transition
 
 
@@ -68,16 +69,22 @@ class TorchAgent:
 
     def learn_from(self, transitions: Transition) -> None:
         """Learn from arrays (time, environment, ...)."""
+        settings = self.settings
         fields = [field for field in transitions if field is not None]
-        advantage, target = self.advantages(transitions)
-        data = [x.flatten(0, 1) for x in (*fields, advantage, target)]
-        shape = (self.settings.epochs * self.settings.minibatches, self.settings.minibatch)
-        for rows in torch.randint(self.settings.per_update, shape):
+        with torch.no_grad():
+            _, value = self.outputs(transitions.observation)
+            _, following = self.outputs(transitions.final_observation)
+        advantage = advantages(
+            transitions, value, following, discount=settings.discount, decay=settings.gae_lambda
+        )
+        data = [x.flatten(0, 1) for x in (*fields, advantage, advantage + value)]
+        shape = (settings.epochs * settings.minibatches, settings.minibatch)
+        for rows in torch.randint(settings.per_update, shape):
             *parts, advantage, target = (x[rows] for x in data)
             loss = self.loss(Transition(*parts), advantage, target)
             self.optimiser.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.settings.gradient_norm)
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), settings.gradient_norm)
             self.optimiser.step()
             self.schedule.step()
 
@@ -95,20 +102,6 @@ class TorchAgent:
             - settings.entropy_weight * policy.entropy()
         )
         return losses.mean()
-
-    @torch.no_grad()
-    def advantages(self, transitions: Transition) -> tuple[Any, Any]:
-        """Return generalised advantage estimates, and what the values should be."""
-        settings = self.settings
-        _, value = self.outputs(transitions.observation)
-        _, following = self.outputs(transitions.final_observation)
-        going = ~(transitions.terminated | transitions.truncated)
-        decay = settings.discount * settings.gae_lambda * going
-        target = transitions.reward + settings.discount * following * ~transitions.terminated
-        advantage = target - value
-        for step in reversed(range(settings.num_steps - 1)):
-            advantage[step] += decay[step] * advantage[step + 1]
-        return advantage, advantage + value
 
 
 def main() -> None:

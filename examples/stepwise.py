@@ -70,10 +70,7 @@ def run(name: str, agent: Agent, library: str, seed: int, add: Add) -> Result:
         for _ in range(settings.num_steps):
             action, log_prob = agent.act(observation)
             following, reward, terminated, truncated, infos = envs.step(action)
-            final = following
-            if "final_obs" in infos:  # where an episode has ended, `following` begins another one
-                xp = af.namespace_of(following)
-                final = xp.where(infos["_final_obs"][:, None], infos["final_obs"], following)
+            final = infos["final_obs"]  # where an episode has ended, `following` begins another one
             steps.append(
                 Transition(observation, action, reward, terminated, truncated, final, log_prob)
             )

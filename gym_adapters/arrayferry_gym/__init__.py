@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         torch_to_numpy,
     )
     from ._adapters.simulator import from_simulator
+    from ._advantages import advantages
     from .functional import evaluate, record
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "JaxToNumpy",
     "JaxToTorch",
     "NumpyToTorch",
+    "advantages",
     "array_conversion",
     "evaluate",
     "from_simulator",
@@ -64,6 +66,7 @@ _PLACES = {
     **dict.fromkeys(
         ("ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"), "_adapters.env"
     ),
+    "advantages": "_advantages",
     "evaluate": "functional",
     "from_simulator": "_adapters.simulator",
     "record": "functional",

@@ -98,7 +98,7 @@ class Bridged:
             )
         self.envs = vector.ArrayConversion(
             envs, own_library(envs), xp, None, device,
-            convert_info=infos, stack_final=True, copy=True,
+            convert_info=infos, copy=True,
         )  # fmt: skip
         self._inner: Any = envs.unwrapped
         own = getattr(self._inner, "envs", None)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -80,7 +79,11 @@ def loses_final(envs: Any) -> bool:
 
 
 def final_observations(
-    envs: Any, infos: dict[str, Any], ended: Any, to_library: Callable[[Any], Any]
+    envs: Any,
+    infos: dict[str, Any],
+    ended: Any,
+    to_library: Callable[[Any], Any],
+    others: Any = None,
 ) -> Any:
     """Return the last observations of the episodes that have ended in a step of SAME_STEP mode, as a batch.
 
@@ -89,6 +92,7 @@ def final_observations(
         infos: the infos of the step.
         ended: where an episode has ended, bool (n,).
         to_library: converts an array to the library of `ended`.
+        others: what the other rows hold if they come in an object array, None for zeros.
 
     Raises:
         arrayferry.OptionError: they are not in the infos. Without them, first observations would be mistaken for last ones.
@@ -99,19 +103,17 @@ def final_observations(
             f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
             remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
         )
-    return batched_final(infos["final_obs"], envs.single_observation_space)
-
-
-def batched_final(final: Any, space: Space[Any]) -> Any:
-    """Return last observations as one batch, with zeros where there is none. Gymnasium has them in an object array."""
+    final: Any = infos["final_obs"]
     if not isinstance(final, np.ndarray) or final.dtype != object:
         return final
+    all_rows: list[Any] = [] if others is None else [(slice(None), af.convert(others, "numpy"))]
     rows = [
         (index, af.convert(observation, "numpy"))
         for index, observation in enumerate(final)
         if observation is not None
     ]
-    return join(getattr(space, "original", space), rows, len(final), np.zeros)
+    space = envs.single_observation_space
+    return join(getattr(space, "original", space), all_rows + rows, len(final), np.zeros)
 
 
 def before_resets(xp: Any, ended: Any, final: Any, observations: Any) -> Any:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic
 
+import numpy as np
 from gymnasium import Space
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
 from arrayferry.typing import Target
@@ -23,8 +24,8 @@ from arrayferry_gym._adapters.overloads import (
     VectorNumpyToTorchInit,
 )
 from arrayferry_gym._arrays import as_flags, mapped
-from arrayferry_gym._episodes import batched_final
-from arrayferry_gym._options.env_options import forwarded_mask, forwarded_seed
+from arrayferry_gym._episodes import before_resets, final_observations, loses_final
+from arrayferry_gym._options.env_options import autoreset_mode_of, forwarded_mask, forwarded_seed
 from arrayferry_gym._options.libraries import dtype_name
 from arrayferry_gym._options.refusals import (
     check_env,
@@ -63,8 +64,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             Equinox model, or any tree with an array.
         info_xp: the library that infos are converted to, None for the agent's.
         convert_info: False to leave infos unchanged.
-        stack_final: in SAME_STEP mode, whether `final_obs` in infos is one batch with the structure of observations,
-            with zeros where its mask `_final_obs` is False, instead of an object array.
+        stack_final: in SAME_STEP mode, whether the infos of each step have `final_obs`: the observations after the step,
+            before any reset, as one batch. The mask `_final_obs` tells where an episode has ended.
         reward_dtype: the dtype that rewards are cast to, by name ("float32") or as an object of any
             library (`torch.float32`), None to keep it.
         copy: as in `arrayferry.convert`.
@@ -120,6 +121,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             refuse_unknown(others, ArrayConversion, type(self))
             check_env(type(self), env)
             VectorWrapper.__init__(self, env)
+            if stack_final is True:
+                self._check_final()
             self._stack_final = stack_final
             self._setup(
                 env,
@@ -169,6 +172,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         libraries = self._libraries
         if type(observations) is not libraries.observed:
             self._observe(observations)
+        if self._stack_final:
+            infos = self._with_final(observations, ended, cut, infos)
         if libraries.target is not None:  # all in one call, which is cheaper for some libraries
             observations, rewards, ended, cut = libraries.target(
                 (observations, rewards, ended, cut)
@@ -194,10 +199,39 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             )
         return xp.astype(rewards, dtype)
 
+    def _check_final(self) -> None:
+        """Check that the environment returns last observations.
+
+        Raises:
+            arrayferry.OptionError: it does not.
+        """
+        mode = self.autoreset_mode
+        if mode is not None and autoreset_mode_of(mode) is not AutoresetMode.SAME_STEP:
+            why: str | None = f"resets in {autoreset_mode_of(mode).name} mode"
+        else:
+            why = "loses the last observations of episodes" if loses_final(self.env) else None
+        if why is not None:
+            raise af.OptionError(
+                f"stack_final=True, but {self.env!r:.80} {why}, so that there is no final_obs",
+                remedy='Make it with autoreset_mode="SameStep", or leave stack_final out: in the other modes, the '
+                "observations that a step returns are those before any reset.",
+            )
+
+    def _with_final(
+        self, observations: Any, ended: Any, cut: Any, infos: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return infos with the observations after a step, before any reset, as one batch."""
+        done, final = as_flags(ended) | as_flags(cut), infos.get("final_obs")
+        mask = infos.get("_final_obs", done)
+        if final is None and not done.any():
+            final = observations
+        elif final is None or (isinstance(final, np.ndarray) and final.dtype.kind == "O"):
+            final = final_observations(self.env, infos, done, np.asarray, observations)
+        else:
+            final = before_resets(af.namespace_of(mask), mask, final, observations)
+        return {**infos, "final_obs": final, "_final_obs": mask}
+
     def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
-        if self._stack_final and "final_obs" in infos:
-            space = self.env.single_observation_space
-            infos = {**infos, "final_obs": batched_final(infos["final_obs"], space)}
         informed: dict[str, Any] = self._libraries.convert_infos(infos)
         return informed
 

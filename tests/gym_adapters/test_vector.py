@@ -51,9 +51,12 @@ def test_final_observations(target):
     seen = 0
     for _ in range(30):
         actions = np.ones(3, np.int64)
-        infos, batch, expected = (each.step(actions)[-1] for each in (envs, stacked, plain))
-        assert infos.keys() == batch.keys() == expected.keys()
+        results = [each.step(actions) for each in (envs, stacked, plain)]
+        infos, batch, expected = (result[-1] for result in results)
+        assert infos.keys() == expected.keys()
         if "final_obs" not in expected:
+            np.testing.assert_array_equal(af.convert(batch["final_obs"], "numpy"), results[2][0])
+            assert not np.asarray(af.convert(batch["_final_obs"], "numpy")).any()
             continue
         seen += 1
         mask = expected["_final_obs"]
@@ -64,12 +67,53 @@ def test_final_observations(target):
         for index, row in enumerate(expected["final_obs"]):
             if row is None:
                 assert infos["final_obs"][index] is None
-                assert not whole[index].any()
+                np.testing.assert_array_equal(whole[index], results[2][0][index])
             else:
                 assert af.backend_of(infos["final_obs"][index]).name == target
                 np.testing.assert_array_equal(af.convert(infos["final_obs"][index], "numpy"), row)
                 np.testing.assert_array_equal(whole[index], row)
     assert seen > 2
+
+
+class Masked(gym.vector.VectorWrapper):
+    """Has last observations as one batch and without a mask, as ALE's vector environment has, or loses them."""
+
+    def __init__(self, env, lost):
+        super().__init__(env)
+        self.lost = lost
+
+    def step(self, actions):
+        observation, reward, terminated, truncated, infos = self.env.step(actions)
+        if "final_obs" in infos:
+            rows = [np.zeros(4) if row is None else row for row in infos["final_obs"]]
+            infos = {} if self.lost else {"final_obs": np.stack(rows)}
+        return observation, reward, terminated, truncated, infos
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_final_observations_without_a_mask(lost):
+    envs, expected = (make_vec(3, AutoresetMode.SAME_STEP) for _ in range(2))
+    envs, expected = (
+        begun(vector.NumpyToTorch(each, stack_final=True))
+        for each in (Masked(envs, lost), expected)
+    )
+    actions = torch.ones(3, dtype=torch.int64)
+    for _ in range(30):
+        infos = expected.step(actions)[-1]
+        if lost and infos["_final_obs"].any():
+            with pytest.raises(af.OptionError, match="no 'final_obs' where an episode has ended"):
+                envs.step(actions)
+            return
+        found = envs.step(actions)[-1]
+        assert torch.equal(found["final_obs"].float(), infos["final_obs"])
+        assert torch.equal(found["_final_obs"], infos["_final_obs"])
+    assert not lost
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_final_observations_of_other_modes_are_refused(mode):
+    with pytest.raises(af.OptionError, match=f"resets in {mode.name} mode"):
+        vector.NumpyToTorch(make_vec(3, mode), stack_final=True)
 
 
 class Structured(gym.Env):
@@ -118,7 +162,8 @@ def test_calls_to_the_environments_of_a_vector():
 
 def test_vector_adapters_can_be_pickled():
     makers = [functools.partial(gym.make, "CartPole-v1")] * 3
-    envs = begun(vector.NumpyToTorch(gym.vector.SyncVectorEnv(makers), stack_final=True))
+    envs = gym.vector.SyncVectorEnv(makers, autoreset_mode="SameStep")
+    envs = begun(vector.NumpyToTorch(envs, stack_final=True))
     again = pickle.loads(pickle.dumps(envs))
     actions = torch.ones(3, dtype=torch.int64)
     assert torch.equal(again.step(actions)[0], envs.step(actions)[0])

@@ -88,7 +88,7 @@ class HostFunctions:
                 remedy="Call its own functions: for an environment that belongs to no library "
                 "arrayferry_gym.functional.Functions, for one of Gymnasium's FuncEnv its methods.",
             )
-        self._numpy: Any = ArrayConversion(env, target_xp="numpy", stack_final=True)
+        self._numpy: Any = ArrayConversion(env, target_xp="numpy")
         if self._numpy.autoreset_mode != AutoresetMode.SAME_STEP:
             raise af.OptionError(
                 f"{self.name} does not reset in the step that ends an episode",

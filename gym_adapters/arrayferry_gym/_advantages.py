@@ -1,0 +1,147 @@
+"""Generalised advantage estimation, for arrays of any library."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import arrayferry as af
+
+from ._arrays import as_flags, plain_name, to_shape
+
+
+def advantages(
+    rewards: Any,
+    values: Any,
+    next_values: Any,
+    terminated: Any = None,
+    truncated: Any = None,
+    *,
+    discount: Any,
+    decay: Any,
+    counts: Any = None,
+) -> Any:
+    """Return generalised advantage estimates.
+
+    The error of a step is `reward + discount * next_value - value`, without `next_value` where the episode terminated.
+    The advantage of a step is the sum of the errors from there to the end of its episode or of the arrays, each
+    multiplied by `discount * decay` for each step before it. So an episode that was truncated, or that goes on after
+    the last step, counts with the value of its last observation. Formulas (11), (12) and (16) of Schulman et al.,
+    "High-Dimensional Continuous Control Using Generalized Advantage Estimation" (2016).
+
+    All arrays may be of any libraries. They are converted to that of `values`. In JAX, the sum is a `scan`, inside
+    `jit` too. Gradients pass through rewards and values, where their library has them: detach them if that is not
+    wanted.
+
+    With `decay=1.0`, the advantages plus `values` are the discounted returns.
+
+    Args:
+        rewards: the rewards, (time, environment, ...): more axes for several rewards a step. Or the steps of a
+            `rollout` or of a `Collector` as they come, in which case the flags are left out.
+        values: the values of the observations that were acted on, floating-point, in the shape of the rewards.
+        next_values: the values of the observations after the steps and before any reset, in the same shape.
+        terminated: whether the episode terminated, (time, environment).
+        truncated: whether it was truncated, (time, environment).
+        discount: the discount factor, usually called gamma: a number, or an array for several rewards.
+        decay: the weight of later errors, usually called lambda, likewise.
+        counts: which steps count, (time, environment), None for all. In NEXT_STEP mode, those that only reset do not:
+            they get an advantage of 0, and are to be left out of a loss.
+
+    Returns:
+        The advantages, in the shape, dtype and library of `values`.
+
+    Raises:
+        arrayferry.OptionError: shapes do not fit, values are no floats, flags are missing, or `discount` or `decay` is
+            not between 0 and 1.
+
+    Examples:
+        >>> import numpy as np
+        >>> from arrayferry_gym import advantages
+        >>> rewards, values, after = np.ones((3, 1)), np.zeros((3, 1)), np.full((3, 1), 10.0)
+        >>> never, at_the_end = np.zeros((3, 1), bool), np.array([[False], [False], [True]])
+        >>> advantages(rewards, values, after, at_the_end, never, discount=0.5, decay=0.0)[:, 0].tolist()
+        [6.0, 6.0, 1.0]
+        >>> advantages(rewards, values, after, never, at_the_end, discount=0.5, decay=0.0)[:, 0].tolist()
+        [6.0, 6.0, 6.0]
+    """
+    if hasattr(rewards, "reward") and hasattr(rewards, "terminated"):
+        if terminated is not None or truncated is not None:
+            raise af.OptionError(
+                "advantages was given steps, which have flags, and flags as well",
+                remedy="Pass the flags with an array of rewards only.",
+            )
+        rewards, terminated, truncated = rewards.reward, rewards.terminated, rewards.truncated
+    if terminated is None or truncated is None:
+        raise af.OptionError(
+            "advantages needs terminated and truncated", remedy="Pass those of the steps."
+        )
+    for name, factor in (("discount", discount), ("decay", decay)):
+        if isinstance(factor, numbers.Real) and not 0 <= float(factor) <= 1:
+            raise af.OptionError(f"{name}={factor!r} is not valid", remedy="Pass 0 to 1.")
+    shape = tuple(getattr(values, "shape", ()))
+    if not shape or "float" not in plain_name(values.dtype):
+        raise af.OptionError(
+            f"values={values!r:.80} is not an array of floats with an axis of time",
+            remedy="Pass the values of the observations, (time, environment).",
+        )
+    given = [rewards, next_values, terminated, truncated, discount, decay, counts]
+    rewards, next_values, terminated, truncated, discount, decay, counts = (
+        x if x is None or isinstance(x, (int, float)) else af.convert(x, like=values) for x in given
+    )
+    _check_shape("rewards", rewards, shape)
+    _check_shape("next_values", next_values, shape)
+    for name, x in (("terminated", terminated), ("truncated", truncated), ("counts", counts)):
+        if x is not None:
+            _check_shape(name, x, shape[: len(x.shape) or 1])
+    xp = af.namespace_of(values)
+    terminated, truncated = as_flags(terminated), as_flags(truncated)
+    rewards, next_values = (xp.astype(x, values.dtype, copy=False) for x in (rewards, next_values))
+    discount, decay = (
+        x if isinstance(x, (int, float)) else xp.astype(x, values.dtype) for x in (discount, decay)
+    )
+    # chosen and not multiplied: the value after the end may be no number
+    after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
+    errors, goes_on = rewards + discount * after - values, ~(terminated | truncated)
+    if counts is not None:
+        counts = as_flags(counts)
+        errors, goes_on = (
+            xp.where(to_shape(xp, counts, shape), errors, xp.zeros_like(errors)),
+            goes_on & counts,
+        )
+    return _sums(xp, errors, to_shape(xp, goes_on, shape), discount * decay)
+
+
+def _check_shape(name: str, x: Any, needed: tuple[int, ...]) -> None:
+    """Check the shape of an array.
+
+    Raises:
+        arrayferry.OptionError: it is another one.
+    """
+    if tuple(getattr(x, "shape", ())) != needed:
+        raise af.OptionError(
+            f"{name} has the shape {tuple(getattr(x, 'shape', ()))}, but for these values {needed} is needed",
+            remedy="Pass all as (time, environment), and rewards and values with the same axes after those: "
+            "the last axis of (time, environment, 1) is taken away by [..., 0].",
+        )
+
+
+def _sums(xp: Any, errors: Any, goes_on: Any, factor: Any) -> Any:
+    """Return the sum of the error of each step and of the following ones of its episode, weighted."""
+
+    def back(later: Any, now: Any) -> tuple[Any, Any]:
+        error, going = now
+        total = error + xp.where(going, factor * later, xp.zeros_like(later))
+        return total, total
+
+    if not errors.shape[0]:
+        return errors
+    later = xp.zeros_like(errors[0, ...])
+    if xp.__name__.startswith("jax"):
+        import jax
+
+        return jax.lax.scan(back, later, (errors, goes_on), reverse=True)[1]
+    totals = []
+    for t in reversed(range(errors.shape[0])):
+        later, _ = back(later, (errors[t, ...], goes_on[t, ...]))
+        totals.append(later)
+    return xp.stack(totals[::-1])

@@ -1,0 +1,200 @@
+"""Advantages: the sums that their definition says, in each library, and right where episodes end."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+from arrayferry_gym import advantages
+from arrayferry_gym.functional import CartPole, rollout
+
+library = pytest.mark.parametrize("library", ["numpy", "torch", "jax", "array_api_strict", "dask"])
+FACTORS = {"discount": 0.97, "decay": 0.9}
+
+
+def summed(rewards, values, after, terminated, truncated, counts=None, *, discount, decay):
+    """The definition: for each step, the errors of the later steps of its episode, each with its weight."""
+    rewards, values, after = (np.asarray(x, np.float64) for x in (rewards, values, after))
+    extra = (..., *(None,) * (values.ndim - terminated.ndim))
+    ended = (terminated | truncated)[extra]
+    counts = np.ones_like(ended) if counts is None else counts[extra]
+    errors = rewards + discount * np.where(terminated[extra], 0, after) - values
+    total = np.zeros_like(errors)
+    for begin in range(len(errors)):
+        alive, weight = counts[begin].copy(), 1.0
+        for step in range(begin, len(errors)):
+            alive = alive & counts[step]
+            total[begin] += np.where(alive, weight * errors[step], 0)
+            weight *= discount * decay
+            alive = alive & ~ended[step]
+            if not alive.any():
+                break
+    return total
+
+
+def steps(shape, dtype, seed=0, ends=0.15):
+    rng = np.random.default_rng(seed)
+    rewards, values, after = (rng.normal(size=shape).astype(dtype) for _ in range(3))
+    terminated, truncated = (rng.random(shape[:2]) < ends for _ in range(2))
+    after[terminated] = np.nan  # what is beyond the end does not matter
+    return rewards, values, after, terminated, truncated
+
+
+@library
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(40, 50), (40, 50, 2), (1, 3), (0, 3)], ids=str)
+def test_the_sums_of_the_definition(library, dtype, shape):
+    if library == "jax" and dtype is np.float64:
+        pytest.skip("JAX has float32 unless told")
+    given = steps(shape, dtype)
+    found = advantages(*(af.convert(x, library) for x in given), **FACTORS)
+    assert af.backend_of(found).name.startswith(library.partition("_")[0])
+    found = af.convert(found, "numpy")
+    assert found.dtype == dtype
+    rtol = 1e-12 if dtype is np.float64 else 1e-4
+    np.testing.assert_allclose(found, summed(*given, **FACTORS), rtol=rtol, atol=rtol)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("extra", [(), (2,)], ids=["one reward", "two rewards"])
+def test_a_million_episodes(dtype, extra):
+    given = steps((64, 62_500, *extra), dtype, ends=0.14)
+    assert (given[3] | given[4]).sum() > 1_000_000
+    expected = summed(*given, **FACTORS)
+    tolerance = 1e-12 if dtype is np.float64 else 2e-4
+    with jax.enable_x64(dtype is np.float64):
+        for name in ("numpy", "torch", "jax"):
+            found = advantages(*(af.convert(x, name) for x in given), **FACTORS)
+            found = af.convert(found, "numpy")
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_the_episodes_of_environments_in_each_mode(library, mode):
+    """Each has the advantages that it has alone, and steps that do not count have none."""
+    n, length = 3, 60  # the first two fall, the third reaches the limit
+    envs = CartPole().make_vec(n, xp=library, autoreset_mode=mode, max_episode_steps=15)
+    observation, _ = envs.reset(seed=3)
+    ended = np.zeros(n, bool)
+    rows = []
+    for step in range(length):
+        action = af.convert(np.array([0, 1, step % 2]), library)
+        following, reward, terminated, truncated, info = envs.step(action)
+        counts = ~ended
+        flags = [np.asarray(af.convert(x, "numpy")) for x in (terminated, truncated)]
+        ended = flags[0] | flags[1] if mode != "Disabled" else ended | flags[0] | flags[1]
+        after = info["final_obs"] if mode == "SameStep" and "final_obs" in info else following
+        counts = np.ones(n, bool) if mode == "SameStep" else counts
+        rows.append(
+            [*(af.convert(x, "numpy") for x in (reward, observation, after)), *flags, counts]
+        )
+        observation = following
+        if mode == "Disabled" and ended.all():
+            observation, _ = envs.reset()
+            ended = np.zeros(n, bool)
+    rewards, before, after, terminated, truncated, counts = map(np.stack, zip(*rows, strict=True))
+    assert truncated.any()
+    assert terminated.any()
+    assert counts.all() == (mode == "SameStep")
+    values, after = before.sum(-1), after.sum(-1)  # of any function of the observation
+    given = rewards.astype(np.float32), values, after, terminated, truncated
+    found = advantages(*(af.convert(x, library) for x in given), counts=counts, **FACTORS)
+    found = af.convert(found, "numpy")
+    assert (found[~counts] == 0).all()
+    for env in range(n):
+        mine = counts[:, env]
+        alone = [x[mine, env] for x in given]
+        ends = np.flatnonzero(alone[3] | alone[4]) + 1
+        parts = [np.split(x[:, None], ends) for x in alone]
+        expected = [summed(*episode, **FACTORS) for episode in zip(*parts, strict=True)]
+        np.testing.assert_allclose(
+            found[mine, env], np.concatenate(expected)[:, 0], rtol=1e-4, atol=1e-4
+        )
+
+
+def test_steps_as_they_come():
+    def policy(params, observation, key):
+        return jax.random.randint(key, observation.shape[:1], 0, 2), None
+
+    _, transitions = rollout(
+        CartPole(), policy, None, jax.random.key(0), 30, 4, max_episode_steps=9
+    )
+
+    @jax.jit
+    def found(transitions):
+        values, after = (
+            x.sum(-1) for x in (transitions.observation, transitions.final_observation)
+        )
+        return advantages(transitions, values, after, **FACTORS), values, after
+
+    advantage, values, after = found(transitions)
+    flags = np.asarray(transitions.terminated), np.asarray(transitions.truncated)
+    expected = summed(transitions.reward, values, after, *flags, **FACTORS)
+    np.testing.assert_allclose(advantage, expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(af.OptionError, match="flags as well"):
+        advantages(transitions, values, after, *flags, **FACTORS)
+
+
+def test_arrays_of_several_libraries_become_that_of_the_values():
+    """As rewards in NumPy and values in PyTorch, with a discount for each reward."""
+    rewards, values, after, *flags = steps((20, 4, 2), np.float64)
+    values = torch.tensor(values, dtype=torch.float32, requires_grad=True)
+    discount = np.array([0.9, 0.5])
+    found = advantages(rewards, values, jnp.asarray(after), *flags, discount=discount, decay=0.8)
+    assert found.dtype == torch.float32
+    expected = summed(rewards, values.detach(), after, *flags, discount=discount, decay=0.8)
+    np.testing.assert_allclose(found.detach(), expected, rtol=1e-4, atol=1e-4)
+    found.sum().backward()
+    assert torch.isfinite(values.grad).all()
+
+
+def test_gradients_agree():
+    rewards, values, after, *flags = steps((12, 3), np.float32)
+    after = np.nan_to_num(after)
+
+    def loss(values, after):
+        return (advantages(rewards, values, after, *flags, **FACTORS) ** 2).sum()
+
+    ours = jax.jit(jax.grad(loss, (0, 1)))(jnp.asarray(values), jnp.asarray(after))
+    leaves = [torch.tensor(x, requires_grad=True) for x in (values, after)]
+    loss(*leaves).backward()
+    for x, y in zip(ours, leaves, strict=True):
+        np.testing.assert_allclose(x, y.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_with_a_decay_of_1_they_are_returns():
+    rewards, values, after, terminated, truncated = steps((30, 5), np.float64)
+    after[:-1] = np.where((terminated | truncated)[:-1], after[:-1], values[1:])
+    found = values + advantages(
+        rewards, values, after, terminated, truncated, discount=0.9, decay=1
+    )
+    total = np.nan_to_num(after[-1])
+    for step in reversed(range(30)):
+        total = np.where(truncated[step], after[step], total)
+        total = rewards[step] + 0.9 * np.where(terminated[step], 0, total)
+        np.testing.assert_allclose(found[step], total)
+
+
+X, FLAGS = np.zeros((3, 2), np.float32), np.zeros((3, 2), bool)
+WRONG = {
+    "no flags": ((X, X, X), {}, "needs terminated"),
+    "values with an axis more": ((X, X[..., None], X, FLAGS, FLAGS), {}, r"rewards has the shape \(3, 2\)"),
+    "next values of one step": ((X, X, X[-1], FLAGS, FLAGS), {}, r"next_values has the shape \(2,\)"),
+    "flags of other steps": ((X, X, X, FLAGS[:2], FLAGS), {}, r"terminated has the shape \(2, 2\)"),
+    "values of whole numbers": ((X, X.astype(int), X, FLAGS, FLAGS), {}, "not an array of floats"),
+    "values in a list": ((X, X.tolist(), X, FLAGS, FLAGS), {}, "not an array of floats"),
+    "a discount above 1": ((X, X, X, FLAGS, FLAGS), {"discount": 1.5}, "discount=1.5"),
+    "a decay that is no number": ((X, X, X, FLAGS, FLAGS), {"decay": float("nan")}, "decay=nan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_arguments_are_named(wrong):
+    given, options, message = WRONG[wrong]
+    with pytest.raises(af.OptionError, match=message):
+        advantages(*given, **{**FACTORS, **options})
