@@ -23,9 +23,14 @@ def portable(backend: af.Backend) -> str | af.Backend:
 
 def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
     """Return the rows of `new` where the mask is true, and those of `old` elsewhere."""
-    if tuple(old.shape) == tuple(mask.shape):
-        return xp.where(mask, new, old)
-    return xp.where(xp.reshape(mask, (mask.shape[0],) + (1,) * (len(old.shape) - 1)), new, old)
+    return xp.where(rows_of(xp, mask, old), new, old)
+
+
+def rows_of(xp: Any, mask: Any, x: Any) -> Any:
+    """Return a mask of rows, (n,), with as many axes as an array (n, ...)."""
+    if tuple(x.shape) == tuple(mask.shape):
+        return mask
+    return xp.reshape(mask, (mask.shape[0],) + (1,) * (len(x.shape) - 1))
 
 
 def to_shape(xp: Any, x: Any, shape: Any) -> Any:

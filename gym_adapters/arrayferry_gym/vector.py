@@ -64,8 +64,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             Equinox model, or any tree with an array.
         info_xp: the library that infos are converted to, None for the agent's.
         convert_info: False to leave infos unchanged.
-        stack_final: in SAME_STEP mode, whether the infos of each step have `final_obs`: the observations after the step,
-            before any reset, as one batch. The mask `_final_obs` tells where an episode has ended.
+        stack_final: in SAME_STEP mode, whether the infos of each step have `final_obs`: the observations after the
+            step, before any reset, as one batch. The mask `_final_obs` tells where an episode has ended.
         reward_dtype: the dtype that rewards are cast to, by name ("float32") or as an object of any
             library (`torch.float32`), None to keep it.
         copy: as in `arrayferry.convert`.
@@ -172,8 +172,6 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         libraries = self._libraries
         if type(observations) is not libraries.observed:
             self._observe(observations)
-        if self._stack_final:
-            infos = self._with_final(observations, ended, cut, infos)
         if libraries.target is not None:  # all in one call, which is cheaper for some libraries
             observations, rewards, ended, cut = libraries.target(
                 (observations, rewards, ended, cut)
@@ -185,7 +183,11 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             given = ended, cut
             ended, cut = mapped(as_flags, given)
             self._flags = dtypes if ended is given[0] and cut is given[1] else None
-        return observations, rewards, ended, cut, self._inform(infos) if infos else infos
+        if self._stack_final:
+            infos = self._with_final(observations, ended | cut, infos)
+        elif infos:
+            infos = self._inform(infos)
+        return observations, rewards, ended, cut, infos
 
     def _cast_rewards(self, rewards: Any) -> Any:
         if isinstance(rewards, (dict, list, tuple)):
@@ -217,19 +219,20 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
                 "observations that a step returns are those before any reset.",
             )
 
-    def _with_final(
-        self, observations: Any, ended: Any, cut: Any, infos: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Return infos with the observations after a step, before any reset, as one batch."""
-        done, final = as_flags(ended) | as_flags(cut), infos.get("final_obs")
-        mask = infos.get("_final_obs", done)
+    def _with_final(self, observations: Any, done: Any, infos: dict[str, Any]) -> dict[str, Any]:
+        """Return converted infos, with the observations after a step, before any reset, as one batch like others."""
+        informed = {name: x for name, x in infos.items() if name not in ("final_obs", "_final_obs")}
+        if informed:
+            informed = self._inform(informed)
+        final, to_agent = infos.get("final_obs"), self._libraries.target or _unchanged
+        mask = to_agent(infos["_final_obs"]) if "_final_obs" in infos else done
         if final is None and not done.any():
             final = observations
         elif final is None or (isinstance(final, np.ndarray) and final.dtype.kind == "O"):
-            final = final_observations(self.env, infos, done, np.asarray, observations)
+            final = to_agent(final_observations(self.env, infos, done, to_agent, observations))
         else:
-            final = before_resets(af.namespace_of(mask), mask, final, observations)
-        return {**infos, "final_obs": final, "_final_obs": mask}
+            final = before_resets(af.namespace_of(mask), mask, to_agent(final), observations)
+        return {**informed, "final_obs": final, "_final_obs": mask}
 
     def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
         informed: dict[str, Any] = self._libraries.convert_infos(infos)
@@ -260,6 +263,10 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     observation_space: Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]
     single_action_space: Space[Any] = converted_space_property("single_action_space")  # type: ignore[assignment]
     single_observation_space: Space[Any] = converted_space_property("single_observation_space")  # type: ignore[assignment]
+
+
+def _unchanged(x: Any) -> Any:
+    return x
 
 
 class JaxToNumpy(VectorJaxToNumpyInit, NamedPair, ArrayConversion[ObsT, ActT, ArrT]):

@@ -14,7 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import converted_space, first_converted, original_space
-from arrayferry_gym._arrays import as_flags, namespace, portable
+from arrayferry_gym._arrays import namespace, portable
 from arrayferry_gym._options.env_options import is_whole, mixed_seed
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
@@ -158,7 +158,7 @@ class Driver:
         Args:
             seen: the observations before resets, as arrays of the library.
             reward: the rewards, of any library.
-            flags: which episodes have terminated, and which are truncated, of any library.
+            flags: which episodes have terminated, and which are truncated, bool of any library.
             valid: which environments have taken a step, of any library.
             begins: where an episode begins, of any library.
             observation: the observations after resets, as arrays of the library.
@@ -169,7 +169,7 @@ class Driver:
         own = self._to_own
         ended = cut = None
         if flags is not None:
-            ended, cut = map(as_flags, own(flags))
+            ended, cut = own(flags)
         result = StepResult(
             seen,
             None if reward is None else own(reward),

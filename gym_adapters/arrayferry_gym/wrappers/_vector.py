@@ -121,7 +121,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
                 where, final = driver.own((turn.reset, final))
                 seen = before_resets(driver.xp, where, final, given)
         reward = rewards if driver.rewarded else None
-        flags = (terminated, truncated) if driver.flagged else None
+        flags = (as_flags(terminated), as_flags(truncated)) if driver.flagged else None
         result, shown = driver.take(seen, reward, flags, valid, turn.reset, given)
         if result.info or (self._same_step and driver.observes):
             infos = self._informed(infos, result, turn.reset)

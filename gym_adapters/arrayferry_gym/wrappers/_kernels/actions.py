@@ -72,21 +72,23 @@ class RescaleAction(OfGymnasium):
         return observation, super().spaces(observation, as_float(action))[1]
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        state, box = (
-            rescaling(xp, spaces.action, self.min_action, self.max_action, device),
-            spaces.action,
-        )
-        if box.dtype.kind == "f":  # type: ignore[union-attr]
-            return state
-        dtype = np.dtype(plain_name(state.fixed[0].dtype))
-        bounds = (_inner(bound, dtype) for bound in (box.low, box.high))  # type: ignore[attr-defined]
-        return State(fixed=(*state.fixed, *(xp.asarray(x[None], device=device) for x in bounds)))
+        box: Any = spaces.action
+        scale = rescaling(xp, box, self.min_action, self.max_action, device).fixed
+        if box.dtype.kind == "f":
+            return State(fixed=(scale, ()))
+        dtype = np.dtype(plain_name(scale[0].dtype))
+        bounds = (_inner(bound, dtype) for bound in (box.low, box.high))
+        return State(fixed=(scale, tuple(xp.asarray(x[None], device=device) for x in bounds)))
 
     def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
-        width, new, intercept, *bounds = state.fixed
+        (*width, factor, intercept), bounds = state.fixed
+        if bounds:
+            action = xp.astype(action, factor.dtype)
+        action = (action - intercept) / factor
+        if width:
+            action = action * width[0]
         if not bounds:
-            return state, (action - intercept) / new * width
-        action = (xp.astype(action, width.dtype) - intercept) / new * width
+            return state, action
         low, high = bounds
         action = xp.where(action < low, low, xp.where(action > high, high, xp.round(action)))
         return state, xp.astype(action, dtype_in(xp, self.inside.action.dtype))

@@ -76,11 +76,14 @@ class RescaleObservation(Observations):
         return rescaling(xp, spaces.observation, self.min_obs, self.max_obs, device)
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        _, _, (width, new, intercept) = state
-        if self.outside.observation.dtype != self.inside.observation.dtype:  # of whole numbers
-            observation = xp.astype(observation, width.dtype)
-            return xp.astype(observation / width * new + intercept, xp.float32)
-        return observation / width * new + intercept
+        *width, factor, intercept = state.fixed
+        is_whole = self.outside.observation.dtype != self.inside.observation.dtype
+        if is_whole:
+            observation = xp.astype(observation, factor.dtype)
+        if width:
+            observation = observation / width[0]
+        observation = observation * factor + intercept
+        return xp.astype(observation, xp.float32) if is_whole else observation
 
 
 class ReshapeObservation(Observations):

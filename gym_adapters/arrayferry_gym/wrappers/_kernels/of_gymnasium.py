@@ -67,10 +67,10 @@ def as_float(space: Any) -> Any:
 
 
 def rescaling(xp: Any, box: Any, low: Any, high: Any, device: Any) -> State:
-    """Return the map from a Box to other bounds: half of the width of both, and the value at 0, (1, ...).
+    """Return the map from a Box to other bounds: the factor and the value at 0, (1, ...).
 
-    A value is divided by the first, and multiplied by the second: their ratio might be no float. They are in the dtype of
-    the Box, or for whole numbers in the widest one.
+    They are in the dtype of the Box, or for whole numbers in the widest one. Where the factor has too few digits there,
+    it is half of the new width, and half of the old one is first.
     """
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
     own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)
@@ -80,6 +80,10 @@ def rescaling(xp: Any, box: Any, low: Any, high: Any, device: Any) -> State:
     above, below = np.isfinite(high), np.isfinite(low)
     intercept[above] = high[above] - own_high[above]
     intercept[below] = low[below] - own_low[below] / width[below] * new[below]
-    dtype = box.dtype if box.dtype.kind == "f" else np.float64
-    fixed = (x[None].astype(dtype) for x in (width, new, intercept))
+    dtype = box.dtype if box.dtype.kind == "f" else np.dtype(np.float64)
+    with np.errstate(all="ignore"):
+        factor, limits = abs(new / width), np.finfo(dtype)
+    usual = ((factor >= limits.tiny) & (factor <= limits.max)).all()
+    parts = (new / width, intercept) if usual else (width, new, intercept)
+    fixed = (x[None].astype(dtype) for x in parts)
     return State(fixed=tuple(xp.asarray(x, device=device) for x in fixed))

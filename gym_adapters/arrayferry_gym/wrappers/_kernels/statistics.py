@@ -8,7 +8,7 @@ import numpy as np
 
 import arrayferry as af
 import arrayferry_gym.wrappers._kernels.moments as moments_of
-from arrayferry_gym._arrays import dtype_in, select, to_shape
+from arrayferry_gym._arrays import dtype_in, rows_of, select, to_shape
 
 from .kernel import Kernel, Spaces, State, StepResult
 from .of_gymnasium import OfGymnasium
@@ -101,14 +101,15 @@ class NormalizeReward(OfGymnasium):
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         before, moments = state.episode["return"], state.lasting["return_rms"]
         reward = xp.astype(result.reward, before.dtype)
-        if tuple(moments.mean.shape) not in ((), tuple(reward.shape[1:])):
+        if len(moments.mean.shape) and tuple(moments.mean.shape) != tuple(reward.shape[1:]):
             raise af.OptionError(
                 f"the statistics are of returns of the shape {tuple(moments.mean.shape)}, but rewards have the shape "
                 f"{tuple(reward.shape[1:])}",
                 remedy="Load those of an environment with the same rewards.",
             )
-        before = to_shape(xp, before, reward.shape)
-        going_on = to_shape(xp, xp.astype(~result.terminated, before.dtype), reward.shape)
+        going_on = xp.astype(~result.terminated, before.dtype)
+        if len(reward.shape) > 1:
+            before, going_on = (to_shape(xp, x, reward.shape) for x in (before, going_on))
         returns = before * self.gamma * going_on + reward
         if result.rows is not None:
             returns = select(xp, result.rows, returns, before)
@@ -161,7 +162,7 @@ class RecordEpisodeStatistics(Kernel):
         lengths, ended = state.episode["l"], result.terminated | result.truncated
         reward = xp.astype(result.reward, state.episode["r"].dtype)
         if result.rows is not None:
-            reward = select(xp, result.rows, reward, xp.zeros_like(reward))
+            reward = xp.where(rows_of(xp, result.rows, reward), reward, 0.0)
             ended = ended & result.rows
         episode = {"r": to_shape(xp, state.episode["r"], reward.shape) + reward}
         if self.gamma is not None:
@@ -170,7 +171,7 @@ class RecordEpisodeStatistics(Kernel):
         episode["l"] = lengths + (
             1 if result.rows is None else xp.astype(result.rows, lengths.dtype)
         )
-        values = {name: select(xp, ended, x, xp.zeros_like(x)) for name, x in episode.items()}
+        values = {name: xp.where(rows_of(xp, ended, x), x, 0) for name, x in episode.items()}
         key = self.stats_key
         result = result._replace(info={**result.info, key: values, f"_{key}": ended})
         return state._replace(episode=episode), result
