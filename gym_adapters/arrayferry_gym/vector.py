@@ -221,17 +221,20 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     def _with_final(self, observations: Any, done: Any, infos: dict[str, Any]) -> dict[str, Any]:
         """Return converted infos, with the observations after a step, before any reset, as one batch like others."""
-        informed = {name: x for name, x in infos.items() if name not in ("final_obs", "_final_obs")}
-        if informed:
-            informed = self._inform(informed)
         final, to_agent = infos.get("final_obs"), self._libraries.target or _unchanged
-        mask = to_agent(infos["_final_obs"]) if "_final_obs" in infos else done
+        in_rows = isinstance(final, np.ndarray) and final.dtype.kind == "O"
+        if in_rows:
+            informed = self._inform({name: x for name, x in infos.items() if name != "final_obs"})
+        else:
+            informed = self._inform(infos) if infos else infos
+        mask = to_agent(informed["_final_obs"]) if "_final_obs" in infos else done
         if final is None and not done.any():
             final = observations
-        elif final is None or (isinstance(final, np.ndarray) and final.dtype.kind == "O"):
+        elif final is None or in_rows:
             final = to_agent(final_observations(self.env, infos, done, to_agent, observations))
         else:
-            final = before_resets(af.namespace_of(mask), mask, to_agent(final), observations)
+            final = to_agent(informed["final_obs"])
+            final = before_resets(af.namespace_of(mask), mask, final, observations)
         return {**informed, "final_obs": final, "_final_obs": mask}
 
     def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:

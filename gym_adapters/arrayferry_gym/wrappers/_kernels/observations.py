@@ -77,7 +77,7 @@ class RescaleObservation(Observations):
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         *width, factor, intercept = state.fixed
-        is_whole = self.outside.observation.dtype != self.inside.observation.dtype
+        is_whole = observation.dtype != factor.dtype and self.inside.observation.dtype.kind != "f"  # type: ignore[union-attr]
         if is_whole:
             observation = xp.astype(observation, factor.dtype)
         if width:
