@@ -61,7 +61,7 @@ def test_the_sums_of_the_definition(library, dtype, shape):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("extra", [(), (2,)], ids=["one reward", "two rewards"])
 def test_a_million_episodes(dtype, extra):
-    given = steps((64, 62_500, *extra), dtype, ends=0.14)
+    given = steps((16, 250_000, *extra), dtype, ends=0.14)
     assert (given[3] | given[4]).sum() > 1_000_000
     expected = summed(*given, **FACTORS)
     tolerance = 1e-12 if dtype is np.float64 else 2e-4
