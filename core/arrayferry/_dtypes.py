@@ -1,7 +1,7 @@
 """Dtypes: their names, and which numbers each holds.
 
-Only the standard dtypes are listed. All else is asked of the dtype itself, so that those of a newer `ml_dtypes` are
-right at once.
+Only the standard dtypes are listed. Everything else is read from the dtype itself, so that a dtype of a newer
+`ml_dtypes` works at once.
 """
 
 from __future__ import annotations

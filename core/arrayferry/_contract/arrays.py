@@ -125,7 +125,7 @@ class BackendTests(Runner):
             yield from ([given] for given in laid)
 
     def _memory(self, method: str, sizes: Sequence[int] = samples.SIZES) -> Iterator[Given]:
-        """Yield writable arrays of many layouts and sizes, of NumPy for `from_numpy`."""
+        """Yield writable arrays of many layouts and sizes: NumPy arrays for `from_numpy`."""
         yield from self._in_layouts(samples.numbers(self._usual(), samples.CUBE), method)
         for size in sizes:
             for aligned in (True,) if size == samples.LARGE else (True, False):
@@ -153,7 +153,7 @@ class BackendTests(Runner):
     def _laid(
         self, view: Callable[[Any], Any], whole: Values, values: Values, *, viewed: bool
     ) -> Any:
-        """Make an array of a view, or view an array. Return None if it has other values, as seen without the plugin."""
+        """Make an array of a view, or a view of an array. Return None if it can be seen to have other values."""
         try:
             if not viewed and min(view(whole).strides, default=0) < 0:
                 return None

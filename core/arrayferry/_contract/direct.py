@@ -91,11 +91,11 @@ def _mixed(groups: list[list[Given]]) -> list[list[Given]]:
 
 
 _MADE = ("bind", "inline", "bind_many")
-"""The methods of a converter that return what converts, or None."""
+"""The methods of a converter that return a function or expressions, or None."""
 
 
 def _function(direct: Converter, method: str, options: Options) -> Any:
-    """Return the function of a list of arrays that a method of a converter stands for, None if it is not used."""
+    """Return a function that converts a list of arrays by a method of a converter, None if the method is not used."""
     if method == "convert":
         return one_by_one(lambda x: direct.convert(x, None, options.copy))
     if not overrides(direct, getattr(Converter, method)):
@@ -107,7 +107,7 @@ def _function(direct: Converter, method: str, options: Options) -> Any:
 
 
 def _attempt(function: _Convert, outcomes: list[Any], xs: list[Any]) -> list[Any]:
-    """Convert arrays. Note the error, or of each whether it was converted."""
+    """Convert arrays. Add to `outcomes` the error, or whether each array was converted."""
     try:
         ys = list(function(xs))
     except Exception as error:
