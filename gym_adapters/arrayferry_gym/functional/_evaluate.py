@@ -51,8 +51,8 @@ def evaluate(
 
     A policy in JAX runs in one compiled `lax.while_loop` with a `FunctionalEnv` or `HostFunctions`. Anything else is stepped
     from Python: a `FunctionalEnv` as a vector environment in the policy's library, other environments as they are, in
-    each autoreset mode. They are reset first, with the key as the seed, stay open, and are left after the last step. Wrappers with statistics, such
-    as `NormalizeObservation`, use them without updating them.
+    each autoreset mode. They are reset first, with the key as the seed. Afterwards they stay open, in the state after the
+    last step. Wrappers with statistics, such as `NormalizeObservation`, use them without updating them.
 
     Args:
         env: a `FunctionalEnv`; `HostFunctions` of a vector environment that resets in the same step; a vector

@@ -89,7 +89,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         mask = options.get("reset_mask") if isinstance(options, dict) else None
         given = (
             options if mask is None else {**(options or {})}
-        )  # from which Gymnasium's take the mask out
+        )  # a copy, since Gymnasium's environments remove the mask from it
         observations, infos = self.env.reset(seed=seed, options=given)
         driver = self._driver
         driver.seed(seed)

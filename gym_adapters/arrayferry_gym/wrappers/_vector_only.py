@@ -26,7 +26,7 @@ Vector: TypeAlias = VectorEnv[Any, Any, Any]
 class RecordEpisodeStatistics(KernelVectorWrapper):
     """Adds the returns, lengths and durations in seconds of finished episodes to infos: "r", "l" and "t".
 
-    Returns have the shape of rewards, with several objectives or agents one for each.
+    Returns have the shape of rewards: with several objectives or agents, there is one for each.
 
     Args:
         env: the vector environment.

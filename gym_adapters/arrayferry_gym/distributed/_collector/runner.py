@@ -48,7 +48,7 @@ class Runner:
         return self.groups
 
     def first_ready(self) -> Sequence[Group]:
-        """Wait for a segment, and return the group whose segment came first. What comes after it is collected meanwhile."""
+        """Wait for a segment, and return the group whose segment came first. Its next one is collected meanwhile."""
         self._wait(AHEAD, any)
         ready = [group for group in self.groups if group.ready]
         first = min(ready, key=lambda group: group.ready[0].arrived)

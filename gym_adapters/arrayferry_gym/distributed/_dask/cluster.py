@@ -77,7 +77,7 @@ class Cluster:
             self.client.close()
 
     def _asked(self, question: Callable[[], T], patience: float = PATIENCE) -> T:
-        """Ask the cluster, in a thread: a client waits long for a scheduler that is gone, and forever after a fork."""
+        """Ask the cluster in a thread, since a client waits long for a lost scheduler, and forever after a fork."""
         answer: concurrent.futures.Future[T] = concurrent.futures.Future()
         threading.Thread(target=_answer, args=(question, answer), daemon=True).start()
         return answer.result(patience)
@@ -126,8 +126,8 @@ class Cluster:
     def submit(self, function: Any, *args: Any, actor: bool = False, group: int = -1) -> Any:
         """Submit a task or an actor, and return its future.
 
-        Dask would run a task where what it needs already is, and move it only if it takes long. So groups are spread,
-        also over workers that come back: a task of a group prefers one of the workers.
+        Dask would run a task on the worker that has its inputs, and move it only if it takes long. So each group prefers
+        one of the workers. This spreads the groups over all workers, also over those that come back.
 
         Raises:
             SchedulerLostError: the scheduler cannot be reached.
@@ -138,7 +138,7 @@ class Cluster:
         if prefers:
             workers = [self.seen[group % len(self.seen)]]
         options: Any = {"workers": workers, "allow_other_workers": prefers, "resources": self._resources or None}  # fmt: skip
-        # parameters and states are sent once, so that their size is no mistake
+        # parameters and states are large, but are sent only once: no warning is needed
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             try:
                 return self.client.submit(function, *args, actor=actor, pure=False, **options)
@@ -147,7 +147,7 @@ class Cluster:
                 raise
 
     def cancel(self, futures: list[Any]) -> None:
-        """Delete results, whoever refers to them: what Dask makes of the call of an actor refers to itself."""
+        """Delete results, even if something refers to them: Dask's future of an actor's call refers to itself."""
         if futures:
             with contextlib.suppress(Exception):  # the scheduler is gone
                 self._asked(lambda: self.client.cancel(futures))
@@ -182,12 +182,12 @@ class Cluster:
 def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> None:
     try:
         answer.set_result(question())
-    except BaseException as error:  # which refers to itself, as Dask raises it
+    except BaseException as error:  # Dask raises errors that refer to themselves
         answer.set_exception(OSError(f"{type(error).__name__}: {error}"))
 
 
 class Sent:
-    """Bytes that tasks share: a task of its own, so that Dask makes them again where a worker that had them is lost.
+    """Bytes that tasks share. They are the result of a task, so that Dask makes them again if their worker is lost.
 
     Args:
         cluster: the cluster.

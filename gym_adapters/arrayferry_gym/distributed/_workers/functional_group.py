@@ -78,7 +78,7 @@ def _weights(data: bytes) -> Any:
 
 
 def _begun(plan: bytes, group: GroupSetup, key: Any) -> Carry:
-    """Return where a rollout begins that is given this key. Passed to it, it need not be compiled another time for that."""
+    """Return the carry with which a rollout with this key begins. With a carry each time, it is compiled only once."""
     n = group.num_envs
     state = first_policy_state(group.policy_state, n)
     return Carry._make([*_resetting(plan, n)(jax.random.split(key)[0]), state, state])
@@ -86,7 +86,7 @@ def _begun(plan: bytes, group: GroupSetup, key: Any) -> Carry:
 
 @functools.lru_cache(maxsize=8)
 def _resetting(plan: bytes, n: int) -> Callable[[Any], Any]:
-    """Compile, once in each process, what resets `n` environments, and returns the fields of a `Carry` but the last two."""
+    """Compile a function that resets `n` environments, once in each process. It returns all but two fields of `Carry`."""
     do: Plan = loaded(plan)
     functions = Functions(do.env, max_episode_steps=do.max_episode_steps)
     default, jax_backend = do.env.default_params, af.registry.backend("jax")

@@ -159,7 +159,7 @@ class Functions:
         return self._shown(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
 
     def _shaped(self, running: Running, n: int, params: Any) -> Running:
-        """Return environments whose kernels keep values in the shape of rewards, which is only known from a step."""
+        """Return environments whose kernels' states have the shape of rewards, which is only known from a step."""
         if not any("reward" in kernel.parts for kernel in self._chain.kernels):
             return running
         action = batch_space(self._chain.outside.action, n).sample()

@@ -64,8 +64,8 @@ def check(
     """Try an environment in several libraries, and return the problems that its author has to fix.
 
     Each method is called with a batch, in JAX inside `jit`. Its result must have the right form and depend only on its
-    arguments. Where NumPy is tried, it must also be the same for an environment whatever the others in the batch do,
-    however many there are, and wherever in the batch it is.
+    arguments. If NumPy is tried, the result of an environment must also not depend on the other environments in its batch,
+    on their number, or on its index.
 
     Args:
         env: the environment, or its class.
@@ -236,7 +236,7 @@ class _Trial:
             self._episodes(np.stack(ended))
 
     def _found(self, method: str, what: str, remedy: str, place: str | None = None) -> _FoundError:
-        """Return the error for a problem, which gets the first line of the method if its place is not known."""
+        """Return the error for a problem. Without a place, it names the first line of the method."""
         place = place or first_line(self._dynamics, method)
         return _FoundError(Problem(method, place, what, remedy, (self._backend.name,)))
 
@@ -443,7 +443,7 @@ def _ended(results: tuple[Any, ...]) -> Any:
 
 
 def _replaced(row: int) -> Any:
-    """Return the rows of a batch in which another row replaces one."""
+    """Return the indices of the rows of a batch in which one row is replaced by another."""
     index = np.arange(N)
     index[row] = (row + 1) % N
     return index
@@ -455,7 +455,7 @@ _BATCHES: list[tuple[str | None, Any]] = [
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),
 ]
-"""The batches that are compared with the whole, and the cause of a difference: None for the other rows."""
+"""Batches to compare with the whole one: what a difference would depend on, None for the other rows; and row indices."""
 
 
 def _frozen(x: Any) -> Any:
@@ -470,7 +470,7 @@ def _rows(tree: Any, index: Any) -> Any:
 
 
 def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
-    """Tell whether floats are equal up to a tolerance, and everything else exactly unless `others` do not count."""
+    """Tell whether results agree: floats up to a tolerance, and other dtypes exactly, unless `others` is False."""
     (a, layout), (b, other) = af.flatten(a), af.flatten(b)
     return layout == other and all(
         x.shape == y.shape and np.allclose(x, y, rtol=10 * floats, atol=floats, equal_nan=True)

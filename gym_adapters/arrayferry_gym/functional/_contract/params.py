@@ -134,7 +134,7 @@ def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
 
 
 _PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
-"""Default parameters that hold no arrays, by their ids: these are the same in all libraries."""
+"""Prepared default parameters without arrays, which are the same in all libraries, by the id of the defaults."""
 
 _CONSTANTS = (float, int, bool, complex, str, type(None))
 

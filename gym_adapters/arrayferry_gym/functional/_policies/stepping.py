@@ -31,7 +31,7 @@ from .make_policy import make_policy
 from .policies import LibraryPolicy, is_module
 
 TO_HOST = af.converter("numpy", unsupported="keep")
-"""It also reads arrays of a GPU, unlike `policies.TO_NUMPY`, which copies nothing."""
+"""Unlike `policies.TO_NUMPY`, which copies nothing, it may copy, and so it also reads arrays of a GPU."""
 
 
 class Step(NamedTuple):
@@ -156,7 +156,7 @@ class Stepping:
         self.mode = declared_mode(self.envs)
 
     def __iter__(self) -> Generator[Step | None, None, None]:
-        """Yield None after each reset, and a `Step` after each step, as long as somebody asks."""
+        """Yield None after each reset, and a `Step` after each step, without end."""
         envs, mode = self.envs, self.mode
         with frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
@@ -300,9 +300,9 @@ def _served(
     """Return the vector environment of a `FunctionalEnv`, in the library of the policy."""
     count, params, limit, wrapper_state, sharding = options
     if sharding is not None:
-        device = sharding  # which JAX has alone
+        device = sharding  # only JAX has shardings
     if wrapper_state is not None and not isinstance(env, WrappedEnv):
-        checked_wrapper_state(env, wrapper_state)  # which raises the error
+        checked_wrapper_state(env, wrapper_state)  # raises the error
     envs = env.make_vec(
         count_of("num_envs", count), xp=library, device=device, autoreset_mode=mode, params=params,
         max_episode_steps=limit, render_mode=render_mode,
@@ -315,7 +315,7 @@ def _served(
 
 
 def _warn_of_updates(envs: AsyncVectorEnv) -> None:
-    """Warn if environments in other processes have statistics: there may be several in each, one inside another."""
+    """Warn if wrappers of environments in other processes have statistics. They cannot all be reached from here."""
     if any(envs.call("has_wrapper_attr", "update_running_mean")):
         warnings.warn(
             f"{envs!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them around "

@@ -57,12 +57,12 @@ _HERE = contextlib.nullcontext()
 
 
 def _own(value: Any, held: set[int]) -> Any:
-    """Return a value in memory of its own, by copies of arrays that are held elsewhere.
+    """Return a value that nothing else holds: arrays that are also held elsewhere are copied.
 
     Args:
         value: an array, or a tree of arrays.
-        held: the ids of arrays that are held by the states, the parameters, the environment, and other results. Those of
-            this one are added.
+        held: the ids of the arrays that the states, the parameters, the environment and other results hold. The ids of
+            the arrays of this value are added.
     """
     if isinstance(value, np.ndarray):
         if value.base is not None or id(value) in held:
