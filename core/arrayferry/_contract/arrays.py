@@ -95,7 +95,7 @@ class BackendTests(Runner):
 
     def _makes(self, dtype: np.dtype[Any]) -> bool:
         values = samples.sample(dtype, (5,))
-        return self._laid(lambda x: x, values, values, viewed=True) is not None
+        return self._array_in_layout(lambda x: x, values, values, viewed=True) is not None
 
     def _has(self, dtype: str) -> bool:
         """Return whether the library has a dtype."""
@@ -145,12 +145,12 @@ class BackendTests(Runner):
         most = 2 if self.tested.memory == "lazy" else most
         for name, whole, view in islice(samples.views(values), most):
             for viewed in (False,) if most else (True, False):
-                x = self._laid(view, whole, values, viewed=viewed)
+                x = self._array_in_layout(view, whole, values, viewed=viewed)
                 way = "as the library returns it" if viewed else "made by from_numpy()"
                 if x is not None:
                     yield Given(x, values, samples.case_of(values, name, way))
 
-    def _laid(
+    def _array_in_layout(
         self, view: Callable[[Any], Any], whole: Values, values: Values, *, viewed: bool
     ) -> Any:
         """Make an array of a view, or a view of an array. Return None if it can be seen to have other values."""

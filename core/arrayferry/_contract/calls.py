@@ -165,14 +165,14 @@ class Runner:
         Returns:
             The results.
         """
-        name, states = f"{call.name}, for ", [_state(each.x) for each in given]
+        name, states = f"{call.name}, for ", [_fingerprint(each.x) for each in given]
         many = f"{len(given)} arrays" + "".join(f", first {each.case}" for each in given[:1])
         what = name + (given[0].case if len(given) == 1 else many)
         ys: list[Any] = ask(lambda: list(call.function([each.x for each in given])), what=what)
         equal(len(ys), len(given), f"{what}: the number of results")
         for each, y, state in zip(given, ys, states, strict=True):
             what = name + each.case
-            assert _state(each.x) == state, f"{what}: its argument was changed"
+            assert _fingerprint(each.x) == state, f"{what}: its argument was changed"
             if state is None and call.source is not None:
                 same(self.values_of(call.source, each.x), each.values, f"{what}: its argument")
             if y is not NotImplemented or not call.declines:
@@ -261,7 +261,7 @@ class Runner:
             constant = ", which must not change" if is_constant else ""
             after = f"{what}, after the {names[to]} was written to: the {names[other]}{constant}"
             actual, expected = self.values_of(*sides[other]), values[to if shares else other]
-            same(_some(actual), _some(expected), after)
+            same(_sampled(actual), _sampled(expected), after)
         given.values = values[0]
 
     def _fill(self, backend: Any, array: Any, value: float, what: str) -> bool:
@@ -285,16 +285,16 @@ def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any
     return lambda xs: [function(x) for x in xs]
 
 
-def _state(x: Any) -> Any:
+def _fingerprint(x: Any) -> Any:
     """Return what a method must not change in a NumPy array that is passed to it."""
     return (
-        (x.shape, x.strides, x.flags.writeable, _some(x).tobytes())
+        (x.shape, x.strides, x.flags.writeable, _sampled(x).tobytes())
         if isinstance(x, np.ndarray)
         else None
     )
 
 
-def _some(x: Values) -> Values:
+def _sampled(x: Values) -> Values:
     """Return all elements of a small array, and some of a large one, since comparing all takes long."""
     return x.ravel()[:: 1 + x.size // 2**12]
 

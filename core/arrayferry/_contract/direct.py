@@ -53,7 +53,7 @@ class DirectTests(BackendTests):
                     self.run(call, *(each for each in group if direct.takes(type(each.x))))
                 if copy or never_changes(source) or never_changes(target):
                     memory = self._memory(method, (65_536, samples.LARGE))
-                    for given in self._of(source, memory):
+                    for given in self._in_library(source, memory):
                         self.run(call, given, writes=True)
 
         every(partial(check, way, copy) for copy in (None, True) for way in ("convert", *_MADE))
@@ -71,12 +71,12 @@ class DirectTests(BackendTests):
         for index, dtype in enumerate(dtypes):
             groups = self._samples(method, dtype)
             for group in islice(groups, 4 if index else None):
-                yield list(self._of(source, group if index < 4 else group[:1]))
+                yield list(self._in_library(source, group if index < 4 else group[:1]))
         for name, x in samples.odd_layouts(usual) if source.name == "numpy" else ():
             values = np.array(x.astype(x.dtype.newbyteorder("=")))
             yield [Given(x, values, samples.case_of(values, name))]
 
-    def _of(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
+    def _in_library(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
         """Make arrays of NumPy those of a library."""
         for given in arrays:
             if isinstance(given.x, np.ndarray):  # an array may be given twice

@@ -138,7 +138,7 @@ class Kinds:
         for base, kind in self._containers.items():
             if any(each is base for each in mro) or issubclass(cls, base):
                 return kind
-        container = self._taking(cls) or container_for(value)
+        container = self._registered_container(cls) or container_for(value)
         if container is not None:
             return Kind("container", container=container)
         namespace = _namespace_of(value)
@@ -146,7 +146,7 @@ class Kinds:
         backend = None if namespace is None else self._generic(namespace)
         return OTHER if backend is None else Kind("array", backend)
 
-    def _taking(self, cls: type) -> Container | None:
+    def _registered_container(self, cls: type) -> Container | None:
         """Find a registered container that takes a class, although the class is derived from none of its types."""
         for container in self._asking:
             try:

@@ -195,10 +195,10 @@ class Reads:
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
         if leaf.axis is None:
-            return self._own(leaf.x)
+            return self._copied_if_needed(leaf.x)
         before = (slice(None),) * leaf.axis
         if leaf.group is None:
-            return self._own(leaf.x[(*before, slice(start, stop))])
+            return self._copied_if_needed(leaf.x[(*before, slice(start, stop))])
         pieces = []
         for part, length, piece in leaf.pieces(start, stop):
             x = self._held[leaf, part]
@@ -215,7 +215,7 @@ class Reads:
         except Exception as error:
             raise FailedError(error, leaf.path) from error
 
-    def _own(self, x: Any) -> Any:
+    def _copied_if_needed(self, x: Any) -> Any:
         """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
         if not self._arrays.copy:
             return x

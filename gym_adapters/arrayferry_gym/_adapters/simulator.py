@@ -267,7 +267,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             if rows is not None:
                 observations = before_resets(self._xp, rows, observations, self._last)
             self._last = self._copied(observations)
-        return self._own(observations), self._own(infos)
+        return self._safe_results(observations), self._safe_results(infos)
 
     def _seed(self, seed: Any, given: dict[str, Any]) -> None:
         """Pass on one seed to `reset`, or call `seed`."""
@@ -310,10 +310,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             self._add_final(infos, observations, terminated | truncated)
         if self._rows is not None:
             self._last = self._copied(observations)
-        own = self._own
+        own = self._safe_results
         return own(observations), own(rewards), own(terminated), own(truncated), own(infos)
 
-    def _own(self, tree: Any) -> Any:
+    def _safe_results(self, tree: Any) -> Any:
         """Return results that no later step changes."""
         return self._copied(tree) if self._copy else tree
 

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 import arrayferry as af
 from arrayferry_gym._options.env_options import reset_mask_of
 
-from ._driver import shown_space
+from ._driver import space_like
 from ._kernels import observations, statistics
 from ._vector import KernelVectorWrapper
 
@@ -139,7 +139,7 @@ class TransformObservation(KernelVectorWrapper):
     ) -> None:
         super().__init__(env, observations.TransformObservation(func, single_observation_space))
         if observation_space is not None:
-            shown = shown_space(observation_space, env.observation_space, observed=True)
+            shown = space_like(observation_space, env.observation_space, observed=True)
             self.observation_space = shown
         if self.observation_space != batch_space(self.single_observation_space, self.num_envs):
             gym.logger.warn(

@@ -31,12 +31,12 @@ _NUMBERS = (*_ARRAYS, float, complex)
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 
-def _opened(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """Return the function of a policy, and its bound arguments: those of partials, and the pytree of a method."""
     if isinstance(policy, MethodType) and not jax.tree_util.all_leaves([policy.__self__]):
         return policy.__func__, (policy.__self__,), {}
     if isinstance(policy, functools.partial):  # a Partial of JAX is one
-        function, args, options = _opened(policy.func)
+        function, args, options = _function_and_bound(policy.func)
         return function, (*args, *policy.args), {**options, **policy.keywords}
     return policy, (), {}
 
@@ -50,7 +50,7 @@ def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Fra
     Raises:
         arrayferry.OptionError: a part is neither a number of JAX nor can it be hashed.
     """
-    tree = env, _opened(policy), policy_params
+    tree = env, _function_and_bound(policy), policy_params
     leaves, structure = jax.tree.flatten(tree)
     first = len(leaves) - structure.children()[2].num_leaves
     static = [VALUE if isinstance(x, _ARRAYS) else x for x in leaves[:first]]
@@ -210,7 +210,7 @@ def note_compilation(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: 
         rest: what else it is compiled for.
     """
     env, policy, policy_params = tree
-    tree = env, _opened(policy), policy_params
+    tree = env, _function_and_bound(policy), policy_params
     function = inspect.unwrap(tree[1][0])
     structure, (env, *keys) = frame.key.value
     code = repr(getattr(function, "__code__", type(function)))  # which file and line, too

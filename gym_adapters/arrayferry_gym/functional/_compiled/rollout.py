@@ -19,7 +19,7 @@ from arrayferry_gym.functional._contract.policies import Policy
 from arrayferry_gym.functional._host import HostFunctions
 
 from .arguments import Call, Program, Values
-from .functions import Functions, as_shown
+from .functions import Functions, as_returned
 from .policies import acted, began_anew, checked_extras
 from .program import check_constants
 
@@ -208,7 +208,7 @@ def _rollout(program: Program, values: Values, carry: Carry | None) -> Any:
         if not final_observation:
             transition = transition._replace(final_observation=None)
         if "state" in collect:
-            transition = transition._replace(state=as_shown(carry.running.state))
+            transition = transition._replace(state=as_returned(carry.running.state))
         if "info" in collect:
             info = outcome.info if outcome.final_info is None else outcome.final_info
             transition = transition._replace(info=info)

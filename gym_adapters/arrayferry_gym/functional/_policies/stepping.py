@@ -164,7 +164,7 @@ class Stepping:
             chosen = self._made(own, observation)
             # the state of a policy may have observations, which another step might overwrite
             copies = None if self._policy[2] is None else True
-            inside = _Kept(envs, own, own, convert_info=False, copy=copies)
+            inside = _LeftOpen(envs, own, own, convert_info=False, copy=copies)
             began, ended, number = np.ones(envs.num_envs, np.bool_), None, 0
             yield None
             while True:
@@ -230,14 +230,14 @@ def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
     return None
 
 
-class _Kept(vector.ArrayConversion[Any, Any, Any]):
+class _LeftOpen(vector.ArrayConversion[Any, Any, Any]):
     """An adapter around environments of the user, which stay open when it is gone."""
 
     def __del__(self) -> None:
         pass
 
 
-class _Single(ArrayConversion[Any, Any]):
+class _LastReward(ArrayConversion[Any, Any]):
     """An environment of the user in NumPy, which keeps the last reward."""
 
     reward: Any
@@ -247,8 +247,8 @@ class _Single(ArrayConversion[Any, Any]):
         return observation, 0.0, terminated, truncated, info
 
 
-class _One(SyncVectorEnv):
-    """A `_Single` as a batch of one, which stays open. Gymnasium's supports only rewards without dimensions."""
+class _BatchOfOne(SyncVectorEnv):
+    """A `_LastReward` as a batch of one, which stays open. Gymnasium's supports only rewards without dimensions."""
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         observations, _, *others = super().step(actions)
@@ -289,9 +289,9 @@ def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, A
             )
     if isinstance(env, VectorEnv):
         return env
-    one = _Single(env, env_xp=own_library(env), target_xp="numpy")
+    one = _LastReward(env, env_xp=own_library(env), target_xp="numpy")
     one.metadata = dict(env.metadata or {})  # older versions of Gymnasium write to it
-    return _One([lambda: one], autoreset_mode=AutoresetMode.DISABLED)
+    return _BatchOfOne([lambda: one], autoreset_mode=AutoresetMode.DISABLED)
 
 
 def _served(
