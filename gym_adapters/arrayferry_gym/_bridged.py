@@ -330,7 +330,7 @@ def check_starts(trainer: str, *own: Space[Any]) -> None:
     """Check that the whole numbers of spaces begin at 0, for trainers that ignore `start`.
 
     Raises:
-        arrayferry.OptionError: some do not.
+        arrayferry.OptionError: some do not begin at 0.
     """
     for space in own:
         for leaf, path in leaves(space):

@@ -43,7 +43,7 @@ class WarpBackend(Backend):
 
     def to_device(self, x: Any, device: Any) -> Any:
         x = _held(x)
-        with _warp().ScopedStream(x.device.null_stream):  # as x.numpy() does: it waits for others
+        with _warp().ScopedStream(x.device.null_stream):  # which waits for all other streams
             return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
 
     def devices(self) -> tuple[str, ...]:

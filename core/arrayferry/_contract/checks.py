@@ -1,4 +1,4 @@
-"""What methods return, and how arrays differ. A message says what was expected, and what came."""
+"""What methods return, and how arrays differ. A message says what was expected, and what was returned."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class _Scope:
         self._known: dict[int, str] = {}
 
     def name(self, thing: Any, hint: str = "") -> str:
-        """Return a name for an object: the hint if possible, which is its own name for a class."""
+        """Return the name of an object in the code: the hint if it is free, else a new name. The default hint is `__name__`."""
         hint = hint or thing.__name__
         name = self._known.get(id(thing))
         if name is None:

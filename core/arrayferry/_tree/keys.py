@@ -27,7 +27,7 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
     MappingProxyType: lambda proxy: (proxy.copy(),),
 }
 _STRUCTURES = ("PyTreeDef", "PyTreeSpec")
-"""Structures of JAX and optree. Equal ones may hold objects that are written in several ways."""
+"""Structures of JAX and optree. Only their own `==` can compare them: equal ones may be pickled differently."""
 
 Special = Callable[[Any], Hashable | None]
 

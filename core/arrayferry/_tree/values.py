@@ -81,7 +81,7 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
         convert = 'pass unknown="convert"'
         if known:
             remedy = f"Convert it by itself, or {convert}."
-        elif _offers(value, "__dlpack__"):  # its own numpy() would leave the device
+        elif _offers(value, "__dlpack__"):  # its own numpy() would copy it to the host
             library = "from_dlpack(x) of the library that you want"
             remedy = f"P{convert[1:]}, or call {library} first{plugin}."
         else:

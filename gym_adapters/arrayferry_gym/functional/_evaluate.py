@@ -163,7 +163,7 @@ def _counted(
     steps: Iterable[Step | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
 ) -> Evaluation:  # fmt: skip
     """Count the first episodes of each environment."""
-    taken = (step for step in steps if step is not None)  # which is a reset
+    taken = (step for step in steps if step is not None)  # None is a reset
     first = next(taken)
     count, length, began = np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.bool_)
     total, discounted = np.zeros_like(first.reward), np.zeros_like(first.reward)

@@ -90,7 +90,7 @@ def _as_words(x: Any) -> Any:
 
 @cache
 def _guard() -> Callable[[str, bool, list[Any]], list[Any]]:
-    """Return a function that returns its arrays, but refuses gradients, and also `vmap` if there are effects."""
+    """Return a function that returns its arrays unchanged. It refuses gradients, and also `vmap` if there are effects."""
     import jax
 
     @partial(jax.custom_jvp, nondiff_argnums=(0, 1))

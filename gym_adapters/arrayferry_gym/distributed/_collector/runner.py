@@ -75,7 +75,7 @@ class Runner:
         self._cluster.close()
 
     def _wait(self, most: int, enough: Callable[[list[bool]], bool]) -> None:
-        """Ask for segments and receive them, until there are enough, and check now and then that they can come.
+        """Ask for segments and receive them, until there are enough. Meanwhile, check that workers exist and no group hangs.
 
         Raises:
             DistributedEnvError: a group failed. What the others have collected is kept.

@@ -1,4 +1,4 @@
-"""The Dask cluster that groups are on: a client that is given or current, or a new one."""
+"""The Dask cluster that groups run on: that of a given client, of the current client, or a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of environments on workers: as tasks of Dask, which runs them again, or as actors, which are made again here.
+"""Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which is made again here.
 
 Ctrl-C may come at any line. So what is known of a group is in one `Known`, which is replaced as a whole, and a call
 that is repeated has the same result.

@@ -114,7 +114,7 @@ class Call:
         self.num_envs = env.num_envs
 
     def program(self, *options: Any) -> Program:
-        """Return the program of this call, with the options of its function that the other functions do not have."""
+        """Return the program of this call. `options` are those that only the called function has."""
         params = self.env_params
         rest = params.frame, params.batched, self.max_episode_steps, self.sharding, self.num_envs
         return Program(self, rest, options)

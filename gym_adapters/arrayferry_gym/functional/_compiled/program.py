@@ -213,7 +213,7 @@ def note_compilation(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: 
     tree = env, _function_and_bound(policy), policy_params
     function = inspect.unwrap(tree[1][0])
     structure, (env, *keys) = frame.key.value
-    code = repr(getattr(function, "__code__", type(function)))  # which file and line, too
+    code = repr(getattr(function, "__code__", type(function)))  # with its file and line
     number = hash((what, code, structure, env, rest))
     log = _COMPILED.get(number, [])
     if keys in log or len(log) == 3:

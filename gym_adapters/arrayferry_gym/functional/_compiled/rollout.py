@@ -297,7 +297,7 @@ class Steps:
                 f"carry is of another environment than {self._name}: it has {', '.join(given)}, but {self._name} {', '.join(fresh)}",
                 remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
             )
-        if carry.began is None:  # made of its first two parts
+        if carry.began is None:  # only its first two fields were given
             elapsed = getattr(carry.running, "elapsed", jnp.zeros(self._num_envs, jnp.int32))
             total = jax.eval_shape(lambda: self.start(key)).episode_return
             carry = carry._replace(

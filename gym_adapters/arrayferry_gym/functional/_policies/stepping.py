@@ -80,7 +80,7 @@ def library_of(
 
     Raises:
         arrayferry.OptionError: the policy cannot be called like this, or is a module of PyTorch and `policy_xp` another
-            library, or the key is none.
+            library, or the key is not a key.
     """
     check_policy(policy)
     module = is_module(policy)
@@ -130,7 +130,7 @@ class Stepping:
         mode: when it resets.
 
     Raises:
-        TypeError: `env` is no environment.
+        TypeError: `env` is not an environment.
         arrayferry.OptionError: an option is invalid.
     """
 

@@ -186,7 +186,7 @@ def given(
         moments: the others.
         values: the values.
         device: the device of arrays, None for the library's own choice.
-        any_shape: whether moments without dimensions, before the first value, are replaced by those of any shape.
+        any_shape: whether moments that have seen no value, and so no shape, may get values of any shape.
 
     Raises:
         arrayferry.OptionError: their shape differs, or the count, mean or variance is missing.
