@@ -1,4 +1,4 @@
-"""What `agnostic` decorates: whether it is a method, and whether its results come at once."""
+"""Checks of a function that `agnostic` decorates: whether it is a method, a coroutine function or a generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner: a call with an array, and all that must be true of its result.
+"""The runner calls a method with an array, and checks all that must be true of the result.
 
 A `Call` is a method of a plugin, or a conversion; a `Given` an array of some dtype, shape and layout. The tests are
 tables of both, and `Runner.run` checks each pair.

@@ -77,7 +77,7 @@ class DirectTests(BackendTests):
             yield [Given(x, values, samples.case_of(values, name))]
 
     def _in_library(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
-        """Make arrays of NumPy those of a library."""
+        """Yield the arrays, with NumPy arrays converted to a library."""
         for given in arrays:
             if isinstance(given.x, np.ndarray):  # an array may be given twice
                 given.x = source.from_numpy(given.x)

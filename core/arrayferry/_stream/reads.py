@@ -125,7 +125,7 @@ class Reads:
             self._call_safely(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        # the frame of a failed read, for example, may still hold this object, but then it holds no array
+        # something may still hold this object, such as the frame of a failed read: drop all arrays
         self._arrays = Arrays([], [], copy=True)
         for each in (self._readers, self._held, self._started, self._reads, self._last):
             each.clear()

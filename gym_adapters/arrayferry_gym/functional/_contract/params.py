@@ -21,7 +21,7 @@ class Frame:
         leaves: the leaves, with `VALUE` in place of those that are values.
         structure: the structure of the tree.
         build: makes a tree from all leaves.
-        key: compared instead of the tree, None for the structure and the identity of each leaf.
+        key: what is compared. With None, it is the structure and the identity of each leaf.
 
     Attributes:
         key: as given.
