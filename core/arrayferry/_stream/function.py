@@ -106,7 +106,7 @@ def stream(
             `BlockError`, which names the block.
 
     Warns:
-        UserWarning: `stream[i]` computes or reads something for a third block.
+        UserWarning: `stream[i]` computes or reads the same thing for a third block.
 
     Examples:
         >>> import arrayferry as af
