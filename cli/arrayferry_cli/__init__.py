@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _end_in_order() -> None:
-    """End this process by an exception where it is asked to end, so that the processes that it has started end too."""
+    """Raise an exception when this process is asked to end, so that the processes that it has started end too."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
@@ -45,7 +45,7 @@ def _end_in_order() -> None:
 
 
 def _drop_output() -> None:
-    """Drop what cannot be written, or Python would try again at its end."""
+    """Drop output that cannot be written. Otherwise Python would try to write it again at exit."""
     try:
         sys.stdout.flush()
     except OSError:

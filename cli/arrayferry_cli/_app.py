@@ -38,7 +38,7 @@ def run(arguments: Sequence[str] | None) -> int:
     except CommandError as error:
         print(f"Error: {error}", file=sys.stderr)
         return error.status
-    except BrokenPipeError:  # who read the output has gone
+    except BrokenPipeError:  # the reader of the output has ended
         return 1
     except OSError as error:  # no space is left
         print(f"Error: the output or a temporary file cannot be written: {error}", file=sys.stderr)
@@ -63,7 +63,7 @@ def doctor(given: Given) -> Result:
 def routes(given: Given) -> Result:
     """Show how arrays travel between libraries.
 
-    Without a name between all, with one from and to it, with two step by step.
+    Without a name, it shows all routes; with one, those from and to that library; with two, each step from one to the other.
     """
     report = _routes.find(given.source, given.target, given.timeout)
     return report if given.json else _routes.describe(report, given.source, given.target), 0

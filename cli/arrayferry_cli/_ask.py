@@ -1,4 +1,4 @@
-"""Questions to processes of their own. A library that hangs, crashes or prints there does no harm here."""
+"""Tasks in separate processes. A library that hangs, crashes or prints there does no harm here."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from arrayferry.adapting import printable
 from ._errors import CommandError, UsageError
 
 MAX_TEXT = 2_000
-"""Characters of one text in an answer."""
+"""The maximum number of characters of one text in an answer."""
 
 
 def ask(task: str, arguments: dict[str, Any], environment: dict[str, str], timeout: float) -> Any:
-    """Do a task in a process of its own, and return what it returned.
+    """Do a task in a separate process, and return its result.
 
     Args:
         task: the module and the name of a function of `_child`.
@@ -86,7 +86,7 @@ class _Asked:
             self._process = start(command, here, environment, output)
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended, or its time."""
+        """Return whether the process has ended or its time is over."""
         return self._process.poll() is not None or time.monotonic() > self._end
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ def start(
         environment: variables to set.
         output: where standard output and standard error go, None to leave them.
     """
-    # a look at a library must not take the memory of the GPU from the programs that run on it
+    # the process must not take GPU memory from the programs that run on the GPU
     small = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     try:
         path = [os.path.abspath(place) for place in sys.path]

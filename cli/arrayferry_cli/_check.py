@@ -106,7 +106,7 @@ def _backends(
     """Return the backends to test, and the plugins of which only the direct converters are tested.
 
     Raises:
-        CommandError: there is none, or none that is installed.
+        CommandError: there is nothing to test, or none of it is installed.
     """
     own = {("backend", name) for plugin in plugins for name in plugin["backends"]}
     backends = [each for each in found["libraries"] if (each["kind"], each["name"]) in own]
@@ -164,7 +164,7 @@ def _run(
 
 
 def describe(report: dict[str, Any]) -> list[str]:
-    """Return what pytest has not said, in lines."""
+    """Return as lines of text what pytest has not printed."""
     lines = []
     for each in report["checks"]:
         lines += [f"Error: {each['error']}."] if each["error"] else []

@@ -20,7 +20,7 @@ def examine(timeout: float) -> dict[str, Any]:
     """Look at everything, each library in a process of its own.
 
     Args:
-        timeout: seconds that each may take.
+        timeout: seconds that each library may take.
 
     Returns:
         What `--json` prints.

@@ -17,7 +17,7 @@ def all_points() -> list[EntryPoint]:
 
 
 def chosen_points() -> list[EntryPoint]:
-    """Return those that the environment variables do not leave out."""
+    """Return the entry points that the environment variables do not leave out."""
     names = chosen_plugins()
     return [point for point in all_points() if names is None or point.name in names]
 

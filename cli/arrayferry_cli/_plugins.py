@@ -16,11 +16,11 @@ Parts = list[dict[str, Any]]
 def survey(timeout: float, **names: str | None) -> dict[str, Any]:
     """Find out which plugins and libraries there are. No library is imported.
 
-    The plugins of each distribution are loaded on their own, and then all together that did not crash or hang.
+    First, the plugins of each distribution are loaded alone. Then all that did not crash or hang are loaded together.
 
     Args:
         timeout: seconds that loading plugins may take.
-        names: as `source`, the name of a library to read arrays from; as `target`, of one to make arrays of.
+        names: the names of libraries to look for: of the "source" of arrays, and of their "target".
 
     Returns:
         What the task `survey` found, with the `environment` that leaves out plugins that crash or hang.
@@ -58,7 +58,7 @@ def is_faulty(plugin: Plugin) -> bool:
 
 
 def try_libraries(libraries: Parts, found: dict[str, Any], timeout: float) -> None:
-    """Import each library that is installed, and add what is known of it then.
+    """Import each installed library, and add to its entry what is then known.
 
     Args:
         libraries: those to try.

@@ -21,7 +21,7 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 def pytest_sessionfinish(session: Any) -> None:
-    """Write what is kept."""
+    """Write the outcomes and how arrays were made."""
     items = {item.nodeid: item for item in session.items}
     ways = {way: sorted(found) for each in items.values() for way, found in each.cls.ways.items()}
     tests = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def working(text: str) -> None:
-    """Say what is being done, if somebody can see it."""
+    """Print what is being done, if the output is a terminal."""
     if sys.stderr.isatty():
         print(f"{text} ...", file=sys.stderr)
 

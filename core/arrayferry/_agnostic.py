@@ -47,8 +47,8 @@ R = TypeVar("R")
 class Agnostic(Protocol[P, R]):
     """The type of a function decorated with `agnostic`, for type checkers.
 
-    It takes arrays of any library, and such a type cannot be derived from the function's parameters. So its
-    arguments are not checked, and its result is `Any`. Editors show the function's own parameters.
+    It takes arrays of any library, which the types of the function's parameters cannot say. So type checkers do not
+    check its arguments, and its result is `Any`. Editors show the function's own parameters.
     """
 
     __name__: str
@@ -63,7 +63,7 @@ class Agnostic(Protocol[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., Any]:
-        """Return the method, where it is one."""
+        """Return the bound method, if the function is a method."""
         ...
 
 
@@ -74,7 +74,7 @@ class _Decorator(Protocol):
 
 
 MAX_KEPT = 256
-"""How much is kept of a compiled function: for structures of arguments, and for gradients of any order."""
+"""How many compiled forms of a function are kept: one for each structure of arguments and each gradient."""
 
 
 def agnostic(
@@ -243,7 +243,7 @@ class _Function:
             args: the arguments.
             kwargs: the keyword arguments.
             receiver: the object of a method.
-            refused: why traced arguments cannot be converted, None where gradients cross.
+            refused: why traced arguments cannot be converted; None if gradients cross.
         """
         kind_of = default_registry().catalog.kind
         arrays: Sequence[Any] = args
@@ -291,7 +291,7 @@ class _Function:
         backends: Sequence[Backend | None],
         refused: TracedValueError | None,
     ) -> Backend | None:
-        """Return the library whose arrays cross: the one that differentiates, or that of traced arrays."""
+        """Return the library whose arrays cross: that of the traced arrays, or the one that differentiates."""
         own = self._inward.target
         pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
         if refused is not None:
@@ -300,13 +300,13 @@ class _Function:
                 raise refused
             return traced
         if any_traced(own, [x for x, b in pairs if b is own]):
-            return None  # it differentiates itself
+            return None  # the function's own library differentiates
         return next((b for _, b in pairs if b.autodiff and b is not own), None)
 
 
 @functools.lru_cache(16)
 def _positional(count: int) -> Layout:
-    """Return the layout of positional arguments that are arrays, and of no others."""
+    """Return the layout of `count` positional arguments that are arrays, without keyword arguments."""
     return flatten(((None,) * count, {}), everything=True)[1]
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
 
     class ConverterKeywords(Keywords, total=False):
-        """Those of `converter`."""
+        """The keyword arguments of `converter`."""
 
         registry: Registry | None
 
@@ -98,8 +98,8 @@ def convert(
             and device.
         device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the
             target's own choice. None keeps the device of each array, if the target has it.
-        copy: True always copies, False shares memory or raises `CopyRequiredError`, None shares memory where this is
-            possible and safe: an array that never changes cannot be written to.
+        copy: True always copies. False shares memory or raises `CopyRequiredError`. None shares memory where this is
+            possible and safe. It is not safe if an array that must not change could then be written to.
         narrowing: what happens if the target lacks the dtype. "checked" uses the widest dtype of the same
             kind, and raises `NarrowingError` if a number does not fit; "forbid" always raises; "allow"
             converts anyway.
@@ -109,13 +109,13 @@ def convert(
         unknown: for objects in a tree that are not arrays of a known library but could become arrays, such as table
             columns and objects with `__array__` or `__dlpack__`: "keep" them unchanged, "raise" `NotAnArrayError`,
             or "convert" them. If such an object is the whole value, a column or a dataset of a known library is
-            converted, and anything else is an error unless this is "convert". With "raise", so is any other whole
-            value that is not an array, a structure or plain Python data such as text.
+            converted, and anything else is an error unless this is "convert". With "raise", any other whole value
+            that is not an array, a structure or plain Python data such as text is an error too.
         sparse: for sparse arrays: "raise", or make them "dense" where the library changes.
 
     Returns:
         A value of the same structure. Shapes are kept, and dtypes where the target has them. Dicts and lists are new
-        objects. Anything else that neither is nor holds an array is returned as the same object.
+        objects. Any other value without arrays is returned as the same object.
 
     Raises:
         UnknownBackendError: there is no such target.
@@ -152,10 +152,10 @@ def kept_conversion(to: Any, device: Any = None, copy: Any = None, *others: Any)
     Args:
         to: the target.
         device: its device.
-        copy: whether it copies.
-        others: the other options, in the order of `Options`, or none of them.
+        copy: the option `copy`.
+        others: the other options, in the order of `Options`; empty for the defaults.
     """
-    key = (to, device, copy, others, type(device), type(copy))  # 1 equals True, but is no option
+    key = (to, device, copy, others, type(device), type(copy))  # 1 equals True, but is not valid
     try:
         conversion = _kept.get(key)
     except TypeError:  # something in it cannot be hashed

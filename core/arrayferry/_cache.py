@@ -50,13 +50,13 @@ def existing(values: WeakValueDictionary[Any, V]) -> list[V]:
 
 
 PART = 8
-"""One of this many entries is dropped at a time."""
+"""A full cache drops one entry in this many."""
 
 
 class Cache(dict[K, V]):
     """A dict that drops some of its entries when one is added while it is full.
 
-    So it still helps in proportion if slightly more entries are needed than fit, and drops unused ones in time.
+    It drops only a part. So if slightly more entries are needed than fit, most of them are still found.
 
     Args:
         limit: the maximum number of entries.
@@ -87,7 +87,7 @@ class Cache(dict[K, V]):
 
 
 class CostlyCache(dict[K, V]):
-    """A dict of limited size for values that take as long to make as doing without them a hundred times.
+    """A dict of limited size for values that are costly to make: they pay off only after about a hundred uses.
 
     A value in use is not dropped for another one, since it would soon have to be made again.
 
@@ -95,7 +95,7 @@ class CostlyCache(dict[K, V]):
         limit: the maximum number of entries.
 
     Attributes:
-        used: the values that were used lately. The user of a value adds it.
+        used: the values that were used lately. Code that uses a value adds it here.
 
     Examples:
         >>> from arrayferry.adapting import CostlyCache
@@ -110,7 +110,7 @@ class CostlyCache(dict[K, V]):
     __slots__ = ("_again", "_dropped", "_emptied", "_wait", "_waited", "limit", "used")
 
     WAIT, LONGEST = 32, 8_192
-    """The least and most requests for room until unused values are dropped."""
+    """How many requests for room it takes until unused values are dropped: at least, and at most."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class CostlyCache(dict[K, V]):
             The values that were dropped, None if there is no room now: do without the entry.
         """
         gone: list[V] = []
-        if key in self._dropped:  # it was still in use
+        if key in self._dropped:  # so it was dropped too early
             self._again = True
         if len(self) < self.limit:
             return gone

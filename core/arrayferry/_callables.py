@@ -1,4 +1,4 @@
-"""What `agnostic` decorates: whether it is a method, and whether its results come at once."""
+"""Checks of a function that `agnostic` decorates: whether it is a method, a coroutine function or a generator."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ._errors import OptionError
 
 
 def receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None:
-    """Return a test of whether a first argument is the object that a method belongs to, None for other functions.
+    """Return a test of whether the first argument is the object of a method, None if the function is not a method.
 
-    A dataclass, say, is a structure of arrays too. But a method changes the object itself, not a converted copy.
+    Such an object may be a structure of arrays, such as a dataclass. It is not converted, since a method may change it.
     """
     if hasattr(inspect.unwrap(function), "__self__"):  # it has its object already
         return None
@@ -42,7 +42,7 @@ def refuse_later_results(function: Callable[..., Any], name: str) -> None:
     """Refuse a function that returns a coroutine or a generator.
 
     Raises:
-        OptionError: it is one.
+        OptionError: the function returns one.
     """
     ways = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
     if any(is_one(function) for is_one in ways):

@@ -1,7 +1,7 @@
 """Dtypes: their names, and which numbers each holds.
 
-Only the standard dtypes are listed. All else is asked of the dtype itself, so that those of a newer `ml_dtypes` are
-right at once.
+Only the standard dtypes are listed. Everything else is read from the dtype itself, so that a dtype of a newer
+`ml_dtypes` works at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STANDARD_DTYPES = frozenset(
 """The dtypes of the Array API standard, and float16: those of a backend that does not override `dtypes`."""
 
 _OF_ML_DTYPES = re.compile(r"bfloat16|b?complex32|float\d_\w+|u?int[124]")
-"""Names of dtypes of `ml_dtypes`, which need not be installed, and may have fewer."""
+"""Names of dtypes of `ml_dtypes`. It need not be installed, and an older version may have fewer."""
 
 
 class DtypeInfo(NamedTuple):

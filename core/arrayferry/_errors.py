@@ -139,7 +139,7 @@ class ContractError(ConversionError, PluginError):
 
     Args:
         duty: the rule that the method must follow, as one or more sentences.
-        part: the backend or source. If it is in a checkout, the reader is its author.
+        part: the backend or source. If its code is in a checkout, the message speaks to its author.
 
     Attributes:
         duty: the rule that the method must follow.
@@ -163,7 +163,7 @@ class ContractError(ConversionError, PluginError):
 
 
 def in_checkout(part: object) -> bool:
-    """Return whether the code of a part of a plugin is not installed, but in a folder where its author works."""
+    """Return whether the code of a part is in a folder where its author works, and not among installed packages."""
     module = sys.modules.get(type(part).__module__)
     folders = (getattr(module, "__file__", None) or "").split(os.sep)
     return part is not None and not {"site-packages", "dist-packages"}.intersection(folders)

@@ -123,7 +123,7 @@ def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
 
 
 Saved = Callable[[Sequence[Any]], list[Any]]
-"""From cotangents in the library of the caller to those of the arguments, in the library of the function."""
+"""Takes cotangents of the results, in the caller's library. Returns those of the arguments, in the function's library."""
 
 
 @dataclass(eq=False)
@@ -132,7 +132,7 @@ class ForeignCall:
 
     Args:
         name: the name of the function in errors.
-        function: the function, of `others`, the caller's arrays, and for gradients also of cotangents.
+        function: the function. It takes `others`, then the caller's arrays, and for gradients also cotangents.
         key: the key of the function.
         caller: the library of the caller.
         inward: converts to the library of the function.
@@ -141,8 +141,8 @@ class ForeignCall:
         paths: how each of the caller's arrays is reached in the arguments, for errors.
         kept: what was compiled for earlier calls, None if the function is not compiled.
         expect: returns the result that is expected for the caller's arrays, None if it is not known.
-        count: the number of the caller's arrays that `saved` depends on.
-        saved: returns the results for all others.
+        count: of a gradient, the number of arguments; the caller's other arrays are cotangents.
+        saved: takes the cotangents, and returns the results. It is used only if the arguments are not traced.
     """
 
     name: str
@@ -169,7 +169,7 @@ class ForeignCall:
         return results, self.pullback(len(arrays), wanted, saved) if wanted else None
 
     def _called_back(self, arrays: Sequence[Any]) -> Flat:
-        """Call the function from a traced one, when that runs."""
+        """Call the function from traced code, at the time when that code runs."""
         expected = self.expect(arrays)
         if expected is None:
             raise TracedValueError(
@@ -190,7 +190,7 @@ class ForeignCall:
     def _run(
         self, arrays: Sequence[Any], wanted: tuple[int, ...], saved: Saved | None
     ) -> tuple[Flat, Saved | None]:
-        """Call the function with values. Return its results, and what returns their gradients."""
+        """Call the function with values. Return its results, and the function that returns the gradients."""
         if saved is not None:
             return Flat(saved(arrays[self.count :])), None
         run, enter = self._prepared(self._places(wanted))
@@ -223,13 +223,13 @@ class ForeignCall:
         return [fit_dtype(x, own, narrowing) for x in kept_conversion("numpy", None, True)(arrays)]
 
     def _places(self, indices: Sequence[int]) -> tuple[int, ...]:
-        """Return the numbers of some of the caller's arrays among the arguments of the function."""
+        """Return the positions of some of the caller's arrays among the arguments of the function."""
         return tuple(len(self.others) + index for index in indices)
 
     def pullback(
         self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
     ) -> ForeignCall:
-        """Return the call from `count` arguments and cotangents to cotangents."""
+        """Return the call that takes `count` arguments and the cotangents of results, and returns those of arguments."""
         autodiff, name = self.inward.target.autodiff, f"the gradient of {self.name}"
         assert autodiff is not None
         (end, *places) = self._places((count, *wanted))

@@ -13,7 +13,7 @@ Subclass `BackendContract`, name the backend, implement `make`, and run pytest:
             return mylib.array(values.tolist(), dtype=values.dtype.name)
 
 The name of each test says what it checks. The message of a failure names the method, the array that it was called
-with, what came, and what was expected instead.
+with, what was returned, and what was expected instead.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ _PLACES = {
     "from_simulator": "_adapters.simulator",
     "record": "functional",
 }
-"""Where names are, which are imported when they are asked for. Functions with adapters' names are in one module."""
+"""The module of each name, which is imported when the name is asked for."""
 
 
 if not TYPE_CHECKING:  # otherwise, type checkers would accept any name

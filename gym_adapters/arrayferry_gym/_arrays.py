@@ -34,7 +34,7 @@ def rows_of(xp: Any, mask: Any, x: Any) -> Any:
 
 
 def to_shape(xp: Any, x: Any, shape: Any) -> Any:
-    """Return an array in a shape that begins with its own axes: each value is repeated along the further ones."""
+    """Return an array with further axes at the end, so that it has this shape. Values are repeated along them."""
     if tuple(x.shape) == tuple(shape):
         return x
     x = xp.reshape(x, (*x.shape, *(1 for _ in shape[len(x.shape) :])))
@@ -51,7 +51,7 @@ def as_flags(x: Any) -> Any:
 @functools.cache
 def _is_bool(
     kind: type, dtype: Any
-) -> bool:  # dtypes of different libraries are not to be compared
+) -> bool:  # `kind` too, since dtypes of different libraries cannot be compared
     return plain_name(dtype).startswith("bool")
 
 

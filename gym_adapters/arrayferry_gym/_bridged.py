@@ -48,7 +48,7 @@ class Bridged:
         envs: the environments in the library of the trainer.
         mode: when they reset.
         singles: the single environments inside, None if they cannot be reached from here.
-        loses_final: whether a step returns the first observations of the next episodes instead.
+        loses_final: whether a step returns first observations of the next episodes, not the last of the old ones.
         firsts: for each environment, the infos of its last reset.
         given: the infos of the last step, as the environments have returned them.
         current: the current observations, after resets in the same step; None before the first reset.
@@ -211,9 +211,9 @@ class Bridged:
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
         """Return the infos of a step for each environment, and keep those of the resets in it.
 
-        Where an environment was reset in the same step, `final_info` has the infos from before. The rest are the infos of the
-        reset, and those that wrappers around the batch add for the step. Without `final_info`, or if it is not known which
-        keys wrappers add, keys that no reset has given before belong to the step.
+        Where an environment was reset in the same step, `final_info` has the infos of the step. The others are infos of the
+        reset, except those that wrappers around the batch add for the step. If there is no `final_info`, or the keys that
+        wrappers add are not known, a key belongs to the step if no reset has given it before.
         """
         if not self._infos:
             return []
@@ -241,7 +241,7 @@ class Bridged:
         return by_env
 
     def _owner(self, name: str) -> Any:
-        """Return the first of the wrappers and the environments inside that has an attribute, else the environments."""
+        """Return the outermost wrapper that has an attribute, else the environments or the simulator inside."""
         envs: Any = self.envs.env
         while isinstance(envs, VectorWrapper) and not hasattr(envs, name):
             envs = envs.env
@@ -280,7 +280,7 @@ class Bridged:
         self._inner.set_attr(name, values)
 
     def has_method(self, name: str) -> bool | None:
-        """Tell whether environments have a method, None if that can only be seen by calling it."""
+        """Tell whether environments have a method, None if only a call of it can show that."""
         if self.singles is not None:
             return all(env.has_wrapper_attr(name) for env in self.singles)
         if hasattr(self._inner, "call"):
@@ -330,7 +330,7 @@ def check_starts(trainer: str, *own: Space[Any]) -> None:
     """Check that the whole numbers of spaces begin at 0, for trainers that ignore `start`.
 
     Raises:
-        arrayferry.OptionError: some do not.
+        arrayferry.OptionError: some do not begin at 0.
     """
     for space in own:
         for leaf, path in leaves(space):
@@ -349,7 +349,7 @@ def _reward_shape(envs: Any) -> tuple[int, ...]:
             return ()
         envs = envs.env
     if isinstance(envs, Served):
-        with contextlib.suppress(Exception):  # which a step of the user will raise
+        with contextlib.suppress(Exception):  # a step of the user will raise it again
             return envs.reward_shape()
         return ()
     return getattr(getattr(envs, "reward_space", None), "shape", None) or ()

@@ -69,7 +69,7 @@ def _nowhere(mask: Any) -> bool:
 
 
 def summed(xp: Any, began: Any, before: Any, more: Any) -> Any:
-    """Return sums over the steps of the current episodes. They start anew where an episode began with this step."""
+    """Return sums over the steps of the current episodes. They start from 0 where an episode began with this step."""
     return select(xp, began, xp.zeros_like(before), before) + more
 
 

@@ -1,4 +1,4 @@
-"""The built-in plugins: one module for each library, all of the same shape.
+"""The built-in plugins: one module for each library, all with the same structure.
 
 They use the entry-point group `arrayferry` like any other plugin. No module here imports its library at
 the top.

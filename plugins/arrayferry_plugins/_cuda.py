@@ -13,5 +13,5 @@ def is_capturing() -> bool:
 
 
 def unless_capturing(done: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function like `done` that returns False, without a query, while a CUDA graph is captured."""
+    """Return a function that calls `done`. While a CUDA graph is captured, it returns False without a query."""
     return lambda: not is_capturing() and done()

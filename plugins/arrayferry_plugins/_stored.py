@@ -27,7 +27,7 @@ class StoredSource(Source):
     slices: type[Slices] = Slices
 
     def refuse(self, x: Any) -> None:
-        """Raise for an array that cannot be converted: of text or objects, unless this is overridden."""
+        """Raise an error for an array that cannot be converted. The default refuses text and objects."""
         if x.dtype.kind in "OSTU" or x.dtype.hasobject:
             raise UnsupportedDtypeError(
                 f"{self.what} of dtype {x.dtype} cannot be converted: it holds text or objects",

@@ -49,9 +49,9 @@ class CupyBackend(Backend):
             return x
         with cupy.cuda.Device(x.device.id):
             source = cupy.cuda.get_current_stream()
-            if not x.flags.c_contiguous:  # otherwise CuPy would do this after the event below
+            if not x.flags.c_contiguous:  # otherwise CuPy would copy it after the event below
                 x = x.copy()
-        # CuPy copies on the stream of the target, and does not wait for the other one
+        # CuPy copies on the stream of the target, and does not wait for that of the source
         with cupy.cuda.Device(target):
             stream = cupy.cuda.get_current_stream()
             stream.wait_event(source.record())

@@ -43,7 +43,7 @@ class WarpBackend(Backend):
 
     def to_device(self, x: Any, device: Any) -> Any:
         x = _held(x)
-        with _warp().ScopedStream(x.device.null_stream):  # as x.numpy() does: it waits for others
+        with _warp().ScopedStream(x.device.null_stream):  # which waits for all other streams
             return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
 
     def devices(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def _warp() -> Any:
 
 
 _setting_level = threading.Lock()
-"""Held while the level of Warp's messages is another one, which a second thread would take for the user's."""
+"""Held while Warp's message level is changed: a second thread would take the changed level for the user's."""
 
 
 def _held(x: Any) -> Any:
@@ -112,7 +112,7 @@ def _held(x: Any) -> Any:
 
 
 def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array in its shape: what Warp makes of a 0-d one has an axis, and gives that up without complaint."""
+    """Return an array in its shape. Warp adds an axis to a 0-d array, which is removed here."""
     if not shape:
         x.shape, x.strides, x.ndim = (), (), 0
     return x

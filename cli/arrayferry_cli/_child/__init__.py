@@ -1,5 +1,5 @@
-"""What runs in a process of its own, because it imports libraries and plugins: they may hang, crash or print.
+"""Code that runs in a separate process, because it imports libraries and plugins, which may hang, crash or print.
 
-Public functions are tasks. What they return is sent to `_ask`, as JSON in a file. Before something that may end the
-process, they call `step`, so that the step which failed is known, and what to do about that.
+Public functions are tasks. Their results are sent to `_ask`, as JSON in a file. Before something that may end the
+process, they call `step`, so that an error can say which step failed, and what to do about it.
 """

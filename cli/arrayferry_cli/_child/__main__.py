@@ -1,4 +1,4 @@
-"""A task is done, and the process ends."""
+"""Does one task, and ends the process."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def main(task: str, folder: Path) -> None:
 
     Args:
         task: the name of a module beside this one, and of a function there.
-        folder: where its arguments are, and the file for messages. That is only open while one is written, so that no
-            library writes to it.
+        folder: the folder of its arguments and of the file for messages. The file is open only while a message is
+            written, so that no library writes to it.
     """
     process = os.getpid()
 

@@ -49,10 +49,10 @@ def check(step: Callable[[str], None], name: str, folder: str) -> dict[str, Any]
 
 
 def _named(module_name: str, attribute: str) -> Any:
-    """Return what has a name.
+    """Return the object of a name.
 
     Raises:
-        UsageError: there is nothing, or its module cannot be imported.
+        UsageError: there is no such object, or its module cannot be imported.
     """
     try:
         env = _imported(module_name)
@@ -71,7 +71,7 @@ def _imported(name: str) -> Any:
         sys.path.insert(0, os.getcwd())
         return importlib.import_module(name)
     path = Path(name).resolve()
-    own_name = f"checked_env_{path.stem}"  # so that it takes no other module's place
+    own_name = f"checked_env_{path.stem}"  # so that it does not replace another module
     spec = importlib.util.spec_from_file_location(own_name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise FileNotFoundError(f"there is no file {name}")

@@ -1,4 +1,4 @@
-"""Tasks: what plugins provide, and which of them are in the way of others. No library is imported."""
+"""Tasks: what plugins provide, and which plugins crash or hang. No library is imported."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def _name(part: Any) -> str:
 
 
 def survey(step: Step, plugins: list[Plugin], names: dict[str, str]) -> dict[str, Any]:
-    """Return the plugins, the libraries, those that are asked for, and warnings that belong to no plugin.
+    """Return all plugins, all libraries, the libraries of `names`, and the warnings that belong to no plugin.
 
     Args:
         step: called with what is done next.
         plugins: those that can be loaded.
-        names: those of libraries to look for: "source" to read arrays from, and "target" to make arrays of.
+        names: the names of libraries to look for: of the "source" of arrays, and of their "target".
 
     Raises:
         UnknownBackendError: there is no library of that name.

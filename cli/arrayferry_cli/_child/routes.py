@@ -1,4 +1,4 @@
-"""Task: how arrays travel between libraries. They are not imported for this: what each said of its devices is known."""
+"""Task: how arrays travel between libraries. No library is imported: their devices are known from earlier tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def routes(
 
 
 def _known(library: dict[str, Any]) -> Origin:
-    """Return a library, with the devices that it had where it was imported."""
+    """Return a library, with the devices that it had in the process that imported it."""
     name, devices, default = (library.get(key) for key in ("name", "devices", "default_device"))
     if library["kind"] == "source":
         return next(source for source in registry.sources() if source.name == name)

@@ -95,7 +95,7 @@ class BackendTests(Runner):
 
     def _makes(self, dtype: np.dtype[Any]) -> bool:
         values = samples.sample(dtype, (5,))
-        return self._laid(lambda x: x, values, values, viewed=True) is not None
+        return self._array_in_layout(lambda x: x, values, values, viewed=True) is not None
 
     def _has(self, dtype: str) -> bool:
         """Return whether the library has a dtype."""
@@ -125,7 +125,7 @@ class BackendTests(Runner):
             yield from ([given] for given in laid)
 
     def _memory(self, method: str, sizes: Sequence[int] = samples.SIZES) -> Iterator[Given]:
-        """Yield writable arrays of many layouts and sizes, of NumPy for `from_numpy`."""
+        """Yield writable arrays of many layouts and sizes: NumPy arrays for `from_numpy`."""
         yield from self._in_layouts(samples.numbers(self._usual(), samples.CUBE), method)
         for size in sizes:
             for aligned in (True,) if size == samples.LARGE else (True, False):
@@ -145,15 +145,15 @@ class BackendTests(Runner):
         most = 2 if self.tested.memory == "lazy" else most
         for name, whole, view in islice(samples.views(values), most):
             for viewed in (False,) if most else (True, False):
-                x = self._laid(view, whole, values, viewed=viewed)
+                x = self._array_in_layout(view, whole, values, viewed=viewed)
                 way = "as the library returns it" if viewed else "made by from_numpy()"
                 if x is not None:
                     yield Given(x, values, samples.case_of(values, name, way))
 
-    def _laid(
+    def _array_in_layout(
         self, view: Callable[[Any], Any], whole: Values, values: Values, *, viewed: bool
     ) -> Any:
-        """Make an array of a view, or view an array. Return None if it has other values, as seen without the plugin."""
+        """Make an array of a view, or a view of an array. Return None if it can be seen to have other values."""
         try:
             if not viewed and min(view(whole).strides, default=0) < 0:
                 return None

@@ -1,4 +1,4 @@
-"""The runner: a call with an array, and all that must be true of its result.
+"""The runner calls a method with an array, and checks all that must be true of the result.
 
 A `Call` is a method of a plugin, or a conversion; a `Given` an array of some dtype, shape and layout. The tests are
 tables of both, and `Runner.run` checks each pair.
@@ -57,11 +57,11 @@ class Call(NamedTuple):
 
     Attributes:
         name: the call, for messages.
-        function: takes a list of arrays, and returns those of equal values, as many.
-        source: the library of its arguments, None if they are no arrays.
+        function: takes a list of arrays, and returns a list of arrays with equal values.
+        source: the library of its arguments, None if they are not arrays.
         target: the library of its results, None for any.
-        shares: whether results share memory, None if they may, but never memory that must not change.
-        promise: what promises that, for messages.
+        shares: whether results share memory; None if they may, unless that memory must not change.
+        promise: the attribute or option that `shares` follows from, for messages.
         method: the method whose row of `DUTIES` describes each result, "" for none.
         declines: whether it may return `NotImplemented` for an array.
     """
@@ -134,7 +134,7 @@ class Runner:
         return min(signed, key=lambda d: (d.name != "float32", "fic".index(d.kind)))
 
     def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
-        """Return an array with these values, of NumPy for `from_numpy`, in memory of its own."""
+        """Return an array with these values in its own memory: a NumPy array for `from_numpy`."""
         own = values.copy()
         x = own if method == "from_numpy" else self.make(own)
         return Given(x, values, samples.case_of(values, *details))
@@ -165,14 +165,14 @@ class Runner:
         Returns:
             The results.
         """
-        name, states = f"{call.name}, for ", [_state(each.x) for each in given]
+        name, states = f"{call.name}, for ", [_fingerprint(each.x) for each in given]
         many = f"{len(given)} arrays" + "".join(f", first {each.case}" for each in given[:1])
         what = name + (given[0].case if len(given) == 1 else many)
         ys: list[Any] = ask(lambda: list(call.function([each.x for each in given])), what=what)
         equal(len(ys), len(given), f"{what}: the number of results")
         for each, y, state in zip(given, ys, states, strict=True):
             what = name + each.case
-            assert _state(each.x) == state, f"{what}: its argument was changed"
+            assert _fingerprint(each.x) == state, f"{what}: its argument was changed"
             if state is None and call.source is not None:
                 same(self.values_of(call.source, each.x), each.values, f"{what}: its argument")
             if y is not NotImplemented or not call.declines:
@@ -236,7 +236,7 @@ class Runner:
     # Memory.
 
     def _check_memory(self, call: Call, given: Given, y: Any, what: str) -> None:
-        """Write to an array and to its result, and compare the other with what is promised. The values change."""
+        """Write to an array, and then to its result. Each time, check whether the other one changed, as promised."""
         what = f"{what}, {call.promise}"
         copies = call.shares is False and isinstance(y, np.ndarray)
         assert not copies or y.flags.writeable, (
@@ -248,7 +248,7 @@ class Runner:
             origin, array = sides[other]
             read_only = isinstance(array, np.ndarray) and not array.flags.writeable
             is_constant = never_changes(origin) or (read_only and other == 0)
-            # what a call returns may be seen to change if it promises to share
+            # a result may change if the call promises to share memory
             is_constant = is_constant and (other == 0 or call.shares is None)
             shares = False if is_constant else call.shares
             in_use = shares and _share_memory(sides)
@@ -261,7 +261,7 @@ class Runner:
             constant = ", which must not change" if is_constant else ""
             after = f"{what}, after the {names[to]} was written to: the {names[other]}{constant}"
             actual, expected = self.values_of(*sides[other]), values[to if shares else other]
-            same(_some(actual), _some(expected), after)
+            same(_sampled(actual), _sampled(expected), after)
         given.values = values[0]
 
     def _fill(self, backend: Any, array: Any, value: float, what: str) -> bool:
@@ -285,17 +285,17 @@ def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any
     return lambda xs: [function(x) for x in xs]
 
 
-def _state(x: Any) -> Any:
-    """Return what must be the same of a NumPy array after it was passed to a method."""
+def _fingerprint(x: Any) -> Any:
+    """Return what a method must not change in a NumPy array that is passed to it."""
     return (
-        (x.shape, x.strides, x.flags.writeable, _some(x).tobytes())
+        (x.shape, x.strides, x.flags.writeable, _sampled(x).tobytes())
         if isinstance(x, np.ndarray)
         else None
     )
 
 
-def _some(x: Values) -> Values:
-    """Return all elements of a small array, and some of a large one, which are enough and take less time."""
+def _sampled(x: Values) -> Values:
+    """Return all elements of a small array, and some of a large one, since comparing all takes long."""
     return x.ravel()[:: 1 + x.size // 2**12]
 
 

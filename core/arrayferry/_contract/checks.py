@@ -1,4 +1,4 @@
-"""What methods return, and how arrays differ. A message says what was expected, and what came."""
+"""What methods return, and how arrays differ. A message says what was expected, and what was returned."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ _LACKS = re.compile(
 
 
 def _lacking(error: BaseException | None) -> str:
-    """Return the text of the first cause for which memory, a device or a compiler is missing, "" for other errors."""
+    """Return the text of the first cause that says that memory, a device or a compiler is missing; "" if none does."""
     seen: set[int] = set()
     found = ""
     while error is not None and id(error) not in seen:
@@ -156,7 +156,7 @@ def difference(actual: Any, expected: Any) -> str:
 
 
 def stated_difference(array: Any, values: Values) -> str:
-    """Describe how the dtype or the shape that an array states is another one, "" if it is not, or not stated."""
+    """Describe how the `dtype` or `shape` of an array differs from that of `values`; "" if it does not, or is missing."""
     dtype, shape = dtype_name(getattr(array, "dtype", None)), getattr(array, "shape", None)
     if dtype in STANDARD_DTYPES and dtype != values.dtype.name:
         return f"dtype {dtype} instead of {values.dtype.name}"

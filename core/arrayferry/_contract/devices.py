@@ -57,7 +57,7 @@ class DeviceTests(BackendTests):
             self._check_place(x, place, f"an array on {place}")
 
     def _check_place(self, array: Any, device: str, case: str) -> None:
-        """Check the other methods for the place of an array."""
+        """Check the other methods that say where an array is."""
         place = self.ask("place_of", array, case=case)
         beside = self.tested.device_of(convert(sample(self._usual(), (3,)), like=array))
         equal(

@@ -53,7 +53,7 @@ class DirectTests(BackendTests):
                     self.run(call, *(each for each in group if direct.takes(type(each.x))))
                 if copy or never_changes(source) or never_changes(target):
                     memory = self._memory(method, (65_536, samples.LARGE))
-                    for given in self._of(source, memory):
+                    for given in self._in_library(source, memory):
                         self.run(call, given, writes=True)
 
         every(partial(check, way, copy) for copy in (None, True) for way in ("convert", *_MADE))
@@ -71,13 +71,13 @@ class DirectTests(BackendTests):
         for index, dtype in enumerate(dtypes):
             groups = self._samples(method, dtype)
             for group in islice(groups, 4 if index else None):
-                yield list(self._of(source, group if index < 4 else group[:1]))
+                yield list(self._in_library(source, group if index < 4 else group[:1]))
         for name, x in samples.odd_layouts(usual) if source.name == "numpy" else ():
             values = np.array(x.astype(x.dtype.newbyteorder("=")))
             yield [Given(x, values, samples.case_of(values, name))]
 
-    def _of(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
-        """Make arrays of NumPy those of a library."""
+    def _in_library(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
+        """Yield the arrays, with NumPy arrays converted to a library."""
         for given in arrays:
             if isinstance(given.x, np.ndarray):  # an array may be given twice
                 given.x = source.from_numpy(given.x)
@@ -91,11 +91,11 @@ def _mixed(groups: list[list[Given]]) -> list[list[Given]]:
 
 
 _MADE = ("bind", "inline", "bind_many")
-"""The methods of a converter that return what converts, or None."""
+"""The methods of a converter that return a function or expressions, or None."""
 
 
 def _function(direct: Converter, method: str, options: Options) -> Any:
-    """Return the function of a list of arrays that a method of a converter stands for, None if it is not used."""
+    """Return a function that converts a list of arrays by a method of a converter, None if the method is not used."""
     if method == "convert":
         return one_by_one(lambda x: direct.convert(x, None, options.copy))
     if not overrides(direct, getattr(Converter, method)):
@@ -107,7 +107,7 @@ def _function(direct: Converter, method: str, options: Options) -> Any:
 
 
 def _attempt(function: _Convert, outcomes: list[Any], xs: list[Any]) -> list[Any]:
-    """Convert arrays. Note the error, or of each whether it was converted."""
+    """Convert arrays. Add to `outcomes` the error, or whether each array was converted."""
     try:
         ys = list(function(xs))
     except Exception as error:

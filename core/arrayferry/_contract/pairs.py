@@ -24,7 +24,7 @@ class PairTests(BackendTests):
 
     @pytest.mark.parametrize("method", ["to_numpy_many", "compute"])
     def test_many_at_once(self, method: str) -> None:
-        """A method for many arrays returns the values of each, in order, `compute` in memory of their own."""
+        """A method for many arrays returns the values of each, in order. Those of `compute` have their own memory."""
         mine = self.tested
         call = Call(f"{method}()", getattr(mine, method), mine, None)
         dtypes = [d for d in self._dtypes() if d.kind in "biufc"] or [self._usual()]

@@ -31,7 +31,7 @@ PARTS = {
     "inside a larger array": (slice(1, -1), 1, 2),
     "reversed": (slice(None, None, -1), 1, 0),
 }
-"""Parts of an axis: the cut, and the length of the axis as a multiple of that of the part, plus a number."""
+"""Parts of an axis: a slice `s`, and numbers `a` and `b`, so that a part of length `n` is `s` of an axis of `a * n + b`."""
 
 
 def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
@@ -99,7 +99,7 @@ def special(dtype: np.dtype[Any]) -> Values:
 
 
 def views(values: Values) -> Iterator[tuple[str, Values, Callable[[Any], Any]]]:
-    """Yield an array for each layout, and what takes from it, as an array of any library, the part with these values."""
+    """Yield for each layout its name, an array, and a function that returns the part of the array with these values."""
     axes = tuple(range(values.ndim))
     for order in reversed(list(permutations(axes))[1:]):
         name = f"with axes in the order {order} in memory"
@@ -120,16 +120,16 @@ def _transposed(x: Any, axes: list[int]) -> Any:
 
 
 def in_layouts(values: Values) -> Iterator[tuple[str, Values]]:
-    """Yield arrays of equal values in other layouts, each in its own memory, with a name for the layout.
+    """Yield the name of each layout, and an array with these values in it, in its own memory.
 
-    They are writable and have no negative strides.
+    The arrays are writable and have no negative strides.
     """
     laid = ((name, view(whole)) for name, whole, view in views(values))
     return ((name, x) for name, x in laid if min(x.strides) >= 0)
 
 
 def odd_layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, Values]]:
-    """Yield NumPy arrays of a dtype as users may have them, with a name for how each lies in memory."""
+    """Yield NumPy arrays of a dtype in unusual layouts that users may have, each with the name of its layout."""
     base = np.arange(24).astype(dtype).reshape(4, 6)
     read_only = base.copy()
     read_only.flags.writeable = False

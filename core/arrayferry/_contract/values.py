@@ -25,9 +25,9 @@ _ASKED: list[tuple[Any, ...]] = [
     ("dtype_hint", "float64", "int64", "bfloat16"),
     ("is_out_of_memory", ValueError("a wrong value")),
 ]
-"""Methods that answer a question, and what to ask, nothing for an ordinary array."""
+"""Methods that answer a question, with the arguments to try; without any, the argument is an ordinary array."""
 COPY = (None, True, False)
-"""Options of a conversion by `to_numpy` or `from_numpy`. Another one copies by `copy`."""
+"""The values of the option `copy` for a conversion by `to_numpy` or `from_numpy`. One by `copy` always copies."""
 STATED = [("stated", method) for method in METHODS]
 ASKED = [(copy, method) for copy in COPY for method in METHODS if copy or method != "copy"]
 
@@ -41,7 +41,7 @@ class ValueTests(BackendTests):
         equal(unknown, [], "dtypes(): names that neither NumPy nor ml_dtypes has")
 
     def test_answers(self) -> None:
-        """A method that answers a question returns what it should for what is ordinary."""
+        """A method that answers a question returns the right kind of answer for ordinary arguments."""
         given = self._ordinary()
         for method, *asked in _ASKED:
             for x in asked or [given.x]:
@@ -71,7 +71,7 @@ class ValueTests(BackendTests):
 
     @pytest.mark.parametrize("method", METHODS)
     def test_values(self, method: str) -> None:
-        """A method returns the same values, shape and dtype, whatever the layout, each time, in memory of its own."""
+        """For every layout, a method returns the same values, shape and dtype each time it is called."""
         call = self._call(method)
         for dtype in self._dtypes(method):
             for given in self._samples(method, dtype):
@@ -140,7 +140,7 @@ class MemoryTests(BackendTests):
                 what = f"{method}(), for {given.case}, after the array that it was called with was deleted"
                 results.append((target, convert(given.x, target), given.values, what))
                 del given
-        gc.collect(1)  # of what was made just now
+        gc.collect(1)  # collects what was made just now
         filler = [np.full_like(values, -9) for _, _, values, _ in results for _ in range(2)]
         for target, y, values, what in results:
             same(self.values_of(target, y), values, what)

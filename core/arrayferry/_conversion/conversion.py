@@ -107,7 +107,7 @@ class Conversion(Generic[A]):
             compiled = CompiledConversion(catalog, target, options)
             self._compiled = compiled
             compiled.notice_observers()
-            # otherwise it changed before this conversion could be notified
+            # otherwise the registry changed before this conversion could be notified
             if registry.catalog is catalog:
                 return compiled
 

@@ -90,7 +90,7 @@ class LazyPair(Pair):
         return self.executor.check(x) or self._computes
 
     def _is_fresh(self, value: Any) -> bool:
-        """Return whether an array of another library that `compute` returned may be shared. Plugins may have kept it."""
+        """Return whether an array that `compute` returned may be shared. A plugin that is not built in may still hold it."""
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
 

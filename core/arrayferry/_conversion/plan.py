@@ -57,7 +57,7 @@ class Plan:
     Attributes:
         run: the compiled code. It takes the value, and optionally a function to call if it does not handle the value.
         code: the text of the code.
-        readers: a function for the values inside, for each type of container in the structure.
+        readers: for each type of container in the structure, a function that returns the values inside.
         with_routes: whether it also converts arrays that a direct converter does not handle.
         next: the plan for the value that came after the last one of this structure.
     """
@@ -150,7 +150,7 @@ class _Scope:
         self._known: dict[int, str] = {}
 
     def name(self, thing: Any, hint: str = "") -> str:
-        """Return a name for an object: the hint if possible, which is its own name for a class."""
+        """Return the name of an object in the code: the hint if it is free, else a new name. The default hint is `__name__`."""
         hint = hint or thing.__name__
         name = self._known.get(id(thing))
         if name is None:
@@ -191,16 +191,16 @@ class _Block:
 
     Args:
         scope: shared with the other loops of the plan.
-        later: whether results are put together only after arrays of several turns have been converted together. What
-            they need is kept until then.
+        later: whether the arrays of all turns of the loop are converted together after it. What the results need
+            besides is kept until then.
 
     Attributes:
         lines: the statements.
         containers: the names of the containers that are rebuilt, by type; "*v1" means all items of v1.
         inputs: the names of the arrays that a function converts together, by the name of that function.
-        loops: the names of such functions that also convert arrays of inner loops.
+        loops: the names of those functions that also convert arrays of inner loops.
         rebuilt: the statements that put the results of inner loops together.
-        kept: what is kept, by name.
+        kept: the expressions whose results are kept, by name.
     """
 
     def __init__(self, scope: _Scope, *, later: bool = False) -> None:

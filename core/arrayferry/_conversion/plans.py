@@ -1,8 +1,8 @@
 """`Plans`: the code that a conversion has written for structures, and how the code for a value is found.
 
-Values come in turns, such as an observation, a reward and an observation again. So the plan that came after the last
-one before is tried first. It checks all that it relies on, so trying another one is never wrong. If it does not handle
-the value, the plan is looked up by the structure.
+Values often alternate: an observation, a reward, an observation again. So each plan remembers which plan came next,
+and that one is tried first. A plan checks all that it relies on, so trying a wrong one does no harm. If it does not
+handle the value, the plan is looked up by the structure.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Plans:
         return list(self._plans.values())
 
     def _run(self, value: Any) -> Any:
-        """Convert a value with the plan that came next the last time."""
+        """Convert a value with the plan that came after the last used plan the time before."""
         __tracebackhide__ = True
         last = self._last
         plan = None if last is None else last.next
@@ -96,17 +96,17 @@ class Plans:
         self._plans.used.add(plan)
 
     def miss(self, value: Any) -> Any:
-        """Convert a value that the plan that was called directly did not handle."""
+        """Convert a value that the directly called plan did not handle."""
         __tracebackhide__ = True
         self._conversion.use(self._run)
         return self._search(value, self._last)
 
     def _search(self, value: Any, tried: Plan | None) -> Any:
-        """Convert a value with the plan for its structure, unless there is none or it was tried in vain."""
+        """Convert a value with the plan for its structure, or without a plan if there is none or it has just failed."""
         __tracebackhide__ = True
         try:
             plan = self._plans.get(hash(structure_of(value, self._readers)))
-        except Exception:  # the slow path says what is wrong with it, if anything is
+        except Exception:  # the slow path raises the error, if the value is wrong
             plan = None
         if plan is not None and plan is not tried:
             result = plan.run(value, _missed)

@@ -33,11 +33,11 @@ def structure_of(value: Any, readers: Mapping[type, Reader]) -> Any:
 
     Args:
         value: anything.
-        readers: a function for the values inside, for each type of container.
+        readers: for each type of container, a function that returns the values inside.
 
     Returns:
-        A type; for a container, a tuple of its type and the structures of its children, or of the structure that
-        all of them have and `MANY` if it is written as a loop.
+        A type; for a container, a tuple of its type and the structures of its children. If the container is written
+        as a loop, the tuple has its type, the one structure of all children, and `MANY`.
 
     Raises:
         UnplannableError: it has too many levels, or a container other than a flat tuple is in it twice.

@@ -1,8 +1,8 @@
 """`Autodiff`: how a library differentiates, so that gradients cross between libraries.
 
-A plugin has two roles. Functions of its library are differentiated for callers of others (`Autodiff.vjp`), and
-calls of functions of other libraries take part in its own differentiation (`Autodiff.call`). Only reverse mode
-crosses. Higher derivatives follow from it, since what `vjp` makes can be differentiated by `vjp` again.
+A plugin has two roles. With `Autodiff.vjp`, it differentiates functions of its library for callers of other libraries.
+With `Autodiff.call`, its library differentiates through calls of functions of other libraries. Only reverse mode
+crosses. `vjp` can differentiate what it has made, and so gives higher derivatives too.
 
 Cotangents of complex numbers follow one convention: for a real loss L of z = x + iy, the cotangent of z
 is dL/dx + i dL/dy, as in PyTorch. JAX uses its conjugate.
@@ -34,11 +34,11 @@ FlatFunction = Callable[[list[Any]], Flat]
 """A function of a list of arrays."""
 
 Differentiated = Callable[[list[Any]], tuple[Flat, Callable[[list[Any]], list[Any]]]]
-"""Calls a function. Returns its results, and the function from their cotangents to those of its arguments."""
+"""Calls a function. Returns its results, and a function that turns their cotangents into those of its arguments."""
 
 
 class Crossing(Protocol):
-    """One call of a function of another library. All arrays are the caller's library's.
+    """One call of a function of another library. All arrays are of the caller's library.
 
     Arrays are numbered in order. Only arrays of floating-point or complex dtype have cotangents; lists of these omit
     all others.
@@ -68,7 +68,7 @@ class Crossing(Protocol):
         ...
 
     def pullback(self, count: int, wanted: tuple[int, ...]) -> Crossing:
-        """Return the call from `count` arguments and the cotangents of the results to those of the wanted arguments."""
+        """Return the call that takes `count` arguments and cotangents of results, and returns the wanted cotangents."""
         ...
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> Crossing:
@@ -107,7 +107,7 @@ class Autodiff(ABC):
         """
 
     def gradient(self, function: FlatFunction, count: int, wanted: tuple[int, ...]) -> FlatFunction:
-        """Return the function from `count` arguments and the cotangents of the results to those of the wanted arguments."""
+        """Return a function of `count` arguments and the cotangents of results that returns the wanted cotangents."""
 
         def gradient(values: list[Any]) -> Flat:
             _, pull = self.vjp(function, wanted, compiled=False)(values[:count])

@@ -123,7 +123,7 @@ class Backend(Origin):
         return True
 
     def place_of(self, x: Any) -> Any:
-        """Return the device to pass for another array to be put where `x` is. The option `like` uses it.
+        """Return the device to name so that another array is put where `x` is. The option `like` uses it.
 
         It is the name of its device, unless a name is not enough, as for a sharded array. It is "default" for an
         array that the library placed by itself, if the library distinguishes such arrays from those that were placed
@@ -149,7 +149,7 @@ class Backend(Origin):
             x: an array of this library, the result of a copy or move on the current stream of its device.
 
         Returns:
-            The test, None if nothing is queued. Freed memory is then reused in the order of the work.
+            The test. None if nothing is queued, or if the library reuses freed memory only after the queued work.
         """
         return None
 
@@ -182,8 +182,8 @@ class Backend(Origin):
             device: the device that it is already on, if the user requested one.
 
         Raises:
-            BufferError, TypeError, ValueError, NotImplementedError: the library cannot take it. It is then given a
-                compact copy on the same device, and failing that the values from host memory.
+            BufferError, TypeError, ValueError, NotImplementedError: the library cannot take it. It then gets a
+                compact copy on the same device. If it cannot take that either, it gets the values from host memory.
         """
         raise NotImplementedError(f"{self.name} has no DLPack")
 

@@ -80,7 +80,7 @@ class Reader:
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
 
     def work(self, step: int) -> Iterable[Hashable]:
-        """Return what a step computes or reads, so that a stream notices what single blocks do again and again."""
+        """Return what a step computes or reads. A stream warns if single blocks repeat the same work."""
         return self._steps[step]
 
     def abandon(self) -> None:

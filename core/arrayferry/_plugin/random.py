@@ -246,7 +246,7 @@ class HostRandom(Random):
         import numpy
 
         logits = self._values(logits)
-        # with exponential waiting times, each index has the shortest one with its own probability
+        # the index with the shortest of exponential waiting times has the probability that its logit asks for
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
         return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)
 

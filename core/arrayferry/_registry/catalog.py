@@ -37,8 +37,8 @@ class Catalog:
     Args:
         manager: the plugins. Parts that claim a name or type of another one are left out.
         warn: called with the text of a warning.
-        changed: called when types of libraries that have been imported meanwhile are known.
-        refuse: the name of the plugin that must not be part of a conflict.
+        changed: called when a library was imported in the meantime, so that its types are now known.
+        refuse: the name of a plugin. If it is part of a conflict, an error is raised.
 
     Attributes:
         backends: all backends by name.

@@ -78,7 +78,7 @@ def check_part(item: Any) -> None:
 
 
 def near_misses(item: Any) -> Iterator[str]:
-    """Yield a warning for each attribute whose name is close to that of a known one which the part leaves as it is."""
+    """Yield a warning for each unknown attribute whose name is close to that of a known one that the part does not set."""
     from difflib import get_close_matches
 
     for kind in _kinds_of(item):

@@ -36,7 +36,7 @@ def chosen_plugins() -> list[str] | None:
 def installed_plugins(warn: Callable[[str], None]) -> Iterator[tuple[EntryPoint, bool]]:
     """Yield the entry point of each plugin, and whether the environment variables allow to load it.
 
-    Those that are yielded last are to be asked first, so built-in plugins come first, and then those that are last by name.
+    pluggy asks the last one first. So built-in plugins come first here, then the others by name in reverse order.
 
     Args:
         warn: called with the text of a warning.

@@ -93,7 +93,7 @@ class GenericBackend(Backend):
         return x.to_device(self._own_device(device))
 
     def _info(self, ask: Callable[[Any], T], default: T) -> T:
-        """Ask the library about itself, as the standard says. Not every one answers."""
+        """Ask the namespace's `__array_namespace_info__()`. Return the default if the library has none."""
         try:
             return ask(self.xp.__array_namespace_info__())
         except Exception:

@@ -39,7 +39,7 @@ class Kinds:
         warn: called with the text of a warning.
 
     Attributes:
-        arrays: the kinds of arrays and of what they are read from, by registered type.
+        arrays: the kinds of the registered types of backends and sources, by type.
         cached: the kinds, by type.
     """
 
@@ -110,7 +110,7 @@ class Kinds:
     def _classify(self, value: Any) -> Kind:
         """Classify by the type alone: an object's `__class__` and attributes may say anything."""
         cls = type(value)
-        # a reloaded module defines its types anew: the new type at a path stands for the old one
+        # a reloaded module defines its types again: the new type at a path replaces the old one
         mro = [
             base
             if base in self.arrays or base in self._containers
@@ -138,15 +138,15 @@ class Kinds:
         for base, kind in self._containers.items():
             if any(each is base for each in mro) or issubclass(cls, base):
                 return kind
-        container = self._taking(cls) or container_for(value)
+        container = self._registered_container(cls) or container_for(value)
         if container is not None:
             return Kind("container", container=container)
         namespace = _namespace_of(value)
-        # if a plugin handles the library, its array types are known, and this is none of them
+        # if a plugin handles the library, its array types are known, and this type is not among them
         backend = None if namespace is None else self._generic(namespace)
         return OTHER if backend is None else Kind("array", backend)
 
-    def _taking(self, cls: type) -> Container | None:
+    def _registered_container(self, cls: type) -> Container | None:
         """Find a registered container that takes a class, although the class is derived from none of its types."""
         for container in self._asking:
             try:

@@ -58,7 +58,7 @@ class Owners:
         return ""
 
     def replacement(self, new: Contribution) -> Contribution | None:
-        """Return the part that declares to replace a later one, None if no part does."""
+        """Return the part that replaces a new one, as its `replaces` says; None if no part does."""
         part = new.part
         for owner in self.parts if HOOKS[new.hook] is not Container else ():
             by = owner.part
@@ -100,7 +100,7 @@ def _names_of(part: Origin) -> list[str]:
 
 
 def _replaces(part: Origin, other: Origin) -> bool:
-    """Return whether a part declares to replace another one. A source is not a target, so it replaces only sources."""
+    """Return whether a part replaces another one. A source is not a target, so it replaces only sources."""
     return other.name in part.replaces and (
         isinstance(part, Backend) or not isinstance(other, Backend)
     )

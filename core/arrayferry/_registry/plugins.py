@@ -183,7 +183,7 @@ class PluginManager(pluggy.PluginManager):
         Args:
             plugin: the plugin, or a single part.
             name: its name.
-            point: its entry point, with which no new catalog is made.
+            point: its entry point. If it is given, no new catalog is made.
 
         Raises:
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
@@ -216,7 +216,7 @@ class PluginManager(pluggy.PluginManager):
         """Load an installed plugin without a new catalog, and return its parts.
 
         Raises:
-            PluginError: it is faulty, or raised whatever it did, even `SystemExit`. The reason names the line.
+            PluginError: it is faulty, or raised any error, even `SystemExit`. The reason names the line.
         """
         try:
             return self.add(point.load(), point.name, point)
@@ -237,7 +237,7 @@ class PluginManager(pluggy.PluginManager):
                 remedy=f"Register an instance of one, or a plugin with hooks. {_ADVICE}",
             )
         found: list[Contribution] = []
-        silent: list[str] = []  # the hooks that returned None: nothing, as for pluggy
+        silent: list[str] = []  # the hooks that returned None, which pluggy ignores
         for hook, call in calls:
             if call.wrapper or call.hookwrapper:
                 mark = "wrapper=True" if call.wrapper else "hookwrapper=True"

@@ -75,7 +75,7 @@ class Registry:
                 self._manager.reload()
             self._loading = False
             return self.update()
-        except BaseException:  # as an interrupt: all are loaded again on next use
+        except BaseException:  # such as an interrupt: all are loaded again on next use
             self.current, self._loaded, self._loading = None, False, False
             raise
 
@@ -86,19 +86,19 @@ class Registry:
             warnings.warn(text, PluginWarning, stacklevel=3)
 
     def update(self, new: str = "") -> Catalog:
-        """Make the catalog anew of what all plugins bring, while the lock is held.
+        """Make a new catalog of the parts of all plugins. The caller holds the lock.
 
         Raises:
             PluginError: the plugin of the name `new` claims a name or a type of another one. The catalog is as before.
         """
         catalog = Catalog(self._manager, self.warn, self._notify, new)
-        if not self._loading:  # else a plugin asks that is being loaded
+        if not self._loading:  # otherwise a plugin asks while it is being loaded
             self.invalidate()
             self.current = catalog
         return catalog
 
     def invalidate(self) -> None:
-        """Drop the catalog before plugins change, while the lock is held. It is made anew on next use."""
+        """Drop the catalog before plugins change. A new one is made on next use. The caller holds the lock."""
         self.current = None
         self._notify()
 
@@ -205,7 +205,7 @@ def _after_fork() -> None:
         else:
             registry.lock = threading.RLock()
             registry.current, registry._loaded, registry._loading = None, False, False
-            registry._notify()  # that thread may have been about to do so
+            registry._notify()  # the thread with the lock may not have done so yet
 
 
 if hasattr(os, "register_at_fork"):

@@ -25,7 +25,7 @@ def device_kind(name: str) -> str:
 
 
 def memory_of(name: str) -> str:
-    """Return the name of the memory of a device: "cpu" for "cpu:1", which uses host memory, and "cuda:1" for itself."""
+    """Return the name of the memory of a device: "cpu" for "cpu:1", which uses host memory, and "cuda:1" for "cuda:1"."""
     kind = device_kind(name)
     return kind if kind == "cpu" else name
 

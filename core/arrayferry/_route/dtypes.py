@@ -54,7 +54,7 @@ def _choose(dtype: np.dtype[Any], names: frozenset[str]) -> tuple[Any, bool]:
 
 
 def _size(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Sort smaller dtypes first; of equal size, more digits first: float16 before bfloat16."""
+    """Return a key that sorts smaller dtypes first, and of equal size those with more digits, such as float16."""
     limits = dtype_info(dtype).limits
     return getattr(limits, "bits", 8), -getattr(limits, "nmant", 0)
 

@@ -74,7 +74,7 @@ class Executor:
             if self.options.copy is False and route.transfers:
                 raise copy_required(f"it is on {source_device}, not on {target_device}")
             if values is None and source.memory == "lazy" and route.steps[0].via == "host":
-                values = call_backend(source, "to_numpy", x)  # once, whatever route is taken
+                values = call_backend(source, "to_numpy", x)  # once, for all routes that are tried
             try:
                 y = self._follow(route, x, device, values)
             except NotHandledError as skipped:

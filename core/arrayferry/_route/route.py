@@ -162,8 +162,8 @@ class _Search:
             and {each.source, each.target} <= self.backends.keys()
         ]
         self.dlpack = "dlpack" not in without
-        # the source's library waits for its own move before it writes again;
-        # an array that never changes only has to be kept
+        # the target's library may move an array only if the source never writes to it again;
+        # the array is then kept until the move is done
         self.moves_by_target = source.memory == "immutable" and overrides(target, Backend.fence)
         places = dict.fromkeys((HOST, goal, *self._between(target)))
         self.places = [place for place in places if place.backend in self.backends]

@@ -52,7 +52,7 @@ class StreamedArray:
         self.ends: list[int] = []
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
-        """Yield its own blocks that are between two rows: the number and the length of each, and its rows that are."""
+        """Yield for each of its own blocks between two rows: its number, its length, and its rows that are between them."""
         at = start
         while at < stop:
             block = bisect_right(self.ends, at)
@@ -119,7 +119,7 @@ def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -
         if kind.source is not None and kind.source.memory != "lazy":
             x = convert(x, "numpy", sparse=conversion.options.sparse)
         elif kind.origin is not None and kind.origin.memory == "lazy":
-            call_backend(kind.origin, "device_of", x)  # which a closed file refuses
+            call_backend(kind.origin, "device_of", x)  # raises for a closed file
     except ConversionError as error:
         error.target = conversion.target.name
         error.locate(path=path, source=kind.origin.name if kind.origin else "")

@@ -72,9 +72,9 @@ def stream(
 ) -> Stream[Any]:
     """Convert arrays larger than memory block by block, for a training loop.
 
-    The stream is a sequence of blocks. An iteration computes or reads the next ones in other threads, or on a
-    cluster, while the current one is in use, and each part of the arrays once. At most `prefetch` + 2 blocks are in memory: the one in
-    use, the next one, and those prefetched after it; one more if blocks are not whole chunks.
+    The stream is a sequence of blocks. While one block is in use, an iteration computes or reads the next ones in other
+    threads, or on a cluster. It computes each part of the arrays once. At most `prefetch` + 2 blocks are in memory: the
+    one in use, the next one, and those prefetched after it; one more if blocks are not whole chunks.
 
     Args:
         value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
@@ -86,7 +86,7 @@ def stream(
         axis: the axis along which the arrays are split into blocks.
         prefetch: how many blocks an iteration computes in advance, 0 for none.
         block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of the
-            array with the most chunks; for files, as many at a time as fit into 64 MiB.
+            array with the most chunks. A block of a file has as many chunks as fit into 64 MiB.
         client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses the
             current client, or threads if there is none. Files are always read in this process.
         timeout: seconds to wait for a block, None for no limit.
@@ -106,7 +106,7 @@ def stream(
             `BlockError`, which names the block.
 
     Warns:
-        UserWarning: `stream[i]` computes or reads something for a third block.
+        UserWarning: `stream[i]` computes or reads the same thing for a third block.
 
     Examples:
         >>> import arrayferry as af

@@ -1,4 +1,4 @@
-"""`Reads`: the reads of some blocks, in order, ahead of time, and each part of an array once."""
+"""`Reads`: reads some blocks in order and ahead of time, and each part of an array once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FailedError(Exception):
     """
 
     def __init__(self, error: BaseException | None, path: str = "") -> None:
-        super().__init__(error, path)  # with which it is made again where tblib pickles causes
+        super().__init__(error, path)  # the arguments when tblib unpickles it as a cause
         self.error = error
         self.path = path
 
@@ -114,7 +114,7 @@ class Reads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._process != os.getpid():  # it belongs to the process that forked this one
+        if self._process != os.getpid():  # the readers belong to the parent of this forked process
             return
         if kind is not None and issubclass(kind, (KeyboardInterrupt, BlockTimeoutError)):
             for reader in self._readers:  # a read hangs: the process does not wait for it at exit
@@ -125,7 +125,7 @@ class Reads:
             self._call_safely(reader, "close")
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-        # an object that still holds this, such as the frame of a read that failed, holds no array
+        # something may still hold this object, such as the frame of a failed read: drop all arrays
         self._arrays = Arrays([], [], copy=True)
         for each in (self._readers, self._held, self._started, self._reads, self._last):
             each.clear()
@@ -178,7 +178,7 @@ class Reads:
             results = self._read(index) if future is None else future.result()
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # also one that would end the process, from a task
+        except BaseException as error:  # also a SystemExit of a task
             raise FailedError(error, self._path_of(index)) from error
         for group, values in enumerate(results):
             wanted = self._of_group(self._reads[index], group)
@@ -195,10 +195,10 @@ class Reads:
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
         if leaf.axis is None:
-            return self._own(leaf.x)
+            return self._copied_if_needed(leaf.x)
         before = (slice(None),) * leaf.axis
         if leaf.group is None:
-            return self._own(leaf.x[(*before, slice(start, stop))])
+            return self._copied_if_needed(leaf.x[(*before, slice(start, stop))])
         pieces = []
         for part, length, piece in leaf.pieces(start, stop):
             x = self._held[leaf, part]
@@ -215,7 +215,7 @@ class Reads:
         except Exception as error:
             raise FailedError(error, leaf.path) from error
 
-    def _own(self, x: Any) -> Any:
+    def _copied_if_needed(self, x: Any) -> Any:
         """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
         if not self._arrays.copy:
             return x

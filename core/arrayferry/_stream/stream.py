@@ -32,9 +32,9 @@ class Stream(Generic[B]):
     of some. Iterating reads ahead, and computes once what blocks share; leaving early cancels pending reads. It is
     a map-style data set, so data loaders shuffle, divide and resume it.
 
-    A stream can be pickled if its arrays can; for a process that is spawned, of a `numpy.memmap` only the name of
-    its file is pickled, unless `copy=False`. In another process, the client is replaced by a new one for the same
-    scheduler, even if it was the current client.
+    A stream can be pickled if its arrays can. For a spawned process, a `numpy.memmap` is pickled as the name of its
+    file, unless `copy=False`. In another process, the client is replaced by a new one for the same scheduler, even
+    if it was the current client.
 
     Args:
         value: the arrays.
@@ -76,7 +76,7 @@ class Stream(Generic[B]):
         self._arrays = Arrays(leaves, groups, copies)
         self.length: int = common_length(leaves)
         self._cuts = cut(leaves, self.length, block)
-        self._numbers = range(len(self._cuts))  # of the blocks that it has
+        self._numbers = range(len(self._cuts))  # the numbers of its blocks
         self._repeated = _Repeated()
         self._refuse_early()
 
@@ -238,7 +238,7 @@ class _Repeated:
         self._told = False
 
     def note(self, work: Iterable[Hashable], block: int) -> bool:
-        """Note what is done for a block. Return whether something is done for a third block, the first time."""
+        """Note the work for a block. Return True once: the first time that the same work is done for a third block."""
         for each in () if self._told else work:
             blocks = self._blocks.get(each)
             if blocks is None:

@@ -30,7 +30,7 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
     conversions cost no more than without a trace.
 
     Args:
-        hot: the number of calls from which a line that makes an avoidable copy counts as a hot loop.
+        hot: a line that makes an avoidable copy counts as a hot loop after this many calls.
         warn: whether to issue a `TraceWarning` for each finding at the end of the block.
 
     Returns:

@@ -23,7 +23,7 @@ MAX_TRIPS = 10_000
 _Stop = tuple[str, str]
 """A library and a device."""
 _Trip = tuple[CallSite, CallSite, tuple[_Stop, ...]]
-"""A kind of round trip: the lines where an array came back and left, and the stops on its way."""
+"""A kind of round trip: the line where an array came back, the line where it left, and its stops."""
 
 
 class RoundTrips:
@@ -31,7 +31,7 @@ class RoundTrips:
 
     def __init__(self) -> None:
         self._trips: dict[_Trip, int] = {}
-        # the last results, and the stops of their values before, each with the line where they left
+        # the last results, and where their values were before, each with the line where they left
         self.followed: Cache[Any, tuple[weakref.ref[Any], tuple[tuple[_Stop, CallSite], ...]]]
         self.followed = Cache(MAX_FOLLOWED)
 

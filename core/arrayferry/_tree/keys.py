@@ -27,7 +27,7 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
     MappingProxyType: lambda proxy: (proxy.copy(),),
 }
 _STRUCTURES = ("PyTreeDef", "PyTreeSpec")
-"""Structures of JAX and optree. Equal ones may hold objects that are written in several ways."""
+"""Structures of JAX and optree. Only their own `==` can compare them: equal ones may be pickled differently."""
 
 Special = Callable[[Any], Hashable | None]
 
@@ -48,7 +48,7 @@ class Same(weakref.ref[Any]):
 
 
 class _Equal:
-    """The key of an object that only its own `==` can compare. That may fail, as of a number of NumPy and a tuple."""
+    """The key of an object that only its own `==` can compare. If `==` raises, the objects are not equal."""
 
     def __init__(self, value: Any) -> None:
         self.value, self._hash = value, hash(value)
@@ -72,8 +72,8 @@ def exact_key(value: Any, special: Special | None = None) -> Hashable:
 
     Args:
         value: anything.
-        special: takes each part, and returns None for one that is compared as above; for others, their own parts in a
-            tuple or frozenset, or a key.
+        special: called with each part. It returns None to compare the part as above. Otherwise it returns a tuple or
+            frozenset of the parts of the part, or a key.
 
     Examples:
         >>> from arrayferry.adapting import exact_key

@@ -68,7 +68,7 @@ class Nodes:
     __slots__ = ("_keeps", "_root", "branches")
 
     def __init__(self, root: Any, branches: list[Branch], *, keeps: bool = False) -> None:
-        # the list alone holds the containers, and is freed from its end: one by one, however deep they are
+        # only the list holds the containers, so they are freed one by one, and not recursively
         self._root = None if type(root) is Branch else root
         self.branches: list[Branch] = branches
         self._keeps = keeps

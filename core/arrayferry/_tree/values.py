@@ -56,7 +56,7 @@ def is_plain(value: Any) -> bool:
     cls = type(value)
     if issubclass(cls, _PYTHONS):
         return True
-    # classes of Rust name no module, so that they seem to be Python's, whose own are static
+    # classes written in Rust name no module and seem to be built in, but built-in classes are not made at run time
     unnamed = cls.__module__ == "builtins" and bool(cls.__flags__ & _HEAP_TYPE)
     return not unnamed and cls.__module__.partition(".")[0] in _HOMES
 
@@ -81,7 +81,7 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
         convert = 'pass unknown="convert"'
         if known:
             remedy = f"Convert it by itself, or {convert}."
-        elif _offers(value, "__dlpack__"):  # its own numpy() would leave the device
+        elif _offers(value, "__dlpack__"):  # its own numpy() would copy it to the host
             library = "from_dlpack(x) of the library that you want"
             remedy = f"P{convert[1:]}, or call {library} first{plugin}."
         else:
@@ -110,7 +110,7 @@ def _own_way(value: Any) -> str:
 
 
 class _Unknown(Source):
-    """Reads such objects by their protocols. Others may hold their memory, too."""
+    """Reads such objects by their protocols. Their memory may be in use elsewhere."""
 
     name = "unknown"
     package = "builtins"

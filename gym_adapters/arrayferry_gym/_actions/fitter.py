@@ -8,8 +8,8 @@ the bounds of a Box, NaN, object arrays of numbers. Everything else is refused b
 in several environments, a first axis of another length; Discrete, MultiDiscrete and MultiBinary out of range or
 fractional; text, complex numbers, missing keys; what `contains` of a Graph, Sequence or OneOf refuses.
 
-Adapters pass on what Gymnasium's own wrapper passes on and an environment may know how to handle: further keys, numbers
-that the dtype of a Box cannot hold, and in single environments another shape of a Box.
+Like Gymnasium's own wrapper, adapters pass on what an environment may know how to handle: further keys, numbers that the
+dtype of a Box cannot hold, and in single environments another shape of a Box.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NUMPY = (np.ndarray, np.generic)
 
 
 def shape_rule(shape: tuple[int, ...], space: Any, num_envs: int | None = None) -> bool:
-    """Tell whether an array has the shape of a space, but for axes of length 1 that do not count environments."""
+    """Tell whether a shape is that of a space. Axes of length 1 are ignored, except the axis of environments."""
     first = 0 if num_envs in (None, 1) else 1
     given, wanted = (tuple(n for n in x[first:] if n != 1) for x in (shape, space.shape))
     return shape[:first] == space.shape[:first] and given == wanted
@@ -46,7 +46,7 @@ def value_rule(x: Any, space: Any, *, strict: bool = False) -> Any:
     Args:
         x: the array, of the shape of the space.
         space: a Box, Discrete, MultiDiscrete or MultiBinary.
-        strict: whether NaN and what is out of the bounds of a Box is refused, too.
+        strict: whether NaN and numbers outside the bounds of a Box are refused too.
 
     Raises:
         ValueError: a number is not in the space. The message says which.
@@ -77,8 +77,8 @@ class Fitter:
     Args:
         space: the space; for several environments, that of their batch.
         backend: the library, None for NumPy.
-        strict: whether what would be passed on, NaN, and what is out of the bounds of a Box are refused, too.
-        num_envs: for several environments, how many; the first axis is theirs. None for a single one.
+        strict: whether values that would be passed on, NaN, and numbers outside the bounds of a Box are refused too.
+        num_envs: the number of environments, which is the length of the first axis. None for a single environment.
         passes_on: whether further keys of a Dict and a Box of another shape are passed on. If not, keys are left out.
         noun: what messages call a value, "an action".
 
@@ -109,10 +109,10 @@ class Fitter:
 
         Args:
             value: a value with the structure of the space. Numbers, and lists of numbers, count as arrays.
-            given: the same as the user passed it, for messages; None for `value` itself.
+            given: the value as the user passed it, for messages; None for `value` itself.
 
         Raises:
-            arrayferry.ConversionError: it is refused.
+            arrayferry.ConversionError: the value is refused.
         """
         __tracebackhide__ = True
         self.passed_on = None
@@ -200,7 +200,7 @@ class Fitter:
         elif not isinstance(space, spaces.Box) and "float" in plain_name(x.dtype):
             raise self._unfit(space, place, "it takes whole numbers")
         name, wanted = plain_name(x.dtype), held_dtype(space.dtype, self.backend)
-        # whole numbers are good for an index in any dtype, but bool and uint8 are masks there
+        # any integer dtype can be used as an index, but bool and uint8 would be masks
         index = name.startswith(("int", "uint")) and name != "uint8"
         if fits and name != wanted and (isinstance(space, spaces.Box) or not index):
             xp = af.namespace_of(x)
@@ -233,7 +233,7 @@ class Fitter:
         return tuple(self._fit(part, inner, place[index]) for index, (part, inner) in pairs)
 
     def _contained(self, value: Any, space: Any, place: Place) -> Any:
-        """Return a value if `contains` of a space says of it in NumPy that it is in it. Its arrays are not cast."""
+        """Check a value by `contains` of its space, with arrays converted to NumPy. Return it; arrays are not cast."""
         numpy: Any = None
         try:
             numpy = af.convert(value, "numpy", unsupported="keep", sparse="dense")

@@ -12,7 +12,7 @@ class Place:
     """A place in a value, and what the user passed there.
 
     Args:
-        value: what the user passed, as far as it can be followed.
+        value: what the user passed in this place, or around it if nothing can be found there.
         path: the place, as text.
     """
 

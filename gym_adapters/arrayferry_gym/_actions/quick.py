@@ -1,6 +1,6 @@
-"""The quick way for actions: of those whose type, dtype and shape were fitted before, only the numbers are checked.
+"""The quick way for actions: if one of this type, dtype and shape was fitted before, only the numbers are checked.
 
-An action for which the quick way is not known to be right is fitted completely, which explains what is wrong.
+All other actions are fitted completely, which also explains what is wrong with them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Way = Callable[[Any], Any]
 
 
 class Quick:
-    """The quick ways for the types of actions that were fitted before. Threads may share it; copies know none."""
+    """The quick ways for the types of actions that were fitted before. Threads may share it. Copies start empty."""
 
     def __init__(self) -> None:
         self._ways: Cache[type, tuple[Way, Any, Any]] = Cache(32)
@@ -44,17 +44,17 @@ class Quick:
         return None
 
     def learn(self, action: Any, fitted: Any, way: Way | None) -> None:
-        """Remember a way for actions of the type of this one, if it gives an array as fitting it completely did."""
+        """Remember a way for actions of this type, if its result has the dtype and shape of the complete fitting."""
         if way is None:
             return
-        if isinstance(fitted, np.generic):  # a number of a Discrete, which its way makes itself
+        if isinstance(fitted, np.generic):  # of a Discrete, whose way makes such numbers
             self._ways[type(action)] = way, None, None
             return
         try:
             quick = way(action)
             if quick.dtype == fitted.dtype and quick.shape == fitted.shape:
                 self._ways[type(action)] = way, fitted.dtype, fitted.shape
-        except Exception:  # it is none for this action
+        except Exception:  # the way does not work for this action
             return
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,7 +66,7 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
 
     Args:
         action: the action as the agent passed it.
-        converted: the same in the library of the environment.
+        converted: the action in the library of the environment.
         space: the space that it was fitted to.
         convert: converts to that library.
     """
@@ -102,12 +102,12 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
 
 
 def _one(space: spaces.Discrete, action: Any, convert: af.Conversion, in_numpy: bool) -> Way:
-    """Return the way for numbers of a Discrete, which the items of actions are."""
+    """Return the way for actions of a Discrete, whose number is read by `item()`."""
     valid = range(int(space.start), int(space.start) + int(space.n))
     kind: Any = space.dtype.type
     cls = type(action)
-    dtype = action.dtype if cls is np.ndarray else None  # items of times and objects may be numbers
-    numbers: dict[int, Any] = {}  # those of NumPy, which take longer to make than to look up
+    dtype = action.dtype if cls is np.ndarray else None  # else times could pass as numbers
+    numbers: dict[int, Any] = {}  # NumPy numbers, since looking one up is faster than making it
 
     def one(given: Any) -> Any:
         number = given
@@ -140,9 +140,9 @@ def _is_wider(wide: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None:
-    """Return a quick test whether NumPy arrays of a dtype are in a MultiDiscrete or MultiBinary of their shape.
+    """Return a quick test whether a NumPy array of a dtype is in a MultiDiscrete or MultiBinary of its shape.
 
-    None if the dtype is not of whole numbers, or does not have all those of the space.
+    Return None if the dtype has no integers, or not all integers of the space.
     """
     start, count = range_of(space)
     if dtype.kind not in "iu" or not dtype.isnative:
@@ -159,7 +159,7 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
         content = x.tobytes()
         if content in known:
             return True
-        # read as unsigned numbers, those below the range are larger than the count
+        # as unsigned integers, numbers below the range become larger than the count
         shift = x - start if shifted else x
         valid = 0 not in np.less(shift.view(unsigned), count).tobytes()
         if valid and few:

@@ -55,9 +55,9 @@ def from_simulator(
 
     - *Autoreset.* Simulators that reset in the step that ends an episode must return the observations from before in
       `infos["final_obs"]`: for Isaac Lab, set `compute_final_obs=True` in its configuration. In others, the caller
-      resets (DISABLED), by `reset(options={"reset_mask": ...})`: for mjlab, set `auto_reset=False`. If the last
-      observations are lost, they would be mistaken for those of the next episode, so that the first step that ends an
-      episode is an error, unless `final="lost"` says that no trainer needs them.
+      resets (DISABLED), by `reset(options={"reset_mask": ...})`: for mjlab, set `auto_reset=False`. If the simulator
+      does not return the last observations, the first ones of the next episode would be mistaken for them. So the first
+      step that ends an episode raises an error, unless `final="lost"` says that no trainer needs them.
     - *Limits.* If the configuration says `is_finite_horizon`, the time limit belongs to the task: it terminates episodes.
     - *Seeds* go to `reset` if it has a parameter for them, else to `seed`. Several are combined into one. Most simulators
       seed the whole process with it.
@@ -132,7 +132,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         *,
         copy: bool,
     ) -> None:
-        self.env = env  # first, as older versions of Gymnasium close what is not complete, too
+        self.env = env  # first, since older versions of Gymnasium call close() if this fails
         check_flag("copy", copy)
         if final not in get_args(Final):
             raise af.OptionError(
@@ -169,10 +169,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         """Return when the simulator resets.
 
         Raises:
-            arrayferry.OptionError: it does not say it.
+            arrayferry.OptionError: the simulator does not say when it resets.
         """
         metadata = getattr(self.env, "metadata", None) or {}
-        if given is None and metadata is not gym.Env.metadata:  # to which Gymnasium 1.1 writes
+        if given is None and metadata is not gym.Env.metadata:  # Gymnasium 1.1 writes to this one
             given = metadata.get("autoreset_mode")
         if given is None:
             given = _attribute(self.env, "autoreset_mode")
@@ -267,7 +267,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             if rows is not None:
                 observations = before_resets(self._xp, rows, observations, self._last)
             self._last = self._copied(observations)
-        return self._own(observations), self._own(infos)
+        return self._safe_results(observations), self._safe_results(infos)
 
     def _seed(self, seed: Any, given: dict[str, Any]) -> None:
         """Pass on one seed to `reset`, or call `seed`."""
@@ -310,10 +310,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             self._add_final(infos, observations, terminated | truncated)
         if self._rows is not None:
             self._last = self._copied(observations)
-        own = self._own
+        own = self._safe_results
         return own(observations), own(rewards), own(terminated), own(truncated), own(infos)
 
-    def _own(self, tree: Any) -> Any:
+    def _safe_results(self, tree: Any) -> Any:
         """Return results that no later step changes."""
         return self._copied(tree) if self._copy else tree
 
@@ -350,10 +350,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             )
 
     def _check(self, observations: Any, *others: Any) -> None:
-        """Check that results are batches of the right shapes.
+        """Check that results are batches of the right shape.
 
         Raises:
-            TypeError: they are not.
+            TypeError: a result is not.
         """
         n = self.num_envs
         try:

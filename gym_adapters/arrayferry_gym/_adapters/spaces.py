@@ -133,13 +133,13 @@ def _mismatch(value: Any, path: str, needed: str) -> Exception:
 
 
 class _Batch:
-    """The libraries of a batched space, whose arrays may turn out to be NumPy's.
+    """The libraries of a batched space. In shared memory, its arrays may have to be NumPy arrays.
 
     Args:
         libraries: those of the space of one environment.
 
     Attributes:
-        shared: whether the batches are views of memory that processes share, which not every library supports.
+        shared: whether the batches are views of memory that processes share. Not every library supports such views.
     """
 
     def __init__(self, libraries: Any) -> None:
@@ -254,9 +254,9 @@ def _can_share(libraries: Any) -> bool:
 
 
 def _over_shared_memory(batch: Any, libraries: Any) -> Any:
-    """Return a batch of NumPy arrays over shared memory for the agent: tensors over it, or as it is.
+    """Return NumPy arrays in shared memory for the agent: as tensors in the same memory, or unchanged.
 
-    Tensors change with the memory, as NumPy's arrays do. Arrays that do not change would never show a new observation.
+    Tensors and NumPy arrays change with the memory. Arrays that never change would never show a new observation.
     """
     if _can_share(libraries):
         try:
@@ -299,7 +299,7 @@ def _leaf_contains(space: Space[Any], x: Any) -> bool:
 
 
 def first_converted(space: Any) -> Any:
-    """Return a space if it is converted, or the first converted one inside, which wrappers may put into a new one; else None."""
+    """Return the first converted space: this one, or one inside, since wrappers nest spaces; None if there is none."""
     if isinstance(space, Converted):
         return space
     inside = (first_converted(part) for _, part in branches(space) or ())
@@ -320,7 +320,7 @@ def original_space(space: Any) -> Any:
 
 
 def _around_converted(function: Any, cls: type) -> None:
-    """Let a function treat new spaces around converted ones as converted, where Gymnasium's makes arrays of NumPy."""
+    """Let a function of Gymnasium, which makes NumPy arrays, treat new spaces around converted ones as converted."""
     theirs, ours = function.dispatch(cls), _FUNCTIONS[function]
 
     def either(space: Any, *args: Any) -> Any:

@@ -23,8 +23,8 @@ def parts_of_other(value: Any) -> Hashable | None:
     if own is None and cls.__eq__ is object.__eq__:
         try:
             made: Any = object.__reduce_ex__(value, 2)
-        except TypeError:  # it has state that only code of C can read, as a function has
+        except TypeError:  # only C code can read its state, such as that of a function
             return None
         if made[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
-            return (made[2],)  # it is all attributes
+            return (made[2],)  # nothing but attributes
     return own

@@ -86,10 +86,10 @@ def _freeze_after(cls: Any, name: str) -> None:
 
     @functools.wraps(method)
     def construct(self: Any, *args: Any, **options: Any) -> None:
-        if method is object.__init__ and cls.__new__ is not Immutable.__new__:  # which took them
+        if method is object.__init__ and cls.__new__ is not Immutable.__new__:  # __new__ took them
             args, options = (), {}
         method(self, *args, **options)
-        if type(self) is cls:  # else a derived class goes on
+        if type(self) is cls:  # else the constructor of a derived class goes on
             freeze(self)
 
     if method is object.__init__ and cls.__new__ is Immutable.__new__:
@@ -103,7 +103,7 @@ def is_made(value: Immutable) -> bool:
 
 
 def memo_of(value: Immutable) -> dict[Any, Any]:
-    """Return a dict for what follows from the attributes of an object, which lives as long as the object."""
+    """Return a dict that lives as long as an object, for values that are computed from the object's attributes."""
     freeze(value)
     memo: dict[Any, Any] = vars(value)[KEPT]
     return memo

@@ -36,7 +36,7 @@ class Key:
 
 
 class HasKey:
-    """An object that has a key, which belongs to the keys of all that holds it."""
+    """An object that has a key. The key of anything that holds the object contains it."""
 
     def _immutable_key(self) -> Key:
         raise NotImplementedError
@@ -48,7 +48,7 @@ def identity(value: Any) -> Hashable:
 
 
 def parts_of(value: Any) -> Hashable | None:
-    """Return the parts of a value that are compared, or its key; None for those that all values of its kind have."""
+    """Return the parts of a value that are compared, or its key; None to compare it as `exact_key` does by itself."""
     if isinstance(value, HasKey):
         return value._immutable_key()
     if isinstance(value, Space):

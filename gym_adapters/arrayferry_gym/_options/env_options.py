@@ -32,7 +32,7 @@ def count_of(
     """Return an option that is an integer of `least` or more, as a number or a 0-d array of any library.
 
     Raises:
-        arrayferry.OptionError: it is not.
+        arrayferry.OptionError: it is not such an integer.
     """
     try:
         dtype = str(getattr(number, "dtype", type(number).__name__))
@@ -58,7 +58,7 @@ def is_whole(limit: Any) -> bool:
     """Return whether a limit of another library is a whole number: of Python, NumPy, or a 0-d array of any library."""
     try:
         return not isinstance(limit, (str, bytes)) and float(limit).is_integer()
-    except Exception:  # it is none, several numbers, or a traced value
+    except Exception:  # not a number, several numbers, or a traced value
         return False
 
 
@@ -98,7 +98,7 @@ def check_render_mode(given: str | None, metadata: Mapping[str, Any], name: str)
     """Check that an environment, which messages call `name`, has a render mode. None is always valid.
 
     Raises:
-        arrayferry.OptionError: it does not.
+        arrayferry.OptionError: it does not have this mode.
     """
     modes = metadata.get("render_modes") or []
     if given is not None and given not in modes:
@@ -110,7 +110,7 @@ def check_flag(name: str, flag: Any) -> None:
     """Check that an option is True or False.
 
     Raises:
-        arrayferry.OptionError: it is not.
+        arrayferry.OptionError: it is neither.
     """
     if type(flag) is not bool:
         raise af.OptionError(f"{name}={flag!r:.80} is not valid", remedy="Pass True or False.")

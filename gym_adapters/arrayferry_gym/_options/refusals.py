@@ -137,7 +137,7 @@ def is_batch(env: Any) -> bool:
     for name in (
         "observation_space",
         "action_space",
-    ):  # the first of some is that of one group only
+    ):  # the observation space of some is that of one group only
         single, outside = getattr(holder, f"single_{name}", None), getattr(env, name)
         if isinstance(single, Space) and isinstance(outside, Space):
             one, inside = shapes(single), shapes(getattr(holder, name))

@@ -62,14 +62,14 @@ def batch_of_actions(space: Any, n: int) -> Space[Any]:
 
 
 def _column(empty: Any, size: int) -> Any:
-    """Return what rows are written to: a list for spaces that cannot be stacked, such as Text."""
+    """Return the array or list that rows are written to: a list for spaces that cannot be stacked, such as Text."""
     if isinstance(empty, np.ndarray):
         return empty
     return [None] * size if empty is None else list(empty)
 
 
 def numbers_of(rows: int | Rows, size: int) -> Sequence[int]:
-    """Return the numbers of rows, of `size` in all."""
+    """Return the numbers of the rows that an index selects from `size` rows."""
     if isinstance(rows, slice):
         return range(size)[rows]
     return [rows] if isinstance(rows, int) else rows

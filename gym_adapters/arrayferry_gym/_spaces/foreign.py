@@ -20,7 +20,7 @@ def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
             of a Box differs, that of the value is used.
 
     Raises:
-        TypeError: it has not the attributes of any.
+        TypeError: the space does not have the attributes of a space of Gymnasium.
     """
     if isinstance(space, Space):
         return space
@@ -66,7 +66,7 @@ def space_of(example: Any, low: Any = -np.inf, high: Any = np.inf) -> Space[Any]
 
     Args:
         example: an array, or its shape and dtype, or a dict or tuple of these.
-        low: the lowest numbers of an array, as far as its dtype has them.
+        low: the lowest numbers of an array, which are clipped to the range of its dtype.
         high: the highest.
     """
     if isinstance(example, dict):
@@ -79,11 +79,11 @@ def space_of(example: Any, low: Any = -np.inf, high: Any = np.inf) -> Space[Any]
 
 
 def box(shape: tuple[int, ...], dtype: Any, low: Any, high: Any) -> spaces.Box:
-    """Return a Box whose bounds are these, as far as its dtype has them."""
+    """Return a Box with these bounds, which are clipped to the range of its dtype."""
     bounds = np.asarray(low), np.asarray(high)
     if dtype.kind in "iub":
         least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        # as objects, since float64 has not all numbers of int64
+        # as objects, since float64 does not have all numbers of int64
         bounds = tuple(np.clip(bound.astype(object), least, most) for bound in bounds)
     with np.errstate(over="ignore"):  # values out of the range of float32 become inf
         low, high = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in bounds)

@@ -49,7 +49,7 @@ def split(
     Args:
         space: the space.
         value: a dict or tuple as the space has them, or a batch of these.
-        mismatch: checks the structure, and makes the error. None if it is known to be right.
+        mismatch: makes the error if the structure is wrong. None if the structure is known to be right.
         path: the place of the value, for errors.
     """
     inner = branches(space)

@@ -51,8 +51,8 @@ def evaluate(
 
     A policy in JAX runs in one compiled `lax.while_loop` with a `FunctionalEnv` or `HostFunctions`. Anything else is stepped
     from Python: a `FunctionalEnv` as a vector environment in the policy's library, other environments as they are, in
-    each autoreset mode. They are reset first, with the key as the seed, stay open, and are left after the last step. Wrappers with statistics, such
-    as `NormalizeObservation`, use them without updating them.
+    each autoreset mode. They are reset first, with the key as the seed. Afterwards they stay open, in the state after the
+    last step. Wrappers with statistics, such as `NormalizeObservation`, use them without updating them.
 
     Args:
         env: a `FunctionalEnv`; `HostFunctions` of a vector environment that resets in the same step; a vector
@@ -163,7 +163,7 @@ def _counted(
     steps: Iterable[Step | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
 ) -> Evaluation:  # fmt: skip
     """Count the first episodes of each environment."""
-    taken = (step for step in steps if step is not None)  # which is a reset
+    taken = (step for step in steps if step is not None)  # None is a reset
     first = next(taken)
     count, length, began = np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.bool_)
     total, discounted = np.zeros_like(first.reward), np.zeros_like(first.reward)

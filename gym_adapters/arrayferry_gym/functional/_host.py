@@ -25,7 +25,7 @@ from ._simulators.engine import Outcome
 from ._simulators.random_keys import as_key
 
 Form = tuple[str, tuple[int, ...], Any]
-"""What an array that the host returns is, for messages; its shape and its dtype."""
+"""The name of an array that the host returns, for messages; its shape and its dtype."""
 
 
 class HostFunctions:
@@ -150,7 +150,7 @@ class HostFunctions:
         """Call a method on the host. Return the state and the arrays of the result."""
         arrays, layout = af.flatten(given)
         forms = [(f"the state of {self.name}", (), np.dtype(np.int32)), *forms]
-        # JAX keeps compiled code, which does not keep the environment
+        # JAX keeps compiled code alive, so that code must not hold the environment
         alive, name = weakref.ref(self), self.name
 
         def run(values: list[Any]) -> list[Any]:

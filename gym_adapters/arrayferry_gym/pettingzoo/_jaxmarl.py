@@ -110,7 +110,7 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         return key, state, observations, rewards, dones, infos, *self._available(state)
 
     def _unlimited(self, key: Any, state: Any, actions: Any) -> Any:
-        """Return which agents would be done after the same step at the start of an episode, where no limit is reached."""
+        """Return which agents would be done if this were the first step of an episode, which reaches no limit."""
 
         def earlier(path: Any, leaf: Any) -> Any:
             name = getattr(path[-1], "name", getattr(path[-1], "key", None)) if path else None

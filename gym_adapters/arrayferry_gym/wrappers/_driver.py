@@ -29,7 +29,7 @@ def numpy_space(space: Space[Any]) -> Any:
     return original_space(space)
 
 
-def shown_space(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
+def space_like(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:
     """Return a space for arrays of the same library as another space."""
     of = first_converted(like)
     return space if of is None else converted_space(space, of.libraries, observed=observed)

@@ -14,7 +14,7 @@ from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import ARRAYS
 
 from ._attributes import HasStatistics
-from ._driver import Driver, numpy_space, shown_space, step_limit
+from ._driver import Driver, numpy_space, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces
 
 
@@ -51,10 +51,10 @@ class KernelWrapper(
         self._to_array = isinstance(outside.observation, ARRAYS)
         self._index = 0 if isinstance(outside.observation, Discrete) else (0, ...)
         if outside.observation is not inside.observation:
-            space = shown_space(outside.observation, env.observation_space, observed=True)
+            space = space_like(outside.observation, env.observation_space, observed=True)
             self.observation_space = space
         if outside.action is not inside.action:
-            self.action_space = shown_space(outside.action, env.action_space, observed=False)
+            self.action_space = space_like(outside.action, env.action_space, observed=False)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

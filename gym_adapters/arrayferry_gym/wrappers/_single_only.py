@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import Space
 
-from ._driver import shown_space
+from ._driver import space_like
 
 
 class TransformObservation(gym.wrappers.TransformObservation):
@@ -36,5 +36,5 @@ class TransformObservation(gym.wrappers.TransformObservation):
     ) -> None:
         super().__init__(env, func, observation_space)
         if observation_space is not None:
-            space = shown_space(observation_space, env.observation_space, observed=True)
+            space = space_like(observation_space, env.observation_space, observed=True)
             self.observation_space = space

@@ -17,7 +17,7 @@ from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
 from ._attributes import HasStatistics
-from ._driver import Driver, numpy_space, shown_space, step_limit
+from ._driver import Driver, numpy_space, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces, StepResult
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     def _show(self, space: Space[Any], *, observed: bool) -> None:
         name = "observation_space" if observed else "action_space"
         env, many = self.env, batch_space(space, self.num_envs)
-        single = shown_space(space, getattr(env, f"single_{name}"), observed=observed)
+        single = space_like(space, getattr(env, f"single_{name}"), observed=observed)
         setattr(self, f"single_{name}", single)
-        setattr(self, name, shown_space(many, getattr(env, name), observed=observed))
+        setattr(self, name, space_like(many, getattr(env, name), observed=observed))
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -89,7 +89,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         mask = options.get("reset_mask") if isinstance(options, dict) else None
         given = (
             options if mask is None else {**(options or {})}
-        )  # from which Gymnasium's take the mask out
+        )  # a copy, since Gymnasium's environments remove the mask from it
         observations, infos = self.env.reset(seed=seed, options=given)
         driver = self._driver
         driver.seed(seed)

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 import arrayferry as af
 from arrayferry_gym._options.env_options import reset_mask_of
 
-from ._driver import shown_space
+from ._driver import space_like
 from ._kernels import observations, statistics
 from ._vector import KernelVectorWrapper
 
@@ -26,7 +26,7 @@ Vector: TypeAlias = VectorEnv[Any, Any, Any]
 class RecordEpisodeStatistics(KernelVectorWrapper):
     """Adds the returns, lengths and durations in seconds of finished episodes to infos: "r", "l" and "t".
 
-    Returns have the shape of rewards, with several objectives or agents one for each.
+    Returns have the shape of rewards: with several objectives or agents, there is one for each.
 
     Args:
         env: the vector environment.
@@ -139,7 +139,7 @@ class TransformObservation(KernelVectorWrapper):
     ) -> None:
         super().__init__(env, observations.TransformObservation(func, single_observation_space))
         if observation_space is not None:
-            shown = shown_space(observation_space, env.observation_space, observed=True)
+            shown = space_like(observation_space, env.observation_space, observed=True)
             self.observation_space = shown
         if self.observation_space != batch_space(self.single_observation_space, self.num_envs):
             gym.logger.warn(

@@ -29,7 +29,7 @@ def _empty(x: Any, conversion: Conversion) -> tuple[Any, Any]:
     import numpy as np
 
     meta = x._meta
-    if not meta.ndim:  # its only value may be anything
+    if not meta.ndim:  # its one value is not known
         meta = meta.reshape(1)[:0]
     if meta.dtype == object:  # outside of Dask, such an array is searched for arrays
         target = conversion.target

@@ -54,7 +54,7 @@ class Clients:
         )
 
     def find(self, futures: Sequence[Any]) -> tuple[Any, Any]:
-        """Return the client that computes arrays whose graphs have some futures, or another scheduler.
+        """Return the client or the scheduler that computes the arrays, whose graphs have these futures.
 
         Returns:
             One of the two. Both are None for the usual threads.
@@ -86,13 +86,13 @@ class Clients:
         """Return whether a client works in this process. It has no threads in one that was forked."""
         if self._process != os.getpid() or self._own is not None:
             return False
-        if client.asynchronous:  # which is an error later
+        if client.asynchronous:  # this raises an error later
             return True
         try:
             client.sync(asyncio.sleep, 0, callback_timeout=PING)
         except TimeoutError:
             return False
-        except Exception:  # it is closed, which is an error later
+        except Exception:  # it is closed, which raises an error later
             pass
         return True
 

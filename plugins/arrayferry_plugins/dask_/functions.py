@@ -76,7 +76,7 @@ def to_dask(
             )
 
     def finished(x: Any) -> Any:
-        if not isinstance(registry.kind(x).backend, DaskBackend):  # kept, as text may be
+        if not isinstance(registry.kind(x).backend, DaskBackend):  # kept unchanged, such as text
             return x
         if chunks is not None:
             x = rechunked(x, chunks)

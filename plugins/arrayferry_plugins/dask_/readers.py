@@ -1,9 +1,9 @@
 """Readers compute the steps of a stream: in threads of this process, or on a cluster.
 
-A result that several steps need is kept from the first to the last of them: if they are close together, as with
-overlaps and cumulative sums, if many steps need it, as with a mean or a model, or if it is needed once more much later,
-such as the chunks from which the mean is subtracted. Of the last two kinds, as much is kept as fits into a limit, since
-a stream must not take as much memory as the whole array. The rest is computed again.
+A result that several steps need is kept from the first of these steps to the last. There are three kinds: the steps are
+close together, as with overlaps and cumulative sums; many steps need the result, such as a mean or a model; or one step
+needs it again much later, such as the chunks from which a mean is subtracted. The last two kinds have a memory limit,
+since a stream must not take as much memory as the whole array. What does not fit is computed again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLOSE = 2
 """A result that is needed for at most this many more steps is kept, whatever its size."""
 
 KEPT_BYTES = 128 * 1024 * 1024
-"""Most bytes that the results of one kind may take together if they are kept for longer."""
+"""The maximum number of bytes of all results of one kind that are kept for longer."""
 
 WORKER = 1.0
 """Seconds to try to reach a worker."""
@@ -74,7 +74,7 @@ class Uses:
                 self.at.setdefault(start, {})[key] = kind
                 for step in steps:
                     self.needed.setdefault(step, []).append(key)
-                if kind != "far":  # which may not be kept
+                if kind != "far":  # a far result may not fit, and is then computed again
                     runs = {start}
             for needed in needs[key]:
                 uses[needed] |= runs
@@ -336,7 +336,7 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
 
 
 def _is_unreferenced(chunks: list[Any]) -> bool:
-    """Return whether nobody but a list refers to its array, which has the memory."""
+    """Return whether only the list refers to its one array, and the array owns its memory."""
     own = getattr(getattr(chunks[0], "flags", None), "owndata", False)
     return bool(own) and _references(chunks) == _references([object()])
 

@@ -59,7 +59,7 @@ def in_own_memory(values: Any, *, fresh: bool) -> Any:
 
 
 def _is_alone(values: Any) -> bool:
-    """Return whether an array may be synchronized to, and keeps nothing else alive, such as a message of a worker."""
+    """Return whether an array is writable, owns its memory, and keeps hardly any other memory alive."""
     import numpy as np
 
     whole = values if values.base is None else values.base

@@ -9,7 +9,7 @@ from arrayferry import STANDARD_DTYPES
 from arrayferry.adapting import dtype_named
 
 WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
-"""Those that it has only with `jax_enable_x64`."""
+"""The dtypes that JAX has only with `jax_enable_x64`."""
 
 EXTRA = frozenset(
     [
@@ -29,7 +29,7 @@ EXTRA = frozenset(
         "float4_e2m1fn",
     ]
 )
-"""Those of `ml_dtypes`. `jax.numpy` has names of more, but not arrays."""
+"""The dtypes of `ml_dtypes` that JAX has. `jax.numpy` has names for more of them, but no arrays."""
 
 
 @cache
@@ -40,5 +40,5 @@ def dtype_names(wide: bool) -> frozenset[str]:
 
 @cache
 def native_dtypes(wide: bool) -> frozenset[Any]:
-    """The same dtypes as NumPy has them, in native byte order."""
+    """The same dtypes, as NumPy dtypes in native byte order."""
     return frozenset(map(dtype_named, dtype_names(wide)))

@@ -23,7 +23,7 @@ def call_host(
     name: str,
     ordered: bool = False,
 ) -> list[Any]:
-    """Call a function from a traced one. See `arrayferry.Backend.callback`."""
+    """Call a function from traced code. See `arrayferry.Backend.callback`."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -74,7 +74,7 @@ def _whole(x: Any) -> Any:
 
 
 def _as_words(x: Any) -> Any:
-    """Return the numbers of an array as unsigned ones of the same size, or as they are where that is not possible."""
+    """Return a 1-d array of the same bits as unsigned integers, or of the same numbers if that is not possible."""
     import jax
     import jax.numpy as jnp
 
@@ -90,7 +90,7 @@ def _as_words(x: Any) -> Any:
 
 @cache
 def _guard() -> Callable[[str, bool, list[Any]], list[Any]]:
-    """Return a function that returns its arrays, but refuses gradients, and also `vmap` if there are effects."""
+    """Return a function that returns its arrays unchanged. It refuses gradients, and also `vmap` if there are effects."""
     import jax
 
     @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -179,7 +179,7 @@ class JaxAutodiff(Autodiff):
 
 
 class _Build:
-    """Puts results in their places. All are equal, since it is no part of what JAX compiles."""
+    """Puts results in their places. All objects of it are equal, so that JAX does not compile again for another one."""
 
     def __init__(self, build: Callable[..., Any]) -> None:
         self.build = build
@@ -306,7 +306,7 @@ def _full(cotangent: Any) -> Any:
 
 
 def _placed_like(x: Any, array: Any) -> Any:
-    """Return a gradient with the dtype of its argument, and sharded and varying over the axes of a mesh as it is."""
+    """Return a gradient with the dtype of its argument, and the same sharding over the axes of a mesh."""
     import jax
     import jax.numpy as jnp
 

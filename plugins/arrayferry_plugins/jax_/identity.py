@@ -32,18 +32,18 @@ def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 MANY = 16
-"""A part that is repeated at least this often is converted in powers of two, until its number has come this often."""
+"""Parts repeated at least this often are converted in groups of 1, 2, 4, ... until the same tree came this often."""
 CHUNK = 128
 """How many arrays a compiled function takes. Compiling for them takes a thirtieth of a second."""
 
 Signature = tuple[Any, ...]
-"""What a compiled function is made for: something for each array."""
+"""What a compiled function is made for: for each array, a value that identifies its shape and dtype."""
 
 
 def chunks(signature: Signature) -> Iterator[slice]:
-    """Yield the places of arrays that go together, so that few compiled functions serve trees of every length.
+    """Yield slices of arrays to convert together, so that few compiled functions serve trees of every length.
 
-    Where a part is repeated, such as a dict in a list, they are as many parts as a power of two.
+    If a part is repeated, such as a dict in a list, the number of parts in a slice is a power of two.
     """
     start = place = 0
     while place < len(signature):
@@ -67,7 +67,7 @@ def chunks(signature: Signature) -> Iterator[slice]:
 
 
 def _repeated(signature: Signature, start: int) -> tuple[int, int]:
-    """Return the size of the part that is repeated from a place on, and how often it is there."""
+    """Return the size of the part that begins at `start` and is repeated, and how often it occurs in a row."""
     again = start
     while True:
         try:
@@ -114,7 +114,7 @@ class Identity:
         return self._run(program, xs)
 
     def _in_chunks(self, xs: list[np.ndarray[Any, Any]], signature: Signature) -> list[Any]:
-        """Convert chunk by chunk. Each call compiles for at most one of them."""
+        """Convert chunk by chunk. A call compiles a function for at most one chunk."""
         import jax
 
         places = list(chunks(signature))
@@ -164,7 +164,7 @@ class Identity:
         return jax.jit(lambda xs: xs, out_shardings=place)
 
     def _run(self, program: Any, xs: list[np.ndarray[Any, Any]]) -> list[Any]:
-        """Call the compiled identity, without any mesh that is set, since it would spread the results over that."""
+        """Call the compiled identity. If a mesh is set, ignore it: the results would be spread over its devices."""
         if not self._spreads:
             try:
                 ys: list[Any] = program([x.copy() for x in xs])

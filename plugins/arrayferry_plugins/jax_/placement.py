@@ -53,7 +53,7 @@ def put(x: Any, place: Any) -> Any:
         place = place.fitting(x.shape)
     try:
         with keeping_dtype(x):
-            one = isinstance(place, jax.Device)  # whose type would still name the mesh of x
+            one = isinstance(place, jax.Device)  # a device alone would keep the mesh of x
             return jax.device_put(x, jax.sharding.SingleDeviceSharding(place) if one else place)
     except (ValueError, AssertionError) as error:
         if not isinstance(place, jax.sharding.Sharding):

@@ -89,7 +89,7 @@ class TorchBackend(Backend):
                 # a dtype of a few bits, such as uint4, has hardly any functions
                 return x.view(torch.uint8).clone().view(x.dtype)
             except RuntimeError:
-                if x.is_quantized:  # and the numbers that its values are computed with are missing
+                if x.is_quantized:  # it lacks the scale that its values are computed with
                     _refuse(x)
                 raise
 

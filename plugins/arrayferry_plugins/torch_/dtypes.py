@@ -16,7 +16,7 @@ EXTRA = (
     "float8_e5m2fnuz",
     "float8_e8m0fnu",
 )
-"""Those of `ml_dtypes`. PyTorch has names of more, but hardly any functions for them."""
+"""The dtypes of `ml_dtypes` that PyTorch has. It has names for more of them, but hardly any functions."""
 
 
 @cache

@@ -80,7 +80,7 @@ def _cross(crossing: Crossing, arrays: Sequence[Any]) -> Flat:
 
 
 def _refuse_transformations(arrays: Sequence[Any], name: str) -> None:
-    """Refuse those that do not support custom autograd functions, or would keep the values of this call."""
+    """Refuse transformations that do not support custom autograd functions, or would record the values of this call."""
     import torch
 
     recorder = sys.modules.get("torch.fx.experimental.proxy_tensor")
@@ -146,7 +146,7 @@ def _crossed() -> tuple[Any, Any]:
 
 
 def _called(crossing: Crossing, wanted: tuple[int, ...], *arrays: Any) -> tuple[Any, ...]:
-    """Return the results of a call, its pullback, and what puts the results in their places."""
+    """Return the results of a call, its pullback, and the function that puts the results in their places."""
     flat, pullback = crossing(arrays, wanted)
     return *flat.arrays, pullback, flat.build
 

@@ -101,7 +101,7 @@ class TorchRandom(Random):
     def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         import torch
 
-        # the chance that an index has the shortest exponential waiting time is its probability
+        # the index with the shortest of exponential waiting times has the probability that it should have
         waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
         waits.exponential_(generator=self._generator)
         return (logits - waits.log()).argmax(-1).to(getattr(torch, dtype))

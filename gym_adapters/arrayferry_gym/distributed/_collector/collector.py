@@ -347,7 +347,7 @@ def _environments(
 
 
 def _seconds(timeout: Any) -> float:
-    """Return a number of seconds, at most what locks can wait for."""
+    """Return a number of seconds, at most the longest time that a lock can wait."""
     if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or not float(timeout) > 0:
         raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
     return min(float(timeout), threading.TIMEOUT_MAX)

@@ -48,7 +48,7 @@ class Runner:
         return self.groups
 
     def first_ready(self) -> Sequence[Group]:
-        """Wait for a segment, and return the group whose segment came first. What comes after it is collected meanwhile."""
+        """Wait for a segment, and return the group whose segment came first. Its next one is collected meanwhile."""
         self._wait(AHEAD, any)
         ready = [group for group in self.groups if group.ready]
         first = min(ready, key=lambda group: group.ready[0].arrived)
@@ -75,7 +75,7 @@ class Runner:
         self._cluster.close()
 
     def _wait(self, most: int, enough: Callable[[list[bool]], bool]) -> None:
-        """Ask for segments and receive them, until there are enough, and check now and then that they can come.
+        """Ask for segments and receive them, until there are enough. Meanwhile, check that workers exist and no group hangs.
 
         Raises:
             DistributedEnvError: a group failed. What the others have collected is kept.

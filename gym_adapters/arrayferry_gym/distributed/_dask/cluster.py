@@ -1,4 +1,4 @@
-"""The Dask cluster that groups are on: a client that is given or current, or a new one."""
+"""The Dask cluster that groups run on: that of a given client, of the current client, or a new one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Cluster:
             with contextlib.suppress(ValueError):  # there is none
                 client = get_client()
         self._owned = client is None or isinstance(client, str)
-        self.client: Client = _opened(client, n_workers) if self._owned else client
+        self.client: Client = _open_client(client, n_workers) if self._owned else client
         if not isinstance(self.client, Client):
             raise af.OptionError(
                 f"client={client!r:.80} is not a Dask client",
@@ -76,8 +76,8 @@ class Cluster:
         if self._owned:
             self.client.close()
 
-    def _asked(self, question: Callable[[], T], patience: float = PATIENCE) -> T:
-        """Ask the cluster, in a thread: a client waits long for a scheduler that is gone, and forever after a fork."""
+    def _ask(self, question: Callable[[], T], patience: float = PATIENCE) -> T:
+        """Ask the cluster in a thread, since a client waits long for a lost scheduler, and forever after a fork."""
         answer: concurrent.futures.Future[T] = concurrent.futures.Future()
         threading.Thread(target=_answer, args=(question, answer), daemon=True).start()
         return answer.result(patience)
@@ -89,7 +89,7 @@ class Cluster:
             SchedulerLostError: the scheduler cannot be reached.
         """
         try:
-            known: Any = self._asked(lambda: self.client.scheduler_info(n_workers=-1))["workers"]
+            known: Any = self._ask(lambda: self.client.scheduler_info(n_workers=-1))["workers"]
         except Exception as error:
             raise SchedulerLostError(
                 f"the scheduler cannot be reached with {self.client!r:.120}: {type(error).__name__}: {error}",
@@ -126,8 +126,8 @@ class Cluster:
     def submit(self, function: Any, *args: Any, actor: bool = False, group: int = -1) -> Any:
         """Submit a task or an actor, and return its future.
 
-        Dask would run a task where what it needs already is, and move it only if it takes long. So groups are spread,
-        also over workers that come back: a task of a group prefers one of the workers.
+        Dask would run a task on the worker that has its inputs, and move it only if it takes long. So each group prefers
+        one of the workers. This spreads the groups over all workers, also over those that come back.
 
         Raises:
             SchedulerLostError: the scheduler cannot be reached.
@@ -138,7 +138,7 @@ class Cluster:
         if prefers:
             workers = [self.seen[group % len(self.seen)]]
         options: Any = {"workers": workers, "allow_other_workers": prefers, "resources": self._resources or None}  # fmt: skip
-        # parameters and states are sent once, so that their size is no mistake
+        # parameters and states are large, but are sent only once: no warning is needed
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             try:
                 return self.client.submit(function, *args, actor=actor, pure=False, **options)
@@ -147,30 +147,30 @@ class Cluster:
                 raise
 
     def cancel(self, futures: list[Any]) -> None:
-        """Delete results, whoever refers to them: what Dask makes of the call of an actor refers to itself."""
+        """Delete results, even if something refers to them: Dask's future of an actor's call refers to itself."""
         if futures:
             with contextlib.suppress(Exception):  # the scheduler is gone
-                self._asked(lambda: self.client.cancel(futures))
+                self._ask(lambda: self.client.cancel(futures))
 
     def address(self, future: Any) -> str:
         """Return the address of the worker that has a result, "" if it is not known."""
         with contextlib.suppress(Exception):
-            places = self._asked(lambda: self.client.who_has([future]))
+            places = self._ask(lambda: self.client.who_has([future]))
             return next((at for addresses in places.values() for at in addresses), "")
         return ""
 
     def running(self, key: str) -> str | None:
         """Return the worker that computes a task now, None if none does."""
         with contextlib.suppress(Exception):  # a worker is just lost, or Dask will give it up
-            there = self._asked(self.client.processing)  # a scheduler logs an error for other keys
+            there = self._ask(self.client.processing)  # a scheduler logs an error for other keys
             if any(key in keys for keys in there.values()):
-                return next(iter(self._asked(lambda: self.client.call_stack(keys=[key]))), None)
+                return next(iter(self._ask(lambda: self.client.call_stack(keys=[key]))), None)
         return None
 
     def restart(self, address: str) -> bool:
         """Restart a worker that hangs. Return whether that was possible; if not, it is not used again."""
         try:
-            self._asked(
+            self._ask(
                 lambda: self.client.restart_workers([address], timeout=30, raise_for_error=False), 60
             )  # fmt: skip
         except Exception:  # it has no nanny
@@ -182,12 +182,12 @@ class Cluster:
 def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> None:
     try:
         answer.set_result(question())
-    except BaseException as error:  # which refers to itself, as Dask raises it
+    except BaseException as error:  # Dask raises errors that refer to themselves
         answer.set_exception(OSError(f"{type(error).__name__}: {error}"))
 
 
 class Sent:
-    """Bytes that tasks share: a task of its own, so that Dask makes them again where a worker that had them is lost.
+    """Bytes that tasks share. They are the result of a task, so that Dask makes them again if their worker is lost.
 
     Args:
         cluster: the cluster.
@@ -216,7 +216,7 @@ def _same(data: bytes) -> bytes:
     return data
 
 
-def _opened(address: str | None, n_workers: int) -> Client:
+def _open_client(address: str | None, n_workers: int) -> Client:
     """Return a client of the scheduler at an address, or of workers that are started on this machine."""
     options: dict[str, Any] = {"timeout": PATIENCE}
     if address is None:

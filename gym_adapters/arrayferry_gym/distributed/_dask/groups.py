@@ -1,4 +1,4 @@
-"""Groups of environments on workers: as tasks of Dask, which runs them again, or as actors, which are made again here.
+"""Groups of environments on workers. A group runs as tasks, which Dask repeats, or as an actor, which is made again here.
 
 Ctrl-C may come at any line. So what is known of a group is in one `Known`, which is replaced as a whole, and a call
 that is repeated has the same result.
@@ -23,10 +23,10 @@ SPACES = -1
 """The number of the call that asks for the spaces, before the first segment."""
 
 LINKED = 8
-"""How many segments of a `FunctionalEnv` are linked by their states on the workers, before one is sent its state from here.
+"""How many segments of a `FunctionalEnv` pass their state on to the next on the workers, before it is sent from here.
 
-Linked ones run where their state is. If it is lost, Dask runs again what led to it since then. The next that is not
-linked may run on another worker.
+Such linked segments run where their state is. If it is lost, Dask runs them again from the last state that was sent.
+A segment that is not linked may run on another worker.
 """
 
 _arrivals = itertools.count()
@@ -75,7 +75,7 @@ class Known(NamedTuple):
         restarts: how often the group was restarted, on which the seeds of ordinary environments depend.
         begins: the segment with which it begins, or began when it was restarted.
         losses: how often its worker was lost.
-        deaths: how often in a row that was.
+        deaths: how often in a row its worker died.
         home: the future of its actor, None if it has none.
         actor: the actor, None if it is not there yet.
         since: when the actor was submitted.
@@ -118,7 +118,7 @@ class Group(ABC):
         self._cluster = cluster
         self._setup_bytes = to_bytes(setup)
         self._timeout = timeout
-        self._first = SPACES  # that was not returned to the user
+        self._first = SPACES  # the first segment that was not returned to the user
 
     def forget(self, number: int) -> None:
         """Forget what comes before the first segment that was not returned to the user."""
@@ -161,11 +161,11 @@ class Group(ABC):
         while (asked := self.under_way) is not None and asked.call.done():
             try:
                 reply = asked.call.result(timeout=max(self._timeout, 30.0))
-            except Exception as error:  # Dask keeps it, and so all that its traceback refers to
+            except Exception as error:  # Dask keeps it, and all that its traceback refers to
                 return self._failed(asked, error.with_traceback(None))
             if isinstance(reply, Failure):
                 self._restart()
-                del asked  # an error that somebody keeps holds no future
+                del asked  # otherwise the traceback of the error would hold a future
                 raise reply.with_cause()
             if reply == "again":
                 self._drop(sent=-1)
@@ -186,7 +186,7 @@ class Group(ABC):
         self.known = self.known._replace(asked=self.ready, **changed)
 
     def _restart(self, **changed: Any) -> None:
-        """Begin anew with the first segment that has not come."""
+        """Begin again with the first segment that has not come."""
         number = self._first + len(self.ready)
         restarts = self.known.restarts + (number > SPACES)
         self._drop(restarts=restarts, begins=max(number, 0), sent=-1, **changed)
@@ -212,7 +212,7 @@ class Group(ABC):
         """Check whether the group hangs.
 
         Raises:
-            EnvTimeoutError: it does. It begins anew.
+            EnvTimeoutError: the group hangs. It begins again.
         """
 
     def _hangs(self, worker: str, where: str, indices: tuple[int, ...]) -> EnvTimeoutError:
@@ -231,7 +231,7 @@ class Group(ABC):
 
 
 class TaskGroup(Group):
-    """A group of a `FunctionalEnv`. A segment is a task, to which Dask passes the state after the one before."""
+    """A group of a `FunctionalEnv`. A segment is a task. Dask passes it the state after the segment before."""
 
     most_deaths = 3
 

@@ -85,13 +85,13 @@ class EnvGroup:
         return result  # type: ignore[no-any-return]
 
     async def place(self) -> tuple[float, str, tuple[int, ...]] | None:
-        """Return since how many seconds the current step or call takes, where it is, and the environments concerned. None if there is none."""
+        """Return the seconds that the current step or call has taken, where it is, and its environments; else None."""
         place = self._place  # this runs in another thread than the calls
         since = place.since
         return None if since is None else (time.monotonic() - since, str(place), place.indices)
 
     def __del__(self) -> None:
-        if self._vector is None:  # which closes them otherwise
+        if self._vector is None:  # else it closes them
             for env in self._envs:
                 with contextlib.suppress(Exception):
                     env.close()
@@ -118,7 +118,7 @@ class EnvGroup:
         numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
         self._fitting = ArrayConversion(vector, **numpy, convert_info=False)
         policy = plan.policy
-        if is_module(policy):  # which holds the weights, so that groups must not share it
+        if is_module(policy):  # it holds weights, so groups must not share it
             policy = copy.deepcopy(policy)
         library = af.registry.backend(plan.library)
         place = (plan.seed, self._setup.index)

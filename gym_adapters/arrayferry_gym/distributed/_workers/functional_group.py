@@ -48,24 +48,24 @@ def segment(
 def _segment(
     plan: bytes, group: GroupSetup, number: int, state: Any, weights: bytes, version: int
 ) -> Segment:
-    do: Plan = loaded(plan)
-    key = segment_key(do.seed, group.index, number)
+    loaded_plan: Plan = loaded(plan)
+    key = segment_key(loaded_plan.seed, group.index, number)
     carry, transitions = rollout(
-        do.env,
-        do.policy,
+        loaded_plan.env,
+        loaded_plan.policy,
         _weights(weights),
         key,
-        do.num_steps,
+        loaded_plan.num_steps,
         group.num_envs,
-        env_params=do.env_params,
-        carry=_begun(plan, group, key) if state is None else state,
-        max_episode_steps=do.max_episode_steps,
-        collect=("info",) if do.infos else (),
-        final_observation=do.final_observation,
+        env_params=loaded_plan.env_params,
+        carry=_first_carry(plan, group, key) if state is None else state,
+        max_episode_steps=loaded_plan.max_episode_steps,
+        collect=("info",) if loaded_plan.infos else (),
+        final_observation=loaded_plan.final_observation,
     )
     info = transitions.info
     if info is not None:
-        info = {name: info[name] for name in do.infos}
+        info = {name: info[name] for name in loaded_plan.infos}
     steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])  # without the state
     state = jax.tree.map(lambda x: x if _is_key(x) else np.asarray(x), carry)
     return Segment(Trajectories._make([*steps, None, None, None]), version, state)
@@ -77,21 +77,21 @@ def _weights(data: bytes) -> Any:
         return jax_weights(pickle.loads(data))
 
 
-def _begun(plan: bytes, group: GroupSetup, key: Any) -> Carry:
-    """Return where a rollout begins that is given this key. Passed to it, it need not be compiled another time for that."""
+def _first_carry(plan: bytes, group: GroupSetup, key: Any) -> Carry:
+    """Return the carry with which a rollout with this key begins. With a carry each time, it is compiled only once."""
     n = group.num_envs
     state = first_policy_state(group.policy_state, n)
-    return Carry._make([*_resetting(plan, n)(jax.random.split(key)[0]), state, state])
+    return Carry._make([*_compiled_reset(plan, n)(jax.random.split(key)[0]), state, state])
 
 
 @functools.lru_cache(maxsize=8)
-def _resetting(plan: bytes, n: int) -> Callable[[Any], Any]:
-    """Compile, once in each process, what resets `n` environments, and returns the fields of a `Carry` but the last two."""
-    do: Plan = loaded(plan)
-    functions = Functions(do.env, max_episode_steps=do.max_episode_steps)
-    default, jax_backend = do.env.default_params, af.registry.backend("jax")
-    params = prepare(do.env_params, default, n, jax_backend, None)
-    action = batch_space(do.env.action_space, n).sample()
+def _compiled_reset(plan: bytes, n: int) -> Callable[[Any], Any]:
+    """Compile a function that resets `n` environments, once in each process. It returns all but two fields of `Carry`."""
+    loaded_plan: Plan = loaded(plan)
+    functions = Functions(loaded_plan.env, max_episode_steps=loaded_plan.max_episode_steps)
+    default, jax_backend = loaded_plan.env.default_params, af.registry.backend("jax")
+    params = prepare(loaded_plan.env_params, default, n, jax_backend, None)
+    action = batch_space(loaded_plan.env.action_space, n).sample()
 
     @jax.jit  # type: ignore[untyped-decorator]
     def reset(key: Any, values: Any) -> Any:

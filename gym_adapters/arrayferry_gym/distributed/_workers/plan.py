@@ -126,7 +126,7 @@ def _loaded(data: bytes) -> Any:
 
 
 def loaded(data: bytes) -> Any:
-    """Load what `to_bytes` has written, once in each process: JAX compiles anew for a function that is another object.
+    """Load what `to_bytes` has written, once in each process, since JAX compiles again for each new function object.
 
     Raises:
         SetupError: this process lacks something that it needs.

@@ -55,7 +55,7 @@ class WrappedEnv(AroundEnv):
         return self.env._limited(limit)
 
     def _any_chain(self) -> tuple[Chain, bool]:
-        """Return the kernels for the environment's limit, and True; or for any limit, and False, if it is set later."""
+        """Return the kernels and True; if they need a step limit that is set later, those for a limit of 1, and False."""
         try:
             return self.chain(self.max_episode_steps), True
         except Exception:  # of a kernel
@@ -167,7 +167,7 @@ class WrappedEnv(AroundEnv):
         return {name: value for name, value in vars(self).items() if name != "_fresh"}
 
     def given(self, xp: Any, fresh: Any, values: Any) -> Any:
-        """Return kernel states with the lasting part of others.
+        """Return kernel states whose lasting parts are those of others.
 
         Args:
             xp: the namespace.

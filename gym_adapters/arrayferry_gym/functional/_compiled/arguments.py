@@ -114,7 +114,7 @@ class Call:
         self.num_envs = env.num_envs
 
     def program(self, *options: Any) -> Program:
-        """Return the program of this call, with the options that only its function has."""
+        """Return the program of this call. `options` are those that only the called function has."""
         params = self.env_params
         rest = params.frame, params.batched, self.max_episode_steps, self.sharding, self.num_envs
         return Program(self, rest, options)
@@ -148,7 +148,7 @@ def _may_change(x: Any) -> bool:
 
 
 class Program(Key):
-    """The static part of a call. Calls with equal ones share compiled code, which keeps none of them alive.
+    """The static part of a call. Calls with equal static parts share compiled code, which keeps no call alive.
 
     Args:
         call: the call, whose static parts are read while code is compiled.

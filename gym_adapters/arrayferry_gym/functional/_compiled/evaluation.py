@@ -42,7 +42,7 @@ class Episode(NamedTuple):
 
 
 _SHOW: list[Callable[[int], None]] = []
-"""What shows the progress of the evaluations that this process waits for, the innermost last."""
+"""Functions that show the progress of running evaluations; that of the innermost evaluation is the last."""
 
 
 def evaluate_compiled(

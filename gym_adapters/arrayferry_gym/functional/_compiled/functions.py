@@ -66,7 +66,7 @@ def as_pytree(state: Any) -> Any:
     return Packed([without_weak_type(leaf) for leaf in leaves], layout)
 
 
-def as_shown(state: Any) -> Any:
+def as_returned(state: Any) -> Any:
     """Return states as the environment returned them, if JAX knows their containers."""
     if type(state) is not Packed:
         return state
@@ -156,10 +156,10 @@ class Functions:
             wrapped: Any = self.env
             states = wrapped.given(jnp, states, wrapper_state)
         states, observation = self._chain.begin(jnp, num_envs, states, None, observation)
-        return self._shown(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
+        return self._for_caller(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
 
     def _shaped(self, running: Running, n: int, params: Any) -> Running:
-        """Return environments whose kernels keep values in the shape of rewards, which is only known from a step."""
+        """Return environments whose kernels' states have the shape of rewards, which is only known from a step."""
         if not any("reward" in kernel.parts for kernel in self._chain.kernels):
             return running
         action = batch_space(self._chain.outside.action, n).sample()
@@ -172,7 +172,7 @@ class Functions:
         wrappers = jax.tree.map(shaped, running.wrappers, after.wrappers)
         return running._replace(wrappers=wrappers)
 
-    def _shown(self, running: Running, result: Any, n: int) -> Any:
+    def _for_caller(self, running: Running, result: Any, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""
         tree = running._replace(state=as_pytree(running.state)), result
         if self._chain.kernels:
@@ -206,7 +206,7 @@ class Functions:
             env, self.autoreset_mode, random_of(own), running, read(action), tree,
             self._renewal(env, fresh, prepared), self._chain, random_of(jax.random.fold_in(own, 1)),
         )  # fmt: skip
-        return self._shown(after, outcome, n)  # type: ignore[no-any-return]
+        return self._for_caller(after, outcome, n)  # type: ignore[no-any-return]
 
     def _renewal(self, env: CheckedEnv, key: Any, params: Params) -> Any:
         """Return what resets the environments whose episode has ended, given a key."""

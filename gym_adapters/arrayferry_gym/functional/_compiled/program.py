@@ -31,12 +31,12 @@ _NUMBERS = (*_ARRAYS, float, complex)
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 
-def _opened(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return a function, and its first arguments: the object of a method that is a pytree, and those of partials."""
+def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the function of a policy, and its bound arguments: those of partials, and the pytree of a method."""
     if isinstance(policy, MethodType) and not jax.tree_util.all_leaves([policy.__self__]):
         return policy.__func__, (policy.__self__,), {}
     if isinstance(policy, functools.partial):  # a Partial of JAX is one
-        function, args, options = _opened(policy.func)
+        function, args, options = _function_and_bound(policy.func)
         return function, (*args, *policy.args), {**options, **policy.keywords}
     return policy, (), {}
 
@@ -45,12 +45,12 @@ def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Fra
     """Partition the arguments of a rollout into values and static parts.
 
     Returns:
-        The arrays among them, and the floats in `policy_params`; and the rest, whose policy is a `functools.partial`.
+        The values: all arrays, and the floats in `policy_params`. And the static rest, with a partial as the policy.
 
     Raises:
         arrayferry.OptionError: a part is neither a number of JAX nor can it be hashed.
     """
-    tree = env, _opened(policy), policy_params
+    tree = env, _function_and_bound(policy), policy_params
     leaves, structure = jax.tree.flatten(tree)
     first = len(leaves) - structure.children()[2].num_leaves
     static = [VALUE if isinstance(x, _ARRAYS) else x for x in leaves[:first]]
@@ -76,10 +76,10 @@ def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Fra
 
 
 def _value(tree: Any, index: int, x: Any) -> Any:
-    """Return a value as JAX takes it. Of NumPy's arrays, it takes numbers in the order of the machine.
+    """Return a value in a form that JAX takes. It takes only NumPy arrays of numbers in native byte order.
 
     Raises:
-        arrayferry.OptionError: it is an array of anything else.
+        arrayferry.OptionError: JAX has no such dtype.
     """
     plain = type(x) is np.ndarray or not isinstance(x, np.ndarray)
     if not isinstance(x, (np.ndarray, np.generic)) or (
@@ -197,7 +197,7 @@ def in_trace() -> bool:
 
 
 _COMPILED: Cache[int, list[Any]] = Cache(256)
-"""The static parts for which the policies of each code or class were compiled, by all else that was the same."""
+"""The static parts for which a policy was compiled, by a hash of its code or class and of what stays the same."""
 
 
 def note_compilation(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> None:
@@ -210,10 +210,10 @@ def note_compilation(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: 
         rest: what else it is compiled for.
     """
     env, policy, policy_params = tree
-    tree = env, _opened(policy), policy_params
+    tree = env, _function_and_bound(policy), policy_params
     function = inspect.unwrap(tree[1][0])
     structure, (env, *keys) = frame.key.value
-    code = repr(getattr(function, "__code__", type(function)))  # which file and line, too
+    code = repr(getattr(function, "__code__", type(function)))  # with its file and line
     number = hash((what, code, structure, env, rest))
     log = _COMPILED.get(number, [])
     if keys in log or len(log) == 3:

@@ -19,7 +19,7 @@ from arrayferry_gym.functional._contract.policies import Policy
 from arrayferry_gym.functional._host import HostFunctions
 
 from .arguments import Call, Program, Values
-from .functions import Functions, as_shown
+from .functions import Functions, as_returned
 from .policies import acted, began_anew, checked_extras
 from .program import check_constants
 
@@ -208,7 +208,7 @@ def _rollout(program: Program, values: Values, carry: Carry | None) -> Any:
         if not final_observation:
             transition = transition._replace(final_observation=None)
         if "state" in collect:
-            transition = transition._replace(state=as_shown(carry.running.state))
+            transition = transition._replace(state=as_returned(carry.running.state))
         if "info" in collect:
             info = outcome.info if outcome.final_info is None else outcome.final_info
             transition = transition._replace(info=info)
@@ -297,7 +297,7 @@ class Steps:
                 f"carry is of another environment than {self._name}: it has {', '.join(given)}, but {self._name} {', '.join(fresh)}",
                 remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
             )
-        if carry.began is None:  # made of its first two parts
+        if carry.began is None:  # only its first two fields were given
             elapsed = getattr(carry.running, "elapsed", jnp.zeros(self._num_envs, jnp.int32))
             total = jax.eval_shape(lambda: self.start(key)).episode_return
             carry = carry._replace(

@@ -64,8 +64,8 @@ def check(
     """Try an environment in several libraries, and return the problems that its author has to fix.
 
     Each method is called with a batch, in JAX inside `jit`. Its result must have the right form and depend only on its
-    arguments. Where NumPy is tried, it must also be the same for an environment whatever the others in the batch do,
-    however many there are, and wherever in the batch it is.
+    arguments. If NumPy is tried, the result of an environment must also not depend on the other environments in its batch,
+    on their number, or on its index.
 
     Args:
         env: the environment, or its class.
@@ -198,8 +198,8 @@ class _Trial:
         if self._env.drawn is not None:
             drawn = self._called("sample_params", 0)
             if in_numpy:
-                self._repeated("sample_params", drawn, 0)
-                self._by_itself("sample_params", 0)
+                self._check_repeatable("sample_params", drawn, 0)
+                self._check_rows("sample_params", 0)
         state = self._called("reset", 0)
         leaves, layout = af.flatten(state)
         self.dtypes = [
@@ -209,34 +209,34 @@ class _Trial:
         self._dynamics.action_space.seed(0)
         rewards, states, ended = [], [state], []
         if in_numpy:
-            self._repeated("reset", state, 0)
+            self._check_repeatable("reset", state, 0)
         for number in range(STEPS):
             given = state, self._action()
             results = {"observe": self._called("observe", number, *given)}
             results["info"] = self._called("info", number, *given)
             if in_numpy:
-                self._inside(results["observe"])
+                self._check_observations(results["observe"])
             results["step"] = state, reward, *_ = self._called("step", number, *given)
             if in_numpy:
-                self._one_reward(reward)
+                self._check_reward_shape(reward)
                 for method, result in results.items():
-                    self._repeated(method, result, number, *given)
-                self._by_itself("reset", number)
+                    self._check_repeatable(method, result, number, *given)
+                self._check_rows("reset", number)
                 first = self._called("reset", number)
                 ended.append(_ended(self._called("step", number, first, given[1])))
-                for each in (given[0], first, self._of_ages([first, *states])):
+                for each in (given[0], first, self._mixed_in_time([first, *states])):
                     for method in results:
-                        self._by_itself(method, number, each, given[1])
+                        self._check_rows(method, number, each, given[1])
             rewards.append(reward)
             states = [state, *states][:N]
         if in_numpy:
-            self._no_number(np.stack(rewards))
-            self._spread(state)
-            self._image(state)
-            self._episodes(np.stack(ended))
+            self._check_not_nan(np.stack(rewards))
+            self._check_batched_params(state)
+            self._check_image(state)
+            self._warn_of_lengths(np.stack(ended))
 
     def _found(self, method: str, what: str, remedy: str, place: str | None = None) -> _FoundError:
-        """Return the error for a problem, which gets the first line of the method if its place is not known."""
+        """Return the error for a problem. Without a place, it names the first line of the method."""
         place = place or first_line(self._dynamics, method)
         return _FoundError(Problem(method, place, what, remedy, (self._backend.name,)))
 
@@ -287,7 +287,7 @@ class _Trial:
 
     # Checks of results.
 
-    def _inside(self, observation: Any) -> None:
+    def _check_observations(self, observation: Any) -> None:
         """Check that observations are in their space."""
         space = self._dynamics.observation_space
         for one in iterate(batch_space(space, N), observation):
@@ -295,19 +295,19 @@ class _Trial:
                 raise self._found("observe", f"the observation {one!r:.120} is not in the space {space}",
                                   "Widen the bounds of the space, or clip the observation.")  # fmt: skip
 
-    def _one_reward(self, reward: Any) -> None:
+    def _check_reward_shape(self, reward: Any) -> None:
         """Check that a reward has no axis of length 1, which would be broadcast in an agent's code."""
         shape = np.shape(reward)
         if len(shape) > 1 and set(shape[1:]) == {1}:
             raise self._found("step", f"the reward has the shape {shape}",
                               f"Return one number for each environment, of shape ({N},): reward[:, 0].")  # fmt: skip
 
-    def _no_number(self, rewards: Any) -> None:
+    def _check_not_nan(self, rewards: Any) -> None:
         """Check that no reward is NaN in all environments and steps."""
         if rewards.dtype.kind == "f" and np.isnan(rewards).all(axis=(0, 1)).any():
             raise self._found("step", "the reward is always NaN", "Return a number for each environment.")  # fmt: skip
 
-    def _episodes(self, ended: Any) -> None:
+    def _warn_of_lengths(self, ended: Any) -> None:
         """Warn of episodes that all end in their first step, and of those that do not end.
 
         Args:
@@ -326,7 +326,7 @@ class _Trial:
         self.warned.append(f"{where}: no episode ended in {LONG} steps of random actions. Set max_episode_steps, or return "
                            "True for terminated at some time.")  # fmt: skip
 
-    def _image(self, state: Any) -> None:
+    def _check_image(self, state: Any) -> None:
         """Check the image of an environment, if there is one."""
         render, state = self._dynamics.render, self._env.shown(state)
         try:
@@ -338,7 +338,7 @@ class _Trial:
             raise self._found("render", f"it returned {form}",
                               "Return an array of shape (height, width, 3) and dtype uint8.")  # fmt: skip
 
-    def _spread(self, state: Any) -> None:
+    def _check_batched_params(self, state: Any) -> None:
         """Check that a float among the parameters may also be an array with one for each environment."""
         leaves, layout = af.flatten(self._params.tree, everything=True)
         if not any(type(x) is float for x in leaves):
@@ -365,7 +365,7 @@ class _Trial:
                                   "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
                                   "action[:, 0], and stack them.")  # fmt: skip
 
-    def _repeated(self, method: str, result: Any, *given: Any) -> None:
+    def _check_repeatable(self, method: str, result: Any, *given: Any) -> None:
         """Check that a method depends on its arguments alone."""
         self._pure(method, lambda: self._called(method, *given), result, times=1)
 
@@ -378,13 +378,13 @@ class _Trial:
             raise self._found(method, "it gives different results for the same arguments",
                               "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
 
-    def _of_ages(self, states: list[Any]) -> Any:
+    def _mixed_in_time(self, states: list[Any]) -> Any:
         """Return states whose rows are of different times, as after resets of some environments."""
         parts = [self._env.leaves(states[row % len(states)]) for row in range(N)]
         columns = zip(*parts, strict=True)
         return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
 
-    def _by_itself(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
+    def _check_rows(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
         """Check that an environment's results depend on its own row alone, if it draws the same numbers."""
 
         def run(rng: NamedRows, index: Any) -> Any:
@@ -443,7 +443,7 @@ def _ended(results: tuple[Any, ...]) -> Any:
 
 
 def _replaced(row: int) -> Any:
-    """Return the rows of a batch in which another row replaces one."""
+    """Return the indices of the rows of a batch in which one row is replaced by another."""
     index = np.arange(N)
     index[row] = (row + 1) % N
     return index
@@ -455,7 +455,7 @@ _BATCHES: list[tuple[str | None, Any]] = [
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),
 ]
-"""The batches that are compared with the whole, and the cause of a difference: None for the other rows."""
+"""Batches to compare with the whole one: what a difference would depend on, None for the other rows; and row indices."""
 
 
 def _frozen(x: Any) -> Any:
@@ -470,7 +470,7 @@ def _rows(tree: Any, index: Any) -> Any:
 
 
 def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
-    """Tell whether floats are equal up to a tolerance, and everything else exactly unless `others` do not count."""
+    """Tell whether results agree: floats up to a tolerance, and other dtypes exactly, unless `others` is False."""
     (a, layout), (b, other) = af.flatten(a), af.flatten(b)
     return layout == other and all(
         x.shape == y.shape and np.allclose(x, y, rtol=10 * floats, atol=floats, equal_nan=True)

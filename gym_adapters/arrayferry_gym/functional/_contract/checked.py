@@ -70,7 +70,7 @@ class CheckedEnv:
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self._uneven = False
         self.known = False
-        self._traces = backend.name == "jax"  # and calls the methods once for each form
+        self._traces = backend.name == "jax"  # which calls the methods once for each form
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(self.name, self.xp, n)
         keeps = backend.name != "jax"

@@ -63,7 +63,7 @@ class DrawnParams:
         return self._env.info(xp, state.state, self._params(params, state))
 
     def draw(self, xp: Any, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
-        """Return the parameters of new episodes, and the same tree with None in place of those that were not drawn."""
+        """Return the parameters of new episodes, and a tree of only the drawn ones, with None in place of the others."""
         tree = self._env.sample_params(xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
         leaves, own = af.flatten(tree, everything=True)

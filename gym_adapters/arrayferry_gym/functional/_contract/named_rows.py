@@ -18,7 +18,7 @@ class NamedRows(af.Random):
         names: the name of each row, a number.
 
     Attributes:
-        comparable: whether all numbers were drawn for rows, or for all of them alike.
+        comparable: whether all draws so far had one number for each row, or one number for all rows.
     """
 
     def __init__(self, seed: int, names: Any) -> None:

@@ -21,7 +21,7 @@ class Frame:
         leaves: the leaves, with `VALUE` in place of those that are values.
         structure: the structure of the tree.
         build: makes a tree from all leaves.
-        key: compared instead of the tree, None for the structure and the identity of each leaf.
+        key: what is compared. With None, it is the structure and the identity of each leaf.
 
     Attributes:
         key: as given.
@@ -134,7 +134,7 @@ def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
 
 
 _PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
-"""Default parameters that hold no arrays, by their ids: these are the same in all libraries."""
+"""Prepared default parameters without arrays, which are the same in all libraries, by the id of the defaults."""
 
 _CONSTANTS = (float, int, bool, complex, str, type(None))
 

@@ -17,7 +17,7 @@ def check_policy(policy: Any) -> None:
     """Check that a policy can be called.
 
     Raises:
-        arrayferry.OptionError: it cannot.
+        arrayferry.OptionError: it cannot be called.
     """
     if not callable(policy):
         remedy = "Pass policy(policy_params, observation, key) -> (action, extras), or a module of PyTorch."
@@ -53,7 +53,7 @@ def policy_rows(state: Any, count: int) -> tuple[list[Any], Any]:
     """Return the arrays and the layout of the state of a policy, which has one row for each environment.
 
     Raises:
-        arrayferry.OptionError: an array has not.
+        arrayferry.OptionError: an array does not have one row for each environment.
     """
     arrays, layout = af.flatten(state)
     for path, x in zip(layout.paths, arrays, strict=True):
@@ -69,7 +69,7 @@ def checked_results(result: Any, *names: str) -> tuple[Any, ...]:
     """Return what a policy returned, if it is a tuple of as many values as these names.
 
     Raises:
-        arrayferry.OptionError: it is not.
+        arrayferry.OptionError: it is not such a tuple.
     """
     if isinstance(result, tuple) and len(result) == len(names):
         return result

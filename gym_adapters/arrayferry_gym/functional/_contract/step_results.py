@@ -49,8 +49,8 @@ class StepResults:
     def reward(self, reward: Any) -> Any:
         """Return a reward as floats that begin with the environments.
 
-        Whole numbers become float32. If that would lose digits, it is an error, or in JAX, where reading them would
-        wait for a device, a warning, once for each dtype.
+        Whole numbers become float32. If that loses digits, an error is raised. In JAX and on a GPU, where reading them
+        would wait for the device, there is a warning instead, once for each dtype.
         """
         if type(reward) is float:
             return self._full(reward, self._xp.float32)
@@ -102,7 +102,7 @@ class StepResults:
         return value
 
     def _full(self, value: Any, dtype: Any) -> Any:
-        """Return a new array with one number for each environment."""
+        """Return a new array with this number for each environment."""
         if self._in_numpy:  # several times as fast as xp.full
             x = np.empty(self._n, dtype)
             x.fill(value)

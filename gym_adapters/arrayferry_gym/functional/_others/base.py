@@ -93,10 +93,10 @@ class OtherEnv(FunctionalEnv):
     env: Any
     """A copy of the environment. Later changes to the copy have no effect."""
     default_params: Any
-    # which follow from these; to print a Box changes it
+    # not compared: they follow from the fields above, and printing a Box changes it
     observation_space: Any = dataclasses.field(compare=False)
     action_space: Any = dataclasses.field(compare=False)
-    _dtypes: tuple[Any, ...] = ()  # of what is kept
+    _dtypes: tuple[Any, ...] = ()  # of the arrays in a state
 
     def __init__(self, env: Any, params: Any = None) -> None:
         self.env, self.default_params = _copied(env, params)
@@ -138,7 +138,7 @@ class OtherEnv(FunctionalEnv):
         raise NotImplementedError
 
     def _lasting_dtypes(self, first: Any) -> tuple[Any, ...]:
-        """Return dtypes that hold what is kept at the start of an episode and after a step: some libraries begin with 0."""
+        """Return dtypes for the arrays of a state that hold both the first values and those after a step."""
         action = jax.tree.map(jnp.asarray, self.action_space.sample())
         rest = action, self.default_params
         after = jax.eval_shape(lambda kept: self.advance(jax.random.key(0), kept, *rest)[0], first)
@@ -161,7 +161,7 @@ class OtherEnv(FunctionalEnv):
     # the methods of a `FunctionalEnv`
 
     def _mapped(self, function: Any, n: int, params: Any, *arguments: Any) -> Any:
-        """Call a function of one environment, whose last argument is the parameters, for all."""
+        """Call a function of one environment for all environments. Its last argument is the parameters."""
         given, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
         batched = [

@@ -63,7 +63,7 @@ class BraxEnv(OtherEnv):
             self.metadata = {**DRAWS, "render_fps": float(1 / self.env.dt)}
 
     def actions(self, example: Any) -> Any:
-        """Return the range of the actuators where they get actions as they are, otherwise -1 to 1."""
+        """Return the space of actions: see `_actions`."""
         _check_batches(self.env)
         return _actions(self.env, example)
 
@@ -135,7 +135,7 @@ def _check_inside(env: Any) -> None:
 
 
 def _actions(env: Any, example: Any) -> Any:
-    """Return the space of actions: the range of the actuators where they get actions as they are, otherwise -1 to 1.
+    """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
 
     Agents of Brax and MuJoCo Playground act from -1 to 1. Where actuators have another range, environments scale to it.
 
@@ -158,7 +158,7 @@ class _Reached(Exception):  # noqa: N818
 
 
 def _passes_on(env: Any, example: Any, limits: Any) -> bool:
-    """Tell whether actions in a range reach the actuators unchanged, as far as this can be found out without a step."""
+    """Tell whether actions in a range reach the actuators unchanged. If that cannot be found out, return True."""
 
     def reach(state: Any, action: Any) -> None:
         raise _Reached(np.asarray(action))

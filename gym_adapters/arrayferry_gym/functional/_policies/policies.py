@@ -106,7 +106,7 @@ class FunctionPolicy(LibraryPolicy):
         return action, extras
 
     def _state_of(self, began: Any) -> Any:
-        """Return the state of the policy, which is the first one where an episode begins."""
+        """Return the state of the policy, with the initial state where an episode begins."""
         mask = self._convert(began)
         first, layout = af.flatten(self._first_state)
         state, other = af.flatten(self._state)

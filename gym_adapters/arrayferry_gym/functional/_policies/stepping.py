@@ -31,7 +31,7 @@ from .make_policy import make_policy
 from .policies import LibraryPolicy, is_module
 
 TO_HOST = af.converter("numpy", unsupported="keep")
-"""It also reads arrays of a GPU, unlike `policies.TO_NUMPY`, which copies nothing."""
+"""Unlike `policies.TO_NUMPY`, which copies nothing, it may copy, and so it also reads arrays of a GPU."""
 
 
 class Step(NamedTuple):
@@ -80,7 +80,7 @@ def library_of(
 
     Raises:
         arrayferry.OptionError: the policy cannot be called like this, or is a module of PyTorch and `policy_xp` another
-            library, or the key is none.
+            library, or the key is not a key.
     """
     check_policy(policy)
     module = is_module(policy)
@@ -130,7 +130,7 @@ class Stepping:
         mode: when it resets.
 
     Raises:
-        TypeError: `env` is no environment.
+        TypeError: `env` is not an environment.
         arrayferry.OptionError: an option is invalid.
     """
 
@@ -156,7 +156,7 @@ class Stepping:
         self.mode = declared_mode(self.envs)
 
     def __iter__(self) -> Generator[Step | None, None, None]:
-        """Yield None after each reset, and a `Step` after each step, as long as somebody asks."""
+        """Yield None after each reset, and a `Step` after each step, without end."""
         envs, mode = self.envs, self.mode
         with frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
@@ -164,7 +164,7 @@ class Stepping:
             chosen = self._made(own, observation)
             # the state of a policy may have observations, which another step might overwrite
             copies = None if self._policy[2] is None else True
-            inside = _Kept(envs, own, own, convert_info=False, copy=copies)
+            inside = _LeftOpen(envs, own, own, convert_info=False, copy=copies)
             began, ended, number = np.ones(envs.num_envs, np.bool_), None, 0
             yield None
             while True:
@@ -230,14 +230,14 @@ def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
     return None
 
 
-class _Kept(vector.ArrayConversion[Any, Any, Any]):
+class _LeftOpen(vector.ArrayConversion[Any, Any, Any]):
     """An adapter around environments of the user, which stay open when it is gone."""
 
     def __del__(self) -> None:
         pass
 
 
-class _Single(ArrayConversion[Any, Any]):
+class _LastReward(ArrayConversion[Any, Any]):
     """An environment of the user in NumPy, which keeps the last reward."""
 
     reward: Any
@@ -247,8 +247,8 @@ class _Single(ArrayConversion[Any, Any]):
         return observation, 0.0, terminated, truncated, info
 
 
-class _One(SyncVectorEnv):
-    """A `_Single` as a batch of one, which stays open. Gymnasium's supports only rewards without dimensions."""
+class _BatchOfOne(SyncVectorEnv):
+    """A `_LastReward` as a batch of one, which stays open. Gymnasium's supports only rewards without dimensions."""
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         observations, _, *others = super().step(actions)
@@ -289,9 +289,9 @@ def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, A
             )
     if isinstance(env, VectorEnv):
         return env
-    one = _Single(env, env_xp=own_library(env), target_xp="numpy")
+    one = _LastReward(env, env_xp=own_library(env), target_xp="numpy")
     one.metadata = dict(env.metadata or {})  # older versions of Gymnasium write to it
-    return _One([lambda: one], autoreset_mode=AutoresetMode.DISABLED)
+    return _BatchOfOne([lambda: one], autoreset_mode=AutoresetMode.DISABLED)
 
 
 def _served(
@@ -300,9 +300,9 @@ def _served(
     """Return the vector environment of a `FunctionalEnv`, in the library of the policy."""
     count, params, limit, wrapper_state, sharding = options
     if sharding is not None:
-        device = sharding  # which JAX has alone
+        device = sharding  # only JAX has shardings
     if wrapper_state is not None and not isinstance(env, WrappedEnv):
-        checked_wrapper_state(env, wrapper_state)  # which raises the error
+        checked_wrapper_state(env, wrapper_state)  # raises the error
     envs = env.make_vec(
         count_of("num_envs", count), xp=library, device=device, autoreset_mode=mode, params=params,
         max_episode_steps=limit, render_mode=render_mode,
@@ -315,7 +315,7 @@ def _served(
 
 
 def _warn_of_updates(envs: AsyncVectorEnv) -> None:
-    """Warn if environments in other processes have statistics: there may be several in each, one inside another."""
+    """Warn if wrappers of environments in other processes have statistics. They cannot all be reached from here."""
     if any(envs.call("has_wrapper_attr", "update_running_mean")):
         warnings.warn(
             f"{envs!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them around "

@@ -172,7 +172,7 @@ class Served:
             simulator.seed(seed)
             self._seeded = True
         if state is not None:
-            if simulator.running is None:  # whose states show what is expected
+            if simulator.running is None:  # its states are what `state` is checked against
                 simulator.reset(params)
             state = self._checked_state(state, params, tell=given is None)
         result = simulator.reset(params, mask, state)

@@ -99,7 +99,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """
         observation, infos = self._reset_batch(seed, options)
         one = self._for_agent(self._simulator.first((observation, unmasked(infos))))
-        result = self._shown(*one)
+        result = self._plain(*one)
         number = seed_of(seed, 1)
         gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
         return result
@@ -115,10 +115,10 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
             reward = float(reward)
         if self._to_agent is not None:
             observation, reward, info = self._to_agent((observation, reward, info))
-        observation, info = self._shown(observation, info)
+        observation, info = self._plain(observation, info)
         return observation, reward, bool(terminated), bool(truncated), info
 
-    def _shown(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _plain(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Return an observation and an info, in NumPy with numbers where Gymnasium's environments have them."""
         if self._discrete:
             observation = _numbered(self.observation_space, observation)

@@ -36,10 +36,10 @@ class NumpySimulator(Simulator):
             renewed.append(leaf)
         return env.join(renewed)
 
-    def _apart(self, tree: Any, state: Any, params: Params) -> Any:
+    def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
         leaves = [*self.env.leaves(state), *params.arrays]
         held = {*self.env.held(), *map(id, leaves), *[id(x.base) for x in leaves]}
-        return _own(tree, held)
+        return _copied_if_held(tree, held)
 
     def first(self, tree: Any) -> Any:
         """Return the first row of each array in a tree of results, in memory of its own."""
@@ -56,13 +56,13 @@ class NumpySimulator(Simulator):
 _HERE = contextlib.nullcontext()
 
 
-def _own(value: Any, held: set[int]) -> Any:
-    """Return a value in memory of its own, by copies of arrays that are held elsewhere.
+def _copied_if_held(value: Any, held: set[int]) -> Any:
+    """Return a value that nothing else holds: arrays that are also held elsewhere are copied.
 
     Args:
         value: an array, or a tree of arrays.
-        held: the ids of arrays that are held by the states, the parameters, the environment, and other results. Those of
-            this one are added.
+        held: the ids of the arrays that the states, the parameters, the environment and other results hold. The ids of
+            the arrays of this value are added.
     """
     if isinstance(value, np.ndarray):
         if value.base is not None or id(value) in held:
@@ -70,7 +70,7 @@ def _own(value: Any, held: set[int]) -> Any:
         held.add(id(value))
         return value
     if type(value) is tuple:  # quicker than as any tree
-        return tuple([_own(part, held) for part in value])
+        return tuple([_copied_if_held(part, held) for part in value])
     if type(value) is dict:
-        return {key: _own(part, held) for key, part in value.items()} if value else value
-    return map_arrays(lambda x: _own(x, held) if isinstance(x, np.ndarray) else x, value)
+        return {key: _copied_if_held(part, held) for key, part in value.items()} if value else value
+    return map_arrays(lambda x: _copied_if_held(x, held) if isinstance(x, np.ndarray) else x, value)

@@ -56,7 +56,7 @@ class Renewal:
             return before, observation, key
 
         def renew_few(key: Any) -> Any:
-            rows = jnp.clip(jnp.cumsum(mask) - 1, 0, self._few - 1)  # the next fresh state for each
+            rows = jnp.clip(jnp.cumsum(mask) - 1, 0, self._few - 1)  # a fresh state for each
             return self._put(key, self._few, rows, mask, before)
 
         def renew_any(key: Any) -> Any:
@@ -72,7 +72,7 @@ class Renewal:
         return env.join(leaves), observation
 
     def _put(self, key: Any, count: int, rows: Any, mask: Any, before: Any) -> Any:
-        """Make fresh states, and replace those in the mask by them."""
+        """Make fresh states, and put them in place of the states in the mask."""
         env = self._env
         rng = random_of(key)
         fresh = env.leaves(env.reset(rng, count, self._params))

@@ -62,14 +62,14 @@ class Simulator:
                 state = env.reset(self.rng, env.n, params.tree) if given is None else given
             running, observation, info = restart(env, state, params.tree, before, mask)
             self.running = running
-            return self._apart((observation, with_masks(env, info, observation)), state, params)  # type: ignore[no-any-return]
+            return self._unshared((observation, with_masks(env, info, observation)), state, params)  # type: ignore[no-any-return]
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step. Return what `VectorEnv.step` returns."""
         with self._device():
             result = self._advance(action, params)
             assert self.running is not None
-            return self._apart(result, self.running.state, params)  # type: ignore[no-any-return]
+            return self._unshared(result, self.running.state, params)  # type: ignore[no-any-return]
 
     def step_one(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in the only environment. Return its results, as arrays without an axis of environments."""
@@ -93,7 +93,7 @@ class Simulator:
         fresh = env.reset(self.rng, env.n, params.tree) if given is None else given
         return env.select(mask, fresh, state)
 
-    def _apart(self, tree: Any, state: Any, params: Params) -> Any:
+    def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
         """Return results in memory of their own, unless arrays of the library never change. Gradients pass."""
         backend = self.env.backend
         return tree if backend.memory == "immutable" else map_arrays(backend.copy, tree)

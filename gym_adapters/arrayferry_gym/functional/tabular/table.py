@@ -58,7 +58,7 @@ class Transitions(NamedTuple):
             for state in sorted(table)
         ]
         most = max(len(outcomes) for row in rows for outcomes in row)
-        # those that are too short repeat their last outcome, with no probability
+        # shorter lists are filled with their last outcome, with a probability of 0
         full = [
             [outcomes + [(0.0, *outcomes[-1][1:])] * (most - len(outcomes)) for outcomes in row]
             for row in rows

@@ -95,7 +95,7 @@ class RescaleAction(OfGymnasium):
 
 
 def _inner(bound: Any, dtype: Any) -> Any:
-    """Return a bound of whole numbers as floats, which are not outside it where it has more digits."""
+    """Return a bound of integers as floats. Where a float cannot hold all digits, it is rounded towards 0."""
     x = bound.astype(dtype)
     outside = abs(x.astype(object)) > abs(bound.astype(object))
     return np.where(outside.astype(bool), np.nextafter(x, dtype.type(0)), x)

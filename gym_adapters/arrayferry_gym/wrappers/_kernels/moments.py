@@ -1,7 +1,7 @@
 """Running means and variances, of batches whose rows may be masked.
 
 Batches are merged as by Chan, Golub and LeVeque (1979), "Updating Formulae and a Pairwise Algorithm for Computing
-Sample Variances". In JAX, values count up to 2**31 - 1: more weigh as if there had been no more before.
+Sample Variances". In JAX, the count stays at 2**31 - 1 from there on, so later values weigh slightly more.
 
 Like Gymnasium's, they begin with a mean of 0 and a variance of 1, which weigh as much as 1e-4 values.
 """
@@ -76,7 +76,7 @@ def fresh(xp: Any, shape: tuple[int, ...], device: Any) -> Moments:
 
 
 def _number(xp: Any, value: Any) -> Any:
-    """Return a number in its stored form: in JAX, which may be compiling, an array, of the same dtype with 64 bits."""
+    """Return a number as moments store it. In JAX, it is an array, whose dtype is the same with and without 64 bits."""
     if not xp.__name__.startswith("jax"):
         return value
     if isinstance(value, bool):
@@ -186,7 +186,7 @@ def given(
         moments: the others.
         values: the values.
         device: the device of arrays, None for the library's own choice.
-        any_shape: whether moments without dimensions, before the first value, are replaced by those of any shape.
+        any_shape: whether moments that have seen no value, and so no shape, may get values of any shape.
 
     Raises:
         arrayferry.OptionError: their shape differs, or the count, mean or variance is missing.

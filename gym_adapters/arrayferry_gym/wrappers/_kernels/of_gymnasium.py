@@ -12,7 +12,7 @@ from .kernel import Kernel, State, StepResult, arguments_of
 
 
 class _Shell(gym.Env[Any, Any]):
-    """An environment that only has spaces: Gymnasium's wrappers around it check them and make their own."""
+    """An environment with nothing but spaces. Gymnasium's wrappers around it check them and make their own spaces."""
 
     def __init__(self, observation: Space[Any], action: Space[Any]) -> None:
         self.observation_space = observation
@@ -67,10 +67,10 @@ def as_float(space: Any) -> Any:
 
 
 def rescaling(xp: Any, box: Any, low: Any, high: Any, device: Any) -> State:
-    """Return the map from a Box to other bounds: the factor and the value at 0, (1, ...).
+    """Return the linear map from a Box to other bounds: the factor, and the value at 0; arrays (1, ...).
 
-    They are in the dtype of the Box, or for whole numbers in the widest one. Where the factor has too few digits there,
-    it is half of the new width, and half of the old one is first.
+    They have the dtype of the Box, or float64 if it is one of integers. If the factor is outside the range of that dtype,
+    there are three arrays: values are divided by the first, half the old width, and multiplied by the second, half the new.
     """
     low, high = (np.broadcast_to(np.asarray(x, np.float64), box.shape) for x in (low, high))
     own_low, own_high = box.low.astype(np.float64), box.high.astype(np.float64)

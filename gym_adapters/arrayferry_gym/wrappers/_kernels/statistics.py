@@ -124,7 +124,7 @@ class NormalizeReward(OfGymnasium):
 class RecordEpisodeStatistics(Kernel):
     """Adds the returns and lengths of finished episodes to infos: "r" and "l", and discounted returns: "dr".
 
-    Returns have the shape of rewards, with several objectives or agents one for each.
+    Returns have the shape of rewards: with several objectives or agents, there is one for each.
 
     Args:
         buffer_length: the number of episodes that the queues of the wrappers around ordinary environments hold.
