@@ -26,5 +26,6 @@ def parts_of_other(value: Any) -> Hashable | None:
         except TypeError:  # it has state that only code of C can read, as a function has
             return None
         if made[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
-            return (made[2],)  # it is all attributes
+            # It is all attributes, which a copy may have although they are not pickled.
+            return made[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
     return own
