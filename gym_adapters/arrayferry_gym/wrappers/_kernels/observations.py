@@ -458,7 +458,9 @@ def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
         for key in path:
             x = x[key]
         if not hasattr(x, "shape"):  # values that are not arrays
-            parts.append(xp.asarray(np.stack([spaces.flatten(leaf, each) for each in x])))
+            parts.append(
+                xp.asarray(np.stack([np.asarray(spaces.flatten(leaf, each)) for each in x]))
+            )
         elif isinstance(leaf, spaces.Discrete):
             parts.append(_one_hot(xp, x - int(leaf.start), int(leaf.n)))
         elif isinstance(leaf, spaces.MultiDiscrete):
