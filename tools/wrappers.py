@@ -93,12 +93,16 @@ VECTOR = Form(
     ("from gymnasium.vector import VectorEnv",),
     (
         "",
-        "from ._attributes import HasAccumulatedReward, HasObsRms",
+        "from ._attributes import FlattensAll, HasAccumulatedReward, HasObsRms",
         "from ._vector import KernelVectorWrapper",
         "from ._vector_only import DictInfoToList, RecordEpisodeStatistics, TransformObservation",
     ),
     ("DictInfoToList", "KernelVectorWrapper", "RecordEpisodeStatistics", "TransformObservation"),
-    {"NormalizeObservation": "HasObsRms", "NormalizeReward": "HasAccumulatedReward"},
+    {
+        "FlattenObservation": "FlattensAll",
+        "NormalizeObservation": "HasObsRms",
+        "NormalizeReward": "HasAccumulatedReward",
+    },
 )
 
 KERNELS_HEADER = '''\

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 REMEDIES = {
     "dictionary": "x.cast(x.type.value_type)",
-    "list": "x.cast(pyarrow.list_(x.type.value_type, n)), if all lists are of one length n,",
     "run_end_encoded": "pyarrow.compute.run_end_decode(x)",
     "struct": "pyarrow.compute.struct_field(x, name)",
     "time32": "x.cast('int32')",
@@ -70,6 +69,29 @@ class TensorSource(Source):
         return x.to_numpy()
 
 
+class DatasetSource(ArrowSource):
+    """`Column` and `Dataset` of Hugging Face's `datasets`, which keeps them as tables of Arrow."""
+
+    name = "datasets"
+    package = install = "datasets"
+    array_types: tuple[str, ...] = ("datasets.arrow_dataset.Column", "datasets.Dataset")
+
+    def to_numpy(self, x: Any) -> Any:
+        name = getattr(x, "column_name", "name")
+        first = f"Read a column by dataset.with_format('torch')[{name!r}][:], or as lists by dataset[{name!r}][:]."
+        stored = getattr(getattr(x, "source", None), "format", {"type": "custom"})
+        if stored["type"] == "custom":  # with a transform, or a Dataset, or a column of a column
+            raise ConversionError(
+                f"a {type(x).__name__} of Hugging Face's datasets that is no stored column cannot be converted",
+                remedy=first,
+            )
+        try:
+            return super().to_numpy(x.source.select_columns(name).with_format("arrow")[:][name])
+        except ConversionError as error:
+            error.remedy = first
+            raise
+
+
 def _refuse_missing(x: Any, first: str) -> None:
     if x.null_count:
         raise ConversionError(
@@ -101,6 +123,8 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
         return shape, list(range(len(shape))) if axes is None else axes
     name = str(kind).partition("[")[0].partition("<")[0].removeprefix("large_")
     first = REMEDIES.get(name, "x.cast('float64'), if it is numbers,")
+    if name == "list":
+        first = f"x.cast({_fixed(given)}), if all lists of a level have one length n,"
     if isinstance(kind, pa.BaseExtensionType):
         first = "x.cast(x.type.storage_type)"
     raise UnsupportedDtypeError(
@@ -110,7 +134,15 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
     )
 
 
+def _fixed(kind: Any, text: str = "x.type") -> str:
+    """Return an expression for the type of the same lists with fixed sizes."""
+    if "list" not in str(kind).partition("<")[0]:
+        return text
+    size = getattr(kind, "list_size", "n")
+    return f"pyarrow.list_({_fixed(kind.value_type, f'{text}.value_type')}, {size})"
+
+
 @hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
-    return [ArrowSource(), TensorSource()]
+    return [ArrowSource(), TensorSource(), DatasetSource()]

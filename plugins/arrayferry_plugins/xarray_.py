@@ -32,7 +32,7 @@ class DataArrays(Container):
         what = "the coordinate of a dimension" if index else f"a {type(value).__name__} of xarray"
         raise ConversionError(
             f"{what} cannot hold a {cls.__module__}.{cls.__qualname__}",
-            remedy="Convert x.data instead of x.",
+            remedy="Convert the arrays alone: x.data, or of a Dataset {name: y.data for name, y in x.data_vars.items()}.",
         ) from cause
 
     def steps(self, value: Any) -> list[str]:

@@ -188,10 +188,11 @@ def donated():
     return x
 
 
-def resized(size):
+def resized(size, start=0):
     x = torch.arange(1000.0)
+    part = x[start:]
     x.untyped_storage().resize_(size)
-    return x
+    return part
 
 
 def in_layout(change):
@@ -222,6 +223,7 @@ REFUSED = {
     "torch meta": (lambda: torch.empty(3, device="meta"), "has no values.*x.to_empty", {"device": "cpu"}),
     "torch uninitialized": (lambda: torch.nn.LazyLinear(2).weight, "uninitialized parameter", COPY),
     "torch freed": (lambda: resized(0), "storage was freed", COPY),
+    "torch freed, sliced": (lambda: resized(0, 5), "storage was freed", COPY),
     "torch freed, viewed": (lambda: resized(0).view(torch.bfloat16), "storage was freed", COPY),
     **{
         f"torch {cls.__name__}": (

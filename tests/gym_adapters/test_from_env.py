@@ -104,14 +104,25 @@ class Inside:
         self.table = jnp.full(3, factor)
 
 
+class Hides(Inside):
+    """What is pickled is not all that a copy has."""
+
+    def __getstate__(self):
+        return {"factor": 0.0}
+
+    def __deepcopy__(self, memo):
+        return type(self)(self.factor)
+
+
 class Holds(Ends):
-    """Holds an object with an array, a module, and a space."""
+    """Holds an object with an array, a module, a space, and a method of its own."""
 
     def __init__(self, factor=1.0):
         super().__init__()
         self.observation_space = spaces.Box(0, LIMIT, (2,), np.float32)
         self.inside = Inside(factor)
         self.module = jnp
+        self.own = self.reward
 
     def reward(self, state, action, next_state, rng, params=None):
         return self.module.asarray(self.inside.factor * self.inside.table[0])
@@ -144,6 +155,9 @@ def test_equal_contents_are_equal():
     others[2].inside.table = jnp.full(3, 3.0)
     for other in others:
         assert env != from_env(other)
+    hidden = [Holds(), Holds()]
+    hidden[0].inside, hidden[1].inside = Hides(1.0), Hides(2.0)
+    assert from_env(hidden[0]) != from_env(hidden[1])
     assert from_env(Ends(), Params(scale=2.0)) != from_env(Ends(), Params(scale=3.0))
 
 

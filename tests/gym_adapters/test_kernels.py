@@ -1003,9 +1003,43 @@ def test_vector_environments_without_spaces_of_one_are_refused():
 
     with pytest.raises(TypeError, match="no single_observation_space"):
         vector_wrappers.RecordEpisodeStatistics(Elsewhere())
-    envs = vector("SAME_STEP", observation_space=spaces.Sequence(spaces.Discrete(2)))
-    with pytest.raises(TypeError, match="different lengths"):
-        vector_wrappers.FlattenObservation(envs)
+
+
+class Sampled(Steps):
+    """Observes samples of its space."""
+
+    def _observed(self):
+        self.observation_space.seed(self.number)
+        return self.observation_space.sample()
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(3),
+        spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (2,))]),
+        spaces.Dict(a=spaces.Box(0, 1, (2, 2)), b=spaces.Sequence(spaces.Discrete(3))),
+    ],
+    ids=["Text", "OneOf", "Sequence"],
+)
+def test_values_that_are_no_arrays_are_flattened_as_by_gymnasium(space, xp):
+    def made():
+        return vector("NEXT_STEP", Sampled, observation_space=space)
+
+    ours = vector_wrappers.FlattenObservation(adapters.ArrayConversion(made(), target_xp=xp))
+    own = gym.wrappers.vector.FlattenObservation(made())
+    seen, expected = (envs.reset()[0] for envs in (ours, own))
+    assert ours.observation_space.contains(seen)
+    np.testing.assert_array_equal(flat(seen), flat(expected).astype(np.float32))
+    kernel = functools.partial(
+        vector_wrappers.KernelVectorWrapper, made(), kernels.FlattenObservation()
+    )
+    if isinstance(space, spaces.Dict):
+        with pytest.raises(TypeError, match="different lengths"):
+            kernel()
+    else:
+        np.testing.assert_array_equal(kernel().reset()[0], expected)
 
 
 def filtered(env, module):

@@ -11,6 +11,7 @@ import pickle
 import sys
 import types
 import weakref
+from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
 
 import attrs
@@ -416,12 +417,26 @@ class Slotted(Compared):
     __eq__, __hash__ = Compared.__eq__, Compared.__hash__
 
 
+class Marked(Decimal):
+    """Its attributes are not pickled."""
+
+    def __new__(cls, x):
+        self = super().__new__(cls, 1)
+        self.x = x
+        return self
+
+
+@dataclasses.dataclass
+class Uncompared(Echo):
+    x: Any = dataclasses.field(compare=False)
+
+
 WRAPS: dict[str, Any] = {
     "itself": lambda x: x, "tuple": lambda x: (x,), "list": lambda x: [x], "named tuple": Point, "frozenset": lambda x: frozenset([x]),
     "set": lambda x: {x}, "dict": lambda x: {"a": x}, "key of a dict": lambda x: {x: "a"}, "frozen dataclass": Frozen, "dataclass": Loose,
     "comparison": Compared, "slots": Slotted, "deep": lambda x: (Frozen(frozenset([Point((x,))])),), "in a list": lambda x: [{"a": Frozen(x)}],
     "space": lambda x: spaces.Discrete(3, start=int(x)) if type(x) is int else x,
-    "environment": lambda x: Holding(x),
+    "environment": lambda x: Holding(x), "attribute of a number": Marked, "field that is not compared": Uncompared,
 }  # fmt: skip
 
 

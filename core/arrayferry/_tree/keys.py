@@ -6,6 +6,7 @@ derived class.
 
 from __future__ import annotations
 
+import copyreg
 import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator
@@ -26,6 +27,10 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
     MethodType: lambda method: (method.__func__, method.__self__),
     MappingProxyType: lambda proxy: (proxy.copy(),),
 }
+_OF_OBJECT: Any = getattr(copyreg, "__newobj__")  # noqa: B009
+_OWN = {"__reduce_ex__", "__reduce__"}
+"""How objects are pickled as `object` does it, and what a class defines that does it in another way."""
+
 _STRUCTURES = ("PyTreeDef", "PyTreeSpec")
 """Structures of JAX and optree. Only their own `==` can compare them: equal ones may be pickled differently."""
 
@@ -83,25 +88,34 @@ def exact_key(value: Any, special: Special | None = None) -> Hashable:
         False
     """
     try:
-        return _key(value, special, iter(range(MAX_OBJECTS)), MAX_DEPTH)
+        return _key(value, special, iter(range(MAX_OBJECTS)), {})
     except MemoryError:
         raise
     except Exception:  # an odd object, or one of too many parts
         return object()
 
 
-def _key(value: Any, special: Special | None, left: Iterator[int], depth: int) -> Hashable:
+def _key(
+    value: Any, special: Special | None, left: Iterator[int], depths: dict[int, int]
+) -> Hashable:
+    """Return the key of a part. Of those around it, `depths` has the depth by id: one that holds itself ends there."""
     cls = type(value)
     if cls in _PLAIN:
         return cls, value
+    at = id(value)
+    if at in depths:
+        return cls, len(depths) - depths[at]
     parts = special(value) if special else None
     if parts is None:
         parts = _PARTS[cls](value) if cls in _PARTS else _parts(value, cls)
     if not isinstance(parts, (tuple, frozenset)):
         return cls, parts
-    if depth == 0 or next(left, None) is None:
+    if len(depths) == MAX_DEPTH or next(left, None) is None:
         raise RecursionError("the value has too many parts for a key")
-    return cls, type(parts)(_key(part, special, left, depth - 1) for part in parts)
+    depths[at] = len(depths)
+    keys = type(parts)([_key(part, special, left, depths) for part in parts])
+    del depths[at]
+    return cls, keys
 
 
 def _parts(value: Any, cls: Any) -> Any:
@@ -114,9 +128,15 @@ def _parts(value: Any, cls: Any) -> Any:
         return object()
     try:
         made: Any = value.__reduce_ex__(2) if cls.__name__ not in _STRUCTURES else None
-        return made[:3] + tuple(tuple(items or ()) for items in made[3:5])
+        parts = made[:3] + tuple(tuple(items or ()) for items in made[3:5])
     except Exception:  # it is an object of C
         return _Equal(value)
+    if made[0] is _OF_OBJECT or not _OWN.isdisjoint(vars(cls)):
+        return parts
+    return (
+        *parts,
+        object.__getstate__(value),
+    )  # of a class derived from `Decimal`, which leaves these out
 
 
 def _class_of(module: str, name: str) -> Any:

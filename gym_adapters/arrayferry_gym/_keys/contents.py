@@ -26,5 +26,6 @@ def parts_of_other(value: Any) -> Hashable | None:
         except TypeError:  # only C code can read its state, such as that of a function
             return None
         if made[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
-            return (made[2],)  # nothing but attributes
+            # It is all attributes, which a copy may have although they are not pickled.
+            return made[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
     return own

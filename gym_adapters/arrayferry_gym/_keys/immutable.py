@@ -56,7 +56,11 @@ class Immutable(HasKey):
         memo = memo_of(self)
         if "key" not in memo:
             fields: Any = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-            ignored = {KEPT, *(field.name for field in fields if not field.compare)}
+            # a field that the constructor takes counts, since compiled code may use it
+            ignored = {
+                KEPT,
+                *(field.name for field in fields if not field.compare and not field.init),
+            }
             computed = functools.cached_property, once
             parts = {
                 name: part

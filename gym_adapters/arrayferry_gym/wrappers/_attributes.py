@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 import arrayferry as af
+from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
-from ._driver import Driver
+from ._driver import Driver, numpy_space
 from ._kernels.moments import PRIOR, Statistics
 
 
@@ -120,3 +122,13 @@ class HasTimesteps:
         """The number of steps in the episode so far."""
         state = self._driver.state
         return 0 if state is None else int(state.episode[0])
+
+
+class FlattensAll:
+    """Where observations hold other values than arrays of one shape, the wrapper is Gymnasium's own."""
+
+    def __new__(cls, env: Any = None) -> Any:  # without one in a copy
+        space = getattr(env, "single_observation_space", None)
+        if space is None or all(isinstance(x, ARRAYS) for x, _ in leaves(numpy_space(space))):
+            return super().__new__(cls)
+        return gym.wrappers.vector.FlattenObservation(env)

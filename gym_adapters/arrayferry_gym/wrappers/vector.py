@@ -20,7 +20,7 @@ from gymnasium.wrappers.vector import (
 
 import arrayferry_gym.wrappers.kernels as kernels
 
-from ._attributes import HasAccumulatedReward, HasObsRms
+from ._attributes import FlattensAll, HasAccumulatedReward, HasObsRms
 from ._vector import KernelVectorWrapper
 from ._vector_only import DictInfoToList, RecordEpisodeStatistics, TransformObservation
 
@@ -184,14 +184,17 @@ class FilterObservation(KernelVectorWrapper):
         self.filter_keys = filter_keys
 
 
-class FlattenObservation(KernelVectorWrapper):
+class FlattenObservation(FlattensAll, KernelVectorWrapper):
     """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
+
+    Around a vector environment whose observations hold other values than arrays of one shape, such as those of Sequence
+    or Text, the wrapper is Gymnasium's own.
 
     Args:
         env: the vector environment.
 
     Raises:
-        TypeError: observations have different lengths, as those of a Sequence or Graph.
+        TypeError: a kernel is to flatten observations of different lengths, such as those of a Sequence or Graph.
 
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake

@@ -18,17 +18,20 @@ if TYPE_CHECKING:
     from arrayferry.typing import Cost
 
 
+FIRST = 1 << 16
+"""No memory is at an address below. The storage of a tensor there is freed, or not allocated yet."""
+
+
 def _view() -> Callable[[Any], Any]:
     """Return a function that views an ordinary CPU tensor as a NumPy array, and raises for any other."""
     from torch import Tensor
 
-    view = Tensor.numpy
+    view, address = Tensor.numpy, Tensor.data_ptr
 
     def values(x: Any) -> Any:
-        n = view(x)
-        if n.flags.owndata:  # not the tensor's memory: its storage is freed, or not allocated yet
+        if address(x) < FIRST:
             raise ValueError("the tensor has no storage")
-        return n
+        return view(x)
 
     return values
 
@@ -125,8 +128,9 @@ class TorchToNumpy(Converter):
     def inline(self, options: Options) -> Inline:
         from torch import Tensor
 
-        result = "{y}.copy()" if options.copy else "{y}"
-        return Inline("not ({y} := {show}({x})).flags.owndata", result, {"show": Tensor.numpy})
+        result = "{show}({x}).copy()" if options.copy else "{show}({x})"
+        names = {"show": Tensor.numpy, "address": Tensor.data_ptr}
+        return Inline(f"{{address}}({{x}}) >= {FIRST}", result, names)
 
 
 class NumpyToCuda(Packed):

@@ -275,6 +275,11 @@ GOOD = {
         GRID.reshape(2, 2, 3).transpose(0, 2, 1)[[1, 0, 1]],
         False,
     ),
+    "datasets column": (lambda ds: ds.Dataset.from_dict({"a": GRID[0]})["a"], GRID[0]),
+    "datasets column formatted": (
+        lambda ds: ds.Dataset.from_dict({"a": [1.5, 2]}).with_format("torch")["a"],
+        np.array([1.5, 2]),
+    ),
     "pyarrow tensor": (lambda pa: pa.Tensor.from_numpy(GRID.copy()), GRID),
     "pyarrow tensor transposed": (lambda pa: pa.Tensor.from_numpy(GRID.copy().T), GRID.T),
     "pyarrow tensor read-only": (lambda pa: pa.Tensor.from_numpy(frozen(GRID)), GRID),
@@ -400,6 +405,13 @@ REFUSED = {
     "pyarrow binary": (lambda pa: pa.array([b"a"]), "binary", "x.cast"),
     "pyarrow dictionary": (lambda pa: pa.array([1, 2]).dictionary_encode(), "dictionary", "x.cast(x.type.value_type)", [1, 2]),
     "pyarrow lists of any length": (lambda pa: pa.array([[1], [2]]), "list", "x.cast(pyarrow.list_(x.type.value_type, n))", [[1], [2]]),
+    "pyarrow lists of lists": (lambda pa: pa.array([[[1]], [[2]]]), "list",
+        "x.cast(pyarrow.list_(pyarrow.list_(x.type.value_type.value_type, n), n))", [[[1]], [[2]]]),
+    "datasets lists": (lambda ds: ds.Dataset.from_dict({"a": [[1], [2]]})["a"], "list", "dataset.with_format('torch')['a'][:]"),
+    "datasets": (lambda ds: ds.Dataset.from_dict({"a": [1]}), "no stored column", "dataset['name'][:]"),
+    "datasets column transformed": (
+        lambda ds: ds.Dataset.from_dict({"a": [1]}).with_transform(lambda batch: {"a": [2]})["a"], "no stored column", "dataset['a'][:]"
+    ),
     "pyarrow structs": (lambda pa: pa.array([{"a": 1}]), "struct", "pyarrow.compute.struct_field(x, name)", [1]),
     "pyarrow decimals": (lambda pa: pa.array([decimal.Decimal("1.5")]), "decimal", "x.cast('float64')", [1.5]),
     "pyarrow runs": (lambda pa: pa.RunEndEncodedArray.from_arrays([2], pa.array([1])), "run_end", "pyarrow.compute.run_end_decode(x)", [1, 1]),

@@ -94,8 +94,8 @@ class OtherEnv(FunctionalEnv):
     """A copy of the environment. Later changes to the copy have no effect."""
     default_params: Any
     # not compared: they follow from the fields above, and printing a Box changes it
-    observation_space: Any = dataclasses.field(compare=False)
-    action_space: Any = dataclasses.field(compare=False)
+    observation_space: Any = dataclasses.field(init=False, compare=False)
+    action_space: Any = dataclasses.field(init=False, compare=False)
     _dtypes: tuple[Any, ...] = ()  # of the arrays in a state
 
     def __init__(self, env: Any, params: Any = None) -> None:

@@ -184,8 +184,11 @@ class GrayscaleObservation(Observations):
 class FlattenObservation(Observations):
     """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
 
+    Around a vector environment whose observations hold other values than arrays of one shape, such as those of Sequence
+    or Text, the wrapper is Gymnasium's own.
+
     Raises:
-        TypeError: observations have different lengths, as those of a Sequence or Graph.
+        TypeError: a kernel is to flatten observations of different lengths, such as those of a Sequence or Graph.
 
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake, wrap
@@ -457,8 +460,10 @@ def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
         x = batch
         for key in path:
             x = x[key]
-        if not hasattr(x, "shape"):  # a value of a single environment that is not an array
-            parts.append(xp.asarray(spaces.flatten(leaf, x[0]))[None, ...])
+        if not hasattr(x, "shape"):  # values that are not arrays
+            parts.append(
+                xp.asarray(np.stack([np.asarray(spaces.flatten(leaf, each)) for each in x]))
+            )
         elif isinstance(leaf, spaces.Discrete):
             parts.append(_one_hot(xp, x - int(leaf.start), int(leaf.n)))
         elif isinstance(leaf, spaces.MultiDiscrete):
