@@ -44,7 +44,7 @@ def film(agent: TorchAgent, path: str) -> None:
         return agent.greedy(observation), None
 
     adapter = ArrayConversion(env, "jax", "torch")
-    record(adapter, policy, None, path, key=1, num_steps=150, policy_xp="torch")
+    record(adapter, policy, path=path, key=1, num_steps=150, policy_xp="torch")
     adapter.close()
 
 

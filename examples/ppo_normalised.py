@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> float:
     params, statistics, _ = jax.block_until_ready(training(given.seed))
     seconds = time.perf_counter() - started
     played = evaluate(
-        env, agent.greedy, params, jax.random.key(1), 100, wrapper_state=statistics
+        env, agent.greedy, policy_params=params, key=jax.random.key(1), num_envs=100, wrapper_state=statistics
     ).lengths  # fmt: skip
     score = float(played.mean())
     print(f"{seconds:.1f} s with compilation, then {score:.0f} steps an episode, of 500")

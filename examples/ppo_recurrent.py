@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> float:
     seconds = time.perf_counter() - started
     memory = jnp.zeros((100, HIDDEN))
     played = evaluate(
-        environment(), greedy, network, jax.random.key(1), 100, policy_state=memory
+        environment(), greedy, policy_params=network, key=jax.random.key(1), num_envs=100, policy_state=memory
     ).lengths  # fmt: skip
     score = float(played.mean())
     print(f"{seconds:.1f} s with compilation, then {score:.0f} steps an episode, of 500")

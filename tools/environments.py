@@ -55,7 +55,7 @@ def returns(env: Any, steps: int) -> Any:
     def policy(params: Any, observation: Any, rng: Any) -> tuple[Any, None]:
         return agent.predict(observation, deterministic=True)[0], None
 
-    return evaluate(made(env), policy, None, 1, episodes=EPISODES).returns
+    return evaluate(made(env), policy, key=1, episodes=EPISODES).returns
 
 
 def draw(env: Any, path: Path) -> None:

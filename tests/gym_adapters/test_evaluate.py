@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 import arrayferry_gym
-from arrayferry_gym import evaluate
+from arrayferry_gym import evaluate, record
 from arrayferry_gym.functional import CartPole, HostFunctions, rollout, wrap
 from arrayferry_gym.vector import ArrayConversion, NumpyToTorch
 from arrayferry_gym.wrappers import kernels
@@ -63,7 +63,7 @@ def check(results):
 @LIBRARIES
 def test_a_functional_environment(library):
     results = evaluate(
-        Stops(), policy(library), WEIGHTS, 0, N, episodes=2, discount=0.5,
+        Stops(), policy(library), policy_params=WEIGHTS, key=0, num_envs=N, episodes=2, discount=0.5,
         env_params={"end": np.array(ENDS, np.float32)}, policy_xp=library,
     )  # fmt: skip
     check(results)
@@ -83,18 +83,18 @@ def test_a_vector_environment(served, library, adapted, mode):
         envs = ArrayConversion(envs, served, library)
     xp = None if served == library or adapted else library
     check(
-        evaluate(envs, policy(library), WEIGHTS, 0, episodes=2, discount=np.array(0.5), policy_xp=xp)
+        evaluate(envs, policy(library), policy_params=WEIGHTS, key=0, episodes=2, discount=np.array(0.5), policy_xp=xp)
     )  # fmt: skip
 
 
 @MODES
 def test_the_same_episodes_in_each_mode(mode):
     envs = make_vec(4, mode)
-    found = evaluate(envs, lean, None, 5, episodes=3)
+    found = evaluate(envs, lean, key=5, episodes=3)
     assert (found.returns == found.lengths).all()
-    again = evaluate(envs, lean, None, 5, episodes=3)
+    again = evaluate(envs, lean, key=5, episodes=3)
     assert again.lengths.tolist() == found.lengths.tolist()
-    other = evaluate(make_vec(4, AutoresetMode.DISABLED), lean, None, 5, episodes=3)
+    other = evaluate(make_vec(4, AutoresetMode.DISABLED), lean, key=5, episodes=3)
     assert found.lengths.tolist() == other.lengths.tolist()
     assert len(set(found.lengths.ravel().tolist())) > 3
     assert not envs.closed
@@ -122,7 +122,9 @@ class Closes(gym.Env):
 @LIBRARIES
 def test_a_single_environment(library):
     env = Closes()
-    results = evaluate(env, policy(library), WEIGHTS, 0, episodes=3, policy_xp=library)
+    results = evaluate(
+        env, policy(library), policy_params=WEIGHTS, key=0, episodes=3, policy_xp=library
+    )
     gc.collect()
     assert not env.closed
     assert env.resets == 3
@@ -137,7 +139,7 @@ def test_a_single_environment_is_not_switched_to_another_library():
         gym.wrappers.OrderEnforcing(Stops().make(xp="torch")),
         gym.wrappers.OrderEnforcing(arrayferry_gym.JaxToTorch(Stops().make(xp="jax"))),
     ):
-        results = evaluate(env, policy("torch"), WEIGHTS, policy_xp="torch")
+        results = evaluate(env, policy("torch"), policy_params=WEIGHTS, policy_xp="torch")
         assert results.lengths.tolist() == [[3]]
         assert type(env.reset(seed=0)[0]) is torch.Tensor
 
@@ -163,7 +165,9 @@ def test_a_module_stays_as_it_is(make):
     results = evaluate(env, agent, num_envs=3 if isinstance(env, CartPole) else None, episodes=2)
     assert (results.lengths > 5).all()
     other = {name: torch.zeros_like(x) for name, x in before.items()}  # always pushes to the left
-    left = evaluate(env, agent, other, num_envs=3 if isinstance(env, CartPole) else None)
+    left = evaluate(
+        env, agent, policy_params=other, num_envs=3 if isinstance(env, CartPole) else None
+    )
     assert (left.lengths < 15).all()
     assert agent.training
     assert all((x == before[name]).all() for name, x in agent.state_dict().items())
@@ -227,11 +231,20 @@ def test_several_objectives():
             return state, xp.stack([reward, -reward], axis=1), *flags
 
     found = evaluate(
-        Two(), policy("torch"), WEIGHTS, 0, 2, episodes=2, discount=0.5, policy_xp="torch"
+        Two(),
+        policy("torch"),
+        policy_params=WEIGHTS,
+        key=0,
+        num_envs=2,
+        episodes=2,
+        discount=0.5,
+        policy_xp="torch",
     )
     assert found.returns.tolist() == [[[6, -6]] * 2] * 2
     assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2] * 2
-    found = evaluate(Two().make(), policy("numpy"), WEIGHTS, 0, episodes=2, discount=0.5)
+    found = evaluate(
+        Two().make(), policy("numpy"), policy_params=WEIGHTS, key=0, episodes=2, discount=0.5
+    )
     assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2]
 
 
@@ -239,13 +252,13 @@ def test_several_objectives():
 def test_statistics_of_a_training_are_used_and_not_updated(library):
     env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward(gamma=0.9))
     carry, _ = rollout(env, lean, None, jax.random.key(0), 30, 4)
-    compiled = evaluate(env, lean, None, 0, 50, wrapper_state=carry.running.wrappers)
+    compiled = evaluate(env, lean, key=0, num_envs=50, wrapper_state=carry.running.wrappers)
     for state in (carry.running.wrappers, env.state_dict(carry.running)):
-        found = evaluate(env, lean, None, 0, 50, wrapper_state=state, policy_xp=library)
+        found = evaluate(env, lean, key=0, num_envs=50, wrapper_state=state, policy_xp=library)
         mean = (found.returns / found.lengths).mean()
         assert np.isclose(mean, (compiled.returns / compiled.lengths).mean(), rtol=1e-3)
     with pytest.raises(af.OptionError, match="return_rms"):
-        evaluate(env, lean, None, 0, 2, wrapper_state={"obs_rms": state["obs_rms"]}, policy_xp=library)  # fmt: skip
+        evaluate(env, lean, key=0, num_envs=2, wrapper_state={"obs_rms": state["obs_rms"]}, policy_xp=library)  # fmt: skip
 
 
 def test_statistics_of_wrappers_are_not_updated_meanwhile():
@@ -280,7 +293,7 @@ def test_statistics_inside_host_functions_are_not_updated():
     ours = NormalizeObservation(make_vec(2, AutoresetMode.SAME_STEP))
     ours.reset(seed=0)
     before = ours.state_dict()
-    evaluate(HostFunctions(ours), policy("jax"), WEIGHTS)
+    evaluate(HostFunctions(ours), policy("jax"), policy_params=WEIGHTS)
     assert ours.state_dict() == before
     assert ours.update_running_mean
 
@@ -298,10 +311,12 @@ def test_progress(library, monkeypatch):
     monkeypatch.setattr(rich.progress.Progress, "update", watched)
     params = {"end": np.array(ENDS, np.float32)}
     options = {"policy_xp": library, "episodes": 2, "env_params": params}
-    check_ = evaluate(Stops(), policy(library), WEIGHTS, 0, N, progress=True, **options)
+    check_ = evaluate(
+        Stops(), policy(library), policy_params=WEIGHTS, key=0, num_envs=N, progress=True, **options
+    )
     assert np.asarray(check_.lengths).sum() == 16
     assert sorted(set(done)) == [1, 3, 4, 6]
-    evaluate(Stops(), policy(library), WEIGHTS, 0, N, **options)
+    evaluate(Stops(), policy(library), policy_params=WEIGHTS, key=0, num_envs=N, **options)
     assert done[-1] == 6
 
 
@@ -309,11 +324,15 @@ def test_an_integer_and_a_key_of_jax():
     act = policy("jax")
     for key in (3, np.int64(3), jax.random.key(3), jax.random.PRNGKey(3)):
         assert (
-            evaluate(CartPole(), act, WEIGHTS, key, 2).lengths.tolist()
-            == evaluate(CartPole(), act, WEIGHTS, jax.random.key(3), 2).lengths.tolist()
+            evaluate(CartPole(), act, policy_params=WEIGHTS, key=key, num_envs=2).lengths.tolist()
+            == evaluate(
+                CartPole(), act, policy_params=WEIGHTS, key=jax.random.key(3), num_envs=2
+            ).lengths.tolist()
         )
-    found = evaluate(make_vec(2), act, WEIGHTS, jax.random.key(3))  # tells that the policy is JAX's
-    assert found.lengths.tolist() == evaluate(make_vec(2), act, WEIGHTS, jax.random.key(3)).lengths.tolist()  # fmt: skip
+    found = evaluate(
+        make_vec(2), act, policy_params=WEIGHTS, key=jax.random.key(3)
+    )  # tells that the policy is JAX's
+    assert found.lengths.tolist() == evaluate(make_vec(2), act, policy_params=WEIGHTS, key=jax.random.key(3)).lengths.tolist()  # fmt: skip
 
 
 def explained(error):
@@ -328,7 +347,7 @@ def test_an_error_of_a_policy_says_where_it_is_from(library):
 
     for env, count in ((Stops(), 2), (Stops().make_vec(2), None)):
         with pytest.raises(KeyError, match="mine") as caught:
-            evaluate(env, wrong, None, 0, count, policy_xp=library)
+            evaluate(env, wrong, key=0, num_envs=count, policy_xp=library)
         (note,) = explained(caught.value)
     if library != "jax":
         assert f"observations of {library}: float32 (2, 1)." in note
@@ -386,6 +405,12 @@ def test_policies_that_take_what_they_are_called_with(act):
     assert evaluate(make_vec(2), act, key=jax.random.key(0)).lengths.shape == (2, 1)
 
 
+@pytest.mark.parametrize(("run", "misplaced"), [(evaluate, 5), (record, "cart.gif")])
+def test_what_comes_after_the_policy_has_a_keyword(run, misplaced):
+    with pytest.raises(TypeError, match=rf"{run.__name__} takes .*got {misplaced!r} after the policy"):
+        run(CartPole(), Takes(), misplaced)
+
+
 def test_a_policy_of_another_library_is_told_what_to_pass():
     weights = torch.ones(2, 4)
 
@@ -403,7 +428,10 @@ def test_a_policy_of_another_library_is_told_what_to_pass():
         with pytest.raises(TypeError, match="Tensor") as caught:
             evaluate(env, policy, **options)
         assert len(explained(caught.value)) == 1
-    assert evaluate(CartPole(), closes, None, 0, 2, policy_xp="torch").lengths.shape == (2, 1)
+    assert evaluate(CartPole(), closes, key=0, num_envs=2, policy_xp="torch").lengths.shape == (
+        2,
+        1,
+    )
 
 
 def test_it_is_the_same_function_everywhere():

@@ -135,7 +135,9 @@ def leaning(params, observation, key):
 TOTALS = {
     "rollout": lambda bias, key: rollout(CartPole(), leaning, bias, key, 20, 4)[1].reward.sum(),
     "episode": lambda bias, key: episode(CartPole(), leaning, bias, key, 4).total.sum(),
-    "evaluate": lambda bias, key: evaluate(CartPole(), leaning, bias, key, 4).returns.mean(),
+    "evaluate": lambda bias, key: evaluate(
+        CartPole(), leaning, policy_params=bias, key=key, num_envs=4
+    ).returns.mean(),
 }
 
 

@@ -55,7 +55,7 @@ def test_typed_and_raw_keys_of_each(name, default_generator):
         for use in (
             lambda key: rollout(env, at_random, None, key, 30, 70),
             lambda key: episode(CartPole(), at_random, None, key, 3, max_episode_steps=20),
-            lambda key: evaluate(CartPole(), at_random, None, key, 3, max_episode_steps=20),
+            lambda key: evaluate(CartPole(), at_random, key=key, num_envs=3, max_episode_steps=20),
             lambda key: Functions(env).step(key, *_begun(env, key)),
         ):
             one, other = use(of_raw), use(raw)

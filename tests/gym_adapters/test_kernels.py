@@ -264,7 +264,7 @@ def test_flags_of_jax(chain, flag, enable_x64):
         carry, first = rollout(env, cosine, None, key, 4, 3)
         _, then = rollout(env, cosine, None, key, 2, 3, carry=carry)
         states = {} if chain == "time" else {"wrapper_state": carry.running.wrappers}
-        results = evaluate(env, cosine, None, key, 2, **states)
+        results = evaluate(env, cosine, key=key, num_envs=2, **states)
         total = episode(env, cosine, None, key, 2, **states).total
         return first.reward, then.reward, results, total
 
@@ -837,7 +837,8 @@ def test_evaluation_uses_statistics_and_leaves_them():
     key = jax.random.key(1)
     trained = carry.running.wrappers
     results = [
-        evaluate(env, policy, None, key, 8, wrapper_state=state) for state in (trained, values)
+        evaluate(env, policy, key=key, num_envs=8, wrapper_state=state)
+        for state in (trained, values)
     ]
     np.testing.assert_array_equal(results[0].returns, results[1].returns)
     assert (results[0].returns > 0).all()

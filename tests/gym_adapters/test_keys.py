@@ -528,7 +528,7 @@ COMPILED = {
         lambda n: RUN(wrap(CartPole(), kernels.NormalizeObservation(1e-8 + n))), 1,
     ),
     "an evaluation": (
-        lambda n: evaluate(CartPole(), still, None, jax.random.key(n), 1), 0,
+        lambda n: evaluate(CartPole(), still, key=jax.random.key(n), num_envs=1), 0,
     ),
 }  # fmt: skip
 

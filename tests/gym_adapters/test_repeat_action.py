@@ -112,7 +112,7 @@ def test_the_limit_counts_the_steps_of_the_environment():
     _, found = rollout(env, policy, None, jax.random.key(0), 6, 5)
     assert found.reward.tolist() == [[4.0] * 5, [4.0] * 5, [2.0] * 5] * 2
     assert found.truncated.tolist() == [[False] * 5, [False] * 5, [True] * 5] * 2
-    results = evaluate(env, policy, None, jax.random.key(1), 4, max_episode_steps=2)
+    results = evaluate(env, policy, key=jax.random.key(1), num_envs=4, max_episode_steps=2)
     assert results.lengths.tolist() == [[2]] * 4
     assert results.returns.tolist() == [[8.0]] * 4
 
@@ -212,7 +212,7 @@ def test_time_that_observations_hold(how, inner, limit, known):
         _, found = rollout(env, still, None, jax.random.key(0), known + 3, 2, **limit)
         times = found.observation[:, 1, -1]
         episode(env, still, None, jax.random.key(0), 2, **limit)
-        evaluate(env, still, None, jax.random.key(0), 2, **limit)
+        evaluate(env, still, key=jax.random.key(0), num_envs=2, **limit)
     elif how == "Functions":
         functions = Functions(env, **limit)
         running, observation = functions.reset(jax.random.key(0), 2)

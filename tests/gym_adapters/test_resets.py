@@ -116,7 +116,7 @@ def test_drawn_parameters_in_compiled_calls():
     over = np.asarray(transitions.terminated)
     assert (transitions.episode_length[over] == ends[over]).all()
     assert (ends[1:][~over[:-1]] == ends[:-1][~over[:-1]]).all()
-    results = evaluate(Drawn(), at_zero, None, jax.random.key(0), N, episodes=20)
+    results = evaluate(Drawn(), at_zero, key=jax.random.key(0), num_envs=N, episodes=20)
     assert set(np.asarray(results.lengths).ravel()) == {2, 3, 4, 5}
     assert (results.returns == results.lengths**2).all()
     functions = Functions(Drawn())

@@ -194,7 +194,7 @@ def test_several_objectives():
     _, transitions = rollout(Two(), still, None, jax.random.key(0), 6, N)
     assert transitions.episode_return[3].tolist() == [[10, -10]] * N
     assert transitions.episode_return[4].tolist() == [[1, -1]] * N
-    results = evaluate(Two(), still, None, jax.random.key(0), N, episodes=2, discount=0.5)
+    results = evaluate(Two(), still, key=jax.random.key(0), num_envs=N, episodes=2, discount=0.5)
     assert results.returns.tolist() == [[[10, -10]] * 2] * N
     assert results.discounted_returns[0, 0].tolist() == [1 + 1 + 0.75 + 0.5, -(1 + 1 + 0.75 + 0.5)]
 
@@ -218,7 +218,7 @@ def test_an_evaluation_is_that_of_its_episodes(limit):
 
     options = {"max_episode_steps": limit}
     results = evaluate(
-        Fixed(), lean, None, jax.random.key(0), N, episodes=2, discount=0.9, **options
+        Fixed(), lean, key=jax.random.key(0), num_envs=N, episodes=2, discount=0.9, **options
     )
     _, transitions = rollout(Fixed(), lean, None, jax.random.key(0), 400, N, **options)
     for row in range(N):
@@ -236,7 +236,7 @@ def test_an_episode_is_the_first_of_an_evaluation():
 
     key = jax.random.key(3)
     one = episode(CartPole(), at_random, None, key, N)
-    first = evaluate(CartPole(), at_random, None, key, N, episodes=2)
+    first = evaluate(CartPole(), at_random, key=key, num_envs=N, episodes=2)
     assert one.total.tolist() == first.returns[:, 0].tolist()
     assert one.length.tolist() == first.lengths[:, 0].tolist()
     assert one.terminated.tolist() == first.terminated[:, 0].tolist()
@@ -246,14 +246,16 @@ def test_environments_that_are_done_early_count_no_more():
     """Each counts its own first episodes, however many the others need time for."""
     ends = jnp.asarray([2.0, 5.0, 20.0])
     params = {"end": ends, "stop": 99.0}
-    results = evaluate(Count(), still, None, jax.random.key(0), N, episodes=3, env_params=params)
+    results = evaluate(
+        Count(), still, key=jax.random.key(0), num_envs=N, episodes=3, env_params=params
+    )
     assert results.lengths.tolist() == [[2] * 3, [5] * 3, [20] * 3]
     assert results.returns.tolist() == [[3] * 3, [15] * 3, [210] * 3]
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16, np.array, jnp.asarray, jnp.bfloat16])
 def test_a_discount_of_any_library(kind):
-    results = evaluate(Count(), still, None, jax.random.key(0), N, discount=kind(0.5))
+    results = evaluate(Count(), still, key=jax.random.key(0), num_envs=N, discount=kind(0.5))
     assert results.discounted_returns.tolist() == [[3.25]] * N
 
 
@@ -273,7 +275,7 @@ def test_ordinary_environments():
     _, more = rollout(functions, remembering, None, jax.random.key(1), 5, carry=carry)
     assert (more.began[0] == ended[-1]).all()
     results = evaluate(
-        functions, remembering, None, jax.random.key(2), episodes=2, policy_state=first
+        functions, remembering, key=jax.random.key(2), episodes=2, policy_state=first
     )
     assert results.returns.shape == (N, 2)
     assert (results.returns == results.lengths).all()
@@ -295,10 +297,10 @@ def test_policy_and_step_are_traced_once(wrapped):
     env = wrap(Traced(), kernels.NormalizeObservation()) if wrapped else Traced()
     key = jax.random.key(0)
     rollout(env, policy, None, key, 5, 2)
-    evaluate(env, policy, None, key, 2)
+    evaluate(env, policy, key=key, num_envs=2)
     assert sorted(log.getvalue().split()) == ["policy", "policy", "step", "step"]
     rollout(env, policy, None, key, 5, 2)
-    evaluate(env, policy, None, key, 2)
+    evaluate(env, policy, key=key, num_envs=2)
     assert len(log.getvalue().split()) == 4
 
 
@@ -329,7 +331,9 @@ def test_statistics_serve_compiled_code():
     def run(scale):
         running, _ = Functions(env).reset(key, 4, wrapper_state=statistics)
         steps = rollout(env, policy, scale, key, 3, 4, wrapper_state=statistics)[1]
-        results = evaluate(env, policy, scale, key, 4, wrapper_state=statistics)
+        results = evaluate(
+            env, policy, policy_params=scale, key=key, num_envs=4, wrapper_state=statistics
+        )
         return running.wrappers[0].lasting["obs_rms"].count, steps.observation, results.returns
 
     expected = run(1.0)
@@ -342,7 +346,7 @@ def test_extras_that_are_no_arrays_of_an_evaluation():
     def policy(params, observation, key):
         return jnp.ones(2, int), {"d": "text"}
 
-    assert evaluate(CartPole(), policy, None, jax.random.key(0), 2).lengths.shape == (2, 1)
+    assert evaluate(CartPole(), policy, key=jax.random.key(0), num_envs=2).lengths.shape == (2, 1)
 
 
 def test_default_parameters_with_attributes_of_their_own():

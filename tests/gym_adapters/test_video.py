@@ -65,7 +65,7 @@ def levels(path):
 def test_an_mp4_is_written_with_what_is_installed(without, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, without, None)
     path = tmp_path / "glow.mp4"
-    assert record(Glow(), still, None, path, num_steps=19, fps=12.5) == path
+    assert record(Glow(), still, path=path, num_steps=19, fps=12.5) == path
     monkeypatch.undo()
     found, size, rate = levels(path)
     np.testing.assert_allclose(found, np.arange(20) * 8, atol=4)
@@ -91,7 +91,7 @@ def test_a_failure_leaves_the_file_that_was_there(env, tmp_path):
     path = tmp_path / "glow.mp4"
     path.write_text("before")
     with pytest.raises((EnvResultError, RuntimeError), match=r"image 6|no brush"):
-        record(env, still, None, path, num_steps=20)
+        record(env, still, path=path, num_steps=20)
     assert path.read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -103,7 +103,7 @@ def test_missing_libraries_are_named(missing, monkeypatch, tmp_path):
     for module in missing:
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(af.OptionError, match=r"arrayferry\[video\]"):
-        record(Glow(), still, None, tmp_path / "a.mp4", num_steps=2)
+        record(Glow(), still, path=tmp_path / "a.mp4", num_steps=2)
 
 
 class Ends(Glow):
@@ -159,7 +159,7 @@ EPISODE = [0, 8, 16, 24, 32]
 )
 def test_an_agent_is_shown(env, shown, policy, tmp_path):
     xp = None if isinstance(policy, Zero) else "jax"
-    path = record(env, policy, None, tmp_path / "agent.gif", episodes=2, policy_xp=xp)
+    path = record(env, policy, path=tmp_path / "agent.gif", episodes=2, policy_xp=xp)
     found, _, rate = levels(path)
     np.testing.assert_allclose(found, shown * 2, atol=4)
     assert rate == 10
@@ -171,7 +171,7 @@ def test_one_of_several_environments(mode, tmp_path):
         [lambda start=start: Bright(start=start) for start in (0, 100)], autoreset_mode=mode
     )
     adapter = NumpyToTorch(envs)
-    path = record(adapter, Zero(), None, tmp_path / "agent.gif", index=1, episodes=2)
+    path = record(adapter, Zero(), path=tmp_path / "agent.gif", index=1, episodes=2)
     first = [100 + x for x in EPISODE]
     shown = first[:-1] * 2 if mode is AutoresetMode.SAME_STEP else first * 2
     np.testing.assert_allclose(levels(path)[0], shown, atol=4)
@@ -179,7 +179,7 @@ def test_one_of_several_environments(mode, tmp_path):
 
 
 def test_a_part_of_an_episode(tmp_path):
-    path = record(Glow(), still, None, tmp_path / "agent.gif", num_steps=3)
+    path = record(Glow(), still, path=tmp_path / "agent.gif", num_steps=3)
     np.testing.assert_allclose(levels(path)[0], [0, 8, 16, 24], atol=4)
 
 
@@ -187,7 +187,7 @@ def test_images_of_other_forms_are_refused(tmp_path):
     env = Bright()
     env.render = lambda: "drawn"
     with pytest.raises(EnvResultError, match="as image 0"):
-        record(env, Zero(), None, tmp_path / "glow.mp4")
+        record(env, Zero(), path=tmp_path / "glow.mp4")
 
 
 def test_a_reset_of_another_environment_repeats_no_image(tmp_path):
@@ -199,5 +199,5 @@ def test_a_reset_of_another_environment_repeats_no_image(tmp_path):
             return observation, reward, terminated | [False, True], *rest
 
     envs = Uneven(Ends().make_vec(2, autoreset_mode="Disabled", render_mode="rgb_array"))
-    path = record(envs, still, None, tmp_path / "glow.gif", policy_xp="numpy")
+    path = record(envs, still, path=tmp_path / "glow.gif", policy_xp="numpy")
     assert levels(path)[0].round().tolist() == [0, 8, 16, 24, 32]

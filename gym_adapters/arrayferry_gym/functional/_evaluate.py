@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import numbers
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 from gymnasium import Env
@@ -16,7 +16,7 @@ import arrayferry as af
 from arrayferry.typing import Target
 from arrayferry_gym._arrays import plain_name, select
 from arrayferry_gym._episodes import summed
-from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym._options.env_options import UNSET, check_flag, check_keywords, count_of
 
 from ._contract.dynamics import Dynamics
 from ._evaluation import Evaluation
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 def evaluate(
     env: Dynamics | HostFunctions | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[Dynamics],
     policy: Any,
+    *_misplaced: Never,
     policy_params: Any = None,
     key: Any = 0,
     num_envs: int | None = None,
-    *,
     episodes: int = 1,
     discount: Any = 0.99,
     env_params: Any = None,
@@ -85,7 +85,7 @@ def evaluate(
         The results of each episode: arrays of JAX from compiled code, else of NumPy.
 
     Raises:
-        TypeError: `env` is no such environment.
+        TypeError: `env` is no such environment, or anything after the policy has no keyword.
         arrayferry.OptionError: an argument is invalid.
 
     Examples:
@@ -93,7 +93,7 @@ def evaluate(
         >>> from arrayferry_gym.functional import CartPole, evaluate
         >>> def policy(params, observation, key):
         ...     return (observation[:, 2] > 0).astype(int), None
-        >>> results = evaluate(CartPole(), policy, None, jax.random.key(0), 4, episodes=3)
+        >>> results = evaluate(CartPole(), policy, key=jax.random.key(0), num_envs=4, episodes=3)
         >>> results.returns.shape
         (4, 3)
         >>> bool((results.returns == results.lengths).all())
@@ -114,6 +114,7 @@ def evaluate(
     # its converters load the plugins
     from ._policies.stepping import EnvOptions, Stepping, frozen, is_functional, library_of
 
+    check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
     if not _is_real(discount):

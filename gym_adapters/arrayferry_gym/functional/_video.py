@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 from gymnasium import Env
@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.typing import Target
-from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym._options.env_options import UNSET, check_flag, check_keywords, count_of
 
 from ._contract.dynamics import Dynamics
 from ._contract.errors import EnvResultError
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 def record(
     env: Dynamics | type[Dynamics] | Env[Any, Any] | VectorEnv[Any, Any, Any],
     policy: Any,
-    policy_params: Any,
+    *_misplaced: Never,
     path: str | Path,
+    policy_params: Any = None,
     key: Any = 0,
-    *,
     episodes: int = 1,
     num_steps: int | None = None,
     index: int = 0,
@@ -54,8 +54,8 @@ def record(
         env: a `FunctionalEnv`; or a vector environment, an adapter or a single environment of Gymnasium, made with
             `render_mode="rgb_array"`.
         policy: as in `evaluate`.
-        policy_params: as in `evaluate`: None for the weights that a module has.
         path: the file, which ends in ".mp4" or ".gif".
+        policy_params: as in `evaluate`.
         key: as in `evaluate`.
         episodes: how many episodes to show.
         num_steps: after how many steps to stop anyway, None for no limit.
@@ -72,7 +72,7 @@ def record(
         The path.
 
     Raises:
-        TypeError: `env` is no such environment.
+        TypeError: `env` is no such environment, or anything after the policy has no keyword.
         arrayferry.OptionError: an argument is invalid, the environment has no images, or a package that videos need is not
             installed.
         EnvResultError: an image is no array of dtype uint8 and shape (height, width, 3).
@@ -87,13 +87,14 @@ def record(
         ...         return super().forward(observation).argmax(-1)
         >>> env = gym.make("CartPole-v1", render_mode="rgb_array")
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = record(env, Agent(4, 2), None, os.path.join(folder, "cart.gif"))
+        ...     path = record(env, Agent(4, 2), path=os.path.join(folder, "cart.gif"))
         ...     path.name, path.exists()
         ('cart.gif', True)
     """
     # its converters load the plugins
     from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
 
+    check_keywords("record", _misplaced, "path=, policy_params= or episodes=")
     episodes = count_of("episodes", episodes)
     num_steps = None if num_steps is None else count_of("num_steps", num_steps)
     check_flag("progress", progress)

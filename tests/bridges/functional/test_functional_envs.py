@@ -606,7 +606,7 @@ def test_rollouts(name):
     )
     time, row = np.argwhere(~ended[:-1])[0]
     np.testing.assert_array_equal(final[time, row], observation[time + 1, row])
-    results = evaluate(env, at_random(env), None, jax.random.key(0), 3, max_episode_steps=20)
+    results = evaluate(env, at_random(env), key=jax.random.key(0), num_envs=3, max_episode_steps=20)
     assert (np.asarray(results.lengths) <= 20).all()
     assert from_env(pickle.loads(pickle.dumps(env.env)) if name != "navix" else env.env) is not None
 
@@ -625,7 +625,7 @@ def test_images(name, tmp_path):
     env = from_env(REAL[name][0]())
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        path = record(env, at_random(env), None, tmp_path / "agent.gif", num_steps=6)
+        path = record(env, at_random(env), path=tmp_path / "agent.gif", num_steps=6)
     images = imageio.imread(path, index=None)
     assert images.shape[-1] == 3
     assert any((images[0] != image).any() for image in images)
@@ -651,7 +651,7 @@ def test_images_of_mujoco(make, monkeypatch, tmp_path):
     monkeypatch.setattr(mujoco, "Renderer", Renderer)
     monkeypatch.setattr(PlaygroundProbe, "render", own)
     env = from_env(make())
-    path = record(env, at_random(env), None, tmp_path / "agent.gif", num_steps=3)
+    path = record(env, at_random(env), path=tmp_path / "agent.gif", num_steps=3)
     images = imageio.imread(path, index=None)
     assert (images > 50).all()
     assert (images[0] != images[-1]).any()
@@ -662,11 +662,11 @@ def test_what_cannot_be_drawn_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cairosvg", None)
     env = from_env(REAL["pgx"][0]())
     with pytest.raises(af.OptionError, match="pip install cairosvg"):
-        record(env, at_random(env), None, tmp_path / "agent.gif")
+        record(env, at_random(env), path=tmp_path / "agent.gif")
     for make in (REAL["gymnax DeepSea"][0], JumanjiProbe):
         env = from_env(make())
         with pytest.raises(NotImplementedError, match="cannot be rendered"):
-            record(env, at_random(env), None, tmp_path / "agent.gif")
+            record(env, at_random(env), path=tmp_path / "agent.gif")
 
 
 @pytest.mark.parametrize(
