@@ -628,7 +628,7 @@ def test_compiled_code_keeps_no_environment_alive(run):
         ]
         for policy in policies:
             steps = {"num_steps": 2} if run is rollout else {}
-            run(env, policy, None, KEY, num_envs=1, **steps)
+            run(env, policy, policy_params=None, key=KEY, num_envs=1, **steps)
         return weakref.ref(env), weakref.ref(env.space)
 
     kept = called()

@@ -73,7 +73,7 @@ for name, sharding in shardings.items():
          rollout(CartPole(), policy, 1.0, key, 20, N, env_params=gravity, sharding=sharding))
     # to the end of episodes
     for run in () if QUICK else (episode, evaluate):
-        one, other = (run(CartPole(), policy, 1.0, key, N, max_episode_steps=30, **options)
+        one, other = (run(CartPole(), policy, policy_params=1.0, key=key, num_envs=N, max_episode_steps=30, **options)
                       for options in ({}, {"sharding": sharding}))
         same(one, other)
     # served: seeds, steps, masks, states
