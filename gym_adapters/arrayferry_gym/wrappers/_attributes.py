@@ -11,6 +11,7 @@ import arrayferry as af
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import Driver, numpy_space
+from ._kernels.kernel import Kernel
 from ._kernels.moments import PRIOR, Statistics
 
 
@@ -125,10 +126,13 @@ class HasTimesteps:
 
 
 class FlattensAll:
-    """Where observations hold other values than arrays of one shape, the wrapper is Gymnasium's own."""
+    """Where observations hold other values than arrays of one shape, Gymnasium's own wrapper is inside, and flattens them."""
 
-    def __new__(cls, env: Any = None) -> Any:  # without one in a copy
+    def __init__(self, env: Any, kernel: Kernel) -> None:
         space = getattr(env, "single_observation_space", None)
-        if space is None or all(isinstance(x, ARRAYS) for x, _ in leaves(numpy_space(space))):
-            return super().__new__(cls)
-        return gym.wrappers.vector.FlattenObservation(env)
+        if space is not None and not all(
+            isinstance(x, ARRAYS) for x, _ in leaves(numpy_space(space))
+        ):
+            env, kernel = gym.wrappers.vector.FlattenObservation(env), Kernel()
+        made: Any = super()
+        made.__init__(env, kernel)

@@ -188,7 +188,7 @@ class FlattenObservation(FlattensAll, KernelVectorWrapper):
     """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
 
     Around a vector environment whose observations hold other values than arrays of one shape, such as those of Sequence
-    or Text, the wrapper is Gymnasium's own.
+    or Text, Gymnasium's own wrapper is put inside, and flattens them.
 
     Args:
         env: the vector environment.

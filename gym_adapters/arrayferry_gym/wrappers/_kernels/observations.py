@@ -185,7 +185,7 @@ class FlattenObservation(Observations):
     """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
 
     Around a vector environment whose observations hold other values than arrays of one shape, such as those of Sequence
-    or Text, the wrapper is Gymnasium's own.
+    or Text, Gymnasium's own wrapper is put inside, and flattens them.
 
     Raises:
         TypeError: a kernel is to flatten observations of different lengths, such as those of a Sequence or Graph.
