@@ -356,7 +356,7 @@ def flatten(
 
     Returns:
         The arrays in order, and the layout, which rebuilds the tree from other leaves. Layouts can be compared and
-        hashed. Values that are not computed yet, such as Dask's `Delayed`, count as arrays.
+        hashed.
 
     Raises:
         StructureError: the tree contains itself.

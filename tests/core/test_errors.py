@@ -18,6 +18,7 @@ from boxes import BoxBackend, registered
 import arrayferry as af
 
 ROOT = Path(__file__).parents[2]
+SPEC = jax.sharding.PartitionSpec("X")
 
 
 def traced():
@@ -76,9 +77,9 @@ CAUSES = {
         "at ['a'], from jax to torch. Pass copy=None to allow a copy.",
     ),
     af.DeviceError: (
-        lambda: af.convert(np.ones(2), "torch", device="cuda:9"),
+        lambda: af.convert(np.ones(2), "jax", device=SPEC),
         "LookupError",
-        "torch has no device 'cuda:9' here. It has ",
+        f"jax has no device {SPEC!r} here. It has ",
     ),
     af.NarrowingError: (
         lambda: af.convert({"step": [np.array([2**40])]}, "jax"),

@@ -38,10 +38,20 @@ class ByInterface:
         self.__array_interface__ = VALUES.__array_interface__
 
 
+class ByNumpy:
+    """As a tensor of tinygrad."""
+
+    shape, dtype = VALUES.shape, "float32"
+
+    def numpy(self):
+        return VALUES.copy()
+
+
 FOREIGN = {
     "array protocol": ByArray,
     "dlpack": ByDLPack,
     "interface of the instance": ByInterface,
+    "numpy()": ByNumpy,
     "memoryview": lambda: memoryview(VALUES),
     "array.array": lambda: array.array("f", VALUES),
 }
@@ -57,7 +67,7 @@ def test_what_could_be_an_array_is_never_returned_in_silence(name, to):
         for _ in range(4):
             with pytest.raises(
                 af.NotAnArrayError,
-                match=r"(Call numpy\.asarray\(x\) first.*unknown=|Pass unknown=.*from_dlpack\(x\))",
+                match=r"(Call (numpy\.asarray\(x\)|x\.numpy\(\)) first.*unknown=|Pass unknown=.*from_dlpack\(x\))",
             ) as info:
                 call()
             assert isinstance(info.value, (TypeError, af.ConversionError))

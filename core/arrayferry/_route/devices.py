@@ -107,7 +107,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     other = device_kind(asked.strip().lower()) != device_kind(name)
     meant = f" ({name!r})" if other else ""
     raise DeviceError(
-        f"{target.name} has no device {asked!r}{meant} here",
+        f"{target.name} has no device {device!r}{meant} here",
         remedy=f"It has {', '.join(map(repr, usable))}.",
         device=name,
     )

@@ -46,9 +46,9 @@ def may_become_array(value: Any) -> bool:
     if issubclass(cls, _BUFFERS):
         return True
     numbers = getattr(sys.modules.get("numpy"), "generic", ())
-    return (
-        not issubclass(cls, _PLAIN) and not issubclass(cls, numbers) and _offers(value, _PROTOCOLS)
-    )
+    if issubclass(cls, _PLAIN) or issubclass(cls, numbers):
+        return False
+    return _offers(value, _PROTOCOLS) or _has_numpy(value)
 
 
 def is_plain(value: Any) -> bool:
@@ -132,6 +132,11 @@ def has_own_attributes(value: Any) -> bool:
         return False
 
 
+def _has_numpy(value: Any) -> bool:
+    """Return whether an object is an array that its own `numpy()` alone reads, as those of tinygrad."""
+    return all(_offers(value, name) for name in ("numpy", "shape", "dtype"))
+
+
 def _offers(value: Any, names: str | tuple[str, ...]) -> bool:
     """Return whether an object has one of these attributes, without running any of its code."""
     names = (names,) if isinstance(names, str) else names
@@ -203,6 +208,8 @@ def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
         yield lambda x: x.__array__()  # asarray would drop a mask
     if issubclass(type(x), _BUFFERS) or _offers(x, (*_BY_NUMPY[1:], "__buffer__")):
         yield numpy.asarray
+    if _has_numpy(x):
+        yield lambda x: x.numpy()
     if _offers(x, "__arrow_c_array__"):  # reading a stream would use it up
         yield _by_arrow
 
