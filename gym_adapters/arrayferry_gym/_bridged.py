@@ -348,10 +348,12 @@ def _reward_shape(envs: Any) -> tuple[int, ...]:
         if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
             return ()
         envs = envs.env
-    if isinstance(envs, Served):
-        with contextlib.suppress(Exception):  # a step of the user will raise it again
-            return envs.reward_shape()
-        return ()
+    if isinstance(envs, Served) and envs.functional.library is None:
+        made: Any = type(envs)
+        with contextlib.suppress(Exception):  # the same error is raised when the user steps
+            trial = made(envs.functional, envs.num_envs)
+            trial.reset(seed=0)
+            return tuple(trial.step(trial.action_space.sample())[1].shape[1:])
     return getattr(getattr(envs, "reward_space", None), "shape", None) or ()
 
 

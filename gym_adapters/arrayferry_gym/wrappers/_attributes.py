@@ -8,9 +8,10 @@ import gymnasium as gym
 import numpy as np
 
 import arrayferry as af
+from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
-from ._driver import Driver, numpy_space
+from ._driver import Driver
 from ._kernels.kernel import Kernel
 from ._kernels.moments import PRIOR, Statistics
 
@@ -131,7 +132,7 @@ class FlattensAll:
     def __init__(self, env: Any, kernel: Kernel) -> None:
         space = getattr(env, "single_observation_space", None)
         if space is not None and not all(
-            isinstance(x, ARRAYS) for x, _ in leaves(numpy_space(space))
+            isinstance(x, ARRAYS) for x, _ in leaves(original_space(space))
         ):
             env, kernel = gym.wrappers.vector.FlattenObservation(env), Kernel()
         made: Any = super()

@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
-from arrayferry_gym._adapters.spaces import converted_space, first_converted, original_space
+from arrayferry_gym._adapters.spaces import converted_space, first_converted
 from arrayferry_gym._arrays import namespace, portable
 from arrayferry_gym._options.env_options import is_whole, mixed_seed
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
@@ -22,11 +22,6 @@ from ._kernels import moments
 from ._kernels.kernel import Kernel, Spaces, State, StepResult, begin_episodes, take_step
 
 _CONTAINERS = (dict, tuple, list)
-
-
-def numpy_space(space: Space[Any]) -> Any:
-    """Return the NumPy space from which a space for another library was made."""
-    return original_space(space)
 
 
 def space_like(space: Space[Any], like: Space[Any], *, observed: bool) -> Any:

@@ -9,12 +9,13 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
+from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import ARRAYS
 
 from ._attributes import HasStatistics
-from ._driver import Driver, numpy_space, space_like, step_limit
+from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces
 
 
@@ -42,7 +43,7 @@ class KernelWrapper(
             gym.utils.RecordConstructorArgs.__init__(self, kernel=kernel)
         gym.Wrapper.__init__(self, env)
         inside = Spaces(
-            numpy_space(env.observation_space), numpy_space(env.action_space), step_limit(env)
+            original_space(env.observation_space), original_space(env.action_space), step_limit(env)
         )
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel

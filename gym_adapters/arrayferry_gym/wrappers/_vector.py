@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_flags
 from arrayferry_gym._episodes import Turn, before_resets, final_observations, loses_final
 from arrayferry_gym._episodes import turn as turn_of
@@ -17,7 +18,7 @@ from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
 from ._attributes import HasStatistics
-from ._driver import Driver, numpy_space, space_like, step_limit
+from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces, StepResult
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             )
         VectorWrapper.__init__(self, env)
         observation, action = (
-            numpy_space(env.single_observation_space),
-            numpy_space(env.single_action_space),
+            original_space(env.single_observation_space),
+            original_space(env.single_action_space),
         )
         inside = Spaces(observation, action, step_limit(env))
         self._mode = declared_mode(env)

@@ -8,7 +8,6 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry.typing import Target
@@ -192,26 +191,6 @@ class Served:
         if mask is not None and self._simulator.running is not None:
             new = new.where(mask, before, env.xp)
         return new
-
-    def reward_shape(self) -> tuple[int, ...]:
-        """Return the shape of the reward of one environment, () if it is only known from a step of another library."""
-        dynamics, (n, device) = self.functional, (self._n, self._simulator.env.device)
-        if dynamics.library is not None:
-            return ()
-        env = CheckedEnv(dynamics, self._simulator.env.backend, n, self._own_limit, device)
-
-        def reward() -> Any:
-            rng, params = env.backend.random(0, device), self._params.tree
-            action = af.convert(
-                batch_space(dynamics.action_space, n).sample(), env.backend, device=device
-            )
-            return env.step(rng, env.reset(rng, n, params), action, params)[1]
-
-        if env.backend.name == "jax":  # without computing it
-            import jax
-
-            return tuple(jax.eval_shape(reward).shape[1:])
-        return tuple(reward().shape[1:])
 
     def _fitted(self, actions: Any) -> Any:
         """Return actions as the environments take them."""
