@@ -20,7 +20,7 @@ from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import leaves
 
 from . import vector
-from .functional._served.serving import Served
+from .functional._served.vector import FunctionalVectorEnv
 
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 KNOWN = {"gymnasium", "arrayferry_gym"}
@@ -348,10 +348,9 @@ def _reward_shape(envs: Any) -> tuple[int, ...]:
         if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
             return ()
         envs = envs.env
-    if isinstance(envs, Served) and envs.functional.library is None:
-        made: Any = type(envs)
+    if isinstance(envs, FunctionalVectorEnv) and envs.functional.library is None:
         with contextlib.suppress(Exception):  # the same error is raised when the user steps
-            trial = made(envs.functional, envs.num_envs)
+            trial = FunctionalVectorEnv(envs.functional, envs.num_envs)
             trial.reset(seed=0)
             return tuple(trial.step(trial.action_space.sample())[1].shape[1:])
     return getattr(getattr(envs, "reward_space", None), "shape", None) or ()
