@@ -566,6 +566,7 @@ for places, inside in itertools.product(SHARDINGS, (True, False)):
 """
 
 
+@pytest.mark.long
 def test_explicit_shardings(run_python):
     run_python(SHARDED, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
 

@@ -224,7 +224,7 @@ def test_a_long_list_of_dicts_crosses_at_once(crossings):
     assert crossings.count(47) > 5
 
 
-@pytest.mark.parametrize("size", [1, 3, 7])
+@pytest.mark.parametrize("size", [1, 3, pytest.param(7, marks=pytest.mark.long)])
 def test_few_programs_serve_long_lists_of_every_length(size, crossings):
     conversion, compiled = af.converter("jax"), identity(committed=False)
     convert_often(conversion, {"x": X})

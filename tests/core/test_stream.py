@@ -739,8 +739,9 @@ with ThreadPoolExecutor(16) as pool:
 """
 
 
-def test_threads_read_the_first_blocks_together():
-    for _ in range(3):
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_threads_read_the_first_blocks_together(times):
+    for _ in range(times):
         assert _run(FIRST) == [" ".join(map(str, range(0, 160, 10)))]
 
 

@@ -111,10 +111,10 @@ def names(tmp_path, monkeypatch) -> dict[str, object]:
     return vars(main)
 
 
-# Agents learn in these.
+# Agents learn in these, or they start several processes.
 LONG = {
     "docs/tutorial/agent.md", "docs/tutorial/compiled.md", "docs/how-to/train-save-watch.md", "docs/how-to/many-trainings.md",
-    "docs/how-to/streams.md",
+    "docs/how-to/streams.md", "docs/how-to/processes.md", "docs/how-to/trainers.md",
 }  # fmt: skip
 BLOCKS = [
     pytest.param(

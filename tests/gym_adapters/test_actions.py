@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from cases import crossed
 from envs import NAMESPACES, Takes, begun
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
@@ -627,17 +628,16 @@ def test_a_known_form_of_action_still_tells_the_library_of_the_agent():
                 assert af.backend_of(env.step(make(1))[0]).name == library
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
-    ("counts", "start"),
-    [
+    ("range_", "library"),
+    crossed([
         ([2] * 64, 0), ([254] * 10, 0), ([255] * 10, 0), ([256] * 10, 0), ([3, 4], [1, -2]), ([300, 300], [-2, 0]),
         ([2] * 300, 0), ([[2, 3], [2, 2]], 0), ([1] * 20, 0), ([100] * 20, -5), ([100] * 20, 40),
-    ],
+    ], LIBRARIES),
 )  # fmt: skip
-def test_ranges_hold_in_every_dtype_and_shape(counts, start, library):
+def test_ranges_hold_in_every_dtype_and_shape(range_, library):
     """Each form is checked by itself, in any order, also if a known form was quick."""
-    counts = np.array(counts)
+    counts, start = np.array(range_[0]), range_[1]
     space = spaces.MultiDiscrete(counts, start=np.zeros_like(counts) + start)
     env = adapted(space, library, "numpy")
     rng, most = np.random.default_rng(0), int(space.nvec.max())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import wrong_bridges
 from bridge_forms import LeavesResets
+from cases import first_of_each
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -255,7 +256,11 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *WRONG], ids=lambda x: getattr(x, "__name__", x))
+@pytest.mark.parametrize(
+    "fault",
+    first_of_each({**FAULTS, **WRONG}, lambda fault: {**FAULTS, **WRONG}[fault][0]),
+    ids=lambda x: getattr(x, "__name__", x),
+)
 def test_each_fault_is_caught(fault):
     name, message = {**FAULTS, **WRONG}[fault]
     failed = failing(fault)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cases import crossed
 from gymnasium import spaces
 
 import arrayferry as af
@@ -272,8 +273,10 @@ def made_of(method, how):
     return Wrong
 
 
-@pytest.mark.parametrize("method", ["reset", "step", "reward", "observe", "info"])
-@pytest.mark.parametrize("what", [*OTHERS, *PLACES])
+@pytest.mark.parametrize(
+    ("what", "method"),
+    crossed([*OTHERS, *PLACES], ["reset", "step", "reward", "observe", "info"]),
+)
 def test_rows_that_depend_on_more_than_themselves(method, what):
     (problem,) = check(made_of(method, {**OTHERS, **PLACES}[what]), ["numpy"])
     assert problem.method == ("step" if method == "reward" else method)

@@ -266,7 +266,7 @@ def choosing(params, observation, key):
     ("env", "policy"),
     [
         (CartPole(), functional),
-        (Pendulum(), swinging),
+        pytest.param(Pendulum(), swinging, marks=pytest.mark.long),
         (wrap(Acrobot(), NormalizeObservation()), choosing),
     ],
 )

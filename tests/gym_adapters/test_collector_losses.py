@@ -17,6 +17,7 @@ import distributed
 import jax
 import numpy as np
 import pytest
+from cases import crossed
 from remote_workers import (
     CARTPOLE,
     KINDS,
@@ -170,8 +171,7 @@ def check_history(client, kind, mode, number, kills):
                 same(own, whole)
 
 
-@KINDS
-@MODES
+@pytest.mark.parametrize(("mode", "kind"), crossed(["sync", "async"], ["ordinary", "functional"]))
 def test_each_segment_comes_once_and_each_loss_is_told_once(mortal, kind, mode):
     check_history(mortal, kind, mode, 0, kills=2)
 
@@ -265,6 +265,7 @@ def test_other_groups_of_a_worker_that_hangs_are_told(mortal):
         assert collector.stats.lost == 1
 
 
+@pytest.mark.long
 def test_a_compiled_segment_that_hangs(mortal):
     def policy(params, observation, key):
         def wait(x):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 import os
 import subprocess
 import sys
@@ -67,18 +68,28 @@ class Counter(FunctionalEnv):
 
 
 @pytest.fixture
-def compiled(caplog):
+def compiled():
     """The functions that JAX has compiled since it was cleared."""
 
-    class Compiled:
+    class Compiled(logging.Handler):
+        def __init__(self):
+            super().__init__(logging.WARNING)
+            self.messages = []
+
+        def emit(self, record):
+            self.messages.append(record.getMessage())
+
         def clear(self):
-            caplog.clear()
+            self.messages.clear()
 
         def names(self):
-            return [record.message for record in caplog.records if "Compiling" in record.message]
+            return [message for message in self.messages if "Compiling" in message]
 
-    with jax.log_compiles(), caplog.at_level("WARNING"):
-        yield Compiled()
+    handler, logger = Compiled(), logging.getLogger("jax")
+    logger.addHandler(handler)
+    with jax.log_compiles():
+        yield handler
+    logger.removeHandler(handler)
 
 
 @MODES

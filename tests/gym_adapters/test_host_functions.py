@@ -217,7 +217,7 @@ class Faulty(gym.Env):
 
 
 @pytest.mark.parametrize("error", [KeyError("broken"), SystemExit(3), KeyboardInterrupt()])
-def test_exceptions_of_the_environment(error, caplog):
+def test_exceptions_of_the_environment(error):
     functions = of(lambda: Faulty(error))
 
     @jax.jit

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from cases import crossed
 from envs import at_random, begun, lean
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -274,8 +275,7 @@ def test_flags_of_jax(chain, flag, enable_x64):
             np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize(("chain", "mode"), crossed(CHAINS, MODES))
 def test_compiled_steps_are_those_of_served_environments(chain, mode):
     env = wrap(Sums(), *CHAINS[chain]())
     functions = Functions(env, autoreset_mode=mode)
@@ -470,9 +470,8 @@ def test_a_rollout_is_what_compiled_steps_are():
     assert more.observation.shape == (20, 5, 4)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("xp", [*ALL_LIBRARIES, "dask"])
-def test_each_observation_counts_once(mode, xp):
+@pytest.mark.parametrize(("xp", "mode"), crossed([*ALL_LIBRARIES, "dask"], MODES))
+def test_each_observation_counts_once(xp, mode):
     plain, env = vector(mode), vector(mode)
     env = env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)
     env = vector_wrappers.NormalizeObservation(env)

@@ -10,6 +10,7 @@ import gymnasium as gym
 import jax
 import numpy as np
 import pytest
+from cases import crossed
 from envs import begun, still
 from gymnasium import spaces
 
@@ -191,21 +192,24 @@ class Limited(Steady):
     max_episode_steps = 9
 
 
-@pytest.mark.parametrize("how", ["rollout", "Functions", "make_vec", "make"])
 @pytest.mark.parametrize(
-    ("inner", "limit", "known"),
-    [
-        (repeat_action(Limited(), 4), {}, 3),
-        (repeat_action(repeat_action(Limited(), 2), 2), {}, 3),
-        (repeat_action(Limited(), 4), {"max_episode_steps": 2}, 2),
-        (repeat_action(Limited(), 4), {"max_episode_steps": 5}, 3),
-        (repeat_action(Steady(), 4), {"max_episode_steps": 4}, 4),
-        (Steady(), {"max_episode_steps": 4}, 4),
-        (Limited(), {"max_episode_steps": 4}, 4),
-        (Limited(), {}, 9),
-    ],
+    ("case", "how"),
+    crossed(
+        [
+            (repeat_action(Limited(), 4), {}, 3),
+            (repeat_action(repeat_action(Limited(), 2), 2), {}, 3),
+            (repeat_action(Limited(), 4), {"max_episode_steps": 2}, 2),
+            (repeat_action(Limited(), 4), {"max_episode_steps": 5}, 3),
+            (repeat_action(Steady(), 4), {"max_episode_steps": 4}, 4),
+            (Steady(), {"max_episode_steps": 4}, 4),
+            (Limited(), {"max_episode_steps": 4}, 4),
+            (Limited(), {}, 9),
+        ],
+        ["rollout", "Functions", "make_vec", "make"],
+    ),
 )
-def test_time_that_observations_hold(how, inner, limit, known):
+def test_time_that_observations_hold(case, how):
+    inner, limit, known = case
     env = wrap(inner, kernels.TimeAwareObservation(normalize_time=True))
     expected = np.arange(known + 3) % known / known
     if how == "rollout":
