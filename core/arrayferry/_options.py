@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Literal, NamedTuple, get_args
 
 from ._errors import OptionError
@@ -88,8 +89,8 @@ def check_flag(option: str, value: Any) -> None:
         raise OptionError(f"{option}={value!r:.80} is not valid", remedy="Pass True or False.")
 
 
-def check_count(option: str, value: Any, least: int | None, more: str = "") -> None:
-    """Raise an error for an option that is not a whole number, or too small.
+def checked_count(option: str, value: Any, least: int | None, more: str = "") -> int:
+    """Return an option that is a whole number of any type. Raise an error for any other, or one that is too small.
 
     Args:
         option: its name.
@@ -97,8 +98,10 @@ def check_count(option: str, value: Any, least: int | None, more: str = "") -> N
         least: the smallest value that is valid, None for no limit.
         more: text to append to the remedy.
     """
-    if type(value) is not int or (least is not None and value < least):
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or (least is not None and value < least):
         at_least = "" if least is None else f" from {least} on"
         raise OptionError(
             f"{option}={value!r:.80} is not valid", remedy=f"Pass a whole number{at_least}.{more}"
         )
+    return int(value)

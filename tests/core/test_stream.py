@@ -902,6 +902,13 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("timeout", [np.float32(60), np.int64(60), float("inf"), 1 << 70])
+def test_numbers_of_any_type_are_options(timeout):
+    options = {"axis": np.int64(0), "prefetch": np.int64(2), "block": np.int64(2)}
+    blocks = af.stream(da.arange(4, chunks=2), "torch", timeout=timeout, **options)
+    assert [block.tolist() for block in blocks] == [[0, 1], [2, 3]]
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_refused_at_once(what):
     value, options, error, words = REFUSED[what]

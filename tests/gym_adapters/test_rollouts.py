@@ -185,6 +185,20 @@ def test_params_that_jax_does_not_take_are_named():
             run(wrong)
 
 
+def test_states_of_policies_and_limits_that_jax_does_not_take():
+    def last(steps, limit=2**63):
+        rows = {"steps": steps, "seen": np.zeros((N, 1), ">f4")}
+        options = {"policy_state": rows, "max_episode_steps": limit}
+        return rollout(Count(), counting, None, jax.random.key(0), 2, N, **options)[1]
+
+    found = last(np.full(N, 5, ">i4"))
+    assert found.extras["steps"][1].tolist() == [6] * N
+    assert not found.truncated.any()
+    for wrong in (np.full(N, 2**40), np.ma.masked_array(range(N), [True] * N), np.full(N, "a")):
+        with pytest.raises(af.ConversionError):
+            last(wrong)
+
+
 def test_several_objectives():
     class Two(Count):
         def step(self, xp, rng, state, action, params):

@@ -83,7 +83,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     Raises:
         DeviceError: the target has no such device on this machine.
     """
-    if device == DEFAULT and isinstance(device, str):
+    if isinstance(device, str) and device == DEFAULT:
         return _default(target), None
     if device is None:
         kind = device_kind(source_device)

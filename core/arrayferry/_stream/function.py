@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Real
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from arrayferry._api import conversion_like, kept_conversion
 from arrayferry._errors import OptionError
-from arrayferry._options import Narrowing, Sparse, Unsupported, check_count
+from arrayferry._options import Narrowing, Sparse, Unsupported, checked_count
 from arrayferry._plugin.backend import Target
 
 from .stream import Stream
@@ -120,13 +122,15 @@ def stream(
     """
     if like is not None:
         to, device = conversion_like(like, to, device)
-    check_count("prefetch", prefetch, 0)
-    check_count("axis", axis, None)
+    prefetch = checked_count("prefetch", prefetch, 0)
+    axis = checked_count("axis", axis, None)
     if block is not None:
-        check_count("block", block, 1)
-    if timeout is not None and (
-        isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0
-    ):
-        raise OptionError(f"timeout={timeout!r} is not valid", remedy="Pass a number of seconds.")
+        block = checked_count("block", block, 1)
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, Real) or not timeout > 0:
+            raise OptionError(
+                f"timeout={timeout!r} is not valid", remedy="Pass a number of seconds."
+            )
+        timeout = float(min(timeout, TIMEOUT_MAX))
     conversion = kept_conversion(to, device, copy, narrowing, "keep", unsupported, "keep", sparse)
     return Stream(value, conversion, axis, prefetch, block, client, timeout)

@@ -163,7 +163,7 @@ class Stream(Generic[B]):
             raise cause
         if cause is None:
             raise BlockTimeoutError(
-                f"{which} did not arrive within {self._timeout} seconds",
+                f"{which} did not arrive within {self._timeout:g} seconds",
                 remedy="Pass a longer timeout, or look for what hangs.",
                 block=number, start=start, stop=stop, path=path, target=target,
             )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from arrayferry._conversion.conversion import notice_observers
 from arrayferry._errors import TraceWarning
 from arrayferry._observers import CallSite, Note, observers
-from arrayferry._options import check_count, check_flag
+from arrayferry._options import check_flag, checked_count
 from arrayferry._repr import never_raises
 
 from .crossings import ArrayCrossing
@@ -50,7 +50,7 @@ def trace(*, hot: int = 100, warn: bool = True) -> Trace:
         >>> row.source, row.target, row.how, row.calls, row.arrays, row.bytes
         ('numpy', 'torch', 'shared', 3, 6, 480000)
     """
-    check_count("hot", hot, 1)
+    hot = checked_count("hot", hot, 1)
     check_flag("warn", warn)
     return Trace(hot, warn)
 
@@ -132,7 +132,7 @@ class Trace:
         Raises:
             OptionError: `rows` is invalid.
         """
-        check_count("rows", rows, 1)
+        rows = checked_count("rows", rows, 1)
         found = self.rows
         if not found and not self.unread:
             return "No array crossed inside a block: with arrayferry.trace() as t: ..."

@@ -22,8 +22,9 @@ def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
 
     Raises:
         arrayferry.OptionError: an array does not have one row for each environment.
+        arrayferry.ConversionError: JAX does not have an array, such as one with a mask, or a number in it.
     """
-    state = jax.tree.map(jnp.asarray, state)
+    state = jax.tree.map(lambda x: jnp.asarray(af.convert(x, "jax")), state)
     policy_rows(state, num_envs)
     return jax.tree.map(without_weak_type, state)
 

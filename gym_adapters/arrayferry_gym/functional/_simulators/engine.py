@@ -13,6 +13,9 @@ from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.wrappers._kernels.kernel import Chain, StepResult
 
+LAST = 2**31 - 1
+"""The largest number of steps that an episode counts. A higher limit is never reached."""
+
 
 class Running(NamedTuple):
     """A batch of environments between two steps.
@@ -108,7 +111,7 @@ def advance(
     state, reward, terminated, truncated = env.step(rng, running.state, env.clip(action), params)
     elapsed = running.elapsed + 1
     if env.limit is not None:
-        late = elapsed >= env.limit
+        late = elapsed >= min(env.limit, LAST)
         truncated = late if truncated is None else truncated | late
     elif truncated is None:
         truncated = elapsed < 0  # nowhere
