@@ -130,6 +130,7 @@ def test_a_plugin_with_converters_alone(run, installed):
     assert "<Converter numpy -> torch>" in next(iter(tests.values()))["message"]
 
 
+@pytest.mark.long
 def test_what_cannot_be_tested(run, installed):
     write_distribution(installed, "broken", "import not_there")
     write_distribution(installed, "absent", plugin("absent", "not_there"))

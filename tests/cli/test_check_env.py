@@ -69,6 +69,7 @@ def test_what_is_wrong_is_told(run, folder):
     assert problem["libraries"] == ["numpy", "array_api_strict", "torch", "jax"]
 
 
+@pytest.mark.long
 def test_what_an_environment_prints_is_not_in_the_report(run, folder):
     status, out, err = run("check-env", "own_envs_of_test:Prints", "--json")
     assert (status, err) == (0, "")
@@ -80,7 +81,12 @@ def test_what_an_environment_prints_is_not_in_the_report(run, folder):
     [
         ("Ends", "it ended the process with exit status 0", ()),
         ("Crashes", "it crashed with SIGSEGV", ()),
-        ("Hangs", "there was no answer within 15 seconds", ("--timeout", "15")),
+        pytest.param(
+            "Hangs",
+            "there was no answer within 15 seconds",
+            ("--timeout", "15"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_code_that_ends_its_process(run, folder, name, told, options):
@@ -94,6 +100,7 @@ def test_nothing_is_wrong(run, folder):
     assert (status, out) == (0, "own_envs_of_test:Right: nothing is wrong\n")
 
 
+@pytest.mark.long
 def test_what_may_be_meant_is_a_warning(run, folder):
     status, out, _ = run("check-env", "own_envs_of_test:Endless")
     assert status == 0

@@ -158,6 +158,7 @@ def test_wrong_names_are_refused(run, tmp_path, installed, name, package, words)
     assert not place.exists()
 
 
+@pytest.mark.long
 def test_nothing_is_overwritten(run, tmp_path):
     arguments = ("new-plugin", "mine", "--package", "not_there", "--directory", str(tmp_path))
     assert run(*arguments)[0] == 0

@@ -48,6 +48,7 @@ def test_the_kit_accepts_the_plugin(python):
     assert "failed" not in done.stdout
 
 
+@pytest.mark.long
 def test_the_command_accepts_the_plugin(python):
     done = python("-m", "arrayferry", "check", "mylib")
     assert done.returncode == 0, done.stdout

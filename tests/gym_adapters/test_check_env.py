@@ -436,7 +436,11 @@ def ending(when, limit=None):
     ("env", "told"),
     [
         (ending(lambda x: x < 100), "every episode ended in its first step"),
-        (ending(lambda x: x > 1e6), "no episode ended in 10000 steps.*max_episode_steps"),
+        pytest.param(
+            ending(lambda x: x > 1e6),
+            "no episode ended in 10000 steps.*max_episode_steps",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_episodes_of_one_step_and_those_without_end(env, told):

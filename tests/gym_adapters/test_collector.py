@@ -422,7 +422,7 @@ EXPECTED = {}
     ("kind", "mode"),
     [
         ("ordinary", "sync"),
-        ("functional", "async"),
+        pytest.param("functional", "async", marks=pytest.mark.long),
         pytest.param("ordinary", "async", marks=pytest.mark.long),
         pytest.param("functional", "sync", marks=pytest.mark.long),
     ],

@@ -184,6 +184,7 @@ def test_histories_of_ten_kills(mortal, kind, mode, number):
     check_history(mortal, kind, mode, number, kills=10)
 
 
+@pytest.mark.long
 def test_each_worker_compiles_once(mortal, tmp_path):
     path = str(tmp_path / "compiled")
 
@@ -226,7 +227,7 @@ def test_a_loss_between_two_calls(mortal, kind):
         assert history.restarts == collector.stats.lost == (kind == "ordinary")
 
 
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("groups", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_an_environment_that_hangs(mortal, groups):
     makers = [functools.partial(Failing, "hang"), Failing]
     options = {"num_steps": 4, "groups": groups, "client": mortal, "timeout": 4.0}
@@ -248,6 +249,7 @@ def test_an_environment_that_hangs(mortal, groups):
         eventually(lambda: failure.value.worker not in mortal.nthreads())
 
 
+@pytest.mark.long
 def test_other_groups_of_a_worker_that_hangs_are_told(mortal):
     address = next(iter(mortal.nthreads()))
     makers = [functools.partial(Failing, "hang"), Failing]
@@ -286,6 +288,7 @@ def test_a_compiled_segment_that_hangs(mortal):
         assert next(collector).restarted.all()
 
 
+@pytest.mark.long
 def test_a_worker_that_answers_no_more(mortal):
     pids = mortal.run(os.getpid)
     makers = [Failing] * 2

@@ -74,7 +74,7 @@ SPAWNED = functools.partial(AsyncVectorEnv, context="spawn")
     [
         (SyncVectorEnv, "torch"), (SyncVectorEnv, "jax"), (SyncVectorEnv, "numpy"),
         (functools.partial(SyncVectorEnv, copy=False), "torch"),
-        (PIPES, "torch"), pytest.param(AsyncVectorEnv, "torch", marks=long),
+        pytest.param(PIPES, "torch", marks=long), pytest.param(AsyncVectorEnv, "torch", marks=long),
         pytest.param(SPAWNED, "jax", marks=long),
         pytest.param(AsyncVectorEnv, "numpy", marks=long), pytest.param(SPAWNED_PIPES, "jax", marks=long),
         pytest.param(PIPES, "numpy", marks=long), pytest.param(SPAWNED, "torch", marks=long),
