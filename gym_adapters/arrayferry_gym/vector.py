@@ -184,7 +184,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             ended, cut = mapped(as_flags, given)
             self._flags = dtypes if ended is given[0] and cut is given[1] else None
         if self._stack_final:
-            infos = self._with_final(observations, ended | cut, infos)
+            infos = self._with_final(observations, ended, cut, infos)
         elif infos:
             infos = self._inform(infos)
         return observations, rewards, ended, cut, infos
@@ -219,7 +219,9 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
                 "observations that a step returns are those before any reset.",
             )
 
-    def _with_final(self, observations: Any, done: Any, infos: dict[str, Any]) -> dict[str, Any]:
+    def _with_final(
+        self, observations: Any, ended: Any, cut: Any, infos: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return converted infos, with the observations after a step, before any reset, as one batch like others."""
         final, to_agent = infos.get("final_obs"), self._libraries.target or _unchanged
         in_rows = isinstance(final, np.ndarray) and final.dtype.kind == "O"
@@ -227,14 +229,17 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             informed = self._inform({name: x for name, x in infos.items() if name != "final_obs"})
         else:
             informed = self._inform(infos) if infos else infos
-        mask = to_agent(informed["_final_obs"]) if "_final_obs" in infos else done
-        if final is None and not done.any():
+        mask = to_agent(informed["_final_obs"]) if "_final_obs" in infos else ended | cut
+        if final is None and not mask.any():
             final = observations
         elif final is None or in_rows:
+            done = ended | cut
             final = to_agent(final_observations(self.env, infos, done, to_agent, observations))
         else:
             final = to_agent(informed["final_obs"])
-            final = before_resets(af.namespace_of(mask), mask, final, observations)
+            # a functional environment has the observations of the step in the other rows
+            if self.env is not self.env.unwrapped or not hasattr(self.env, "functional"):
+                final = before_resets(af.namespace_of(mask), mask, final, observations)
         return {**informed, "final_obs": final, "_final_obs": mask}
 
     def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
