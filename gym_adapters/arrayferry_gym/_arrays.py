@@ -48,10 +48,8 @@ def as_flags(x: Any) -> Any:
     return x if dtype is None or _is_bool(kind, dtype) else x != 0
 
 
-@functools.cache
-def _is_bool(
-    kind: type, dtype: Any
-) -> bool:  # `kind` too, since dtypes of different libraries cannot be compared
+@functools.cache  # by the kind too, since dtypes of different libraries cannot be compared
+def _is_bool(kind: type, dtype: Any) -> bool:
     return plain_name(dtype).startswith("bool")
 
 

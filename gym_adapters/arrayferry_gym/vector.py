@@ -148,8 +148,6 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     env: VectorEnv[Any, Any, Any]
     _stack_final: bool
     _reward_dtype: str | None
-    _flags: Any = None
-    """The dtypes of flags that are known to be booleans."""
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -178,11 +176,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             )
         if self._reward_dtype is not None:
             rewards = self._cast_rewards(rewards)
-        dtypes = getattr(ended, "dtype", None), getattr(cut, "dtype", None)
-        if dtypes != self._flags:
-            given = ended, cut
-            ended, cut = mapped(as_flags, given)
-            self._flags = dtypes if ended is given[0] and cut is given[1] else None
+        ended, cut = as_flags(ended), as_flags(cut)
         if self._stack_final:
             infos = self._with_final(observations, ended, cut, infos)
         elif infos:

@@ -133,10 +133,8 @@ def _parts(value: Any, cls: Any) -> Any:
         return _Equal(value)
     if made[0] is _OF_OBJECT or not _OWN.isdisjoint(vars(cls)):
         return parts
-    return (
-        *parts,
-        object.__getstate__(value),
-    )  # of a class derived from `Decimal`, which leaves these out
+    # of a class derived from `Decimal`, which leaves these out
+    return *parts, object.__getstate__(value)
 
 
 def _class_of(module: str, name: str) -> Any:

@@ -308,15 +308,11 @@ def first_converted(space: Any) -> Any:
 
 def original_space(space: Any) -> Any:
     """Return a space as it was before it, or spaces inside, were converted."""
-    first = first_converted(space)
-    if first is None or first is space:
+    inside = branches(space)
+    if isinstance(space, Converted) or inside is None or first_converted(space) is None:
         return getattr(space, "original", space)
-    new = copy.copy(space)
-    parts = [(key, original_space(part)) for key, part in branches(space) or ()]
-    new.spaces = type(space.spaces)(
-        parts if isinstance(space, spaces.Dict) else dict(parts).values()
-    )
-    return new
+    parts = {key: original_space(part) for key, part in inside}
+    return spaces.Dict(parts) if isinstance(space, spaces.Dict) else spaces.Tuple(parts.values())
 
 
 def _around_converted(function: Any, cls: type) -> None:

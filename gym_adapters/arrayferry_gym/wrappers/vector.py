@@ -193,9 +193,6 @@ class FlattenObservation(FlattensAll, KernelVectorWrapper):
     Args:
         env: the vector environment.
 
-    Raises:
-        TypeError: a kernel is to flatten observations of different lengths, such as those of a Sequence or Graph.
-
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake
         >>> from arrayferry_gym.wrappers.vector import FlattenObservation

@@ -187,9 +187,6 @@ class FlattenObservation(Observations):
     Around a vector environment whose observations hold other values than arrays of one shape, such as those of Sequence
     or Text, Gymnasium's own wrapper is put inside, and flattens them.
 
-    Raises:
-        TypeError: a kernel is to flatten observations of different lengths, such as those of a Sequence or Graph.
-
     Examples:
         >>> from arrayferry_gym.functional import FrozenLake, wrap
         >>> from arrayferry_gym.wrappers.kernels import FlattenObservation
@@ -206,13 +203,7 @@ class FlattenObservation(Observations):
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         vars(self)["_places"] = _places(observation)
-        shown = super().spaces(observation, action)
-        if not isinstance(shown[0], spaces.Box):
-            raise TypeError(
-                f"{observation!r:.120} has values of different lengths, which make no one-dimensional arrays. Leave out "
-                "FlattenObservation, or pad them in the environment"
-            )
-        return shown
+        return super().spaces(observation, action)
 
 
 class FilterObservation(Observations):
