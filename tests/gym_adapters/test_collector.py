@@ -23,6 +23,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from cases import quick_if
 from gymnasium.vector import SyncVectorEnv
 from remote_workers import (
     CARTPOLE,
@@ -91,7 +92,7 @@ def collected(envs, policy, params, client, count, **options):
         return list(itertools.islice(collector, count))
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("groups", quick_if([1, 2, 3], lambda groups: groups == 2))
 def test_steps_are_those_of_sync_vector_env(client, groups):
     def table(params, observation, key):
         return (observation[:, 0] > params) * 1, {"lean": observation[:, 2] * 2}
@@ -267,7 +268,7 @@ def choosing(params, observation, key):
     [
         (CartPole(), functional),
         pytest.param(Pendulum(), swinging, marks=pytest.mark.long),
-        (wrap(Acrobot(), NormalizeObservation()), choosing),
+        pytest.param(wrap(Acrobot(), NormalizeObservation()), choosing, marks=pytest.mark.long),
     ],
 )
 def test_functional_environments_are_rollouts(client, env, policy):
@@ -418,13 +419,14 @@ def check_with_interrupt(kind, mode, client, comes):
 EXPECTED = {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
         ("ordinary", "sync"),
-        pytest.param("functional", "async", marks=pytest.mark.long),
-        pytest.param("ordinary", "async", marks=pytest.mark.long),
-        pytest.param("functional", "sync", marks=pytest.mark.long),
+        ("functional", "async"),
+        ("ordinary", "async"),
+        ("functional", "sync"),
     ],
 )
 def test_an_interrupt_at_any_line_loses_nothing(client, kind, mode):
@@ -638,6 +640,7 @@ def test_options_are_checked(client, options, match):
         Collector(envs, policy, **options)
 
 
+@pytest.mark.long
 def test_clients_that_are_refused():
     with pytest.raises(SchedulerLostError, match="there is no scheduler at"):
         Collector([CARTPOLE], drawing, num_steps=2, client="tcp://127.0.0.1:1")
@@ -734,12 +737,13 @@ def main():
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "count"),
     [
         ("pass", 1),
-        pytest.param("collector.close()", 2, marks=pytest.mark.long),
-        pytest.param("sys.exit()", 1, marks=pytest.mark.long),
+        ("collector.close()", 2),
+        ("sys.exit()", 1),
     ],
 )
 def test_an_own_cluster_leaves_no_process(tmp_path, end, count):
