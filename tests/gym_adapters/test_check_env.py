@@ -203,7 +203,7 @@ WRONG += [
 
 
 QUICK = {
-    branches, assigns, misspells, depends, lacks, selects, other_form, columns, fails, draws_parameters, sets,
+    branches, assigns, misspells, depends, lacks, selects, other_form, columns, fails, sets,
 }  # fmt: skip
 
 

@@ -23,11 +23,10 @@ import jax
 import numpy as np
 import pytest
 import torch
-from cases import quick_if
+from cases import crossed, quick_if
 from gymnasium.vector import SyncVectorEnv
 from remote_workers import (
     CARTPOLE,
-    KINDS,
     MODES,
     WEIGHTS,
     Failing,
@@ -327,7 +326,7 @@ def test_infos(client, count):
 # What goes wrong.
 
 
-@MODES
+@pytest.mark.parametrize("mode", [pytest.param("sync", marks=pytest.mark.long), "async"])
 def test_an_environment_that_raises_is_named(client, mode):
     makers = [lambda: Failing("none")] * 3 + [lambda: Failing("raise")]
 
@@ -442,7 +441,7 @@ def test_an_interrupt_at_any_line_loses_nothing(client, kind, mode):
         check_with_interrupt(kind, mode, client, at_that)
 
 
-@MODES
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_an_error_after_the_last_step_loses_nothing(client, mode, monkeypatch):
     options = {"num_steps": 2, "groups": 1, "mode": mode, "to": "torch", "client": client}
     with Collector([Numbering] * 2, still, **options) as collector:
@@ -552,7 +551,7 @@ def _refused():
     raise ModuleNotFoundError("no module named 'theirs'", name="theirs")
 
 
-@MODES
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_weights_that_cannot_be_loaded_are_replaced_by_no_others(client, mode):
     def policy(params, observation, rng):
         count = len(observation)
@@ -677,8 +676,7 @@ def test_a_collector_that_is_closed(client):
             use()
 
 
-@KINDS
-@MODES
+@pytest.mark.parametrize(("kind", "mode"), crossed(["ordinary", "functional"], ["sync", "async"]))
 def test_a_collector_that_is_dropped_leaves_nothing(client, kind, mode):
     envs, policy = ([CARTPOLE] * 4, drawing) if kind == "ordinary" else (CartPole, functional)
     options = {} if kind == "ordinary" else {"num_envs": 4}
