@@ -29,8 +29,9 @@ def run(script: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("count", [50, pytest.param(400, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [50, 400])
 def test_raw_buffers_never_crash_and_keep_their_values(count):
     assert run(f"import fuzz; print(fuzz.fuzz({count}, first=7_000_000))").strip() == "[]"
 

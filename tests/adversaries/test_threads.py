@@ -14,6 +14,7 @@ from boxes import BoxBackend, Held, HeldContainer, registered
 import arrayferry as af
 
 
+@pytest.mark.long
 def test_sixteen_threads_while_plugins_are_registered_and_refreshed():
     rounds, stop = 150, threading.Event()
     shared = {target: af.converter(target) for target in ("numpy", "torch", "jax")}

@@ -62,6 +62,7 @@ def test_the_example_plugins_pass(run, only, name):
     assert len(tests) > 30
 
 
+@pytest.mark.long
 def test_a_plugin_that_passes(run, toy):
     toy()
     status, out, _ = run("check", "arrayferry_toy")
@@ -97,15 +98,15 @@ def test_a_plugin_that_fails(run, toy):
 END = "if x.shape == (5,):\n            END\n        return Array(x)"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "options", "words"),
     [
         ("import os; os.abort()", (), "testing toy failed: it crashed with SIGABRT"),
-        pytest.param(
+        (
             "import threading; threading.Event().wait()",
             ("--timeout", "20"),
             "testing toy took longer than 20 seconds",
-            marks=pytest.mark.long,
         ),
     ],
 )

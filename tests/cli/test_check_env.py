@@ -80,7 +80,7 @@ def test_what_an_environment_prints_is_not_in_the_report(run, folder):
     ("name", "told", "options"),
     [
         ("Ends", "it ended the process with exit status 0", ()),
-        ("Crashes", "it crashed with SIGSEGV", ()),
+        pytest.param("Crashes", "it crashed with SIGSEGV", (), marks=pytest.mark.long),
         pytest.param(
             "Hangs",
             "there was no answer within 15 seconds",
@@ -95,6 +95,7 @@ def test_code_that_ends_its_process(run, folder, name, told, options):
     assert f"trying own_envs_of_test.py:{name} failed: {told}" in err
 
 
+@pytest.mark.long
 def test_nothing_is_wrong(run, folder):
     status, out, _ = run("check-env", "own_envs_of_test:Right")
     assert (status, out) == (0, "own_envs_of_test:Right: nothing is wrong\n")
@@ -116,10 +117,14 @@ def test_what_may_be_meant_is_a_warning(run, folder):
     [
         ("own_envs_of_test", "does not name a class"),
         ("own_envs_of_test:Nothing", "has no Nothing"),
-        ("own_envs_of_test:other", "a FunctionalEnv is needed"),
-        ("no_such_module:X", "no_such_module cannot be imported"),
-        ("missing.py:X", "cannot be imported: FileNotFoundError"),
-        ("leaves.py:X", "cannot be imported: SystemExit: 3"),
+        pytest.param("own_envs_of_test:other", "a FunctionalEnv is needed", marks=pytest.mark.long),
+        pytest.param(
+            "no_such_module:X", "no_such_module cannot be imported", marks=pytest.mark.long
+        ),
+        pytest.param(
+            "missing.py:X", "cannot be imported: FileNotFoundError", marks=pytest.mark.long
+        ),
+        pytest.param("leaves.py:X", "cannot be imported: SystemExit: 3", marks=pytest.mark.long),
     ],
 )
 def test_wrong_names(run, folder, name, told):

@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = ("doctor", "routes", "check", "check-env", "new-plugin")
 
 
-@pytest.mark.parametrize("module", ["arrayferry", "arrayferry_cli"])
+@pytest.mark.parametrize(
+    "module", ["arrayferry", pytest.param("arrayferry_cli", marks=pytest.mark.long)]
+)
 def test_it_is_a_module_too(module):
     command = [sys.executable, "-m", module, "--version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -88,12 +90,13 @@ def test_the_wheel_has_it(tmp_path):
     assert "arrayferry = arrayferry_cli:main" in metadata.read(points).decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stream", "status"),
     [
-        pytest.param(">&-", 0, marks=pytest.mark.long),
-        pytest.param("2>&-", 0, marks=pytest.mark.long),
-        pytest.param("| head -n 0", 0, marks=pytest.mark.long),
+        (">&-", 0),
+        ("2>&-", 0),
+        ("| head -n 0", 0),
         ("> /dev/full", 1),
     ],
 )

@@ -23,6 +23,7 @@ def test_output(run, monkeypatch, tmp_path, command):
     assert run(*command.split())[1].split() == SHOWN[command].split()  # lines break elsewhere
 
 
+@pytest.mark.long
 @pytest.mark.needs("torch")
 def test_check_env(run, monkeypatch, tmp_path):
     (code,) = re.findall(r"```python\n(import numpy.*?)```", TEXT, re.DOTALL)

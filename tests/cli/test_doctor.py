@@ -78,6 +78,7 @@ def test_it_needs_no_other_package_than_numpy_and_pluggy(run_python):
     assert out.endswith("Nothing is broken.\n")
 
 
+@pytest.mark.long
 def test_a_library_that_is_not_installed_is_no_fault(run, only, installed):
     write_distribution(installed, "absent", plugin("absent", "not_there"))
     only("numpy", "absent")
@@ -148,6 +149,7 @@ def arrayferry_sources():
 DTYPES = {"ints": "{'int32'}", "bools": "{'bool'}", "odd": "{'bfloat16'}"}
 
 
+@pytest.mark.long
 def test_libraries_that_fail_leave_the_others(run, only, installed):
     """Each is imported, and a few numbers are converted, in a process of its own."""
     for name, (code, _) in LIBRARIES.items():
@@ -259,6 +261,7 @@ def wait_for_the_end_of(pid):
     raise AssertionError(f"process {pid} still runs")
 
 
+@pytest.mark.long
 def test_it_ends_what_it_started_when_it_is_ended(only, installed, tmp_path):
     pids = tmp_path / "pids"
     code = f"import os\nwith open({str(pids)!r}, 'a') as file:\n    print(os.getpid(), file=file)\n{HANG}"

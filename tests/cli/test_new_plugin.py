@@ -143,9 +143,18 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
         ("mine", "arrayferry", "is a part of arrayferry"),
         ("mine", "arrayferry_mine", "the module of the plugin itself"),
         ("plugins", "x", "arrayferry_plugins, which is a part of arrayferry"),
-        ("torch", "x", "the name 'torch' is taken by the backend 'torch'"),
-        ("mine", "torch", "torch has a backend already, the backend 'torch'"),
-        ("jnp", "x", "the name 'jnp' is taken by the backend 'jax'"),
+        pytest.param(
+            "torch", "x", "the name 'torch' is taken by the backend 'torch'", marks=pytest.mark.long
+        ),
+        pytest.param(
+            "mine",
+            "torch",
+            "torch has a backend already, the backend 'torch'",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            "jnp", "x", "the name 'jnp' is taken by the backend 'jax'", marks=pytest.mark.long
+        ),
         ("taken", "x", "is taken by the backend 'taken' of the plugin 'taken'"),
     ],
 )

@@ -46,6 +46,7 @@ def test_one_library(run, only):
     )
 
 
+@pytest.mark.long
 @pytest.mark.needs("h5py")
 def test_one_source(run, only):
     only("numpy", "h5py")
@@ -136,6 +137,7 @@ def test_what_is_left_out_is_told(run, only, installed):
     assert "the plugin toy cannot be used: ModuleNotFoundError" in out
 
 
+@pytest.mark.long
 def test_libraries_are_not_imported_again(run, only, installed):
     """Their devices are known from the processes in which each is imported alone."""
     devices = 'def devices(self):\n        return LINE and ("gpu:0", "cpu")\n\n    def copy'

@@ -320,6 +320,7 @@ def test_a_pool_of_threads_in_a_fork(run_forked):
     pool.shutdown()
 
 
+@pytest.mark.long
 def test_two_threads_take_their_first_gradients_together(run_python):
     run_python(GRADIENTS)
 

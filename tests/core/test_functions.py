@@ -655,6 +655,7 @@ def test_large_arrays_in_callbacks(size):
     assert (jax.jit(ordered)(-x) == -x[::-1]).all()
 
 
+@pytest.mark.long
 def test_callbacks_on_one_core(run_python):
     """JAX waits for ever for arguments of over 100 kB, if its only thread is busy with the callback."""
     out = run_python(

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from boxes import Box, BoxBackend
+from cases import crossed, quick_if
 from clusters import local_cluster
 
 import arrayferry as af
@@ -158,7 +159,9 @@ def check(found, library, values=X):
     np.testing.assert_array_equal(np.asarray(found), values)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "complex128"])
+@pytest.mark.parametrize(
+    "dtype", quick_if(["float64", "int32", "bool", "complex128"], "float64".__eq__)
+)
 @pytest.mark.parametrize("library", TYPES)
 @pytest.mark.parametrize("given", TYPES)
 def test_blocks_of_one_library_become_those_of_another(counter, given, library, dtype):
@@ -387,9 +390,11 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, {"copy": True}, {"device": "cpu"}], ids=str)
-@pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("target", "tree", "options"),
+    crossed(TARGETS, TREES, [{}, {"copy": True}, {"device": "cpu"}]),
+    ids=str,
+)
 def test_a_graph_runs_once_in_each_call(counter, target, tree, options):
     if target == "array_api_strict" and options.get("device"):
         pytest.skip("it has its own devices")
@@ -615,6 +620,7 @@ def add(x, y):
     return x + y
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings(SINGLE)
 def test_futures_of_any_client_within_a_graph(clients):
     with local_cluster() as elsewhere:
@@ -724,8 +730,9 @@ LARGE = np.zeros(2**20)
 
 
 @pytest.mark.filterwarnings(SINGLE)
-@pytest.mark.parametrize("options", [{}, {"copy": True}], ids=["copy=None", "copy=True"])
-@pytest.mark.parametrize("to", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("options", "to"), crossed([{}, {"copy": True}], ["numpy", "torch"]), ids=str
+)
 @pytest.mark.parametrize(
     "chunks", [2**17, pytest.param(-1, marks=pytest.mark.skipif(not NEW_DASK, reason="it copies"))]
 )

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from boxes import registered
+from cases import crossed, quick_if
 
 import arrayferry as af
 from arrayferry._conversion import plan, plans
@@ -59,8 +60,10 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("copying", [None, True])
-@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dask", "array_api_strict"])
+@pytest.mark.parametrize(
+    ("target", "copying"),
+    crossed(["numpy", "torch", "jax", "dask", "array_api_strict"], [None, True]),
+)
 def test_values_that_change_under_one_structure(target, copying):
     conversion = af.converter(target, copy=copying)
     convert_often(conversion, {"a": [X], "b": (X, "text")})
@@ -186,11 +189,16 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("where", [lambda x: x, lambda x: {"x": X, "in": tuple(x), "y": [X]}])
-@pytest.mark.parametrize("target", ["jax", "torch", "numpy"])
-@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-def test_a_long_list_of_parts(part, target, where, without_plans):
-    conversion, rng = af.converter(target), random.Random(1)
+@pytest.mark.parametrize(
+    ("name", "target", "where"),
+    crossed(
+        PARTS,
+        ["jax", "torch", "numpy"],
+        [lambda x: x, lambda x: {"x": X, "in": tuple(x), "y": [X]}],
+    ),
+)
+def test_a_long_list_of_parts(name, target, where, without_plans):
+    part, conversion, rng = PARTS[name], af.converter(target), random.Random(1)
     for step in range(12):
         count = rng.randrange(16, 60)
         value = where([part(np.full(3, 100 * step + n, np.float32)) for n in range(count)])
@@ -224,7 +232,7 @@ def test_a_long_list_of_dicts_crosses_at_once(crossings):
     assert crossings.count(47) > 5
 
 
-@pytest.mark.parametrize("size", [1, 3, pytest.param(7, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", quick_if([1, 3, 7], (3).__eq__))
 def test_few_programs_serve_long_lists_of_every_length(size, crossings):
     conversion, compiled = af.converter("jax"), identity(committed=False)
     convert_often(conversion, {"x": X})
@@ -408,7 +416,7 @@ def without_plans(monkeypatch):
     return values
 
 
-@pytest.mark.parametrize("count", [12, 50])
+@pytest.mark.parametrize("count", [12, pytest.param(50, marks=pytest.mark.long)])
 @pytest.mark.parametrize("make", MANY.values(), ids=MANY)
 def test_many_structures_in_turn_have_a_plan_each(make, count, without_plans):
     conversion = af.converter("torch")
@@ -693,8 +701,9 @@ STRUCTURES = {
 }
 
 
-@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "array_api_strict"])
-@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize(
+    ("name", "target"), crossed(STRUCTURES, ["numpy", "torch", "jax", "array_api_strict"])
+)
 def test_there_is_a_plan_for(name, target, without_plans):
     for options in ({}, {"copy": True}, {"scalars": "convert"}, {"device": "cpu"}):
         if target == "array_api_strict" and "device" in options:
@@ -707,7 +716,8 @@ def test_there_is_a_plan_for(name, target, without_plans):
         assert without_plans == []
 
 
-@pytest.mark.parametrize("leaves", [300, pytest.param(1_500, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("leaves", [300, 1_500])
 def test_many_arrays_into_jax_compile_for_few_at_once(leaves):
     compiled = []
 

@@ -29,6 +29,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from cases import crossed, quick_if
 from chunks import CHUNK, ROWS, mapped
 from clusters import local_cluster
 
@@ -57,7 +58,7 @@ def client(cluster):
         yield client
 
 
-@pytest.fixture(params=["threads", "client", "address"])
+@pytest.fixture(params=["threads", "client", pytest.param("address", marks=pytest.mark.long)])
 def place(request):
     """What computes: nothing given, a client, or an address."""
     if request.param == "threads":
@@ -88,8 +89,10 @@ def _same(blocks, expected, axis=0):
 # What is given.
 
 
-@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dask"])
-@pytest.mark.parametrize("block", [None, 1, 7, 10, 25, 60, 1000])
+@pytest.mark.parametrize(
+    ("block", "target"),
+    crossed([None, 1, 7, 10, 25, 60, 1000], ["numpy", "torch", "jax", "dask"]),
+)
 def test_every_row_once_and_in_order(target, block):
     x = da.arange(ROWS * 2, chunks=(2 * CHUNK,), dtype="float32").reshape(ROWS, 2)
     stream = af.stream(x, target, block=block)
@@ -254,9 +257,7 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("prefetch", [0, 2, 20])
-@pytest.mark.parametrize("block", [None, 3, 25])
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize(("name", "block", "prefetch"), crossed(SHARED, [None, 3, 25], [0, 2, 20]))
 def test_each_chunk_is_computed_once(name, block, prefetch, tmp_path):
     x = SHARED[name](_source(tmp_path))
     blocks = list(af.stream(x, "numpy", block=block, prefetch=prefetch))
@@ -272,7 +273,7 @@ def _nothing_is_left(cluster):
     assert not cluster.scheduler.tasks
 
 
-@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("name", quick_if(SHARED, {"plain", "standardized"}.__contains__))
 def test_each_chunk_is_computed_once_on_a_cluster(name, client, cluster, tmp_path):
     x = SHARED[name](_source(tmp_path))
     blocks = list(af.stream(x, "numpy", client=client))
@@ -323,8 +324,9 @@ def most_memory(x, **options):
             tracemalloc.stop()
 
 
-@pytest.mark.parametrize("make", [da.zeros, da.random.default_rng(0).random])
-@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize(
+    ("prefetch", "make"), crossed([0, 3], [da.zeros, da.random.default_rng(0).random])
+)
 def test_memory(make, prefetch):
     x = make((20 * MEGABYTE, 1250), chunks=(MEGABYTE, 1250))
     assert most_memory(x, prefetch=prefetch) < prefetch + 2.6  # with the graph
@@ -492,9 +494,8 @@ def test_pickling(place):
     _same([part["x"] for part in copy], np.arange(7, 50))
 
 
-@pytest.mark.parametrize(
-    "when", ["as the current one", pytest.param("by name", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("when", ["as the current one", "by name"])
 def test_a_spawned_process_uses_the_same_cluster(cluster, when):
     x = da.zeros(4, chunks=2).map_blocks(chunks.add_process, dtype=float, meta=np.empty(0))
     with distributed.Client(cluster) as client:
@@ -609,20 +610,22 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "prefetch"),
     [
         ("dask", 0),
-        pytest.param("threads", 2, marks=pytest.mark.long),
-        pytest.param("sync", 2, marks=pytest.mark.long),
-        pytest.param("both", 2, marks=pytest.mark.long),
+        ("threads", 2),
+        ("sync", 2),
+        ("both", 2),
     ],
 )
 def test_a_process_ends_though_a_block_hangs(kind, prefetch):
     assert _run(HANGS, kind, str(prefetch), "0.3")[-1] == "BlockTimeoutError"
 
 
-@pytest.mark.parametrize("kind", ["dask", pytest.param("file", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["dask", "file"])
 def test_a_process_ends_after_ctrl_c(kind):
     with subprocess.Popen(
         [sys.executable, "-c", HANGS, kind, "0", "1000"],
@@ -684,6 +687,7 @@ def test_an_interruption_at_any_line_loses_no_block():
         assert [*itertools.takewhile(bool, pool.map(interrupted, range(1, 600)))][100:]
 
 
+@pytest.mark.long
 def test_a_fork_while_others_read(run_forked):
     stream = af.stream({"x": np.arange(100), "y": da.arange(100, chunks=10)}, "numpy", block=10)
     ended = threading.Event()
@@ -863,6 +867,7 @@ def test_a_killed_worker_costs_no_block(tmp_path):
         _same(blocks, x.compute())
 
 
+@pytest.mark.long
 def test_a_scheduler_that_is_gone():
     with local_cluster(processes=True) as cluster:
         client = distributed.Client(cluster, set_as_default=False)

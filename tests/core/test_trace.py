@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 import torch
 from boxes import Box, BoxBackend, Held, HeldContainer
+from cases import crossed
 
 import arrayferry as af
 
@@ -459,12 +460,14 @@ def described(value, source):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"copy": True}, {"copy": False}, {"scalars": "convert"}, {"device": "cpu"}],
+    ("name", "target", "options"),
+    crossed(
+        values(),
+        ["numpy", "torch", "jax"],
+        [{}, {"copy": True}, {"copy": False}, {"scalars": "convert"}, {"device": "cpu"}],
+    ),
     ids=str,
 )
-@pytest.mark.parametrize("target", ["numpy", "torch", "jax"])
-@pytest.mark.parametrize("name", values())
 def test_results_are_the_same(name, target, options):
     value = values()[name]
 

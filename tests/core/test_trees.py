@@ -670,7 +670,8 @@ thread = threading.Thread(target=work); thread.start(); thread.join()
 """
 
 
-@pytest.mark.parametrize("kinds", ["[:2]", pytest.param("", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kinds", ["[:2]", ""])
 def test_deep_trees_in_a_thread_with_a_small_stack(run_python, kinds):
     middle = "4900 done" if sys.version_info < (3, 13) else "4900 too deep"
     found = run_python(DEEP.replace("wrap in wraps:", f"wrap in wraps{kinds}:")).splitlines()

@@ -41,6 +41,7 @@ def convert_flipped(module: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 
+@pytest.mark.long
 def test_a_flipped_image():
     theirs = convert_flipped("gymnasium.wrappers.array_conversion")
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14):

@@ -111,19 +111,19 @@ def names(tmp_path, monkeypatch) -> dict[str, object]:
     return vars(main)
 
 
-# Agents learn in these, or they start several processes.
+# The first block of each page is quick, but for these: agents learn in them, or they start several processes.
 LONG = {
     "docs/tutorial/agent.md", "docs/tutorial/compiled.md", "docs/how-to/train-save-watch.md", "docs/how-to/many-trainings.md",
-    "docs/how-to/streams.md", "docs/how-to/processes.md", "docs/how-to/trainers.md",
+    "docs/how-to/cluster.md", "docs/how-to/streams.md", "docs/how-to/processes.md", "docs/how-to/trainers.md",
 }  # fmt: skip
 BLOCKS = [
     pytest.param(
         block,
         id=str(block),
-        marks=[pytest.mark.long] if page.relative_to(ROOT).as_posix() in LONG else [],
+        marks=[pytest.mark.long] if number or page.relative_to(ROOT).as_posix() in LONG else [],
     )
     for page in PAGES
-    for block in blocks(page)
+    for number, block in enumerate(blocks(page))
 ]
 
 

@@ -41,6 +41,7 @@ def python(tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_the_kit_accepts_the_plugin(python):
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mylib.py")
     assert done.returncode == 0, done.stdout

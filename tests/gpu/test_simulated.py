@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import simulated
+from cases import crossed, params
 
 import arrayferry as af
 import arrayferry_gym
@@ -22,6 +23,7 @@ NAMES = ("cupy", "writing", "constant")
 PAIRS = list(itertools.permutations(NAMES, 2))
 SHARING = [("cupy", "writing"), ("writing", "cupy")]
 COPYING = [pair for pair in PAIRS if pair not in SHARING]
+KINDS = (simulated.Simulated, simulated.Telling)
 VALUES = np.arange(6, dtype=np.float32)
 NARROW = {"lacks": frozenset({"int64", "uint64", "float64", "complex128"})}
 
@@ -46,10 +48,15 @@ def test_the_simulation_bites(machine):
 # What is shared.
 
 
-@pytest.mark.parametrize("options", [{}, {"device": "cuda:0"}, {"device": "gpu"}, {"copy": False},
-                                     {"copy": False, "device": "cuda:0"}], ids=str)  # fmt: skip
-@pytest.mark.parametrize("gpu", [0, 1])
-@pytest.mark.parametrize(("one", "two"), SHARING)
+@pytest.mark.parametrize(
+    ("one", "two", "gpu", "options"),
+    crossed(
+        params(SHARING),
+        [0, 1],
+        [{}, {"device": "cuda:0"}, {"device": "gpu"}, {"copy": False}, {"copy": False, "device": "cuda:0"}],
+    ),
+    ids=str,
+)  # fmt: skip
 def test_memory_is_shared(machine, one, two, gpu, options):
     x = machine.array(one, VALUES, gpu)
     if "device" in options:
@@ -100,9 +107,14 @@ def test_a_device_object_of_cupy(machine):
 # What is copied, once, on the device.
 
 
-@pytest.mark.parametrize("kind", [simulated.Simulated, simulated.Telling])
-@pytest.mark.parametrize("gpu", [0, 1])
-@pytest.mark.parametrize(("one", "two", "copy"), [(*pair, True) for pair in PAIRS] + [(*pair, None) for pair in COPYING])  # fmt: skip
+@pytest.mark.parametrize(
+    ("one", "two", "copy", "gpu", "kind"),
+    crossed(
+        params([*((*pair, True) for pair in PAIRS), *((*pair, None) for pair in COPYING)]),
+        [0, 1],
+        KINDS,
+    ),
+)
 def test_one_copy_on_the_device(make_machine, one, two, copy, gpu, kind):
     machine = make_machine(kind=kind)
     x = machine.array(one, VALUES, gpu)
@@ -113,8 +125,7 @@ def test_one_copy_on_the_device(make_machine, one, two, copy, gpu, kind):
     assert not machine.counts.keys() & {"to host", "to device", "between devices"}
 
 
-@pytest.mark.parametrize("copy", [None, True])
-@pytest.mark.parametrize(("one", "two"), PAIRS)
+@pytest.mark.parametrize(("one", "two", "copy"), crossed(params(PAIRS), [None, True]))
 def test_one_transfer_to_another_device(machine, one, two, copy):
     x = machine.array(one, VALUES, 0)
     y = af.convert(x, two, copy=copy, device="cuda:1")
@@ -150,8 +161,9 @@ def test_the_route_says_what_happens(machine, one, two):
 # The order of the work.
 
 
-@pytest.mark.parametrize("kind", [simulated.Simulated, simulated.Telling])
-@pytest.mark.parametrize(("one", "two", "device"), [(*pair, device) for pair in PAIRS for device in (None, "cuda:1")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("one", "two", "device", "kind"), crossed(params(PAIRS), [None, "cuda:1"], KINDS)
+)
 def test_the_source_is_kept_until_it_is_copied(make_machine, one, two, device, kind):
     machine = make_machine(kind=kind)
     for _ in range(3):
@@ -167,8 +179,10 @@ def test_the_source_is_kept_until_it_is_copied(make_machine, one, two, device, k
         del y, after
 
 
-@pytest.mark.parametrize("device", [None, "cuda:1"])
-@pytest.mark.parametrize(("one", "two"), [pair for pair in PAIRS if pair[0] != "constant"])
+@pytest.mark.parametrize(
+    ("one", "two", "device"),
+    crossed(params(pair for pair in PAIRS if pair[0] != "constant"), [None, "cuda:1"]),
+)
 def test_a_source_that_is_changed_at_once(machine, one, two, device):
     x = machine.array(one, np.full(4, 7.0))
     y = af.convert(x, two, copy=True, device=device)
@@ -177,8 +191,7 @@ def test_a_source_that_is_changed_at_once(machine, one, two, device):
     assert values(machine, y) == [7, 7, 7, 7]
 
 
-@pytest.mark.parametrize("copy", [None, True])
-@pytest.mark.parametrize(("one", "two"), PAIRS)
+@pytest.mark.parametrize(("one", "two", "copy"), crossed(params(PAIRS), [None, True]))
 def test_a_source_that_is_written_late(machine, one, two, copy):
     x = machine.array(one, np.zeros(4))
     x.fill(5)
@@ -199,8 +212,14 @@ def test_a_source_on_another_stream(machine):
     assert values(machine, y) == [7, 7, 7, 7]
 
 
-@pytest.mark.parametrize("options", [{"copy": True}, {"copy": True, "device": "cuda:1"}], ids=str)
-@pytest.mark.parametrize(("one", "two"), [*((name, name) for name in NAMES), ("constant", "writing")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("one", "two", "options"),
+    crossed(
+        params([*zip(NAMES, NAMES, strict=True), ("constant", "writing")]),
+        [{"copy": True}, {"copy": True, "device": "cuda:1"}],
+    ),
+    ids=str,
+)
 def test_what_is_kept_is_dropped_when_it_is_copied(machine, one, two, options):
     for _ in range(50):
         x = machine.array(one, VALUES)
@@ -275,9 +294,15 @@ def test_an_array_that_goes_through_the_host_keeps_its_gpu(machine):
 # What cannot be handed over as it is.
 
 
-@pytest.mark.parametrize("options", [{}, {"copy": True}, {"device": "cuda:0"}], ids=str)
-@pytest.mark.parametrize("cut", [np.s_[::-1], np.s_[4:1:-1], np.s_[::2], np.s_[1::3]], ids=str)
-@pytest.mark.parametrize("target", ["writing", "constant"])
+@pytest.mark.parametrize(
+    ("target", "cut", "options"),
+    crossed(
+        ["writing", "constant"],
+        [np.s_[::-1], np.s_[4:1:-1], np.s_[::2], np.s_[1::3]],
+        [{}, {"copy": True}, {"device": "cuda:0"}],
+    ),
+    ids=str,
+)
 def test_strides_are_mended_on_the_device(machine, target, cut, options):
     x = machine.array("cupy", VALUES)[cut]
     y = af.convert(x, target, **options)

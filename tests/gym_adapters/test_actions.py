@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from cases import crossed
+from cases import crossed, quick_if
 from envs import NAMESPACES, Takes, begun
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
@@ -76,6 +77,16 @@ PASSED_ON = [
 ]
 
 
+# Of the environment and the agent. The environment's library is another one in quick tests.
+PAIRS = pytest.mark.parametrize(
+    ("library", "agent"),
+    quick_if(
+        itertools.product(LIBRARIES, AGENTS),
+        {("numpy", "torch"), ("torch", "jax"), ("jax", "numpy")}.__contains__,
+    ),
+)
+
+
 def each(cases, *more):
     return [
         pytest.param(space, action, *more, id=f"{space}-{action}")
@@ -94,8 +105,7 @@ def taken_as(env):
     return np.asarray(env.env.taken).tolist()
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("library", LIBRARIES)
+@PAIRS
 @pytest.mark.parametrize(("space", "action"), each(RIGHT + ONES))
 def test_actions_that_fit(space, action, library, agent):
     env = adapted(space, library, agent)
@@ -109,8 +119,7 @@ def test_actions_that_fit(space, action, library, agent):
             assert isinstance(env.env.taken, type(space.sample()))
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("library", LIBRARIES)
+@PAIRS
 @pytest.mark.parametrize(("space", "action"), each(WRONG))
 def test_actions_that_do_not_fit(space, action, library, agent):
     env = adapted(space, library, agent)
@@ -124,8 +133,7 @@ def test_actions_that_do_not_fit(space, action, library, agent):
             env.step(value)
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("library", LIBRARIES)
+@PAIRS
 @pytest.mark.parametrize(("space", "action"), each(PASSED_ON))
 def test_what_the_environment_may_know_is_passed_on(space, action, library, agent):
     env = adapted(space, library, agent)
@@ -335,8 +343,7 @@ def test_texts():
 NARROW = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 0.5], np.float32))
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("library", LIBRARIES)
+@PAIRS
 def test_bounds_are_checked_if_asked_for(library, agent):
     unchecked = adapted(NARROW, library, agent)
     checked = adapted(NARROW, library, agent, check_actions="strict")
@@ -481,8 +488,7 @@ STRUCTURED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize("library", LIBRARIES)
+@PAIRS
 @pytest.mark.parametrize("case", STRUCTURED)
 def test_contains_decides_of_structured_spaces(case, library, agent):
     """Arrays in these are not cast, but JAX's narrower ones are contained too."""

@@ -357,6 +357,7 @@ def test_array_conversion_takes_namespaces():
     assert arrayferry_gym.array_conversion(torch.ones(1), jnp, device="cpu").devices()
 
 
+@pytest.mark.long
 def test_a_framework_that_is_not_needed_is_not_imported(run_python):
     out = run_python(
         """

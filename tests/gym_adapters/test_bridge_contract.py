@@ -45,6 +45,7 @@ class TestDisabled(LeavesResets):
         return Probe().make_vec(self.num_envs, xp="torch", autoreset_mode="Disabled")
 
 
+@pytest.mark.long
 class TestAdaptersAroundGymnasium(BridgeContract):
     def make(self):
         makes = [lambda: repeat_action(Probe(), 1).make(xp="jax")] * self.num_envs

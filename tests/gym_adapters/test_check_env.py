@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from cases import crossed
+from cases import crossed, quick_if
 from gymnasium import spaces
 
 import arrayferry as af
@@ -202,9 +202,16 @@ WRONG += [
 ]  # fmt: skip
 
 
+QUICK = {
+    branches, assigns, misspells, depends, lacks, selects, other_form, columns, fails, sets,
+}  # fmt: skip
+
+
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize(
-    ("method", "function", "words", "libraries"), WRONG, ids=[case[1].__name__ for case in WRONG]
+    ("method", "function", "words", "libraries"),
+    quick_if(WRONG, lambda case: case[1] in QUICK),
+    ids=[case[1].__name__ for case in WRONG],
 )
 def test_mistakes_are_named(method, function, words, libraries):
     wrong = type("Wrong", (Right,), {method: function})
@@ -288,7 +295,9 @@ def test_rows_that_depend_on_more_than_themselves(method, what):
     assert re.search(words, problem.what), problem
 
 
-@pytest.mark.parametrize("oldest", [lambda xp, t: xp.max(t), lambda xp, t: t[0]])
+@pytest.mark.parametrize(
+    "oldest", [lambda xp, t: xp.max(t), pytest.param(lambda xp, t: t[0], marks=pytest.mark.long)]
+)
 def test_rows_that_depend_on_the_age_of_another_episode(oldest):
     class Wrong(Right):
         def reset(self, xp, rng, n, params):
@@ -305,6 +314,7 @@ def test_rows_that_depend_on_the_age_of_another_episode(oldest):
     assert "on the others" in problem.what
 
 
+@pytest.mark.long
 def test_repeated_actions_of_what_cannot_be_rendered():
     assert check(repeat_action(Right(), 2), ["numpy"]) == []
 
@@ -319,6 +329,7 @@ def test_methods_that_depend_on_what_is_outside(method):
     assert "different results for the same arguments" in problem.what
 
 
+@pytest.mark.long
 def test_numbers_that_are_drawn_in_other_shapes_are_no_mistake():
     class Other(Right):
         def reset(self, xp, rng, n, params):
@@ -333,7 +344,7 @@ def test_numbers_that_are_drawn_in_other_shapes_are_no_mistake():
     assert check(Other) == []
 
 
-@pytest.mark.parametrize("axes", [(), (2,)])
+@pytest.mark.parametrize("axes", [(), pytest.param((2,), marks=pytest.mark.long)])
 def test_a_reward_that_is_always_nan(axes):
     class Wrong(Right):
         def step(self, xp, rng, state, action, params):
@@ -359,8 +370,11 @@ def test_the_line_of_a_helper_is_named():
 
 @pytest.mark.parametrize(
     "env",
-    [Right, CartPole(), *(pytest.param(env, marks=pytest.mark.long) for env in (Acrobot, MountainCar, MountainCarContinuous, Pendulum))],
-)  # fmt: skip
+    quick_if(
+        [Right, CartPole(), Acrobot, MountainCar, MountainCarContinuous, Pendulum],
+        lambda env: env is Right,
+    ),
+)
 def test_environments_that_are_right(env):
     assert check(env) == []
 
@@ -392,6 +406,7 @@ def test_parameters_truncations_and_infos_are_tried():
     assert "float64 of shape (2, 2, 3)" in problem.what
 
 
+@pytest.mark.long
 def test_threads_leave_the_filters_of_warnings_alone():
     before = list(warnings.filters)
     inside, done = threading.Event(), threading.Event()
@@ -432,15 +447,12 @@ def ending(when, limit=None):
     return Ending
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("env", "told"),
     [
         (ending(lambda x: x < 100), "every episode ended in its first step"),
-        pytest.param(
-            ending(lambda x: x > 1e6),
-            "no episode ended in 10000 steps.*max_episode_steps",
-            marks=pytest.mark.long,
-        ),
+        (ending(lambda x: x > 1e6), "no episode ended in 10000 steps.*max_episode_steps"),
     ],
 )
 def test_episodes_of_one_step_and_those_without_end(env, told):

@@ -23,10 +23,10 @@ import jax
 import numpy as np
 import pytest
 import torch
+from cases import crossed, quick_if
 from gymnasium.vector import SyncVectorEnv
 from remote_workers import (
     CARTPOLE,
-    KINDS,
     MODES,
     WEIGHTS,
     Failing,
@@ -91,7 +91,7 @@ def collected(envs, policy, params, client, count, **options):
         return list(itertools.islice(collector, count))
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("groups", quick_if([1, 2, 3], lambda groups: groups == 2))
 def test_steps_are_those_of_sync_vector_env(client, groups):
     def table(params, observation, key):
         return (observation[:, 0] > params) * 1, {"lean": observation[:, 2] * 2}
@@ -267,7 +267,7 @@ def choosing(params, observation, key):
     [
         (CartPole(), functional),
         pytest.param(Pendulum(), swinging, marks=pytest.mark.long),
-        (wrap(Acrobot(), NormalizeObservation()), choosing),
+        pytest.param(wrap(Acrobot(), NormalizeObservation()), choosing, marks=pytest.mark.long),
     ],
 )
 def test_functional_environments_are_rollouts(client, env, policy):
@@ -326,7 +326,7 @@ def test_infos(client, count):
 # What goes wrong.
 
 
-@MODES
+@pytest.mark.parametrize("mode", [pytest.param("sync", marks=pytest.mark.long), "async"])
 def test_an_environment_that_raises_is_named(client, mode):
     makers = [lambda: Failing("none")] * 3 + [lambda: Failing("raise")]
 
@@ -418,13 +418,14 @@ def check_with_interrupt(kind, mode, client, comes):
 EXPECTED = {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
         ("ordinary", "sync"),
-        pytest.param("functional", "async", marks=pytest.mark.long),
-        pytest.param("ordinary", "async", marks=pytest.mark.long),
-        pytest.param("functional", "sync", marks=pytest.mark.long),
+        ("functional", "async"),
+        ("ordinary", "async"),
+        ("functional", "sync"),
     ],
 )
 def test_an_interrupt_at_any_line_loses_nothing(client, kind, mode):
@@ -440,7 +441,7 @@ def test_an_interrupt_at_any_line_loses_nothing(client, kind, mode):
         check_with_interrupt(kind, mode, client, at_that)
 
 
-@MODES
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_an_error_after_the_last_step_loses_nothing(client, mode, monkeypatch):
     options = {"num_steps": 2, "groups": 1, "mode": mode, "to": "torch", "client": client}
     with Collector([Numbering] * 2, still, **options) as collector:
@@ -550,7 +551,7 @@ def _refused():
     raise ModuleNotFoundError("no module named 'theirs'", name="theirs")
 
 
-@MODES
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_weights_that_cannot_be_loaded_are_replaced_by_no_others(client, mode):
     def policy(params, observation, rng):
         count = len(observation)
@@ -638,6 +639,7 @@ def test_options_are_checked(client, options, match):
         Collector(envs, policy, **options)
 
 
+@pytest.mark.long
 def test_clients_that_are_refused():
     with pytest.raises(SchedulerLostError, match="there is no scheduler at"):
         Collector([CARTPOLE], drawing, num_steps=2, client="tcp://127.0.0.1:1")
@@ -674,8 +676,7 @@ def test_a_collector_that_is_closed(client):
             use()
 
 
-@KINDS
-@MODES
+@pytest.mark.parametrize(("kind", "mode"), crossed(["ordinary", "functional"], ["sync", "async"]))
 def test_a_collector_that_is_dropped_leaves_nothing(client, kind, mode):
     envs, policy = ([CARTPOLE] * 4, drawing) if kind == "ordinary" else (CartPole, functional)
     options = {} if kind == "ordinary" else {"num_envs": 4}
@@ -734,12 +735,13 @@ def main():
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "count"),
     [
         ("pass", 1),
-        pytest.param("collector.close()", 2, marks=pytest.mark.long),
-        pytest.param("sys.exit()", 1, marks=pytest.mark.long),
+        ("collector.close()", 2),
+        ("sys.exit()", 1),
     ],
 )
 def test_an_own_cluster_leaves_no_process(tmp_path, end, count):

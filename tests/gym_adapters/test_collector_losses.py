@@ -17,7 +17,7 @@ import distributed
 import jax
 import numpy as np
 import pytest
-from cases import crossed
+from cases import quick_if
 from remote_workers import (
     CARTPOLE,
     KINDS,
@@ -171,7 +171,13 @@ def check_history(client, kind, mode, number, kills):
                 same(own, whole)
 
 
-@pytest.mark.parametrize(("mode", "kind"), crossed(["sync", "async"], ["ordinary", "functional"]))
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    quick_if(
+        itertools.product(["sync", "async"], ["ordinary", "functional"]),
+        ("sync", "ordinary").__eq__,
+    ),
+)
 def test_each_segment_comes_once_and_each_loss_is_told_once(mortal, kind, mode):
     check_history(mortal, kind, mode, 0, kills=2)
 
@@ -227,7 +233,8 @@ def test_a_loss_between_two_calls(mortal, kind):
         assert history.restarts == collector.stats.lost == (kind == "ordinary")
 
 
-@pytest.mark.parametrize("groups", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("groups", [1, 2])
 def test_an_environment_that_hangs(mortal, groups):
     makers = [functools.partial(Failing, "hang"), Failing]
     options = {"num_steps": 4, "groups": groups, "client": mortal, "timeout": 4.0}
@@ -303,6 +310,7 @@ def test_a_worker_that_answers_no_more(mortal):
         assert next(collector).restarted.sum() == 1
 
 
+@pytest.mark.long
 def test_an_environment_that_kills_each_worker_is_named(mortal):
     options = {"num_steps": 4, "groups": 1, "client": mortal}
     makers = [functools.partial(Failing, "kill")]
@@ -326,6 +334,7 @@ def test_an_environment_that_exits_does_not_end_the_worker(mortal):
     assert set(mortal.nthreads()) == workers
 
 
+@pytest.mark.long
 @KINDS
 def test_no_worker_is_left(kind):
     with (
@@ -347,7 +356,7 @@ def test_no_worker_is_left(kind):
         assert history.restarts == 2 * (kind == "ordinary")
 
 
-@KINDS
+@pytest.mark.parametrize("kind", ["ordinary", pytest.param("functional", marks=pytest.mark.long)])
 def test_the_scheduler_is_gone(kind):
     with cluster(processes=False, protocol="tcp") as gone:
         client = distributed.Client(gone, set_as_default=False)

@@ -36,7 +36,8 @@ def return_in_jax(actions, gravity):
     return jax.lax.scan(one, running, actions[1:])[1].sum()
 
 
-@pytest.mark.parametrize("steps", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("steps", [10, 100])
 def test_pendulum_from_torch(x64, steps):
     """By finite differences, along several directions."""
     crossed = af.agnostic("jax", differentiable=True)(return_in_jax)

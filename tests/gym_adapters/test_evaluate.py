@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import operator
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import rich.progress
 import torch
+from cases import crossed, quick_if
 from envs import MODES, NAMESPACES, Count, lean, make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
@@ -72,10 +74,17 @@ def test_a_functional_environment(library):
     assert results.lengths.dtype == np.int32
 
 
-@MODES
-@pytest.mark.parametrize("adapted", [False, True])
-@LIBRARIES
-@pytest.mark.parametrize("served", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize(
+    ("served", "library", "adapted", "mode"),
+    quick_if(
+        itertools.product(NAMESPACES, NAMESPACES, [False, True], AutoresetMode),
+        {
+            ("numpy", "torch", False, AutoresetMode.NEXT_STEP),
+            ("torch", "jax", True, AutoresetMode.SAME_STEP),
+            ("jax", "numpy", False, AutoresetMode.DISABLED),
+        }.__contains__,
+    ),
+)
 def test_a_vector_environment(served, library, adapted, mode):
     params = {"end": np.array(ENDS, np.float32)}
     envs = Stops().make_vec(N, xp=served, autoreset_mode=mode, params=params)
@@ -205,8 +214,7 @@ class Counts(torch.nn.Module):
         return (steps % 2).int(), steps + 1
 
 
-@MODES
-@pytest.mark.parametrize("served", ["numpy", "torch"])
+@pytest.mark.parametrize(("served", "mode"), crossed(["numpy", "torch"], AutoresetMode))
 def test_a_module_with_a_state(served, mode):
     params = {"end": np.array(ENDS, np.float32)}
     envs = Stops().make_vec(N, xp=served, autoreset_mode=mode, params=params)
@@ -248,7 +256,7 @@ def test_several_objectives():
     assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2]
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=pytest.mark.long)])
 def test_statistics_of_a_training_are_used_and_not_updated(library):
     env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward(gamma=0.9))
     carry, _ = rollout(env, lean, None, jax.random.key(0), 30, 4)
@@ -441,6 +449,7 @@ def test_it_is_the_same_function_everywhere():
     assert arrayferry_gym.functional.evaluate is evaluate
 
 
+@pytest.mark.long
 def test_an_agent_in_pytorch_needs_no_jax(run_python):
     out = run_python(
         "import sys; sys.modules['jax'] = None\n"

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from cases import quick_if
 from envs import MODES, Bare, at_random, begun, compilations
 from gymnasium import spaces
 
@@ -152,7 +153,7 @@ TOTALS = {
 }
 
 
-@pytest.mark.parametrize("run", TOTALS)
+@pytest.mark.parametrize("run", quick_if(TOTALS, "rollout".__eq__))
 def test_under_vmap_and_jit(run):
     biases, keys = jnp.array([-0.1, 0.0, 0.1]), jax.random.split(jax.random.key(0), 3)
     found = jax.jit(jax.vmap(TOTALS[run]))(biases, keys)
@@ -301,7 +302,9 @@ def of_haiku():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("make", [of_equinox, of_flax, of_haiku])
+@pytest.mark.parametrize(
+    "make", quick_if([of_equinox, of_flax, of_haiku], lambda make: make is of_flax)
+)
 def test_policies_learn_inside_jit(make):
     logits, params = make()
 
@@ -377,7 +380,7 @@ def test_keys_of_the_author():
     assert len(np.unique(rewards)) > 990
 
 
-@pytest.mark.parametrize("n", [10, 64, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n", [10, *(pytest.param(n, marks=pytest.mark.long) for n in (64, 200))])
 def test_resets_of_few_and_of_many_are_drawn_apart(n):
     class Draws(Counter):
         default_params = {"end": 3.0, "stride": 1}

@@ -23,7 +23,11 @@ from arrayferry_gym.functional import (
 )
 from arrayferry_gym.wrappers import kernels
 
-GENERATORS: list[Any] = ["threefry2x32", "rbg", pytest.param("unsafe_rbg", marks=pytest.mark.long)]
+GENERATORS: list[Any] = [
+    "threefry2x32",
+    pytest.param("rbg", marks=pytest.mark.long),
+    pytest.param("unsafe_rbg", marks=pytest.mark.long),
+]
 NEWER = ["philox2x32", "threefry4x32"]  # with keys of one number, and of four
 try:
     jax.random.key(0, impl=NEWER[0])

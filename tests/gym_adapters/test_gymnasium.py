@@ -104,6 +104,7 @@ def test_vector_environments_of_adapters(vectorise, library):
         plain.close()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_tensors_over_shared_memory():
     envs = AsyncVectorEnv([lambda: NumpyToTorch(Parts(PARTS["a"]))] * 2, copy=False)

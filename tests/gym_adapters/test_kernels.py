@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from cases import crossed
+from cases import crossed, quick_if
 from envs import at_random, begun, lean
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -174,8 +174,7 @@ def test_vector_values_are_those_of_gymnasium(name, mode):
 ALL = {**SINGLE, **STACKED}
 
 
-@pytest.mark.parametrize("mode", MODES[:2])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("name", "mode"), crossed(ALL, MODES[:2]))
 def test_every_library_has_the_same_values(name, mode):
     wrapper = getattr(vector_wrappers, name)
     made = []
@@ -249,8 +248,10 @@ def cosine(params, observation, key):
     return jnp.cos(seen.reshape(seen.shape[0], -1)[:, 0]).astype(jnp.float32), None
 
 
-@pytest.mark.parametrize("flag", ["x64", "debug_nans", "dtype_promotion", pytest.param("disable_jit", marks=pytest.mark.long)])  # fmt: skip
-@pytest.mark.parametrize("chain", ["statistics", *(pytest.param(name, marks=pytest.mark.long) for name in CHAINS if name != "statistics")])  # fmt: skip
+@pytest.mark.parametrize(
+    "flag", quick_if(["x64", "debug_nans", "dtype_promotion", "disable_jit"], "x64".__eq__)
+)
+@pytest.mark.parametrize("chain", quick_if(CHAINS, "statistics".__eq__))
 def test_flags_of_jax(chain, flag, enable_x64):
     context = {
         "x64": lambda: enable_x64(True),
@@ -275,7 +276,13 @@ def test_flags_of_jax(chain, flag, enable_x64):
             np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("chain", "mode"), crossed(CHAINS, MODES))
+@pytest.mark.parametrize(
+    ("chain", "mode"),
+    quick_if(
+        itertools.product(CHAINS, MODES),
+        {("statistics", "NEXT_STEP"), ("frames", "SAME_STEP")}.__contains__,
+    ),
+)
 def test_compiled_steps_are_those_of_served_environments(chain, mode):
     env = wrap(Sums(), *CHAINS[chain]())
     functions = Functions(env, autoreset_mode=mode)
@@ -310,9 +317,10 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
     assert over.any() == (mode == "DISABLED")
 
 
-@pytest.mark.parametrize("name", [*SINGLE, *STACKED, "StickyAction"])
-@pytest.mark.parametrize("make", [Steps, Dictionary])
-@pytest.mark.parametrize("xp", ALL_LIBRARIES[1:])
+@pytest.mark.parametrize(
+    ("xp", "make", "name"),
+    crossed(ALL_LIBRARIES[1:], [Steps, Dictionary], [*SINGLE, *STACKED, "StickyAction"]),
+)
 def test_single_values_in_every_library(xp, name, make):
     options = {**SINGLE, **STACKED, "StickyAction": {"repeat_action_probability": 0.5}}[name]
     kernel = getattr(kernels, name)(**options)
@@ -335,8 +343,7 @@ def test_single_values_in_every_library(xp, name, make):
     pickle.loads(pickle.dumps(adapted)).reset()
 
 
-@pytest.mark.parametrize("served", ["make", "make_vec"])
-@pytest.mark.parametrize("xp", ALL_LIBRARIES)
+@pytest.mark.parametrize(("xp", "served"), crossed(ALL_LIBRARIES, ["make", "make_vec"]))
 def test_whole_numbers_are_normalised_in_every_library(xp, served):
     env = begun(getattr(wrap(FrozenLake(), kernels.NormalizeObservation()), served)(xp=xp))
     observation = env.step(af.convert(env.action_space.sample(), xp))[0]
@@ -392,6 +399,7 @@ def test_statistics_of_several_objectives_are_those_of_each(xp, mode):
     np.testing.assert_allclose(envs.return_rms.mean, [mean, -mean], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_compiled_statistics_of_several_objectives_are_those_of_each():
     def policy(params, observation, key):
         return abs(observation[:, 0]) / 4 + 0.3, None
@@ -470,7 +478,13 @@ def test_a_rollout_is_what_compiled_steps_are():
     assert more.observation.shape == (20, 5, 4)
 
 
-@pytest.mark.parametrize(("xp", "mode"), crossed([*ALL_LIBRARIES, "dask"], MODES))
+@pytest.mark.parametrize(
+    ("xp", "mode"),
+    quick_if(
+        itertools.product([*ALL_LIBRARIES, "dask"], MODES),
+        {*zip(ALL_LIBRARIES, itertools.cycle(MODES), strict=False)}.__contains__,
+    ),
+)
 def test_each_observation_counts_once(xp, mode):
     plain, env = vector(mode), vector(mode)
     env = env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)
@@ -792,6 +806,7 @@ def test_a_state_that_was_loaded_before_the_first_reset():
         env.obs_rms = 3
 
 
+@pytest.mark.long
 def test_kernel_states_of_others_are_refused():
     def policy(params, observation, key):
         return jnp.zeros(observation.shape[:1], int), None
@@ -860,9 +875,9 @@ def test_evaluation_uses_statistics_and_leaves_them():
         rollout(env, policy, None, key, 5, 8, wrapper_state={"other": 1})
 
 
-@pytest.mark.parametrize("xp", LIBRARIES)
 @pytest.mark.parametrize(
-    "name", ["ClipReward", "FrameStackObservation", "NormalizeReward", "StickyAction"]
+    ("name", "xp"),
+    crossed(["ClipReward", "FrameStackObservation", "NormalizeReward", "StickyAction"], LIBRARIES),
 )
 def test_a_pickled_wrapper_goes_on(name, xp):
     options = {"ClipReward": (-0.5, 0.5), "FrameStackObservation": (3,), "StickyAction": (0.5,)}
@@ -1058,8 +1073,7 @@ INNER = {
 }
 
 
-@pytest.mark.parametrize("module", [wrappers, gym.wrappers])
-@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize(("xp", "module"), crossed(LIBRARIES, [wrappers, gym.wrappers]))
 def test_chains_of_wrappers_keep_the_library(xp, module):
     observed = spaces.Dict(x=spaces.Box(-40, 40, (2,), np.float32), n=spaces.Discrete(3))
     for names in itertools.chain(*(itertools.permutations(INNER, n) for n in (1, 2, 3))):
@@ -1276,7 +1290,7 @@ def test_sticky_actions(duration):
         assert (np.diff(changes)[np.diff(changes) > 1] > 2).all()
 
 
-@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize("xp", quick_if(LIBRARIES, "jax".__ne__))
 def test_sticky_actions_of_served_environments(xp):
     env = wrap(CartPole(), kernels.StickyAction(0.5))
 

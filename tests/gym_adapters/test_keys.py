@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from cases import quick_if
 from envs import Bare, compilations, still
 from gymnasium import spaces
 
@@ -350,7 +351,9 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize("kind", HELD)
+@pytest.mark.parametrize(
+    "kind", quick_if(HELD, {"struct", "method of a module", "Partial", "partial"}.__contains__)
+)
 def test_arrays_of_pytrees_and_partials_are_values(kind):
     make = HELD[kind]
     assert chosen(make(jnp.asarray(1))) == 1
@@ -533,7 +536,13 @@ COMPILED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", COMPILED)
+@pytest.mark.parametrize(
+    "what",
+    quick_if(
+        COMPILED,
+        lambda what: what not in ("a wrapper", "an evaluation", "steps", "weights of Flax"),
+    ),
+)
 def test_what_is_compiled_again(what):
     run, again = COMPILED[what]
     run(0)
@@ -545,7 +554,7 @@ class Counting(NamedTuple):
     weight: Any
 
 
-@pytest.mark.parametrize("run", [rollout, episode])
+@pytest.mark.parametrize("run", [rollout, pytest.param(episode, marks=pytest.mark.long)])
 def test_a_leaf_that_compiles_again_and_again_is_named_once(run, recwarn):
     def policy(params, observation, key):
         return constant(params["state"].weight.astype(int))
@@ -616,7 +625,7 @@ def test_a_policy_may_name_an_environment_that_holds_arrays():
 # What compiled code keeps.
 
 
-@pytest.mark.parametrize("run", [rollout, episode, evaluate])
+@pytest.mark.parametrize("run", quick_if([rollout, episode, evaluate], lambda run: run is rollout))
 def test_compiled_code_keeps_no_environment_alive(run):
     """Also where its policy refers to it."""
 
@@ -636,7 +645,7 @@ def test_compiled_code_keeps_no_environment_alive(run):
     assert [reference() for reference in kept] == [None, None]
 
 
-@pytest.mark.parametrize("run", [rollout, episode])
+@pytest.mark.parametrize("run", [rollout, pytest.param(episode, marks=pytest.mark.long)])
 def test_compiled_code_keeps_no_policy_alive(run):
     policy = lambda p, o, k: constant(0)  # noqa: E731
     agent = Agent(1)

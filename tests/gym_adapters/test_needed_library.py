@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from cases import crossed
 
 import arrayferry as af
 from arrayferry_gym.functional import CartPole, Functions, check, repeat_action, rollout, wrap
@@ -36,8 +37,12 @@ class InTorch(CartPole):
         return super().observe(xp, state, params)
 
 
-@pytest.mark.parametrize("needs", [InJax, InTorch, lambda: repeat_action(InJax(), 1)])
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize(
+    ("needs", "mode"),
+    crossed(
+        [InJax, InTorch, lambda: repeat_action(InJax(), 1)], ["NextStep", "SameStep", "Disabled"]
+    ),
+)
 def test_every_library_is_served(needs, mode):
     served = {}
     for xp in ("numpy", "torch", "jax"):

@@ -189,6 +189,7 @@ class TestParallel(Players):
         return self.stepped(bridge, observations, *others)
 
 
+@pytest.mark.long
 class TestParallelOfTorch(TestParallel):
     inner = "torch"
 
@@ -231,14 +232,17 @@ class TestTurns(Players):
         return BridgeStep(first, *rows, final)
 
 
+@pytest.mark.long
 class TestTurnsOfTorch(TestTurns):
     inner = "torch"
 
 
+@pytest.mark.long
 class TestTurnsOfJax(TestTurns):
     inner = "jax"
 
 
+@pytest.mark.long
 class TestTurnsOfParallel(TestTurns):
     """PettingZoo's own conversion outside."""
 
@@ -246,6 +250,7 @@ class TestTurnsOfParallel(TestTurns):
         return parallel_to_aec(ParallelConversion(Probe(), target_xp=EACH))
 
 
+@pytest.mark.long
 class TestParallelOfTurns(TestParallel):
     """PettingZoo's own conversion outside. A game that ends is at once without players."""
 
@@ -584,6 +589,7 @@ class Rounds:
         return self.observe(state), state, rewards, dones, infos
 
 
+@pytest.mark.long
 class TestJaxMARL(TestParallel):
     exclusive = True
 

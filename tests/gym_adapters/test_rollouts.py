@@ -295,7 +295,7 @@ def test_ordinary_environments():
     assert (results.returns == results.lengths).all()
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("wrapped", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_policy_and_step_are_traced_once(wrapped):
     log = io.StringIO()  # whose contents are no part of what the policy is compiled for
 
@@ -331,6 +331,7 @@ def test_states_of_wrappers_are_of_each_precision(enable_x64):
     assert pickle.loads(pickle.dumps(env)) == env
 
 
+@pytest.mark.long
 def test_statistics_serve_compiled_code():
     """Those of `state_dict` are numbers, in a traced function too."""
     env = wrap(CartPole(), kernels.NormalizeObservation())

@@ -9,6 +9,7 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
+from cases import crossed
 from envs import Bare
 from gymnasium import spaces
 from gymnasium.vector import (
@@ -118,8 +119,7 @@ def rows(observation):
     return {key: np.asarray(value).copy() for key, value in observation.items()}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("make", [Counts, Tells])
+@pytest.mark.parametrize(("make", "mode"), crossed([Counts, Tells], MODES))
 def test_steps_and_infos_are_those_of_their_own_vec_env(make, mode):
     makes = [functools.partial(make, number) for number in range(4)]
     ours = SB3VecEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
@@ -170,8 +170,7 @@ class Counting(Masked):
         return {"count": state}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("make", [Masked, Counting])
+@pytest.mark.parametrize(("make", "mode"), crossed([Masked, Counting], MODES))
 def test_infos_of_functional_environments_are_those_of_single_ones(make, mode):
     ours = SB3VecEnv(make().make_vec(3, autoreset_mode=mode))
     theirs = DummyVecEnv([lambda: make().make(xp="numpy")] * 3)
@@ -287,29 +286,31 @@ def test_behind_an_adapter():
     assert served.xp == "jax"
 
 
-def test_attributes_methods_and_images():
-    for vectorise in (SyncVectorEnv, SPAWNED):
-        envs = made("SAME_STEP", vectorise)
-        assert envs.get_attr("number") == [0, 1, 2]
-        assert envs.get_attr("number", 1) == [1]
-        assert envs.get_attr("number", [0, 2]) == [0, 2]
-        envs.set_attr("level", 7, [1])
-        assert envs.get_attr("level") == [1, 7, 1]
-        envs.set_attr("level", 9)
-        assert envs.get_attr("level") == [9, 9, 9]
-        assert envs.env_method("add", 10, times=2) == [20, 21, 22]
-        assert envs.env_is_wrapped(Monitor) == [False] * 3
-        if vectorise is SyncVectorEnv:
-            assert not envs.has_attr("missing")
-        envs.reset()
-        assert [image[0, 0, 0] for image in envs.get_images()] == [0, 1, 2]
-        assert envs.render().shape == (8, 8, 3)
-        if vectorise is SyncVectorEnv:
-            assert envs.env_method("add", 1, indices=[2]) == [3]
-        else:
-            with pytest.raises(af.OptionError, match="all or none"):
-                envs.env_method("add", 1, indices=[2])
-        envs.close()
+@pytest.mark.parametrize(
+    "vectorise", [SyncVectorEnv, pytest.param(SPAWNED, marks=pytest.mark.long)]
+)
+def test_attributes_methods_and_images(vectorise):
+    envs = made("SAME_STEP", vectorise)
+    assert envs.get_attr("number") == [0, 1, 2]
+    assert envs.get_attr("number", 1) == [1]
+    assert envs.get_attr("number", [0, 2]) == [0, 2]
+    envs.set_attr("level", 7, [1])
+    assert envs.get_attr("level") == [1, 7, 1]
+    envs.set_attr("level", 9)
+    assert envs.get_attr("level") == [9, 9, 9]
+    assert envs.env_method("add", 10, times=2) == [20, 21, 22]
+    assert envs.env_is_wrapped(Monitor) == [False] * 3
+    if vectorise is SyncVectorEnv:
+        assert not envs.has_attr("missing")
+    envs.reset()
+    assert [image[0, 0, 0] for image in envs.get_images()] == [0, 1, 2]
+    assert envs.render().shape == (8, 8, 3)
+    if vectorise is SyncVectorEnv:
+        assert envs.env_method("add", 1, indices=[2]) == [3]
+    else:
+        with pytest.raises(af.OptionError, match="all or none"):
+            envs.env_method("add", 1, indices=[2])
+    envs.close()
     batch = SB3VecEnv(CartPole().make_vec(2, autoreset_mode="SameStep"))
     assert batch.get_attr("render_mode") == [None, None]
     assert batch.env_is_wrapped(Monitor, 0) == [False]

@@ -218,6 +218,7 @@ def test_the_batch_of_a_served_tuple_is_iterated_by_environments(xp):
     ]
 
 
+@pytest.mark.long
 def test_threads_that_meet_a_class_of_spaces_at_once():
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

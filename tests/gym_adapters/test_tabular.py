@@ -264,7 +264,16 @@ def same_distribution(ours, others, error=1e-6):
     return is_near(counts, counts.sum(axis=0) * shares, len(values) - 1, error)
 
 
-@pytest.mark.parametrize("options", [{}, {"sab": True}, {"natural": True, "sab": False}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        *(
+            pytest.param(rules, marks=pytest.mark.long)
+            for rules in ({"sab": True}, {"natural": True, "sab": False})
+        ),
+    ],
+)
 def test_blackjack_has_the_distribution_of_gymnasiums(options):
     options = {"natural": False, "sab": False} | options
     sample = theirs(8_000, **options)
@@ -289,8 +298,9 @@ def test_what_dealers_end_with():
     assert over == pytest.approx(0.2816, abs=1e-4)  # who stands on all 17, from an infinite deck
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "env", [FrozenLake(), *(pytest.param(env, marks=pytest.mark.long) for env in (CliffWalking(), Taxi(fickle_passenger=True, masks=True), Blackjack(masks=True)))],
+    "env", [FrozenLake(), CliffWalking(), Taxi(fickle_passenger=True, masks=True), Blackjack(masks=True)],
     ids=lambda env: type(env).__name__,
 )  # fmt: skip
 def test_they_are_written_well(env):

@@ -130,6 +130,8 @@ LONG = {
     "MountainCarContinuous",
     "Repeated",
     "Sticky",
+    "Taxi",
+    "Blackjack",
 }
 
 

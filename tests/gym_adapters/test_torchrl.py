@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import pytest
+from cases import crossed
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from recipes import run
@@ -132,8 +133,7 @@ SPACES = {
 }
 
 
-@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize(("name", "xp"), crossed(SPACES, ["numpy", "torch", "jax"]))
 def test_spaces(name, xp):
     """What is acted is observed, in both encodings."""
     space, seen = SPACES[name], []
@@ -189,8 +189,7 @@ def test_masks_of_actions(categorical):
     assert (steps["next", "reward"] == 1).all()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("make", [probes, of_gymnasium])
+@pytest.mark.parametrize(("make", "mode"), crossed([probes, of_gymnasium], MODES))
 def test_environments_are_reset_before_their_end(make, mode):
     """`StepCounter` ends episodes of its own, here those of the second environment only."""
     env = TorchRLEnv(make(2, mode), categorical_actions=True)
@@ -219,8 +218,7 @@ def test_environments_are_reset_before_their_end(make, mode):
     assert not steps["next", "terminated"].any()
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("make", [probes, of_gymnasium])
+@pytest.mark.parametrize(("make", "mode"), crossed([probes, of_gymnasium], MODES))
 def test_until_all_have_ended(make, mode):
     env = TorchRLEnv(make(2, mode), categorical_actions=True)
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import arrayferry as af
+from arrayferry._contract.arrays import METHODS
 from arrayferry.testing import BackendContract, SourceContract
 
 
@@ -72,7 +73,18 @@ class TestJax(BackendContract):
         gone.delete()
         return [(jax.random.key(0), "PRNG"), (gone, "deleted")]
 
+    # tests/core/test_matrix.py has the values of each pair of libraries.
+    @pytest.mark.long
+    @pytest.mark.parametrize("method", METHODS)
+    def test_values(self, method):
+        super().test_values(method)
 
+    @pytest.mark.long
+    def test_direct_converters_match_the_general_path(self):
+        super().test_direct_converters_match_the_general_path()
+
+
+@pytest.mark.long
 class TestDask(BackendContract):
     backend = "dask"
 
@@ -88,6 +100,7 @@ class TestDask(BackendContract):
         return [(masked, "mask"), (failing, "computed")]
 
 
+@pytest.mark.long
 class TestArrayApiStrict(BackendContract):
     backend = "array_api_strict"
 
@@ -113,6 +126,7 @@ class TestCupy(BackendContract):
         return cupy.array(values)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not af.backends()["warp"].usable, reason="Warp is not installed")
 class TestWarp(BackendContract):
     backend = "warp"

@@ -234,8 +234,9 @@ for like, ids, committed in (
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="this JAX sets no mesh")
-@pytest.mark.parametrize("many", ["", pytest.param(", [x] * 130", marks=pytest.mark.long)])
+@pytest.mark.parametrize("many", ["", ", [x] * 130"])
 def test_a_mesh_that_is_set_changes_nothing(run_python, many):
     run_python(
         MESH.replace(", [x] * 130", many),

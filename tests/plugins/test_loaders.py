@@ -39,13 +39,10 @@ def sources(tmp_path):
     return da.from_array(rows, chunks=50), rows, np.load(tmp_path / "rows.npy", mmap_mode="r")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "context",
-    [
-        pytest.param("fork", marks=pytest.mark.long),  # of a process with many threads
-        "forkserver",
-        pytest.param("spawn", marks=pytest.mark.long),
-    ],
+    ["fork", "forkserver", "spawn"],
 )
 def test_workers_read_each_block_once(context, tmp_path):
     for x in sources(tmp_path):
