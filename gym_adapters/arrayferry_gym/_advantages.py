@@ -5,6 +5,8 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
+import numpy as np
+
 import arrayferry as af
 
 from ._arrays import as_flags, plain_name, to_shape
@@ -36,8 +38,8 @@ def advantages(
     With `decay=1.0`, the advantages plus `values` are the discounted returns.
 
     Args:
-        rewards: the rewards, (time, environment, ...): more axes for several rewards a step. Or the steps of a
-            `rollout` or of a `Collector` as they come, in which case the flags are left out.
+        rewards: the rewards, (time, environment, ...): more axes for several rewards a step. They are cast to the dtype
+            of the values. Or the steps of a `rollout` or of a `Collector` as they come: the flags are left out then.
         values: the values of the observations that were acted on, floating-point, in the shape of the rewards.
         next_values: the values of the observations after the steps and before any reset, in the same shape.
         terminated: whether the episode terminated, (time, environment).
@@ -75,9 +77,7 @@ def advantages(
         raise af.OptionError(
             "advantages needs terminated and truncated", remedy="Pass those of the steps."
         )
-    for name, factor in (("discount", discount), ("decay", decay)):
-        if isinstance(factor, numbers.Real) and not 0 <= float(factor) <= 1:
-            raise af.OptionError(f"{name}={factor!r} is not valid", remedy="Pass 0 to 1.")
+    discount, decay = _factor("discount", discount), _factor("decay", decay)
     shape = tuple(getattr(values, "shape", ()))
     if not shape or "float" not in plain_name(values.dtype):
         raise af.OptionError(
@@ -86,18 +86,21 @@ def advantages(
         )
     given = [rewards, next_values, terminated, truncated, discount, decay, counts]
     rewards, next_values, terminated, truncated, discount, decay, counts = (
-        x if x is None or isinstance(x, (int, float)) else af.convert(x, like=values) for x in given
+        x if x is None or isinstance(x, float) else af.convert(x, like=values) for x in given
     )
     _check_shape("rewards", rewards, shape)
     _check_shape("next_values", next_values, shape)
     for name, x in (("terminated", terminated), ("truncated", truncated), ("counts", counts)):
         if x is not None:
-            _check_shape(name, x, shape[: len(x.shape) or 1])
+            _check_shape(name, x, shape[: max(len(getattr(x, "shape", ())), min(len(shape), 2))])
+    for name, x in (("discount", discount), ("decay", decay)):
+        if getattr(x, "shape", ()):
+            _check_shape(name, x, shape[2:])
     xp = af.namespace_of(values)
     terminated, truncated = as_flags(terminated), as_flags(truncated)
-    rewards, next_values = (xp.astype(x, values.dtype, copy=False) for x in (rewards, next_values))
+    rewards, next_values = (xp.astype(x, values.dtype) for x in (rewards, next_values))
     discount, decay = (
-        x if isinstance(x, (int, float)) else xp.astype(x, values.dtype) for x in (discount, decay)
+        x if isinstance(x, float) else xp.astype(x, values.dtype) for x in (discount, decay)
     )
     # chosen and not multiplied: the value after the end may be no number
     after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
@@ -109,6 +112,23 @@ def advantages(
             goes_on & counts,
         )
     return _sums(xp, errors, to_shape(xp, goes_on, shape), discount * decay)
+
+
+def _factor(name: str, given: Any) -> Any:
+    """Return a discount factor: a float, or an array.
+
+    Raises:
+        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only those of NumPy are read.
+    """
+    if isinstance(given, numbers.Real):
+        given = float(given)
+    is_array = hasattr(given, "dtype") and hasattr(given, "shape")
+    inside = 0 <= given <= 1 if isinstance(given, float) else is_array
+    if isinstance(given, np.ndarray):
+        inside = bool(((given >= 0) & (given <= 1)).all())
+    if not inside:
+        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
+    return given
 
 
 def _check_shape(name: str, x: Any, needed: tuple[int, ...]) -> None:

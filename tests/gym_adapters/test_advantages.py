@@ -188,6 +188,10 @@ WRONG = {
     "flags of other steps": ((X, X, X, FLAGS[:2], FLAGS), {}, r"terminated has the shape \(2, 2\)"),
     "values of whole numbers": ((X, X.astype(int), X, FLAGS, FLAGS), {}, "not an array of floats"),
     "values in a list": ((X, X.tolist(), X, FLAGS, FLAGS), {}, "not an array of floats"),
+    "a discount for each step": ((X, X, X, FLAGS, FLAGS), {"discount": X}, r"discount has the shape \(3, 2\)"),
+    "an array above 1": ((X, X, X, FLAGS, FLAGS), {"decay": np.array(1.5)}, "decay="),
+    "a discount in text": ((X, X, X, FLAGS, FLAGS), {"discount": "0.9"}, "discount='0.9'"),
+    "flags of time alone": ((X, X, X, FLAGS[:, 0], FLAGS), {}, r"terminated has the shape \(3,\)"),
     "a discount above 1": ((X, X, X, FLAGS, FLAGS), {"discount": 1.5}, "discount=1.5"),
     "a decay that is no number": ((X, X, X, FLAGS, FLAGS), {"decay": float("nan")}, "decay=nan"),
 }  # fmt: skip

@@ -367,16 +367,17 @@ def test_no_result_is_a_live_buffer(container, numpy):
     np.testing.assert_array_equal(now, then)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, "numpy", "a column"])
 def test_time_outs_of_any_dtype_may_come_late(dtype):
     class Late(Genesis):
         def step(self, actions):
             *results, infos = super().step(actions)
             time_outs = infos.pop("time_outs")
-            return *results, {
-                **infos,
-                "time_outs": time_outs.to(dtype),
-            } if time_outs.any() else infos
+            if time_outs.any():
+                library = {"numpy": np.asarray, "a column": lambda x: x[:, None]}
+                given = library.get(dtype, lambda x: x.to(dtype))
+                infos = {**infos, "time_outs": given(time_outs)}
+            return *results, infos
 
     observed = spaces.Dict({"policy": ONE})
     envs = from_simulator(
@@ -384,6 +385,10 @@ def test_time_outs_of_any_dtype_may_come_late(dtype):
     )
     envs.reset()
     for number in range(LIMIT):
+        if dtype == "a column" and number == LIMIT - 1:
+            with pytest.raises(TypeError, match="returned truncations"):
+                envs.step(torch.zeros(3))
+            break
         *_, terminated, truncated, _ = envs.step(torch.zeros(3))
         assert terminated.dtype == truncated.dtype == torch.bool
         assert truncated.tolist() == [number == LIMIT - 1] * 3

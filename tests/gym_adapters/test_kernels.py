@@ -991,6 +991,16 @@ def test_whole_numbers_are_rescaled_as_floats(xp):
         assert env.action.dtype == np.int64
         assert env.action[0] == low
         assert env.action[1] == pytest.approx(high, abs=200)  # that of float32 below
+    with pytest.raises(af.ConversionError, match="which NaN is not"):
+        acting.step(af.convert(np.full(2, np.nan, np.float32), xp))
+
+
+def test_a_part_that_is_fixed_is_not_rescaled():
+    env = Constant(np.array([4.0, 1.0]), spaces.Box(np.array([0, 1]), np.array([10, 1]), (2,), int))
+    env = wrappers.RescaleAction(env, -1, 1)
+    env.reset()
+    env.step(np.array([0.6, 0.5], np.float32))
+    assert env.unwrapped.action.tolist() == [8, 1]
 
 
 def test_wide_bounds_are_rescaled():

@@ -180,9 +180,13 @@ def test_params_that_jax_does_not_take_are_named():
 
     assert run(np.array([2.0, 4.0], ">f4")).all()
     masked = np.ma.masked_array([1.0, 2.0], [True, False])
-    for wrong in (np.array(["a"]), np.array([None]), masked, np.array(["2026-01-01"], "M8[D]")):
+    texts = np.array(["a"]), np.array([None]), np.array(["2026-01-01"], "M8[D]")
+    for wrong in (*texts, masked, np.array([2**40]), np.array([1e300]), np.zeros(1, "i4,f4")):
         with pytest.raises(af.OptionError, match=r"\['w'\]"):
             run(wrong)
+    wrong = {"env_params": {"gravity": np.array(2**40)}}
+    with pytest.raises(af.OptionError, match=r"gravity.*does not fit int32"):
+        rollout(CartPole(), still, None, jax.random.key(0), 3, N, **wrong)
 
 
 def test_states_of_policies_and_limits_that_jax_does_not_take():

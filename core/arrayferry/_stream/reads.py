@@ -114,7 +114,10 @@ class Reads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._process != os.getpid():  # the readers belong to the parent of this forked process
+        # at the end of the interpreter, modules are emptied before the last iterators
+        if (
+            os is None or self._process != os.getpid()
+        ):  # the readers belong to the parent of this forked process
             return
         if kind is not None and issubclass(kind, (KeyboardInterrupt, BlockTimeoutError)):
             for reader in self._readers:  # a read hangs: the process does not wait for it at exit

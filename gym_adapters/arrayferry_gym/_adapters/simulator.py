@@ -299,6 +299,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             (terminated,) = flags
             truncated = infos.get("time_outs")
             truncated = self._xp.zeros_like(terminated) if truncated is None else truncated
+            if type(truncated) is not type(terminated):
+                truncated = af.convert(np.asarray(truncated), like=terminated)
+            elif truncated.shape != terminated.shape:
+                self._check(observations, rewards, terminated, truncated)
         if not self._checked:
             self._check(observations, rewards, terminated, truncated)
         terminated, truncated = as_flags(terminated), as_flags(truncated)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import sys
@@ -76,23 +75,23 @@ def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Fra
 
 
 def _value(tree: Any, index: int, x: Any) -> Any:
-    """Return a value in a form that JAX takes. It takes only NumPy arrays of numbers in native byte order.
+    """Return a value as an array of JAX if it is one of NumPy, whose numbers JAX itself would narrow in silence.
 
     Raises:
-        arrayferry.OptionError: JAX has no such dtype.
+        arrayferry.OptionError: JAX has no such dtype, or a number does not fit.
     """
-    plain = type(x) is np.ndarray or not isinstance(x, np.ndarray)
-    if not isinstance(x, (np.ndarray, np.generic)) or (
-        plain and x.dtype.kind not in "OSUMm" and x.dtype.isnative
-    ):
+    if not isinstance(x, (np.ndarray, np.generic)):
         return x
-    with contextlib.suppress(af.ArrayFerryError):
-        converted = af.convert(x, "jax")
+    why: Any = "which JAX does not have"
+    try:
+        converted = af.convert(x, "jax", scalars="convert")
         if isinstance(converted, jax.Array):
             return converted
+    except af.ArrayFerryError as error:
+        why = f"which cannot be converted: {error}"
     raise af.OptionError(
-        f"{_place(tree, index)} is a {type(x).__name__} of dtype {x.dtype}, which JAX does not have",
-        remedy="Leave it out, or convert it to an array of numbers.",
+        f"{_place(tree, index)} is a {type(x).__name__} of dtype {x.dtype}, {why}",
+        remedy="Leave it out, or convert it to an array of numbers that JAX has.",
     )
 
 

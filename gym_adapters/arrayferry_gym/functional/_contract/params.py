@@ -179,7 +179,7 @@ def _prepare(
             remedy="Pass a tree of the same types and fields as default_params, or a dict of the fields that differ.",
         )
     copy = None if backend.memory == "immutable" else True  # the user's arrays may change
-    convert = af.converter(backend, device=device, narrowing="allow", copy=copy)
+    convert = af.converter(backend, device=device, narrowing="checked", copy=copy)
     static: list[Any] = []
     values: list[Any] = []
     batched: list[bool] = []

@@ -90,7 +90,12 @@ class RescaleAction(OfGymnasium):
         if not bounds:
             return state, action
         low, high = bounds
-        action = xp.where(action < low, low, xp.where(action > high, high, xp.round(action)))
+        kind = af.registry.kind(action)
+        if not kind.backend.is_traced(action) and bool(xp.any(xp.isnan(action))):  # type: ignore[union-attr]
+            raise af.ConversionError(
+                f"an action is {action!r:.80}, but whole numbers are needed, which NaN is not"
+            )
+        action = xp.where(action > low, xp.where(action < high, xp.round(action), high), low)
         return state, xp.astype(action, dtype_in(xp, self.inside.action.dtype))
 
 

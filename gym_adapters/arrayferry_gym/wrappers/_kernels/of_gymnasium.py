@@ -79,7 +79,11 @@ def rescaling(xp: Any, box: Any, low: Any, high: Any, device: Any) -> State:
     width[both], new[both] = (own_high / 2 - own_low / 2)[both], (high / 2 - low / 2)[both]
     above, below = np.isfinite(high), np.isfinite(low)
     intercept[above] = high[above] - own_high[above]
-    intercept[below] = low[below] - own_low[below] / width[below] * new[below]
+    with np.errstate(all="ignore"):
+        intercept[below] = low[below] - own_low[below] / width[below] * new[below]
+    fixed_at = both & (own_low == own_high)  # there is nothing to rescale
+    width[fixed_at] = new[fixed_at] = 1
+    intercept[fixed_at] = (low - own_low)[fixed_at]
     dtype = box.dtype if box.dtype.kind == "f" else np.dtype(np.float64)
     with np.errstate(all="ignore"):
         factor, limits = abs(new / width), np.finfo(dtype)
