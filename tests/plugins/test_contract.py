@@ -61,6 +61,10 @@ class TestTorch(BackendContract):
                 (torch.zeros(2, dtype=torch.complex32), "complex32"),
             ]
 
+    @pytest.mark.long
+    def test_direct_converters_match_the_general_path(self):
+        super().test_direct_converters_match_the_general_path()
+
 
 class TestJax(BackendContract):
     backend = "jax"

@@ -31,7 +31,10 @@ class OfGymnasium(Kernel):
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         try:
-            made = self._original(_Shell(observation, action), **arguments_of(self))
+            with np.errstate(
+                all="ignore"
+            ):  # Gymnasium's divides by the width of parts that are fixed
+                made = self._original(_Shell(observation, action), **arguments_of(self))
         except AssertionError as error:
             if str(error):
                 raise
