@@ -300,8 +300,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             truncated = infos.get("time_outs")
             truncated = self._xp.zeros_like(terminated) if truncated is None else truncated
             if type(truncated) is not type(terminated):
-                truncated = af.convert(np.asarray(truncated), like=terminated)
-            elif truncated.shape != terminated.shape:
+                has_dtype = hasattr(truncated, "dtype")  # one on a GPU stays there
+                given = truncated if has_dtype else np.asarray(truncated)
+                truncated = af.convert(given, like=terminated)
+            if truncated.shape != terminated.shape:
                 self._check(observations, rewards, terminated, truncated)
         if not self._checked:
             self._check(observations, rewards, terminated, truncated)
