@@ -31,7 +31,10 @@ from arrayferry_gym.functional import (
     ImpureError,
     register,
     repeat_action,
+    rollout,
+    wrap,
 )
+from arrayferry_gym.wrappers import kernels
 
 
 class Count(FunctionalEnv):
@@ -818,6 +821,43 @@ def test_drawn_parameters_in_the_state_are_a_tree_like_the_parameters(library, k
             assert np.array_equal(host(wind_of(envs.state.params)), new)
         copied = pickle.loads(pickle.dumps(envs))
         assert np.array_equal(host(wind_of(copied.state.params)), new)
+
+
+@pytest.mark.parametrize(("kind", "library"), crossed(FORCES, LIBRARIES))
+def test_parameters_that_are_passed_are_not_drawn(library, kind):
+    env = Windy(FORCES[kind])
+    winds = [0.5, 1.0, np.array([3.0, 4.0, 5.0], np.float32)]  # one of them is the default
+    for wind in winds:
+        given = (
+            {"air": {"wind": wind, "others": [0.5, None]}} if kind == "nested" else {"wind": wind}
+        )
+        envs = env.make_vec(3, params=given, **LIBRARIES[library])
+        seen = [envs.reset(seed=1)[0]]
+        seen += [envs.step(envs.action_space.sample())[0] for _ in range(7)]
+        assert all(np.array_equal(host(x)[:, 1], np.broadcast_to(wind, 3)) for x in seen)
+    envs.reset(
+        options={"params": env.default_params}
+    )  # a dict names all, another tree changes none
+    assert (len(set(host(wind_of(envs.state.params)).tolist())) == 1) == (kind == "dict")
+    envs.reset(options={"params": with_wind(env.default_params, 7.0)})
+    envs = pickle.loads(pickle.dumps(envs))
+    assert host(envs.reset()[0])[:, 1].tolist() == [7, 7, 7]
+    for changed in (env, wrap(env, kernels.RecordEpisodeStatistics()), repeat_action(env, 2)):
+        steps, _ = rollout(
+            changed, lambda *_: (jax.numpy.zeros(2, int), None), None, key=jax.random.key(0),
+            num_envs=2, num_steps=5, env_params=with_wind(env.default_params, 9.0),
+        )  # fmt: skip
+        assert np.all(steps.observation[..., 1] == 9)
+
+
+@library
+def test_parameters_are_drawn_for_all_environments_or_for_none(library):
+    envs = begun(Windy(FORCES["dict"]).make_vec(3, **LIBRARIES[library]))
+    some = {"reset_mask": np.array([True, False, False])}
+    with pytest.raises(af.OptionError, match=r"params\['wind'\].*draws it for the others"):
+        envs.reset(options={"params": {"wind": 1.0}, **some})
+    envs.reset(options={"params": {"gravity": 3.0}, **some})
+    assert host(envs.params["gravity"]).tolist() == [3, 2, 2]
 
 
 @library

@@ -90,12 +90,13 @@ def _compiled_reset(plan: bytes, n: int) -> Callable[[Any], Any]:
     loaded_plan: Plan = loaded(plan)
     functions = Functions(loaded_plan.env, max_episode_steps=loaded_plan.max_episode_steps)
     default, jax_backend = loaded_plan.env.default_params, af.registry.backend("jax")
-    params = prepare(loaded_plan.env_params, default, n, jax_backend, None)
+    draws = loaded_plan.env._draws_params
+    params = prepare(loaded_plan.env_params, default, n, jax_backend, None, draws=draws)
     action = batch_space(loaded_plan.env.action_space, n).sample()
 
     @jax.jit  # type: ignore[untyped-decorator]
     def reset(key: Any, values: Any) -> Any:
-        given = Params(params.frame, values, params.batched)
+        given = Params(params.frame, values, params.batched, params.fixed)
         running, observation = functions.reset(key, n, given)
         outcome = jax.eval_shape(lambda: functions.step(key, running, action, given)[1])
         dtype = jnp.promote_types(outcome.reward.dtype, jnp.float32)

@@ -29,3 +29,7 @@ class AroundEnv(FunctionalEnv):
         self.default_params = self.env.default_params
         self.metadata = self.env.metadata
         self.library = self.env.library
+
+    @property
+    def _draws_params(self) -> bool:
+        return self.env._draws_params

@@ -39,10 +39,6 @@ class RepeatedEnv(AroundEnv):
     def _informs(self) -> bool:
         return self.env._informs
 
-    @property
-    def _draws_params(self) -> bool:
-        return self.env._draws_params
-
     def _limited(self, limit: int | None) -> int | None:
         own = self.env._limited(self.env.max_episode_steps)
         limits = [] if own is None else [-(-own // self.num_repeats)]

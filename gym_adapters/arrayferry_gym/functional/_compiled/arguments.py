@@ -69,9 +69,10 @@ class Call:
         if isinstance(self.env, HostFunctions):
             self._check_host()
             env, defaults, self.max_episode_steps = weakref.ref(self.env), {}, None
+            draws = False
         else:
             self.env = env = checked_dynamics(self.env)
-            defaults = env.default_params
+            defaults, draws = env.default_params, env._draws_params
             self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)
             self.num_envs = count_of("num_envs", self.num_envs)
         n = self.num_envs
@@ -82,7 +83,9 @@ class Call:
         self.env_params = (
             _own_params(env, defaults)
             if self.env_params is None
-            else prepare(self.env_params, defaults, n, af.registry.backend("jax"), None)
+            else prepare(
+                self.env_params, defaults, n, af.registry.backend("jax"), None, draws=draws
+            )
         )
         self.sharding = batch_sharding(self.sharding, n)
         self.values = Values(
@@ -116,7 +119,9 @@ class Call:
     def program(self, *options: Any) -> Program:
         """Return the program of this call. `options` are those that only the called function has."""
         params = self.env_params
-        rest = params.frame, params.batched, self.max_episode_steps, self.sharding, self.num_envs
+        rest = (
+            params.frame, params.batched, params.fixed, self.max_episode_steps, self.sharding, self.num_envs
+        )  # fmt: skip
         return Program(self, rest, options)
 
     def note_compilation(self, program: Program) -> None:

@@ -128,7 +128,8 @@ class Functions:
     def _params(self, params: Any, n: int) -> Params:
         if isinstance(params, Params):
             return params
-        return prepare(params, self.env.default_params, n, af.registry.backend("jax"), None)
+        own, draws = self.env.default_params, self.env._draws_params
+        return prepare(params, own, n, af.registry.backend("jax"), None, draws=draws)
 
     def reset(
         self, key: Any, num_envs: int, params: Any = None, *, wrapper_state: Any = None
@@ -147,8 +148,10 @@ class Functions:
         """
         num_envs = count_of("num_envs", num_envs)
         rng, env = random_of(checked_key(key)), self._checked(num_envs, None)
-        tree = self._params(params, num_envs).tree
-        running, observation, _ = restart(env, env.reset(rng, num_envs, tree), tree)
+        prepared = self._params(params, num_envs)
+        tree = prepared.tree
+        state = env.reset(rng, num_envs, tree, prepared.fixed)
+        running, observation, _ = restart(env, state, tree)
         wrapper_state = checked_wrapper_state(self.env, wrapper_state)
         states = self._chain.init(jnp, num_envs, None)
         states = self._shaped(running._replace(wrappers=states), num_envs, params).wrappers
@@ -210,4 +213,4 @@ class Functions:
 
     def _renewal(self, env: CheckedEnv, key: Any, params: Params) -> Any:
         """Return what resets the environments whose episode has ended, given a key."""
-        return Renewal(env, key, params.tree, params.any_batched)
+        return Renewal(env, key, params.tree, params.fixed, params.any_batched)

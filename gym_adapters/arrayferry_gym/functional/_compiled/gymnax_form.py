@@ -21,8 +21,10 @@ from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynam
 from arrayferry_gym.functional._contract.params import (
     VALUE,
     Frame,
+    Params,
     checked_static,
     completed,
+    is_named,
     is_value,
 )
 from arrayferry_gym.functional._simulators.engine import Running
@@ -40,15 +42,21 @@ class GymnaxParams:
         frame: the static part of the parameters.
         values: the others.
         limit: the step limit, None for none.
+        fixed: for each parameter, whether the environment must not draw it, since it was replaced. () if it draws none.
     """
 
-    def __init__(self, frame: Frame, values: Iterable[Any], limit: int | None) -> None:
+    def __init__(
+        self, frame: Frame, values: Iterable[Any], limit: int | None, fixed: tuple[bool, ...]
+    ) -> None:
         self._frame = frame
         self._values = tuple(values)
         self._limit = limit
+        self._fixed = fixed
 
     @classmethod
-    def of(cls, tree: Any, defaults: Any, limit: int | None) -> GymnaxParams:
+    def of(
+        cls, tree: Any, defaults: Any, limit: int | None, fixed: tuple[bool, ...], names: Any = ()
+    ) -> GymnaxParams:
         """Return a tree as parameters. The types of the defaults tell which leaves are values."""
         wanted = af.flatten(defaults, everything=True)[0]
         leaves, layout = af.flatten(tree, everything=True, prefix="params")
@@ -57,7 +65,14 @@ class GymnaxParams:
             for path, default, leaf in zip(layout.paths, wanted, leaves, strict=True)
         )
         values = [leaf for leaf, own in zip(leaves, static, strict=True) if own is VALUE]
-        return cls(Frame(static, layout, layout.unflatten), values, limit)
+        pairs = zip(layout.paths, fixed, strict=bool(fixed))
+        fixed = tuple(stays or is_named(path, names) for path, stays in pairs)
+        return cls(Frame(static, layout, layout.unflatten), values, limit, fixed)
+
+    @property
+    def prepared(self) -> Params:
+        """The parameters, for `Functions`."""
+        return Params(self._frame, self._values, [False] * len(self._values), self._fixed)
 
     @property
     def tree(self) -> Any:
@@ -79,7 +94,7 @@ class GymnaxParams:
         """
         limit = limit_of(fields.pop("max_steps_in_episode", self._limit), None)
         tree = self.tree
-        return GymnaxParams.of(completed(fields, tree), tree, limit)
+        return GymnaxParams.of(completed(fields, tree), tree, limit, self._fixed, fields)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # such as those that copy.copy asks for
@@ -93,8 +108,8 @@ class GymnaxParams:
 
 jax.tree_util.register_pytree_node(
     GymnaxParams,
-    lambda params: (params._values, (params._frame, params._limit)),
-    lambda static, values: GymnaxParams(static[0], values, static[1]),
+    lambda params: (params._values, (params._frame, params._limit, params._fixed)),
+    lambda static, values: GymnaxParams(static[0], values, *static[1:]),
 )
 
 
@@ -119,7 +134,9 @@ class GymnaxForm:
     def default_params(self) -> GymnaxParams:
         """Its parameters and its step limit, as a pytree whose leaves are floats and arrays."""
         defaults = self.env.default_params
-        return GymnaxParams.of(defaults, defaults, self.max_episode_steps)
+        leaves = af.flatten(defaults, everything=True)[0] if self.env._draws_params else ()
+        fixed = (False,) * len(leaves)
+        return GymnaxParams.of(defaults, defaults, self.max_episode_steps, fixed)
 
     def reset(self, key: Any, params: Any = None) -> tuple[Any, Running]:
         """Begin an episode, given a key of JAX. Return the first observation and the state."""
@@ -242,7 +259,7 @@ def _first(tree: Any) -> Any:
 @functools.partial(jax.jit, static_argnums=0)
 def _reset(form: GymnaxForm, key: Any, params: GymnaxParams) -> Any:
     functions = form._functions(params, AutoresetMode.DISABLED)
-    running, observation = functions.reset(key, 1, params.tree)
+    running, observation = functions.reset(key, 1, params.prepared)
     return _first(observation), running
 
 
@@ -252,7 +269,7 @@ def _step(
 ) -> Any:
     action = jax.tree.map(lambda x: jnp.asarray(x)[None], action)
     functions = form._functions(params, mode)
-    state, outcome = functions.step(key, state, action, params.tree)
+    state, outcome = functions.step(key, state, action, params.prepared)
     observation, reward, terminated, truncated = _first(outcome[:4])
     final, final_info = outcome.observation, outcome.info
     if mode is AutoresetMode.SAME_STEP:

@@ -239,7 +239,7 @@ class Steps:
         call.note_compilation(program)
         env, self._policy, policy_params = call.frame.join(values.leaves)
         params = call.env_params
-        self._env_params = Params(params.frame, values.env_params, params.batched)
+        self._env_params = Params(params.frame, values.env_params, params.batched, params.fixed)
         self._num_envs = call.num_envs
         self._policy_state = values.policy_state
         self._wrapper_state = values.wrapper_state

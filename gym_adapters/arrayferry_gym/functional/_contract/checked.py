@@ -101,9 +101,12 @@ class CheckedEnv:
             casts.append((dtype, (self.n, *(space.shape or ()))))
         return casts
 
-    def reset(self, rng: Any, n: int, params: Any) -> Any:
+    def reset(self, rng: Any, n: int, params: Any, fixed: Any = ()) -> Any:
         """Return states of `n` environments at the start of an episode."""
-        state = self._methods.reset(self.xp, rng, n, params)
+        if self.drawn is None:
+            state = self.dynamics.reset(self.xp, rng, n, params)
+        else:
+            state = self.drawn.reset(self.xp, rng, n, params, fixed)
         return state if self.known else self._same(state, "reset", n)
 
     def adopt(self, state: Any) -> None:

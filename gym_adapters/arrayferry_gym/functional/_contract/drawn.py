@@ -11,7 +11,7 @@ import arrayferry as af
 
 from .dynamics import Dynamics
 from .errors import EnvResultError
-from .params import completed
+from .params import Params, completed
 from .step_results import StepResults
 
 
@@ -43,9 +43,9 @@ class DrawnParams:
         self._name = type(env).__name__
         self._whole: tuple[Any, Any, Any] = None, object(), None
 
-    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> WithParams:
+    def reset(self, xp: Any, rng: Any, n: int, params: Any, fixed: Any = ()) -> WithParams:
         """Draw parameters, and return states with them."""
-        params, drawn = self.draw(xp, rng, n, params)
+        params, drawn = self.draw(xp, rng, n, params, fixed)
         return WithParams(self._env.reset(xp, rng, n, params), drawn)
 
     def step(self, xp: Any, rng: Any, state: WithParams, action: Any, params: Any) -> Any:
@@ -62,8 +62,13 @@ class DrawnParams:
         """Return infos."""
         return self._env.info(xp, state.state, self._params(params, state))
 
-    def draw(self, xp: Any, rng: Any, n: int, params: Any) -> tuple[Any, Any]:
-        """Return the parameters of new episodes, and a tree of only the drawn ones, with None in place of the others."""
+    def draw(
+        self, xp: Any, rng: Any, n: int, params: Any, fixed: tuple[bool, ...] = ()
+    ) -> tuple[Any, Any]:
+        """Return the parameters of new episodes, and a tree of only the drawn ones, with None in place of the others.
+
+        Those that are fixed keep their values, in arrays like those that were drawn.
+        """
         tree = self._env.sample_params(xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
         leaves, own = af.flatten(tree, everything=True)
@@ -89,7 +94,25 @@ class DrawnParams:
                     remedy=f"Return an array that begins with the {n} environments, or what was given.",
                 )
             drawn.append(new)
+        if any(fixed):
+            drawn = [
+                _rows_like(xp, old, new) if stays and new is not None else new
+                for old, new, stays in zip(given, drawn, fixed, strict=True)
+            ]
+            pairs = zip(given, drawn, strict=True)
+            tree = own.unflatten([old if new is None else new for old, new in pairs])
         return tree, own.unflatten(drawn)
+
+    def check_fixed(self, state: WithParams, new: Params, before: Params) -> None:
+        """Refuse to fix parameters that are drawn for only some of the environments."""
+        drawn, paths = _by_path(state.params), _by_path(new.tree)
+        kept = before.fixed or [False] * len(paths)
+        for path, a, b in zip(paths, new.fixed, kept, strict=True):
+            if drawn[path] is not None and a != b:
+                raise af.OptionError(
+                    f"params{path} was passed for some of the environments, and {self._name} draws it for the others",
+                    remedy="Pass it without reset_mask. To change it for one episode, set envs.state.",
+                )
 
     def _params(self, params: Any, state: WithParams) -> Any:
         """Return parameters with those that were drawn in their places."""
@@ -147,6 +170,14 @@ class DrawnParams:
                     stacklevel=4,
                 )
         return WithParams(state.state, layout.unflatten([drawn[path] for path in layout.paths]))
+
+
+def _rows_like(xp: Any, value: Any, like: Any) -> Any:
+    """Return a parameter as an array like another, with a row for each environment."""
+    if not hasattr(value, "dtype"):
+        return xp.full_like(like, value)
+    value = value if value.shape == like.shape else value[None, ...]
+    return xp.astype(xp.broadcast_to(value, like.shape), like.dtype)
 
 
 def _by_path(params: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,10 +76,18 @@ class Params:
         batched: for each value, whether it has one number for each environment.
         any_batched: whether any value does.
         arrays: the values that are arrays.
+        fixed: for each leaf of the tree, whether the environment must not draw it. () if it draws none.
     """
 
-    def __init__(self, frame: Frame, values: Iterable[Any], batched: Iterable[bool]) -> None:
+    def __init__(
+        self,
+        frame: Frame,
+        values: Iterable[Any],
+        batched: Iterable[bool],
+        fixed: tuple[bool, ...] = (),
+    ) -> None:
         self.frame = frame
+        self.fixed = fixed
         self.values = tuple(values)
         self.batched = tuple(batched)
         self.tree = frame.join(self.values)
@@ -115,7 +123,7 @@ class Params:
             new, old = (_as_rows(x, rows, mask, xp) for x, rows in ((new, news), (old, olds)))
             values.append(select(xp, mask, new, old))
             batched.append(True)
-        return Params(self.frame, values, batched)
+        return Params(self.frame, values, batched, self.fixed)
 
 
 def _is_array(value: Any) -> bool:
@@ -140,17 +148,26 @@ _CONSTANTS = (float, int, bool, complex, str, type(None))
 
 
 def prepare(
-    given: Any, defaults: Any, n: int, backend: af.Backend, device: Any, *, base: Any = None
+    given: Any,
+    defaults: Any,
+    n: int,
+    backend: af.Backend,
+    device: Any,
+    *,
+    base: Params | None = None,
+    draws: bool = False,
 ) -> Params:
     """Check parameters against their defaults, and convert their values to a library.
 
     Args:
-        given: the parameters: a tree like the defaults, a dict of some of their fields, or None.
+        given: the parameters: a tree like the defaults, a dict of some of their fields, or None. What a dict names is
+            fixed, and so is what differs from the defaults in a tree. Or parameters that were prepared before.
         defaults: the defaults, whose types tell which parameters are static.
         n: the number of environments.
         backend: the library.
         device: the device of arrays.
         base: the parameters that a dict of some fields is completed from, None for the defaults.
+        draws: whether the environment draws parameters, so that it matters which are fixed.
 
     Raises:
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
@@ -159,18 +176,29 @@ def prepare(
         known = _PREPARED.get(id(defaults))
         if known is not None and known[0] is defaults:
             return known[1]
-        params = _prepare(None, defaults, n, backend, device, None)
+        params = _prepare(None, defaults, n, backend, device, None, draws=False)
         is_tuple = isinstance(defaults, tuple) and not hasattr(defaults, "__dict__")
         if is_tuple and all(type(x) in _CONSTANTS for x in defaults):
             _PREPARED[id(defaults)] = defaults, params
         return params
-    return _prepare(given, defaults, n, backend, device, base)
+    return _prepare(given, defaults, n, backend, device, base, draws=draws)
 
 
 def _prepare(
-    given: Any, defaults: Any, n: int, backend: af.Backend, device: Any, base: Any
+    given: Any,
+    defaults: Any,
+    n: int,
+    backend: af.Backend,
+    device: Any,
+    base: Params | None,
+    *,
+    draws: bool,
 ) -> Params:
-    given = completed(given, defaults if base is None else base)
+    if isinstance(given, Params):
+        base, given = given, None
+    names = given if isinstance(given, Mapping) else ()
+    start = defaults if base is None else base.tree
+    given = completed(given, start)
     wanted, layout = af.flatten(defaults, everything=True, prefix="params")
     leaves, own = af.flatten(given, everything=True, prefix="params")
     if type(given) is not type(defaults) or own.paths != layout.paths:
@@ -199,7 +227,26 @@ def _prepare(
             batched.append(shape != single)
         else:
             static.append(checked_static(path, default, value))
-    return Params(Frame(tuple(static), own, own.unflatten), values, batched)
+    fixed = _fixed(layout.paths, leaves, start, names, base) if draws else ()
+    return Params(Frame(tuple(static), own, own.unflatten), values, batched, fixed)
+
+
+def _fixed(
+    paths: Sequence[str], leaves: list[Any], start: Any, names: Iterable[Any], base: Params | None
+) -> tuple[bool, ...]:
+    """Return for each parameter whether it was given, so that the environment does not draw it."""
+    before = base.fixed if base is not None and base.fixed else [False] * len(leaves)
+    old = af.flatten(start, everything=True)[0]
+    return tuple(
+        stays or (x is not y and not _equal(x, y)) or is_named(path, names)
+        for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
+    )
+
+
+def is_named(path: str, names: Iterable[Any]) -> bool:
+    """Tell whether the path of a parameter begins with one of the names of fields."""
+    fields = [part for name in names for part in (f"params.{name}", f"params[{name!r}]")]
+    return any(path == part or path.startswith((f"{part}.", f"{part}[")) for part in fields)
 
 
 def is_value(default: Any) -> bool:

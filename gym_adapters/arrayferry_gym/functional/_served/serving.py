@@ -101,7 +101,10 @@ class Served:
             place = "cpu"
         device = None if converts else device
         env = CheckedEnv(dynamics, computing, n, self._own_limit, device)
-        self._params = prepare(self._given_params, dynamics.default_params, n, computing, device)
+        self._params = prepare(
+            self._given_params, dynamics.default_params, n, computing, device,
+            draws=dynamics._draws_params,
+        )  # fmt: skip
         self._device = device if sharding is None else sharding
         self._actions = Actions(
             env.name, dynamics.action_space, self._rows, computing, self._device,
@@ -176,7 +179,7 @@ class Served:
             state = self._checked_state(state, params, tell=given is None)
         result = simulator.reset(params, mask, state)
         if given is not None:
-            self._params, self._given_params = params, params.tree
+            self._params = self._given_params = params
         self._begun = True
         return result
 
@@ -186,9 +189,14 @@ class Served:
 
     def _changed_params(self, given: Any, mask: Any) -> Params:
         env, before, defaults = self._simulator.env, self._params, self.functional.default_params
-        base = before.tree if isinstance(given, dict) else defaults
-        new = prepare(given, defaults, self._n, env.backend, self._device, base=base)
-        if mask is not None and self._simulator.running is not None:
+        new = prepare(
+            given, defaults, self._n, env.backend, self._device,
+            base=before if isinstance(given, dict) else None, draws=env.drawn is not None,
+        )  # fmt: skip
+        running = self._simulator.running
+        if mask is not None and running is not None:
+            if env.drawn is not None:
+                env.drawn.check_fixed(self._simulator.state, new, before)
             new = new.where(mask, before, env.xp)
         return new
 

@@ -57,7 +57,7 @@ class JaxSimulator(Simulator):
             self._donates = self._donates and not has_tracers(values)
             if self.env.device is not None:
                 values = af.convert(values, "jax", device=self.env.device)
-            static = params.frame, params.any_batched, self._generator
+            static = params.frame, params.any_batched, params.fixed, self._generator
             if static not in self._programs:
                 self._programs[static] = _compiled(self.env, self.mode, self._sharding, *static)
             self._current = params, (values, self._programs[static])
@@ -157,7 +157,13 @@ def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...]) -> Running:
 
 
 def _compiled(
-    env: CheckedEnv, mode: AutoresetMode, sharding: Any, frame: Frame, batched: bool, generator: Any
+    env: CheckedEnv,
+    mode: AutoresetMode,
+    sharding: Any,
+    frame: Frame,
+    batched: bool,
+    fixed: tuple[bool, ...],
+    generator: Any,
 ) -> tuple[Any, Any]:
     """Compile the functions of a simulator, with keys of a generator: to begin episodes, and to take a step."""
 
@@ -167,7 +173,7 @@ def _compiled(
     def begin(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
         before = _unpacked(env, leaves) if leaves else None
         params = frame.join(_separated(values))
-        state = env.join(starts) if starts else env.reset(random_of(key), env.n, params)
+        state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, fixed)
         if before is not None:
             state = env.select(mask, state, before.state)
         running, observation, info = restart(env, state, params, before, mask)
@@ -176,7 +182,7 @@ def _compiled(
     def step(leaves: Any, keys: Any, action: Any, values: Any) -> Any:
         params = frame.join(_separated(values))
         own, fresh = jax.random.wrap_key_data(keys, impl=generator)
-        rng, renewal = random_of(own), Renewal(env, fresh, params, batched)
+        rng, renewal = random_of(own), Renewal(env, fresh, params, fixed, batched)
         running, outcome = advance(env, mode, rng, _unpacked(env, leaves), action, params, renewal)
         after = rng.key() if rng.used else own, renewal.key
         leaves, result = placed((_packed(env, running), as_step_result(env, outcome)))

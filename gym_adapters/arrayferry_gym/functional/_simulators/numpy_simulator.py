@@ -26,7 +26,8 @@ class NumpySimulator(Simulator):
         if not len(rows):
             return state
         if given is None:
-            starts = env.leaves(env.reset(self.rng, len(rows), params.rows(rows)))
+            fresh = env.reset(self.rng, len(rows), params.rows(rows), params.fixed)
+            starts = env.leaves(fresh)
         else:
             starts = [leaf[rows] for leaf in env.leaves(given)]
         renewed = []

@@ -34,15 +34,19 @@ class Renewal:
         env: the environments.
         key: a key.
         params: the parameters.
+        fixed: which of them are not drawn: see `Params`.
         batched: whether some of them differ from environment to environment.
 
     Attributes:
         key: a new key after each use, the same key if no number was drawn.
     """
 
-    def __init__(self, env: CheckedEnv, key: Any, params: Any, batched: bool) -> None:
+    def __init__(
+        self, env: CheckedEnv, key: Any, params: Any, fixed: tuple[bool, ...], batched: bool
+    ) -> None:
         self._env = env
         self._params = params
+        self._fixed = fixed
         self._few = env.n // 8 if env.n >= FEWEST and not batched else 0
         self.key = key
 
@@ -75,7 +79,7 @@ class Renewal:
         """Make fresh states, and put them in place of the states in the mask."""
         env = self._env
         rng = random_of(key)
-        fresh = env.leaves(env.reset(rng, count, self._params))
+        fresh = env.leaves(env.reset(rng, count, self._params, self._fixed))
         leaves = tuple(
             without_weak_type(select(jnp, mask, new if rows is None else new[rows], old))
             for new, old in zip(fresh, before, strict=True)

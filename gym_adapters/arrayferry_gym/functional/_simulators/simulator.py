@@ -59,7 +59,7 @@ class Simulator:
             if before is not None:
                 state = self._renewed(before.state, mask, params, given)
             else:
-                state = env.reset(self.rng, env.n, params.tree) if given is None else given
+                state = self._fresh(params) if given is None else given
             running, observation, info = restart(env, state, params.tree, before, mask)
             self.running = running
             return self._unshared((observation, with_masks(env, info, observation)), state, params)  # type: ignore[no-any-return]
@@ -87,10 +87,13 @@ class Simulator:
         self.running, outcome = advance(env, self.mode, self.rng, running, action, tree, renew)
         return as_step_result(env, outcome)
 
+    def _fresh(self, params: Params) -> Any:
+        return self.env.reset(self.rng, self.env.n, params.tree, params.fixed)
+
     def _renewed(self, state: Any, mask: Any, params: Params, given: Any = None) -> Any:
         """Return states that are fresh where a mask is true, or those of `given` if there are some."""
         env = self.env
-        fresh = env.reset(self.rng, env.n, params.tree) if given is None else given
+        fresh = self._fresh(params) if given is None else given
         return env.select(mask, fresh, state)
 
     def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
