@@ -100,7 +100,7 @@ CAUSES = {
         traced,
         "TypeError",
         "a traced jax value has no values yet, so it cannot become a numpy array, at ['x'], from jax to numpy. "
-        "Convert outside the traced function (jit, grad, vmap), or call out of it with jax.pure_callback.",
+        "Convert outside the traced function (jit, grad, vmap), or let a function convert its arguments and results: arrayferry.agnostic('numpy', result_like=...).",
     ),
     af.UnknownBackendError: (lambda: af.converter("toch"), "LookupError", "no array library is known as 'toch'. Did you mean 'torch'?"),
     af.UnsupportedDtypeError: (

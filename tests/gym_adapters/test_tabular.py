@@ -286,6 +286,17 @@ def test_blackjack_has_the_distribution_of_gymnasiums(options):
         assert same_distribution(naturals, sample[sample[:, 0] == 21][:, 3])
 
 
+def test_an_ace_counts_whenever_it_was_drawn():
+    envs = Blackjack().make_vec(500, autoreset_mode="Disabled")
+    envs.reset(seed=0)
+    for _ in range(3):
+        before, going = envs.state, envs.state.total <= 21
+        envs.step(np.ones(500, int))
+        card = envs.state.total - before.total
+        assert set(card[going].tolist()) == set(range(1, 11))
+        np.testing.assert_array_equal(envs.state.ace, before.ace | (card == 1))
+
+
 def test_what_dealers_end_with():
     """The probabilities of a dealer with two cards, as two hands and a published number say."""
     chances = Blackjack.default_params.dealer

@@ -207,8 +207,8 @@ def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None
 def _traced(source: Origin, target: Backend) -> TracedValueError:
     return TracedValueError(
         f"a traced {source.name} value has no values yet, so it cannot become a {target.name} array",
-        remedy="Convert outside the traced function (jit, grad, vmap), or call out of it "
-        "with jax.pure_callback."
+        remedy="Convert outside the traced function (jit, grad, vmap), or let a function "
+        f"convert its arguments and results: arrayferry.agnostic({target.name!r}, result_like=...)."
         if source.name == "jax"
         else "Convert outside the transformed function.",
     )

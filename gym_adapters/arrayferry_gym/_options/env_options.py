@@ -107,7 +107,9 @@ def declared_mode(env: Any) -> AutoresetMode:
     return autoreset_mode_of(mode)
 
 
-def check_render_mode(given: str | None, metadata: Mapping[str, Any], name: str) -> None:
+def check_render_mode(
+    given: str | None, metadata: Mapping[str, Any], name: str, remedy: str = ""
+) -> None:
     """Check that an environment, which messages call `name`, has a render mode. None is always valid.
 
     Raises:
@@ -116,7 +118,7 @@ def check_render_mode(given: str | None, metadata: Mapping[str, Any], name: str)
     modes = metadata.get("render_modes") or []
     if given is not None and given not in modes:
         known = ", ".join(map(repr, modes)) or "none"
-        raise af.OptionError(f"render_mode={given!r}: {name} has {known}")
+        raise af.OptionError(f"render_mode={given!r}: {name} has {known}", remedy=remedy)
 
 
 def check_flag(name: str, flag: Any) -> None:

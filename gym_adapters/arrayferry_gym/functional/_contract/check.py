@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,7 @@ from arrayferry_gym._arrays import plain_name
 
 from .checked import CheckedEnv
 from .dynamics import Dynamics, checked_dynamics
-from .mistakes import SIGNATURES, explanation, first_line, last_line
+from .mistakes import explanation, first_line, last_line, wrong_signatures
 from .named_rows import NamedRows
 from .params import Params, prepare
 
@@ -58,9 +57,16 @@ class Problem(NamedTuple):
         return f"{self.method}(), {self.place}: {self.what}{seen}. {self.remedy}".rstrip()
 
 
+class Problems(list[Problem]):
+    """What `check` found. As text, a line for each problem."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self)) or "[]"
+
+
 def check(
     env: Dynamics | type[Dynamics], libraries: Iterable[str] = LIBRARIES, *, params: Any = None
-) -> list[Problem]:
+) -> Problems:
     """Try an environment in several libraries, and return the problems that its author has to fix.
 
     Each method is called with a batch, in JAX inside `jit`. Its result must have the right form and depend only on its
@@ -74,7 +80,8 @@ def check(
         params: parameters other than the defaults.
 
     Returns:
-        The problems, empty if there are none. As text, a problem names the method, the line and the remedy.
+        The problems, a list, empty if there are none. As text, each has a line, which names the method, the place and the
+        remedy.
 
     Raises:
         TypeError: `env` is not a `FunctionalEnv`.
@@ -98,7 +105,12 @@ def check(
         it asks whether an array is true, by if, while, and, or, not, min or max
     """
     dynamics = checked_dynamics(env)
-    problems = list(_signatures(dynamics))
+    problems = [
+        Problem(
+            name, first_line(dynamics, name), "its signature does not match", f"Write {text}.", ()
+        )
+        for name, text in wrong_signatures(dynamics)
+    ]
     told: list[str] = []
     dtypes: dict[str, list[tuple[str, str]]] = {}
     if not problems:
@@ -113,7 +125,7 @@ def check(
         problems += _different_dtypes(dynamics, dtypes)
     for text in told if not problems else ():
         warnings.warn(text, stacklevel=2)
-    return _merged(problems)
+    return Problems(_merged(problems))
 
 
 def _usable(name: str) -> af.Backend | None:
@@ -132,19 +144,6 @@ def _usable(name: str) -> af.Backend | None:
                 return None
             raise unknown from None
     return backend if backend.problem() is None else None
-
-
-def _signatures(dynamics: Dynamics) -> Iterator[Problem]:
-    """Find methods that cannot be called with their arguments."""
-    for name, wanted in SIGNATURES.items():
-        try:
-            inspect.signature(getattr(dynamics, name)).bind(*wanted)
-        except TypeError:
-            text = f"def {name}(self, {', '.join(wanted)})"
-            yield Problem(name, first_line(dynamics, name), "its signature does not match",
-                          f"Write {text}.", ())  # fmt: skip
-        except ValueError:  # it has no signature
-            continue
 
 
 class _FoundError(Exception):

@@ -16,7 +16,7 @@ from .drawn import DrawnParams
 from .dynamics import Dynamics
 from .errors import EnvResultError
 from .held import held_arrays
-from .mistakes import line_of
+from .mistakes import line_of, wrong_signatures
 from .step_results import StepResults
 
 
@@ -73,6 +73,12 @@ class CheckedEnv:
         self._traces = backend.name == "jax"  # which calls the methods once for each form
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(self.name, self.xp, n)
+        for method, definition in wrong_signatures(dynamics):
+            if method in ("reset", "step", "observe"):  # the others may never be called
+                raise EnvResultError(
+                    f"{self._source(method)} does not take the arguments it gets",
+                    remedy=f"Write {definition}.",
+                )
         keeps = backend.name != "jax"
         self.drawn = (
             DrawnParams(dynamics, self._results, keeps=keeps) if dynamics._draws_params else None
@@ -205,11 +211,14 @@ class CheckedEnv:
         return x if x.dtype == dtype else self.xp.astype(x, dtype)
 
     def _unlike(self, value: Any, path: str, wanted: str) -> EnvResultError:
-        shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+        form = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+        remedy = "Let it begin with the axis of environments, followed by the shape of the space."
+        if isinstance(value, dict):
+            form, remedy = f" with the keys {list(value)}", "Return what the space asks for."
         return EnvResultError(
-            f"the observation{path} of {self.name}.observe() is a {type(value).__name__}{shape}, but its space "
+            f"the observation{path} of {self.name}.observe() is a {type(value).__name__}{form}, but its space "
             f"asks for {wanted}",
-            remedy="Let it begin with the axis of environments, followed by the shape of the space.",
+            remedy=remedy,
         )
 
     def shown(self, state: Any) -> Any:

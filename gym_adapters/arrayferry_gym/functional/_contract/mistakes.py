@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,17 @@ SIGNATURES = {
     "render": ("state", "index"),
 }
 """The arguments that each method gets."""
+
+
+def wrong_signatures(dynamics: Dynamics) -> Iterator[tuple[str, str]]:
+    """Find methods that cannot be called with their arguments. Return their names, and how they are defined."""
+    for name, wanted in SIGNATURES.items():
+        try:
+            inspect.signature(getattr(dynamics, name)).bind(*wanted)
+        except TypeError:
+            yield name, f"def {name}(self, {', '.join(wanted)})"
+        except ValueError:  # it has no signature
+            continue
 
 
 def line_of(method: Any) -> str:
@@ -63,7 +75,7 @@ _OURS = str(Path(af.__file__).parent), str(Path(__file__).parents[2])
 def explanation(error: Exception, params: Any) -> tuple[str, str]:
     """Return what is wrong, and what to write instead."""
     if isinstance(error, af.ArrayFerryError):
-        return str(error).rstrip("."), ""
+        return error.reason, error.remedy
     text, kind = str(error), type(error).__name__
     for words, what, remedy in _MISTAKES:
         if kind in words or any(word in text for word in words):

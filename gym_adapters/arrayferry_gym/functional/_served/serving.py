@@ -72,7 +72,12 @@ class Served:
         if env.kernels:
             raise TypeError(f"{env!r} is wrapped. Call its make() or make_vec() instead.")
         self.metadata = dict(env.metadata)
-        check_render_mode(render_mode, env.metadata, type(env).__name__)
+        check_render_mode(
+            render_mode,
+            env.metadata,
+            type(env).__name__,
+            'Write a method render(self, state, index), and metadata = {"render_modes": ["rgb_array"]}.',
+        )
         check_flag("differentiable", differentiable)
         self.render_mode = render_mode
         self._n = n

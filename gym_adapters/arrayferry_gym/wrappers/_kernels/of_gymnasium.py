@@ -35,10 +35,10 @@ class OfGymnasium(Kernel):
                 all="ignore"
             ):  # Gymnasium's divides by the width of parts that are fixed
                 made = self._original(_Shell(observation, action), **arguments_of(self))
-        except AssertionError as error:
-            if str(error):
+        except (AssertionError, ValueError) as error:
+            if str(error) and observation.shape is not None:
                 raise
-            raise AssertionError(
+            raise type(error)(
                 f"{type(self).__name__} cannot be used with observations in {observation!r:.120} and actions in "
                 f"{action!r:.120}. Where observations must be a Box, put FlattenObservation inside"
             ) from error
