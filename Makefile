@@ -261,7 +261,7 @@ $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all,cli]' \
 		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatch-fancy-pypi-readme hatchling \
-		hypothesis moviepy opencv-python-headless optax pygame pytest pytest-xdist
+		hypothesis matplotlib moviepy opencv-python-headless optax pygame pytest pytest-xdist tensordict
 	@touch $@
 
 # Half an hour of generated values: raw buffers, and converters that meet values that change from call to call.

@@ -315,8 +315,8 @@ FORWARD = {
     "jax.jvp": lambda: jax.jvp(lambda x: UNTOLD(x, W), (X,), (X,)),
     "jax.jacfwd": lambda: jax.jacfwd(lambda x: CALLED(x, W))(X),
     "jax.hessian": lambda: jax.hessian(lambda x: CALLED(x, W).sum())(X),
-    "jax.linearize": lambda: jax.linearize(lambda x: UNTOLD(x, W), X),
-    "jax.linearize of grad": lambda: jax.linearize(jax.grad(lambda x: UNTOLD(x, W).sum()), X),
+    "jax.linearize": lambda: jax.linearize(lambda x: UNTOLD(x, W), X)[1](X),
+    "jax.linearize of grad": lambda: jax.linearize(jax.grad(lambda x: UNTOLD(x, W).sum()), X)[1](X),
     **{
         f"torch.func.{name}": lambda change=change: change(
             lambda x: FUNCTIONS["jitted"](x, torch.tensor(W)).sum()
@@ -332,7 +332,13 @@ FORWARD = {
 }
 
 
-@pytest.mark.parametrize("name", FORWARD)
+# Before 0.8, JAX refuses to linearize any custom_vjp, in its own words.
+OLD_JAX = [pytest.mark.skipif(jax.__version_info__ < (0, 8), reason="JAX itself refuses this")]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=OLD_JAX if "linearize" in x else ()) for x in FORWARD]
+)
 def test_forward_mode_is_refused_in_words(name):
     with pytest.raises(
         af.TracedValueError, match=r"layer cannot .* forward mode .*jacrev\(jacrev\(f\)\)"

@@ -10,6 +10,7 @@ import pickle
 import types
 from unittest import mock
 
+import array_api_compat.numpy as xnp  # as the kernels get it: NumPy 1.26 has no devices
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -633,8 +634,8 @@ def test_counts_in_jax_go_up_to_the_largest(x64, enable_x64):
         more = given(jnp, moments, {**values, "count": 2**40}, None)
     assert counts == [2**31 - 5, 2**31 - 1, 2**31 - 1]
     assert read(more)["count"] == 2**31 - 1
-    in_numpy = given(np, fresh(np, (2,), None), {**values, "count": 2**40}, None)
-    assert read(updated(np, in_numpy, np.zeros((5, 2))))["count"] == 2**40 + 5
+    in_numpy = given(xnp, fresh(xnp, (2,), None), {**values, "count": 2**40}, None)
+    assert read(updated(xnp, in_numpy, np.zeros((5, 2))))["count"] == 2**40 + 5
 
 
 @pytest.mark.parametrize("x64", [False, True])
@@ -743,9 +744,9 @@ def test_states_of_others_are_refused(name, begun):
 def test_statistics_are_merged():
     """As those of one run that has seen everything."""
     x = np.random.default_rng(0).normal(100, 3, (60, 2))
-    runs = [updated(np, fresh(np, (2,), None), part) for part in (x[:10], x[10:])]
-    merged = merge(map(read, [*runs, fresh(np, (2,), None)]))
-    together = read(updated(np, fresh(np, (2,), None), x))
+    runs = [updated(xnp, fresh(xnp, (2,), None), part) for part in (x[:10], x[10:])]
+    merged = merge(map(read, [*runs, fresh(xnp, (2,), None)]))
+    together = read(updated(xnp, fresh(xnp, (2,), None), x))
     assert merged["count"] == 60
     np.testing.assert_allclose(merged["mean"], together["mean"], rtol=1e-12)
     np.testing.assert_allclose(merged["var"], together["var"], rtol=1e-9)
@@ -1285,9 +1286,9 @@ def test_sticky_actions(duration):
     )
     n, taken = 400, []
     backend = af.registry.backend("numpy")
-    rng, state = backend.random(1), kernel.init(np, n, kernel.inside, None)
+    rng, state = backend.random(1), kernel.init(xnp, n, kernel.inside, None)
     for number in range(200):
-        state, action = kernel.action(np, rng, state, np.full(n, number))
+        state, action = kernel.action(xnp, rng, state, np.full(n, number))
         taken.append(action)
     taken = np.asarray(taken)
     assert (taken[0] == 0).all()

@@ -85,10 +85,10 @@ class TorchBackend(Backend):
                 _refuse(x)
             try:
                 return x.clone()
-            except NotImplementedError:
+            except RuntimeError as error:
                 # a dtype of a few bits, such as uint4, has hardly any functions
-                return x.view(torch.uint8).clone().view(x.dtype)
-            except RuntimeError:
+                if isinstance(error, NotImplementedError) or "not implemented for" in str(error):
+                    return x.view(torch.uint8).clone().view(x.dtype)
                 if x.is_quantized:  # it lacks the scale that its values are computed with
                     _refuse(x)
                 raise
