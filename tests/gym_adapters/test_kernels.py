@@ -1101,7 +1101,7 @@ def test_chains_of_wrappers_keep_the_library(xp, module):
         assert all(map(env.observation_space.contains, found)), names
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32, object])
 @pytest.mark.parametrize("mode", MODES)
 def test_flags_of_any_dtype_are_booleans(mode, dtype):
     class Flags(gym.vector.VectorWrapper):
@@ -1125,11 +1125,14 @@ def test_flags_of_any_dtype_are_booleans(mode, dtype):
         for _ in range(4):
             *_, terminated, _, infos = env.step(np.full(3, 0.5, np.float32))
         assert infos["episode"]["l"].tolist() == [4] * 3
-        assert terminated.dtype in (dtype, torch.bool)
+        assert terminated.dtype in (np.bool_, torch.bool)
     single = gym.Wrapper(Steps())
-    single.step = lambda action: (*Steps.step(single.env, action)[:2], dtype(1), dtype(0), {})
+    flags = (1, 0) if dtype is object else (dtype(1), dtype(0))
+    single.step = lambda action: (*Steps.step(single.env, action)[:2], *flags, {})
     counted = begun(wrappers.KernelWrapper(single, kernels.RecordEpisodeStatistics()))
-    assert counted.step(np.float32(0))[-1]["episode"]["l"] == 1
+    _, _, *found, info = counted.step(np.float32(0))
+    assert info["episode"]["l"] == 1
+    assert [x is True for x in found] == [True, False]
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -10,6 +10,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
 from arrayferry_gym._adapters.spaces import original_space
+from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import ARRAYS
@@ -79,12 +80,12 @@ class KernelWrapper(
             action = driver.single(kernel.inside.action, batch)
         reward: Any
         observation, reward, terminated, truncated, info = self.env.step(action)
+        terminated, truncated = bool(terminated), bool(truncated)
         if driver.observes or driver.state is None:
             driver.follow(observation)
         begins = None
         if self._over or terminated or truncated:
-            ended = bool(terminated), bool(truncated)
-            turn = turn_of(AutoresetMode.NEXT_STEP, self._over, *ended)
+            turn = turn_of(AutoresetMode.NEXT_STEP, self._over, terminated, truncated)
             self._over, begins = turn.over, turn.reset
         if not driver.steps and begins is None:
             return observation, reward, terminated, truncated, info
@@ -92,10 +93,10 @@ class KernelWrapper(
         rewards = flags = valid = None
         is_array = False
         if driver.rewarded:
-            is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
-            rewards = reward[None, ...] if is_array else np.array([reward], float)
+            is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
+            rewards = as_rewards(reward)[None, ...]
         if driver.flagged:
-            flags = np.array([bool(terminated)]), np.array([bool(truncated)])
+            flags = np.array([terminated]), np.array([truncated])
         if begins is not None:
             valid, begins = np.array([False]), np.array([True])
         result, shown = driver.take(seen, rewards, flags, valid, begins, seen)
