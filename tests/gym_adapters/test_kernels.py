@@ -1099,6 +1099,8 @@ def test_chains_of_wrappers_keep_the_library(xp, module):
         ]
         assert {af.backend_of(x).name for x in af.flatten(found)[0]} == {xp}, names
         assert all(map(env.observation_space.contains, found)), names
+    timed = gym.wrappers.TimeLimit(ArrayConversion(Steps(9, observed), target_xp=xp), 9)
+    assert af.backend_of(module.TimeAwareObservation(timed).reset()[0]).name == xp
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32, object])
@@ -1150,10 +1152,24 @@ def test_the_step_limit_is_that_of_the_environments_or_as_given(own):
         step = timed.step(np.zeros(timed.action_space.shape, np.float32))
         assert np.ravel(step[0])[2] == 0.25
     assert timed.max_timesteps == 4
+    assert begun(wrappers.TimeAwareObservation(Steps(), max_episode_steps=2**40)).timesteps == 0
     with pytest.raises(ValueError, match="pass max_episode_steps"):
         vector_wrappers.TimeAwareObservation(
             SyncVectorEnv([Steps, lambda: gym.wrappers.TimeLimit(Steps(), 4)])
         )
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8, np.float32])
+def test_actions_of_each_dtype_are_clipped(dtype):
+    env = Steps()
+    env.action_space = spaces.Box(2, 5, (1,), dtype)
+    env.step = lambda action: env.taken.append(action) or Steps.step(env, np.float32(0))
+    env.taken = []
+    clipped = begun(wrappers.ClipAction(env))
+    for x in (0, 3, 100):
+        assert clipped.action_space.contains(np.full(1, x, dtype))
+        clipped.step(np.full(1, x, dtype))
+    assert [(x.item(), x.dtype) for x in env.taken] == [(2, dtype), (3, dtype), (5, dtype)]
 
 
 ONE = np.float32(-1), np.float32(1)

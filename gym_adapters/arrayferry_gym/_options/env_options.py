@@ -6,6 +6,7 @@ They accept the values that Gymnasium accepts, and also integers and arrays of a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from operator import index
 from typing import Any
 
@@ -44,6 +45,23 @@ def count_of(
         why = ": it is traced, but shapes are fixed in traced functions" if traced else ""
         raise af.OptionError(f"{name}={number!r:.80} is not valid{why}", remedy=f"Pass {wanted}.")
     return count
+
+
+def factor_of(name: str, given: Any) -> Any:
+    """Return a discount factor: a float, or an array.
+
+    Raises:
+        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only those of NumPy are read.
+    """
+    if isinstance(given, Real):
+        given = float(given)
+    inside = hasattr(given, "dtype") and hasattr(given, "shape")
+    if isinstance(given, (float, np.ndarray)):
+        x = np.asarray(given)
+        inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
+    if not inside:
+        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
+    return given
 
 
 def limit_of(given: Any, default: int | None) -> int | None:

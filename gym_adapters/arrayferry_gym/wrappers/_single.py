@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import Space
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
@@ -123,6 +125,35 @@ class KernelWrapper(
         if not self._to_array:
             return self._driver.single(self._kernel.outside.observation, observations)
         return observations[self._index]
+
+
+class TransformObservation(gym.wrappers.TransformObservation):
+    """Applies a function to observations.
+
+    Args:
+        env: the environment.
+        func: takes and returns an observation.
+        observation_space: the space of the results, None if it is the same. Its samples are of the agent's library.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_gym.wrappers import TransformObservation
+        >>> env = TransformObservation(CartPole().make(), lambda observation: abs(observation))
+        >>> observation, info = env.reset(seed=1)
+        >>> bool((observation >= 0).all())
+        True
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        func: Callable[[Any], Any],
+        observation_space: Space[Any] | None = None,
+    ) -> None:
+        super().__init__(env, func, observation_space)
+        if observation_space is not None:
+            space = space_like(observation_space, env.observation_space, observed=True)
+            self.observation_space = space
 
 
 def _number(x: Any) -> Any:

@@ -388,7 +388,7 @@ class TimeAwareObservation(Kernel):
         return (spaces.flatten_space(timed) if self.flatten else timed), action
 
     def _with_time(self, observation: Space[Any], limit: int) -> Space[Any]:
-        time: Space[Any] = spaces.Box(0, limit, dtype=np.int32)
+        time: Space[Any] = spaces.Box(0, min(limit, 2**31 - 1), dtype=np.int32)
         if self.normalize_time:
             time = spaces.Box(0.0, 1.0)
         if isinstance(observation, spaces.Dict):
