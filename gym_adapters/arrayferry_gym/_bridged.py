@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
 from arrayferry.typing import Target
@@ -98,7 +98,8 @@ class Bridged:
             envs, own_library(envs), xp, None, device,
             convert_info=infos, copy=True,
         )  # fmt: skip
-        self._check_rewards((envs.num_envs, *_reward_shape(envs)))
+        known = getattr(getattr(envs, "reward_space", None), "shape", None)
+        self._check_rewards((envs.num_envs, *(known or ())))
         self._inner: Any = envs.unwrapped
         own = getattr(self._inner, "envs", None)
         self.singles = own if isinstance(own, (list, tuple)) else None
@@ -342,15 +343,6 @@ def check_starts(trainer: str, *own: Space[Any]) -> None:
                     f"the numbers of {leaf}{place} do not begin at 0, but {trainer} takes numbers from 0 on",
                     remedy="Shift them in the environment, for instance by a TransformAction of gymnasium.wrappers.",
                 )
-
-
-def _reward_shape(envs: Any) -> tuple[int, ...]:
-    """Return the shape of the reward of one environment, () if it is only known from a step."""
-    while isinstance(envs, VectorWrapper):
-        if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
-            return ()
-        envs = envs.env
-    return getattr(getattr(envs, "reward_space", None), "shape", None) or ()
 
 
 def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:

@@ -216,7 +216,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         self, observations: Any, ended: Any, cut: Any, infos: dict[str, Any]
     ) -> dict[str, Any]:
         """Return converted infos, with the observations after a step, before any reset, as one batch like others."""
-        to_agent, done = self._libraries.target or _unchanged, ended | cut
+        done, to_agent = ended | cut, self._libraries.to_agent
         final = final_observations(self.env, infos, done, observations, to_agent)
         others = {name: x for name, x in infos.items() if name not in ("final_obs", "_final_obs")}
         return {**self._inform(others), "final_obs": final, "_final_obs": done}
@@ -250,10 +250,6 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     observation_space: Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]
     single_action_space: Space[Any] = converted_space_property("single_action_space")  # type: ignore[assignment]
     single_observation_space: Space[Any] = converted_space_property("single_observation_space")  # type: ignore[assignment]
-
-
-def _unchanged(x: Any) -> Any:
-    return x
 
 
 class JaxToNumpy(VectorJaxToNumpyInit, NamedPair, ArrayConversion[ObsT, ActT, ArrT]):

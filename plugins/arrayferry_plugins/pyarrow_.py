@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
 
+from ._stored import GroupSource
+
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
@@ -70,19 +72,16 @@ class TensorSource(Source):
         return x.to_numpy()
 
 
-class DatasetSource(Source):
-    """`Column` and `Dataset` of Hugging Face's `datasets`, which are refused. They have their own formats."""
+class DatasetSource(GroupSource):
+    """`Column` and `Dataset` of Hugging Face's `datasets`, which have formats of their own."""
 
     name = "datasets"
     package = install = "datasets"
     array_types: tuple[str, ...] = ("datasets.arrow_dataset.Column", "datasets.Dataset")
-
-    def to_numpy(self, x: Any) -> Any:
-        name = getattr(x, "column_name", "name")
-        raise ConversionError(
-            f"a {type(x).__name__} of Hugging Face's datasets cannot be converted",
-            remedy=f"Read a column by dataset.with_format('torch')[{name!r}][:], or as lists by dataset[{name!r}][:].",
-        )
+    what = "a Hugging Face"
+    inside = (
+        "a column in it, as dataset.with_format('torch')[name][:], or the lists dataset[name][:]"
+    )
 
 
 def _refuse_missing(x: Any, first: str) -> None:

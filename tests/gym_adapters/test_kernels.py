@@ -1137,6 +1137,29 @@ def test_flags_of_any_dtype_are_booleans(mode, dtype):
     assert [x is True for x in found] == [True, False]
 
 
+@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize("name", ["RecordEpisodeStatistics", "NormalizeReward"])
+def test_rewards_in_lists_are_arrays(name, xp):
+    kernel = getattr(kernels, name)()
+
+    def step(env, reward):
+        own = env.step
+        env.step = lambda action: (*own(action)[:1], reward, *own(action)[2:])
+        single = isinstance(env, gym.Env)
+        adapter = (ArrayConversion if single else adapters.ArrayConversion)(env, target_xp=xp)
+        wrapper = wrappers.KernelWrapper if single else vector_wrappers.KernelVectorWrapper
+        wrapped = begun(wrapper(adapter, kernel))
+        return [float(x) for x in wrapped.step(wrapped.action_space.sample())[1]]
+
+    for make in (Steps, lambda: Sums().make_vec(2)):
+        expected = step(make(), np.array([1.0, 2]))
+        assert step(make(), [1.0, 2]) == pytest.approx(expected)
+        with pytest.raises(TypeError, match=r"the rewards are \{.*numbers.* needed"):
+            step(make(), {"a": 1.0})
+    with pytest.raises(TypeError, match="2 numbers in an array or a list are needed"):
+        step(make(), [1.0])
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_the_step_limit_is_that_of_the_environments_or_as_given(own):
     def env():

@@ -331,7 +331,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if kind is dict:  # quicker than as any tree
             return {key: self._copied(part) for key, part in tree.items()}
         if kind is memoryview:
-            return memoryview(np.array(tree))
+            return np.array(tree).data
         return tree if kind in _PLAIN else map_arrays(_copy, tree)
 
     def _add_final(self, infos: dict[str, Any], observations: Any, ended: Any) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import numbers
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Env
@@ -19,7 +19,6 @@ from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import (
     UNSET,
     check_flag,
-    check_keywords,
     count_of,
     factor_of,
 )
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 def evaluate(
     env: Dynamics | HostFunctions | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[Dynamics],
     policy: Any,
-    *_misplaced: Never,
+    *,
     policy_params: Any = None,
     key: Any = 0,
     num_envs: int | None = None,
@@ -76,7 +75,7 @@ def evaluate(
             as in `key.categorical(shape, logits)`.
         num_envs: the number of environments of a `FunctionalEnv`. Others have their own number.
         episodes: the number of episodes in each environment.
-        discount: the discount factor for each further step, a float.
+        discount: the discount factor for each further step, from 0 to 1.
         env_params: as in `rollout`, for a `FunctionalEnv`.
         max_episode_steps: as in `rollout`, for a `FunctionalEnv`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`: arrays (num_envs, ...).
@@ -120,7 +119,6 @@ def evaluate(
     # its converters load the plugins
     from ._policies.stepping import EnvOptions, Stepping, frozen, is_functional, library_of
 
-    check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
     if getattr(discount, "shape", None) == ():

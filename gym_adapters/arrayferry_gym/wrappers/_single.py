@@ -8,14 +8,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.refusals import batch_error, is_batch
-from arrayferry_gym._spaces.trees import ARRAYS
 
 from ._attributes import HasStatistics
 from ._driver import Driver, space_like, step_limit
@@ -51,9 +49,6 @@ class KernelWrapper(
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
-        self._from_array = isinstance(inside.observation, ARRAYS)
-        self._to_array = isinstance(outside.observation, ARRAYS)
-        self._index = 0 if isinstance(outside.observation, Discrete) else (0, ...)
         if outside.observation is not inside.observation:
             space = space_like(outside.observation, env.observation_space, observed=True)
             self.observation_space = space
@@ -72,7 +67,8 @@ class KernelWrapper(
         if not driver.observes:
             driver.begin(None)
             return observation, info
-        return self._one(driver.begin(self._batch(observation))), info
+        inside, outside = self._kernel.inside.observation, self._kernel.outside.observation
+        return driver.single(outside, driver.begin(driver.batched(inside, observation))), info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step."""
@@ -91,7 +87,9 @@ class KernelWrapper(
             self._over, begins = turn.over, turn.reset
         if not driver.steps and begins is None:
             return observation, reward, terminated, truncated, info
-        seen = self._batch(observation) if driver.observes else None
+        seen = None
+        if driver.observes:
+            seen = driver.batched(kernel.inside.observation, observation)
         rewards = flags = valid = None
         is_array = False
         if driver.rewarded:
@@ -103,28 +101,12 @@ class KernelWrapper(
             valid, begins = np.array([False]), np.array([True])
         result, shown = driver.take(seen, rewards, flags, valid, begins, seen)
         if driver.observes:
-            observation = self._one(shown)
+            observation = driver.single(kernel.outside.observation, shown)
         if driver.rewarded:
             reward = result.reward[0, ...] if is_array else _number(result.reward)
         if result.info:
             info = {**info, **_of_one(result.info)}
         return observation, reward, terminated, truncated, info
-
-    def _batch(self, observation: Any) -> Any:
-        """Return an observation as a batch of one."""
-        if not self._from_array:
-            return self._driver.batched(self._kernel.inside.observation, observation)
-        return (
-            observation[None, ...]
-            if hasattr(observation, "ndim")
-            else np.asarray(observation)[None]
-        )
-
-    def _one(self, observations: Any) -> Any:
-        """Return the only observation of a batch."""
-        if not self._to_array:
-            return self._driver.single(self._kernel.outside.observation, observations)
-        return observations[self._index]
 
 
 class TransformObservation(gym.wrappers.TransformObservation):

@@ -88,9 +88,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`, and begin episodes there."""
         mask = options.get("reset_mask") if isinstance(options, dict) else None
-        given = (
-            options if mask is None else {**(options or {})}
-        )  # a copy, since Gymnasium's environments remove the mask from it
+        # a copy, since Gymnasium's environments remove the mask from it
+        given = {**options} if isinstance(options, dict) else options
         observations, infos = self.env.reset(seed=seed, options=given)
         driver = self._driver
         driver.seed(seed)

@@ -401,8 +401,8 @@ REFUSED = {
     "pyarrow dictionary": (lambda pa: pa.array([1, 2]).dictionary_encode(), "dictionary", "x.cast(x.type.value_type)", [1, 2]),
     "pyarrow lists of any length": (lambda pa: pa.array([[1], [2]]), "list", "numpy.array(x.to_pylist())", [[1], [2]]),
     "pyarrow lists of lists": (lambda pa: pa.array([[[1]], [[2]]]), "list", "numpy.array(x.to_pylist())", [[[1]], [[2]]]),
-    "datasets column": (lambda ds: ds.Dataset.from_dict({"a": [1]})["a"], "Column", "dataset.with_format('torch')['a'][:]"),
-    "datasets": (lambda ds: ds.Dataset.from_dict({"a": [1]}), "a Dataset", "dataset['name'][:]"),
+    "datasets column": (lambda ds: ds.Dataset.from_dict({"a": [1]})["a"], "a Hugging Face Column", "dataset.with_format('torch')[name][:]"),
+    "datasets": (lambda ds: ds.Dataset.from_dict({"a": [1]}), "a Hugging Face Dataset", "dataset[name][:]"),
     "pyarrow structs": (lambda pa: pa.array([{"a": 1}]), "struct", "pyarrow.compute.struct_field(x, name)", [1]),
     "pyarrow decimals": (lambda pa: pa.array([decimal.Decimal("1.5")]), "decimal", "x.cast('float64')", [1.5]),
     "pyarrow runs": (lambda pa: pa.RunEndEncodedArray.from_arrays([2], pa.array([1])), "run_end", "pyarrow.compute.run_end_decode(x)", [1, 1]),
@@ -555,7 +555,7 @@ def test_remedies(name):
     module = pytest.importorskip(case.package)
     if case.package == "pyarrow":
         pytest.importorskip("pyarrow.compute")
-    names = {"x": made(case), "n": 1, "name": "a", "dtype": "float64", "ak": module}
+    names = {"x": made(case), "n": 1, "name": "a", "dtype": "float64", "ak": module, "numpy": np}
     code = case.remedy.rpartition(", or take a column, ")[2]
     found = af.convert(eval(code, {**names, case.package: module}), "numpy")
     expected = found.astype("M8[D]").astype(str) if found.dtype.kind == "M" else found
