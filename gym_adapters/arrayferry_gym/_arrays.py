@@ -41,6 +41,12 @@ def to_shape(xp: Any, x: Any, shape: Any) -> Any:
     return xp.broadcast_to(x, tuple(shape))
 
 
+def copied(array: Any) -> Any:
+    """Return a copy of an array of any library, through which gradients pass."""
+    copy = getattr(array, "clone", None) or getattr(array, "copy", None)
+    return af.registry.kind(array).backend.copy(array) if copy is None else copy()  # type: ignore[union-attr]
+
+
 def as_flags(x: Any) -> Any:
     """Return flags as an array of dtype bool. Environments may have other dtypes or lists for them, where 0 is false."""
     if isinstance(x, (list, tuple)):
@@ -65,7 +71,7 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
         if not hasattr(given, "dtype"):
             many = isinstance(given, (list, tuple))
             array = np.array(af.convert(given, "numpy") if many else given, float)
-        if n in (None, *array.shape[:1]):
+        if n is None or array.shape[:1] == (n,):
             return array
     except (TypeError, ValueError):  # they are no numbers
         pass

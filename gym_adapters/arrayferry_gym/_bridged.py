@@ -188,8 +188,7 @@ class Bridged:
         self.given = infos = checked_infos(self.envs.env, infos)
         if not hasattr(rewards, "dtype"):
             rewards = self._to_trainer(as_rewards(rewards))
-        if tuple(rewards.shape) != (self.envs.num_envs,):
-            self._check_rewards(tuple(rewards.shape))
+        self._check_rewards(tuple(rewards.shape))
         turn = turn_of(self.mode, None, terminated, truncated)
         self.current, self._ended, self._ready = observations, turn.over, turn.reset
         if turn.reset is not None and not self.loses_final and turn.reset.any():

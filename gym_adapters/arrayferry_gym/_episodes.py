@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 
-from ._arrays import as_flags, mapped, select
+from ._arrays import as_flags, copied, mapped, select
 from ._spaces.batches import join
 
 LOST = "final_obs_lost"
@@ -108,18 +108,15 @@ def final_observations(
     """
     final: Any = checked_infos(envs, infos).get("final_obs")
     where = missing = to_library(ended)
-    xp = af.namespace_of(where)
     if final is not None:
         missing = where & ~as_flags(to_library(infos.get("_final_obs", where)))
-    if xp.any(missing):
+    if af.convert(missing, "numpy").any():
         raise af.OptionError(
             f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
             remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
         )
     if final is None:
-        return mapped(
-            lambda x: xp.asarray(x, copy=True) if hasattr(x, "shape") else x, observations
-        )
+        return mapped(lambda x: copied(x) if hasattr(x, "shape") else x, observations)
     if isinstance(final, np.ndarray) and final.dtype == object:
         rows: list[Any] = [(slice(None), observations), *enumerate(final)]
         pieces = [(i, af.convert(row, "numpy")) for i, row in rows if row is not None]
@@ -128,7 +125,7 @@ def final_observations(
     final = to_library(final)
     if envs is envs.unwrapped and hasattr(envs, "functional"):
         return final  # in the other rows too
-    return before_resets(xp, where, final, observations)
+    return before_resets(af.namespace_of(where), where, final, observations)
 
 
 def before_resets(xp: Any, ended: Any, final: Any, observations: Any) -> Any:

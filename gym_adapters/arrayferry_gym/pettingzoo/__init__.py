@@ -223,12 +223,11 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
             for agent in fitted:
                 self._of(agent).explain(error)
             raise
-        number = AgentAdapter.convert_number
         return (
             self._each(AgentAdapter.convert_observation, observations),
-            self._each(number, rewards, float),
-            self._each(number, terminations, bool),
-            self._each(number, truncations, bool),
+            self._each(AgentAdapter.convert_number, rewards, float),
+            self._each(AgentAdapter.convert_number, terminations, bool),
+            self._each(AgentAdapter.convert_number, truncations, bool),
             self._each(AgentAdapter.convert_info, infos),
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
 from arrayferry_gym._adapters.spaces import original_space
@@ -49,6 +50,8 @@ class KernelWrapper(
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
+        self._inside, self._outside = inside.observation, outside.observation
+        self._in_arrays = all(isinstance(space, Box) for space in (self._inside, self._outside))
         if outside.observation is not inside.observation:
             space = space_like(outside.observation, env.observation_space, observed=True)
             self.observation_space = space
@@ -67,8 +70,8 @@ class KernelWrapper(
         if not driver.observes:
             driver.begin(None)
             return observation, info
-        inside, outside = self._kernel.inside.observation, self._kernel.outside.observation
-        return driver.single(outside, driver.begin(driver.batched(inside, observation))), info
+        first = driver.begin(driver.batched(self._inside, observation))
+        return driver.single(self._outside, first), info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step."""
@@ -89,19 +92,21 @@ class KernelWrapper(
             return observation, reward, terminated, truncated, info
         seen = None
         if driver.observes:
-            seen = driver.batched(kernel.inside.observation, observation)
+            quick = self._in_arrays and hasattr(observation, "ndim")
+            seen = observation[None, ...] if quick else driver.batched(self._inside, observation)
         rewards = flags = valid = None
         is_array = False
         if driver.rewarded:
             is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
-            rewards = as_rewards(reward)[None, ...]
+            is_float = type(reward) is float
+            rewards = np.array([reward]) if is_float else as_rewards(reward)[None, ...]
         if driver.flagged:
             flags = np.array([terminated]), np.array([truncated])
         if begins is not None:
             valid, begins = np.array([False]), np.array([True])
         result, shown = driver.take(seen, rewards, flags, valid, begins, seen)
         if driver.observes:
-            observation = driver.single(kernel.outside.observation, shown)
+            observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)
         if driver.rewarded:
             reward = result.reward[0, ...] if is_array else _number(result.reward)
         if result.info:
