@@ -73,8 +73,7 @@ SINGLE = Form(
         "",
         "from ._attributes import HasDiscountedReward, HasObsRms, HasTimesteps",
         "from ._kernels.moments import Statistics, merge",
-        "from ._single import KernelWrapper",
-        "from ._single_only import TransformObservation",
+        "from ._single import KernelWrapper, TransformObservation",
     ),
     ("KernelWrapper", "Statistics", "TransformObservation", "kernels", "merge", "vector"),
     {

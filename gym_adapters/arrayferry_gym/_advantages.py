@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 import arrayferry as af
 
 from ._arrays import as_flags, plain_name, to_shape
+from ._options.env_options import factor_of
 
 
 def advantages(
@@ -77,7 +77,7 @@ def advantages(
         raise af.OptionError(
             "advantages needs terminated and truncated", remedy="Pass those of the steps."
         )
-    discount, decay = _factor("discount", discount), _factor("decay", decay)
+    discount, decay = factor_of("discount", discount), factor_of("decay", decay)
     shape = tuple(getattr(values, "shape", ()))
     if not shape or "float" not in plain_name(values.dtype):
         raise af.OptionError(
@@ -85,6 +85,15 @@ def advantages(
             remedy="Pass the values of the observations, (time, environment).",
         )
     given = [rewards, next_values, terminated, truncated, discount, decay, counts]
+    for x in (values, *given):
+        array, backend = af.first_array(x)
+        sparse = backend is not None and backend.is_sparse(array)
+        real = "complex" not in plain_name(getattr(x, "dtype", ""))
+        if sparse or not real or isinstance(x, np.ma.MaskedArray):
+            raise af.OptionError(
+                f"advantages takes no masked, sparse or complex arrays, but got {x!r:.80}",
+                remedy="Fill in what is masked, and convert the others first.",
+            )
     rewards, next_values, terminated, truncated, discount, decay, counts = (
         x if x is None or isinstance(x, float) else af.convert(x, like=values) for x in given
     )
@@ -98,9 +107,9 @@ def advantages(
             _check_shape(name, x, shape[2:])
     xp = af.namespace_of(values)
     terminated, truncated = as_flags(terminated), as_flags(truncated)
-    rewards, next_values = (xp.astype(x, values.dtype) for x in (rewards, next_values))
-    discount, decay = (
-        x if isinstance(x, float) else xp.astype(x, values.dtype) for x in (discount, decay)
+    rewards, next_values, discount, decay = (
+        x if isinstance(x, float) else _cast(xp, x, values.dtype)
+        for x in (rewards, next_values, discount, decay)
     )
     # chosen and not multiplied: the value after the end may be no number
     after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
@@ -114,21 +123,22 @@ def advantages(
     return _sums(xp, errors, to_shape(xp, goes_on, shape), discount * decay)
 
 
-def _factor(name: str, given: Any) -> Any:
-    """Return a discount factor: a float, or an array.
+def _cast(xp: Any, x: Any, dtype: Any) -> Any:
+    """Return an array in another dtype.
 
     Raises:
-        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only those of NumPy are read.
+        arrayferry.OptionError: a finite number is beyond its range. Lazy and traced arrays are not read.
     """
-    if isinstance(given, numbers.Real):
-        given = float(given)
-    is_array = hasattr(given, "dtype") and hasattr(given, "shape")
-    inside = 0 <= given <= 1 if isinstance(given, float) else is_array
-    if isinstance(given, np.ndarray):
-        inside = bool(((given >= 0) & (given <= 1)).all())
-    if not inside:
-        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
-    return given
+    backend: Any = af.first_array(x)[1]
+    with np.errstate(over="ignore"):
+        cast = xp.astype(x, dtype)
+    read = x.dtype != dtype and backend.memory != "lazy" and not backend.is_traced(x)
+    if read and bool(xp.any(xp.isinf(cast) & ~xp.isinf(x))):
+        raise af.OptionError(
+            f"a number of {x!r:.80} does not fit {dtype}, the dtype of the values",
+            remedy="Scale the rewards down, or cast the values to a wider dtype.",
+        )
+    return cast
 
 
 def _check_shape(name: str, x: Any, needed: tuple[int, ...]) -> None:

@@ -41,11 +41,44 @@ def to_shape(xp: Any, x: Any, shape: Any) -> Any:
     return xp.broadcast_to(x, tuple(shape))
 
 
+def copied(array: Any) -> Any:
+    """Return a copy of an array of any library, through which gradients pass."""
+    copy = getattr(array, "clone", None) or getattr(array, "copy", None)
+    return af.registry.kind(array).backend.copy(array) if copy is None else copy()  # type: ignore[union-attr]
+
+
 def as_flags(x: Any) -> Any:
-    """Return flags as an array of dtype bool. Environments may have other dtypes for them, where 0 is false."""
+    """Return flags as an array of dtype bool. Environments may have other dtypes or lists for them, where 0 is false."""
+    if isinstance(x, (list, tuple)):
+        x = np.asarray(x)
     dtype = getattr(x, "dtype", None)
     kind: Any = type(dtype)
     return x if dtype is None or _is_bool(kind, dtype) else x != 0
+
+
+def as_rewards(given: Any, n: int | None = None) -> Any:
+    """Return rewards as an array: a number, or a list of them, as one of NumPy, in float64.
+
+    Args:
+        given: the rewards, of any library.
+        n: the number of environments, None for one environment.
+
+    Raises:
+        TypeError: they are not numbers, or not one for each environment.
+    """
+    array = given
+    try:
+        if not hasattr(given, "dtype"):
+            many = isinstance(given, (list, tuple))
+            array = np.array(af.convert(given, "numpy") if many else given, float)
+        if n is None or array.shape[:1] == (n,):
+            return array
+    except (TypeError, ValueError):  # they are no numbers
+        pass
+    needed = "numbers" if n is None else f"{n} numbers in an array or a list"
+    raise TypeError(
+        f"the rewards are {given!r:.80}, but {needed} are needed. Combine several by a TransformReward"
+    )
 
 
 @functools.cache  # by the kind too, since dtypes of different libraries cannot be compared

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
 from arrayferry.typing import Target
 from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
-from arrayferry_gym._episodes import before_resets, final_observations, loses_final
+from arrayferry_gym._arrays import as_rewards
+from arrayferry_gym._episodes import checked_infos, final_observations, loses_final
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import leaves
 
 from . import vector
-from .functional._served.vector import FunctionalVectorEnv
 
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 KNOWN = {"gymnasium", "arrayferry_gym"}
@@ -89,7 +88,6 @@ class Bridged:
                 'vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}).',
             )
         self._trainer = trainer
-        self._check_rewards(_reward_shape(envs))
         self.loses_final = loses_final(envs)
         if self.loses_final and needs_final:
             raise af.OptionError(
@@ -100,6 +98,8 @@ class Bridged:
             envs, own_library(envs), xp, None, device,
             convert_info=infos, copy=True,
         )  # fmt: skip
+        known = getattr(getattr(envs, "reward_space", None), "shape", None)
+        self._check_rewards((envs.num_envs, *(known or ())))
         self._inner: Any = envs.unwrapped
         own = getattr(self._inner, "envs", None)
         self.singles = own if isinstance(own, (list, tuple)) else None
@@ -151,7 +151,7 @@ class Bridged:
             options = {**(options or {}), "reset_mask": rows}
         self.current, infos = self.envs.reset(seed=seed, options=options)
         if self._infos:
-            by_env = _by_environment(infos, self.envs.num_envs)
+            by_env = _by_environment(checked_infos(self.envs.env, infos), self.envs.num_envs)
             self.firsts = [
                 new if rows is None or rows[index] else old
                 for index, (new, old) in enumerate(zip(by_env, self.firsts, strict=True))
@@ -185,27 +185,29 @@ class Bridged:
                     self._begin(over, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
         observations, rewards, terminated, truncated, infos = self.envs.step(actions)
-        self.given = infos
-        if len(rewards.shape) != 1:
-            self._check_rewards(tuple(rewards.shape[1:]))
+        self.given = infos = checked_infos(self.envs.env, infos)
+        if not hasattr(rewards, "dtype"):
+            rewards = self._to_trainer(as_rewards(rewards))
+        self._check_rewards(tuple(rewards.shape))
         turn = turn_of(self.mode, None, terminated, truncated)
         self.current, self._ended, self._ready = observations, turn.over, turn.reset
         if turn.reset is not None and not self.loses_final and turn.reset.any():
-            final = final_observations(self.envs.env, infos, turn.reset, self._to_trainer)
-            xp = af.namespace_of(turn.reset)
-            observations = before_resets(xp, turn.reset, self._to_trainer(final), observations)
+            observations = final_observations(
+                self.envs.env, infos, turn.reset, observations, self._to_trainer
+            )
         return observations, rewards, terminated, truncated, self._infos_of_step(infos)
 
     def _check_rewards(self, shape: tuple[int, ...]) -> None:
         """Check that there is one reward for each environment.
 
         Raises:
-            arrayferry.OptionError: there are several.
+            arrayferry.OptionError: there are several, or others.
         """
-        if shape:
+        if shape != (self.envs.num_envs,):
             raise af.OptionError(
-                f"the rewards of one environment have the shape {shape}, but {self._trainer} learns from one number",
-                remedy="Combine them, for instance by a TransformReward of arrayferry_gym.wrappers.vector.",
+                f"the rewards of {self.envs.num_envs} environments have the shape {shape}, but {self._trainer} learns from "
+                "one number for each",
+                remedy="Combine several, for instance by a TransformReward of arrayferry_gym.wrappers.vector.",
             )
 
     def _infos_of_step(self, infos: dict[str, Any]) -> list[dict[Any, Any]]:
@@ -340,20 +342,6 @@ def check_starts(trainer: str, *own: Space[Any]) -> None:
                     f"the numbers of {leaf}{place} do not begin at 0, but {trainer} takes numbers from 0 on",
                     remedy="Shift them in the environment, for instance by a TransformAction of gymnasium.wrappers.",
                 )
-
-
-def _reward_shape(envs: Any) -> tuple[int, ...]:
-    """Return the shape of the reward of one environment, () if it is only known from a step."""
-    while isinstance(envs, VectorWrapper):
-        if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
-            return ()
-        envs = envs.env
-    if isinstance(envs, FunctionalVectorEnv) and envs.functional.library is None:
-        with contextlib.suppress(Exception):  # the same error is raised when the user steps
-            trial = FunctionalVectorEnv(envs.functional, envs.num_envs)
-            trial.reset(seed=0)
-            return tuple(trial.step(trial.action_space.sample())[1].shape[1:])
-    return getattr(getattr(envs, "reward_space", None), "shape", None) or ()
 
 
 def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:

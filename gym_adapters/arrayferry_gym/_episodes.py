@@ -10,7 +10,7 @@ An episode ends with the step that terminates or truncates it. When the next one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 
-from ._arrays import as_flags, mapped, select
+from ._arrays import as_flags, copied, mapped, select
 from ._spaces.batches import join
 
 LOST = "final_obs_lost"
@@ -78,42 +78,54 @@ def loses_final(envs: Any) -> bool:
     return bool((envs.metadata or {}).get(LOST))
 
 
+def checked_infos(envs: Any, infos: Any) -> Any:
+    """Return the infos of vector environments.
+
+    Raises:
+        TypeError: they are a list.
+    """
+    if isinstance(infos, Mapping):
+        return infos
+    raise TypeError(
+        f"{envs!r:.80} returns a {type(infos).__name__} as infos, but a dict is needed. Put DictInfoToList outside of all others"
+    )
+
+
 def final_observations(
-    envs: Any,
-    infos: dict[str, Any],
-    ended: Any,
-    to_library: Callable[[Any], Any],
-    others: Any = None,
+    envs: Any, infos: Any, ended: Any, observations: Any, to_library: Callable[[Any], Any]
 ) -> Any:
-    """Return the last observations of the episodes that have ended in a step of SAME_STEP mode, as a batch.
+    """Return the observations of a step in SAME_STEP mode from before any reset, in memory of their own.
 
     Args:
-        envs: the environments, for the error.
+        envs: the environments.
         infos: the infos of the step.
-        ended: where an episode has ended, bool (n,).
-        to_library: converts an array to the library of `ended`.
-        others: what the other rows hold if they come in an object array, None for zeros.
+        ended: where an episode has ended, bool (n,) of any library.
+        observations: the observations that the step has returned, in the library of the result.
+        to_library: converts a value to this library.
 
     Raises:
         arrayferry.OptionError: they are not in the infos. Without them, first observations would be mistaken for last ones.
     """
-    given = as_flags(to_library(infos["_final_obs"])) if "_final_obs" in infos else ended
-    if "final_obs" not in infos or (ended & ~given).any():
+    final: Any = checked_infos(envs, infos).get("final_obs")
+    where = missing = to_library(ended)
+    if final is not None:
+        missing = where & ~as_flags(to_library(infos.get("_final_obs", where)))
+    if af.convert(missing, "numpy").any():
         raise af.OptionError(
             f"{envs!r:.80} resets in the same step, but its infos have no 'final_obs' where an episode has ended",
             remedy='Make it with autoreset_mode="Disabled", or return the observations before the reset.',
         )
-    final: Any = infos["final_obs"]
-    if not isinstance(final, np.ndarray) or final.dtype != object:
-        return final
-    all_rows: list[Any] = [] if others is None else [(slice(None), af.convert(others, "numpy"))]
-    rows = [
-        (index, af.convert(observation, "numpy"))
-        for index, observation in enumerate(final)
-        if observation is not None
-    ]
-    space = envs.single_observation_space
-    return join(getattr(space, "original", space), all_rows + rows, len(final), np.zeros)
+    if final is None:
+        return mapped(lambda x: copied(x) if hasattr(x, "shape") else x, observations)
+    if isinstance(final, np.ndarray) and final.dtype == object:
+        rows: list[Any] = [(slice(None), observations), *enumerate(final)]
+        pieces = [(i, af.convert(row, "numpy")) for i, row in rows if row is not None]
+        space = envs.single_observation_space
+        return to_library(join(getattr(space, "original", space), pieces, len(final)))
+    final = to_library(final)
+    if envs is envs.unwrapped and hasattr(envs, "functional"):
+        return final  # in the other rows too
+    return before_resets(af.namespace_of(where), where, final, observations)
 
 
 def before_resets(xp: Any, ended: Any, final: Any, observations: Any) -> Any:

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 import arrayferry as af
 from arrayferry_gym._options.env_options import check_flag
 from arrayferry_gym._options.refusals import missing_package
-from arrayferry_gym._spaces.trees import ARRAYS, branches, build, split
+from arrayferry_gym._spaces.trees import ARRAYS, branches, build, keyed, split
 
 from ._bridged import Bridged
 from .vector import ArrayConversion
@@ -232,12 +232,12 @@ class _Parts:
         self.space, self.n, self.device = space, n, device
         below = (name,) if name == "action" or branches(space) is None else ()
         self.parts = {
-            key: _Part(
+            (key := (*below, *map(str, keys))): _Part(
                 leaf, n, device, one_hot=one_hot,
                 mask=key == (MASK,) and isinstance(leaf, (spaces.Box, spaces.MultiBinary)),
                 place="".join(f"[{part!r}]" for part in key),
             )
-            for key, leaf in _keyed(space, below)
+            for leaf, keys in keyed(space)
         }  # fmt: skip
 
     def __iter__(self) -> Iterator[tuple[tuple[str, ...], _Part]]:
@@ -258,13 +258,3 @@ class _Parts:
     def to_env(self, tensordict: Any) -> Any:
         """Return the actions in a TensorDict."""
         return build(self.space, (part.to_env(tensordict[key]) for key, part in self))
-
-
-def _keyed(space: Space[Any], key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Space[Any]]]:
-    """Yield the leaves of a space with their keys, in the order of `split`."""
-    inner = branches(space)
-    if inner is None:
-        yield key, space
-        return
-    for name, part in inner:
-        yield from _keyed(part, (*key, str(name)))

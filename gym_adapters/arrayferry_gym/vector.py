@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic
 
-import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
@@ -24,7 +23,7 @@ from arrayferry_gym._adapters.overloads import (
     VectorNumpyToTorchInit,
 )
 from arrayferry_gym._arrays import as_flags, mapped
-from arrayferry_gym._episodes import before_resets, final_observations, loses_final
+from arrayferry_gym._episodes import final_observations, loses_final
 from arrayferry_gym._options.env_options import autoreset_mode_of, forwarded_mask, forwarded_seed
 from arrayferry_gym._options.libraries import dtype_name
 from arrayferry_gym._options.refusals import (
@@ -170,13 +169,13 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         libraries = self._libraries
         if type(observations) is not libraries.observed:
             self._observe(observations)
+        ended, cut = as_flags(ended), as_flags(cut)
         if libraries.target is not None:  # all in one call, which is cheaper for some libraries
             observations, rewards, ended, cut = libraries.target(
                 (observations, rewards, ended, cut)
             )
         if self._reward_dtype is not None:
             rewards = self._cast_rewards(rewards)
-        ended, cut = as_flags(ended), as_flags(cut)
         if self._stack_final:
             infos = self._with_final(observations, ended, cut, infos)
         elif infos:
@@ -217,24 +216,10 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         self, observations: Any, ended: Any, cut: Any, infos: dict[str, Any]
     ) -> dict[str, Any]:
         """Return converted infos, with the observations after a step, before any reset, as one batch like others."""
-        final, to_agent = infos.get("final_obs"), self._libraries.target or _unchanged
-        in_rows = isinstance(final, np.ndarray) and final.dtype.kind == "O"
-        if in_rows:
-            informed = self._inform({name: x for name, x in infos.items() if name != "final_obs"})
-        else:
-            informed = self._inform(infos) if infos else infos
-        mask = to_agent(informed["_final_obs"]) if "_final_obs" in infos else ended | cut
-        if final is None and not mask.any():
-            final = observations
-        elif final is None or in_rows:
-            done = ended | cut
-            final = to_agent(final_observations(self.env, infos, done, to_agent, observations))
-        else:
-            final = to_agent(informed["final_obs"])
-            # a functional environment has the observations of the step in the other rows
-            if self.env is not self.env.unwrapped or not hasattr(self.env, "functional"):
-                final = before_resets(af.namespace_of(mask), mask, final, observations)
-        return {**informed, "final_obs": final, "_final_obs": mask}
+        done, to_agent = ended | cut, self._libraries.to_agent
+        final = final_observations(self.env, infos, done, observations, to_agent)
+        others = {name: x for name, x in infos.items() if name not in ("final_obs", "_final_obs")}
+        return {**self._inform(others), "final_obs": final, "_final_obs": done}
 
     def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
         informed: dict[str, Any] = self._libraries.convert_infos(infos)
@@ -265,10 +250,6 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     observation_space: Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]
     single_action_space: Space[Any] = converted_space_property("single_action_space")  # type: ignore[assignment]
     single_observation_space: Space[Any] = converted_space_property("single_observation_space")  # type: ignore[assignment]
-
-
-def _unchanged(x: Any) -> Any:
-    return x
 
 
 class JaxToNumpy(VectorJaxToNumpyInit, NamedPair, ArrayConversion[ObsT, ActT, ArrT]):

@@ -60,15 +60,18 @@ class StoredSource(Source):
 
 
 class GroupSource(Source):
-    """Groups of arrays, which are not arrays themselves: errors name the arrays to convert instead."""
+    """Groups of arrays, which are not arrays themselves: errors name the arrays to convert instead.
 
-    @abstractmethod
-    def describe(self, group: Any) -> tuple[str, str]:
-        """Return the name of a group, and how to get the arrays in it."""
+    Attributes:
+        what: the words for the library, before the name of the class, in errors.
+        inside: the arrays in a group, and how to get them.
+    """
+
+    what: str
+    inside: str
 
     def to_numpy(self, x: Any) -> NoReturn:
-        what, inside = self.describe(x)
         raise ConversionError(
-            f"{what} cannot be converted: it is not an array, but holds some",
-            remedy=f"Pass {inside}.",
+            f"{self.what} {type(x).__name__} cannot be converted: it is not an array, but holds some",
+            remedy=f"Pass {self.inside}.",
         )

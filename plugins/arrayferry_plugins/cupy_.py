@@ -69,8 +69,9 @@ class CupyBackend(Backend):
         return f"cuda:{x.device.id}"
 
     def device_name(self, device: Any) -> str:
-        index = getattr(device, "id", None)
-        return str(device) if index is None else f"cuda:{index}"
+        import cupy
+
+        return f"cuda:{device.id}" if isinstance(device, cupy.cuda.Device) else str(device)
 
     def dtypes(self) -> frozenset[str]:
         return _dtypes()

@@ -65,13 +65,11 @@ class H5pyGroupSource(GroupSource):
     name = "h5py.group"
     package = install = "h5py"
     array_types: tuple[str, ...] = ("h5py.Group",)
-
-    def describe(self, group: Any) -> tuple[str, str]:
-        return (
-            f"an h5py {type(group).__name__}",
-            "the datasets in it, as group['name'], or as {name: x for name, x in group.items() "
-            "if isinstance(x, h5py.Dataset)}",
-        )
+    what = "an h5py"
+    inside = (
+        "the datasets in it, as group['name'], or as {name: x for name, x in group.items() "
+        "if isinstance(x, h5py.Dataset)}"
+    )
 
 
 @hookimpl

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
 
+from ._stored import GroupSource
+
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
 REMEDIES = {
     "dictionary": "x.cast(x.type.value_type)",
+    "list": "numpy.array(x.to_pylist()), if all lists of a level have one length,",
     "run_end_encoded": "pyarrow.compute.run_end_decode(x)",
     "struct": "pyarrow.compute.struct_field(x, name)",
     "time32": "x.cast('int32')",
@@ -69,27 +72,16 @@ class TensorSource(Source):
         return x.to_numpy()
 
 
-class DatasetSource(ArrowSource):
-    """`Column` and `Dataset` of Hugging Face's `datasets`, which keeps them as tables of Arrow."""
+class DatasetSource(GroupSource):
+    """`Column` and `Dataset` of Hugging Face's `datasets`, which have formats of their own."""
 
     name = "datasets"
     package = install = "datasets"
     array_types: tuple[str, ...] = ("datasets.arrow_dataset.Column", "datasets.Dataset")
-
-    def to_numpy(self, x: Any) -> Any:
-        name = getattr(x, "column_name", "name")
-        first = f"Read a column by dataset.with_format('torch')[{name!r}][:], or as lists by dataset[{name!r}][:]."
-        stored = getattr(getattr(x, "source", None), "format", {"type": "custom"})
-        if stored["type"] == "custom":  # with a transform, or a Dataset, or a column of a column
-            raise ConversionError(
-                f"a {type(x).__name__} of Hugging Face's datasets that is no stored column cannot be converted",
-                remedy=first,
-            )
-        try:
-            return super().to_numpy(x.source.select_columns(name).with_format("arrow")[:][name])
-        except ConversionError as error:
-            error.remedy = first
-            raise
+    what = "a Hugging Face"
+    inside = (
+        "a column in it, as dataset.with_format('torch')[name][:], or the lists dataset[name][:]"
+    )
 
 
 def _refuse_missing(x: Any, first: str) -> None:
@@ -123,8 +115,6 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
         return shape, list(range(len(shape))) if axes is None else axes
     name = str(kind).partition("[")[0].partition("<")[0].removeprefix("large_")
     first = REMEDIES.get(name, "x.cast('float64'), if it is numbers,")
-    if name == "list":
-        first = f"x.cast({_fixed(given)}), if all lists of a level have one length n,"
     if isinstance(kind, pa.BaseExtensionType):
         first = "x.cast(x.type.storage_type)"
     raise UnsupportedDtypeError(
@@ -132,14 +122,6 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
         remedy=f"Call {first} first.",
         dtype=str(given),
     )
-
-
-def _fixed(kind: Any, text: str = "x.type") -> str:
-    """Return an expression for the type of the same lists with fixed sizes."""
-    if "list" not in str(kind).partition("<")[0]:
-        return text
-    size = getattr(kind, "list_size", "n")
-    return f"pyarrow.list_({_fixed(kind.value_type, f'{text}.value_type')}, {size})"
 
 
 @hookimpl

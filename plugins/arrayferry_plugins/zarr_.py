@@ -29,9 +29,8 @@ class ZarrGroupSource(GroupSource):
     name = "zarr.group"
     package = install = "zarr"
     array_types: tuple[str, ...] = ("zarr.Group",)
-
-    def describe(self, group: Any) -> tuple[str, str]:
-        return "a Zarr Group", "the arrays in it, as group['name'], or as dict(group.arrays())"
+    what = "a Zarr"
+    inside = "the arrays in it, as group['name'], or as dict(group.arrays())"
 
 
 @hookimpl

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from boxes import BoxBackend, registered
 
 import arrayferry as af
@@ -170,3 +171,14 @@ def test_a_device_is_called_as_the_user_called_it():
     assert error.value.device == "cuda:7"
     with pytest.raises(af.DeviceError, match=r"no device 'cuda' here"):
         af.convert(np.ones(2), "numpy", device="cuda")
+
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dask", "warp", "array_api_strict"])
+def test_device_objects_of_other_libraries_count_by_their_names(target):
+    for device in (torch.device("cpu"), jax.devices("cpu")[0]):
+        for x in (np.ones(3, np.float32), torch.ones(3), jnp.ones(3)):
+            y = af.convert(x, target, device=device)
+            assert af.backend_of(y).device_of(y) == "cpu"
+    for wrong in (torch.device("meta"), torch.device("cuda:7"), object(), 0, np.zeros(2)):
+        with pytest.raises(af.DeviceError, match=r"no device .* here\. It has 'cpu'"):
+            af.convert(np.ones(3, np.float32), target, device=wrong)

@@ -180,7 +180,7 @@ def test_with_a_decay_of_1_they_are_returns():
         np.testing.assert_allclose(found[step], total)
 
 
-X, FLAGS = np.zeros((3, 2), np.float32), np.zeros((3, 2), bool)
+X, FLAGS = np.zeros((3, 2), np.float64), np.zeros((3, 2), bool)
 WRONG = {
     "no flags": ((X, X, X), {}, "needs terminated"),
     "values with an axis more": ((X, X[..., None], X, FLAGS, FLAGS), {}, r"rewards has the shape \(3, 2\)"),
@@ -192,6 +192,11 @@ WRONG = {
     "an array above 1": ((X, X, X, FLAGS, FLAGS), {"decay": np.array(1.5)}, "decay="),
     "a discount in text": ((X, X, X, FLAGS, FLAGS), {"discount": "0.9"}, "discount='0.9'"),
     "flags of time alone": ((X, X, X, FLAGS[:, 0], FLAGS), {}, r"terminated has the shape \(3,\)"),
+    "rewards that values cannot hold": ((X + 1e5, X.astype("f2"), X, FLAGS, FLAGS), {}, "fit float16"),
+    "next values that they cannot hold": ((X, torch.zeros(3, 2), X + 1e300, FLAGS, FLAGS), {}, "fit torch.float32"),
+    "masked rewards": ((np.ma.array(X, mask=~FLAGS), X, X, FLAGS, FLAGS), {}, "takes no masked"),
+    "complex rewards": ((X + 1j, X, X, FLAGS, FLAGS), {}, "takes no masked, sparse or complex"),
+    "sparse values": ((X, torch.zeros(3, 2).to_sparse(), X, FLAGS, FLAGS), {}, "takes no masked, sparse"),
     "a discount above 1": ((X, X, X, FLAGS, FLAGS), {"discount": 1.5}, "discount=1.5"),
     "a decay that is no number": ((X, X, X, FLAGS, FLAGS), {"decay": float("nan")}, "decay=nan"),
 }  # fmt: skip

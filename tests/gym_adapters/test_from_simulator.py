@@ -348,6 +348,7 @@ def test_no_result_is_a_live_buffer(container, numpy):
             result = super().step(actions)
             buffer = self.obs_buf.numpy() if numpy else self.obs_buf
             self.extras["held"] = CONTAINERS[container](buffer)
+            self.extras["view"] = memoryview(self.obs_buf.numpy())
             return result
 
     envs = from_simulator(
@@ -360,11 +361,14 @@ def test_no_result_is_a_live_buffer(container, numpy):
     held = envs.step(torch.zeros(3))[-1]["held"]
     before = af.convert(held, "numpy", copy=True)
     assert type(held) is type(before)
+    view = envs.step(torch.zeros(3))[-1]["view"]
+    assert (shown := view.tolist())
     for _ in range(2):
         envs.step(torch.ones(3))
     (now,), (then,) = (af.flatten(x)[0] for x in (held, before))
     assert isinstance(now, np.ndarray if numpy else torch.Tensor)
     np.testing.assert_array_equal(now, then)
+    assert view.tolist() == shown
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, "numpy", "a column"])

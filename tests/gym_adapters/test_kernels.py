@@ -1100,9 +1100,11 @@ def test_chains_of_wrappers_keep_the_library(xp, module):
         ]
         assert {af.backend_of(x).name for x in af.flatten(found)[0]} == {xp}, names
         assert all(map(env.observation_space.contains, found)), names
+    timed = gym.wrappers.TimeLimit(ArrayConversion(Steps(9, observed), target_xp=xp), 9)
+    assert af.backend_of(module.TimeAwareObservation(timed).reset()[0]).name == xp
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32, object])
 @pytest.mark.parametrize("mode", MODES)
 def test_flags_of_any_dtype_are_booleans(mode, dtype):
     class Flags(gym.vector.VectorWrapper):
@@ -1126,11 +1128,37 @@ def test_flags_of_any_dtype_are_booleans(mode, dtype):
         for _ in range(4):
             *_, terminated, _, infos = env.step(np.full(3, 0.5, np.float32))
         assert infos["episode"]["l"].tolist() == [4] * 3
-        assert terminated.dtype in (dtype, torch.bool)
+        assert terminated.dtype in (np.bool_, torch.bool)
     single = gym.Wrapper(Steps())
-    single.step = lambda action: (*Steps.step(single.env, action)[:2], dtype(1), dtype(0), {})
+    flags = (1, 0) if dtype is object else (dtype(1), dtype(0))
+    single.step = lambda action: (*Steps.step(single.env, action)[:2], *flags, {})
     counted = begun(wrappers.KernelWrapper(single, kernels.RecordEpisodeStatistics()))
-    assert counted.step(np.float32(0))[-1]["episode"]["l"] == 1
+    _, _, *found, info = counted.step(np.float32(0))
+    assert info["episode"]["l"] == 1
+    assert [x is True for x in found] == [True, False]
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize("name", ["RecordEpisodeStatistics", "NormalizeReward"])
+def test_rewards_in_lists_are_arrays(name, xp):
+    kernel = getattr(kernels, name)()
+
+    def step(env, reward):
+        own = env.step
+        env.step = lambda action: (*own(action)[:1], reward, *own(action)[2:])
+        single = isinstance(env, gym.Env)
+        adapter = (ArrayConversion if single else adapters.ArrayConversion)(env, target_xp=xp)
+        wrapper = wrappers.KernelWrapper if single else vector_wrappers.KernelVectorWrapper
+        wrapped = begun(wrapper(adapter, kernel))
+        return [float(x) for x in wrapped.step(wrapped.action_space.sample())[1]]
+
+    for make in (Steps, lambda: Sums().make_vec(2)):
+        expected = step(make(), np.array([1.0, 2]))
+        assert step(make(), [1.0, 2]) == pytest.approx(expected)
+        with pytest.raises(TypeError, match=r"the rewards are \{.*numbers.* needed"):
+            step(make(), {"a": 1.0})
+    with pytest.raises(TypeError, match="2 numbers in an array or a list are needed"):
+        step(make(), [1.0])
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -1148,10 +1176,24 @@ def test_the_step_limit_is_that_of_the_environments_or_as_given(own):
         step = timed.step(np.zeros(timed.action_space.shape, np.float32))
         assert np.ravel(step[0])[2] == 0.25
     assert timed.max_timesteps == 4
+    assert begun(wrappers.TimeAwareObservation(Steps(), max_episode_steps=2**40)).timesteps == 0
     with pytest.raises(ValueError, match="pass max_episode_steps"):
         vector_wrappers.TimeAwareObservation(
             SyncVectorEnv([Steps, lambda: gym.wrappers.TimeLimit(Steps(), 4)])
         )
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8, np.float32])
+def test_actions_of_each_dtype_are_clipped(dtype):
+    env = Steps()
+    env.action_space = spaces.Box(2, 5, (1,), dtype)
+    env.step = lambda action: env.taken.append(action) or Steps.step(env, np.float32(0))
+    env.taken = []
+    clipped = begun(wrappers.ClipAction(env))
+    for x in (0, 3, 100):
+        assert clipped.action_space.contains(np.full(1, x, dtype))
+        clipped.step(np.full(1, x, dtype))
+    assert [(x.item(), x.dtype) for x in env.taken] == [(2, dtype), (3, dtype), (5, dtype)]
 
 
 ONE = np.float32(-1), np.float32(1)

@@ -192,7 +192,7 @@ WARNED = {
     "NumpyToTorch for a JAX environment": (
         lambda: NumpyToTorch(gym.make("phys2d/CartPole-v1")).reset(), "'numpy'.*'jax'.*target_xp='torch'"),
     "an adapter around another": (lambda: NumpyToTorch(NumpyToTorch(cart())).reset(), "'numpy'.*'torch'"),
-    "a library that is not the environment's": (lambda: ArrayConversion(cart(), env_xp="jax").reset(), r"ArrayConversion\(env\)"),
+    "a library that is not the environment's": (lambda: ArrayConversion(cart(), env_xp="jax").reset(), "target_xp='jax'.*library of the agent"),
     "a vector adapter for the wrong library": (lambda: vector.JaxToTorch(carts()).reset(), "target_xp='torch'"),
 }  # fmt: skip
 

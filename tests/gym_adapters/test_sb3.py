@@ -415,20 +415,30 @@ def test_what_is_no_vector_environment_is_refused(wrong):
         SB3VecEnv(wrong)
 
 
-@pytest.mark.parametrize("xp", ["numpy", "jax", None])
+@pytest.mark.parametrize("xp", ["numpy", "jax"])
 def test_several_rewards_are_refused_unless_they_are_combined(xp):
     class Two(CartPole):
         def step(self, xp, rng, state, action, params):
             state, _, terminated = super().step(xp, rng, state, action, params)
             return state, xp.ones((2, 2), dtype=xp.float32), terminated
 
-    envs = Two().make_vec(2, xp=xp or "numpy", autoreset_mode="SameStep")
-    if xp is None:  # they are known from a step alone
-        bridge = SB3VecEnv(gym.vector.VectorRewardWrapper(envs))
-        bridge.envs.env.rewards = lambda rewards: rewards
+    envs = Two().make_vec(2, xp=xp, autoreset_mode="SameStep")
+    bridge = SB3VecEnv(envs)
+    bridge.reset()
+    with pytest.raises(af.OptionError, match=r"have the shape \(2, 2\), .* TransformReward"):
+        bridge.step(np.zeros(2, int))
+    envs.reward_space = spaces.Box(0, 1, (2,))  # known before a step
+    with pytest.raises(af.OptionError, match=r"have the shape \(2, 2\), .* TransformReward"):
+        SB3VecEnv(envs)
+    wrong: dict = {"short": [1.0], "dict": {"a": [1.0, 2.0]}}
+    for name, rewards in {"list": [1.0, 2], "tuple": (1, np.float32(2)), **wrong}.items():
+        bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, lambda _, r=rewards: r))
         bridge.reset()
-    with pytest.raises(af.OptionError, match=r"have the shape \(2,\), .* TransformReward"):
-        SB3VecEnv(envs) if xp else bridge.step(np.zeros(2, int))
+        if name not in wrong:
+            assert bridge.step(np.zeros(2, int))[1].tolist() == [1, 2]
+            continue
+        with pytest.raises((af.OptionError, TypeError), match=r"the rewards .* TransformReward"):
+            bridge.step(np.zeros(2, int))
     bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, lambda rewards: 3 * rewards[:, 0]))
     bridge.reset()
     assert bridge.step(np.zeros(2, int))[1].tolist() == [3, 3]

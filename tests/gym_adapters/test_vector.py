@@ -18,6 +18,8 @@ from remote_workers import CARTPOLE
 
 import arrayferry as af
 from arrayferry_gym import vector
+from arrayferry_gym.sb3 import SB3VecEnv
+from arrayferry_gym.wrappers.vector import NormalizeObservation
 
 
 def test_reward_dtypes():
@@ -116,6 +118,15 @@ def test_final_observations_of_other_modes_are_refused(mode):
         vector.NumpyToTorch(make_vec(3, mode), stack_final=True)
 
 
+@pytest.mark.parametrize("around", [vector.NumpyToTorch, NormalizeObservation, SB3VecEnv])
+def test_infos_in_a_list_are_refused_where_last_observations_are_needed(around):
+    listed = gym.wrappers.vector.DictInfoToList(make_vec(3, AutoresetMode.SAME_STEP))
+    envs = around(listed, **{"stack_final": True} if around is vector.NumpyToTorch else {})
+    with pytest.raises(TypeError, match=r"a list as infos.*Put DictInfoToList outside"):  # noqa: PT012
+        envs.reset()
+        envs.step(np.zeros(3, np.int64))
+
+
 class Structured(gym.Env):
     observation_space = spaces.Dict(
         a=spaces.Box(-9, 9, (2,)), b=spaces.Tuple([spaces.Discrete(9), spaces.Text(4)])
@@ -137,14 +148,14 @@ class Structured(gym.Env):
 
 def test_structured_final_observations():
     envs = vector.NumpyToTorch(
-        gym.vector.SyncVectorEnv([Structured] * 2, autoreset_mode=AutoresetMode.SAME_STEP),
+        gym.vector.SyncVectorEnv([Structured] * 2, False, autoreset_mode=AutoresetMode.SAME_STEP),
         stack_final=True,
     )
     observation, _ = envs.reset()
     assert observation["b"][1] == ("t", "t")
-    for _ in range(3):
-        *_, infos = envs.step(torch.zeros(2, dtype=torch.int64))
-    final = infos["final_obs"]
+    held = [envs.step(torch.zeros(2, dtype=torch.int64))[-1]["final_obs"] for _ in range(3)]
+    assert [x["a"][0, 0].item() for x in held] == [1, 2, 3]
+    final = held[-1]
     assert final["a"].tolist() == [[3, 3], [3, 3]]
     assert final["b"][0].tolist() == [3, 3]
     assert final["b"][1] == ("t", "t")

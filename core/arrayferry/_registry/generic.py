@@ -114,10 +114,9 @@ class GenericBackend(Backend):
         return self.device_name(getattr(x, "device", "cpu"))
 
     def device_name(self, device: Any) -> str:
-        if device is None or str(device) == object.__repr__(
-            device
-        ):  # the only device, without a name
-            return "cpu"
+        own = type(device).__module__.partition(".")[0] == self.package.partition(".")[0]
+        if device is None or (own and str(device) == object.__repr__(device)):
+            return "cpu"  # the only device, without a name
         # str of a device object is its name, or its name within a repr: Device('CPU_DEVICE')
         text = str(getattr(device, "_device", device)).lower()
         return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text

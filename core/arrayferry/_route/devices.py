@@ -97,17 +97,16 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     asked = device
     if not isinstance(device, str):
         asked = str(call_backend(target, "device_name", device))
-        if asked in usable or not call_backend(target, "is_named", device):
+        if not call_backend(target, "is_named", device):
             return asked, device
-        asked = spell_device(asked)
     name = spell_device(asked)
-    for spelled in (asked, name):
+    for spelled in (asked, name):  # not the object, which may be another library's
         if spelled in usable:
             return spelled, spelled
     other = device_kind(asked.strip().lower()) != device_kind(name)
     meant = f" ({name!r})" if other else ""
     raise DeviceError(
-        f"{target.name} has no device {device!r}{meant} here",
+        f"{target.name} has no device {device!r:.80}{meant} here",
         remedy=f"It has {', '.join(map(repr, usable))}.",
         device=name,
     )

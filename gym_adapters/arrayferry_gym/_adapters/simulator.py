@@ -13,7 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry.adapting import map_arrays
-from arrayferry_gym._arrays import as_flags, mapped
+from arrayferry_gym._arrays import as_flags, copied, mapped
 from arrayferry_gym._episodes import LOST, before_resets
 from arrayferry_gym._options.env_options import (
     autoreset_mode_of,
@@ -327,10 +327,12 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         """Return copies of the arrays in a tree. Anything else is kept."""
         kind = type(tree)
         if kind is self._array:
-            return _copy(tree)
+            return copied(tree)
         if kind is dict:  # quicker than as any tree
             return {key: self._copied(part) for key, part in tree.items()}
-        return tree if kind in _PLAIN else map_arrays(_copy, tree)
+        if kind is memoryview:
+            return np.array(tree).data
+        return tree if kind in _PLAIN else map_arrays(copied, tree)
 
     def _add_final(self, infos: dict[str, Any], observations: Any, ended: Any) -> None:
         """Put last observations into infos as `final_obs`, or take them out if they are lost."""
@@ -402,12 +404,6 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
 
 
 _PLAIN = {float, int, bool, str, type(None)}
-
-
-def _copy(array: Any) -> Any:
-    """Return a copy of an array of any library, through which gradients pass."""
-    copy = getattr(array, "clone", None) or getattr(array, "copy", None)
-    return af.registry.kind(array).backend.copy(array) if copy is None else copy()  # type: ignore[union-attr]
 
 
 def _attribute(env: Any, name: str) -> Any:

@@ -213,8 +213,11 @@ def _flatten(space: Any, x: Any) -> Any:
     array, backend = af.first_array(x)
     if backend is None:  # a text
         return space.libraries.to_agent(flatten(space.original, x))
-    if backend.name == "numpy":
-        return flatten(space.original, x)
+    if backend.name == "numpy":  # as what a wrapper has put beside others
+        others = (x for x in af.flatten(x)[0] if not isinstance(x, (np.ndarray, np.generic)))
+        array = next(others, None)
+        if array is None:
+            return flatten(space.original, x)
     original = space.original
     if isinstance(original, (spaces.Box, spaces.MultiBinary)):  # with its gradients, on its device
         return af.namespace_of(x).reshape(x, (-1,))

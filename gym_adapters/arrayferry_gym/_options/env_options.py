@@ -6,6 +6,7 @@ They accept the values that Gymnasium accepts, and also integers and arrays of a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from operator import index
 from typing import Any
 
@@ -46,25 +47,29 @@ def count_of(
     return count
 
 
+def factor_of(name: str, given: Any) -> Any:
+    """Return a discount factor: a float, or an array.
+
+    Raises:
+        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only those of NumPy are read.
+    """
+    if isinstance(given, Real):
+        given = float(given)
+    inside = hasattr(given, "dtype") and hasattr(given, "shape")
+    if isinstance(given, (float, np.ndarray)):
+        x = np.asarray(given)
+        inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
+    if not inside:
+        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
+    return given
+
+
 def limit_of(given: Any, default: int | None) -> int | None:
     """Return `max_episode_steps`: as given, or else the default of the environment. None means no limit."""
     limit = default if isinstance(given, Unset) else given
     if limit is None:
         return None
     return count_of("max_episode_steps", limit, "an integer of 1 or more, or None for no limit")
-
-
-def check_keywords(function: str, misplaced: tuple[Any, ...], keywords: str) -> None:
-    """Check that a function got nothing by position that it takes by keyword.
-
-    Raises:
-        TypeError: it did.
-    """
-    if misplaced:
-        raise TypeError(
-            f"{function} takes an environment and a policy, and the rest by keyword, but got {misplaced[0]!r:.80} after "
-            f"the policy. Write {keywords}"
-        )
 
 
 def is_whole(limit: Any) -> bool:

@@ -168,15 +168,11 @@ class Libraries:
             return
         self._warned_of_library = True
         stated = self.env.target.name
-        target = "" if self.target is None else f", target_xp={self.target.target.name!r}"
-        remedy = f"ArrayConversion(env{target}), which detects it"
-        if self.target is None:
-            remedy += (
-                f", or ArrayConversion(env, target_xp={stated!r}) if {stated!r} is the agent's"
-            )
+        agent = stated if self.target is None else self.target.target.name
         warnings.warn(
             f"the library of the environment was stated as {stated!r}, but its observations are of "
-            f"{detected.name!r}. Its actions will be of {stated!r}. If that is wrong, write {remedy}",
+            f"{detected.name!r}. Its actions will be of {stated!r}. If that is wrong, write ArrayConversion(env, "
+            f"target_xp={agent!r}) with the library of the agent, which detects that of the environment",
             stacklevel=caller_level(),
         )
 

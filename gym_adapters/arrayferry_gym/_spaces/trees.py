@@ -26,14 +26,21 @@ def branches(space: Space[Any]) -> list[tuple[Any, Space[Any]]] | None:
     return None
 
 
-def leaves(space: Space[Any], path: str = "") -> Iterator[tuple[Space[Any], str]]:
-    """Yield the leaves of a space and their places, such as `['move'][0]`."""
+def keyed(
+    space: Space[Any], keys: tuple[Any, ...] = ()
+) -> Iterator[tuple[Space[Any], tuple[Any, ...]]]:
+    """Yield the leaves of a space, and the keys that lead to each."""
     inner = branches(space)
     if inner is None:
-        yield space, path
+        yield space, keys
         return
     for key, part in inner:
-        yield from leaves(part, f"{path}[{key!r}]")
+        yield from keyed(part, (*keys, key))
+
+
+def leaves(space: Space[Any]) -> Iterator[tuple[Space[Any], str]]:
+    """Yield the leaves of a space and their places, such as `['move'][0]`."""
+    return ((leaf, "".join(f"[{key!r}]" for key in keys)) for leaf, keys in keyed(space))
 
 
 def shapes(space: Space[Any]) -> list[Any]:

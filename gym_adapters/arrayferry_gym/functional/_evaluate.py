@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import numbers
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Env
@@ -14,9 +14,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.typing import Target
-from arrayferry_gym._arrays import plain_name, select
+from arrayferry_gym._arrays import select
 from arrayferry_gym._episodes import summed
-from arrayferry_gym._options.env_options import UNSET, check_flag, check_keywords, count_of
+from arrayferry_gym._options.env_options import (
+    UNSET,
+    check_flag,
+    count_of,
+    factor_of,
+)
 
 from ._contract.dynamics import Dynamics
 from ._evaluation import Evaluation
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
 def evaluate(
     env: Dynamics | HostFunctions | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[Dynamics],
     policy: Any,
-    *_misplaced: Never,
+    *,
     policy_params: Any = None,
     key: Any = 0,
     num_envs: int | None = None,
@@ -70,7 +75,7 @@ def evaluate(
             as in `key.categorical(shape, logits)`.
         num_envs: the number of environments of a `FunctionalEnv`. Others have their own number.
         episodes: the number of episodes in each environment.
-        discount: the discount factor for each further step, a float.
+        discount: the discount factor for each further step, from 0 to 1.
         env_params: as in `rollout`, for a `FunctionalEnv`.
         max_episode_steps: as in `rollout`, for a `FunctionalEnv`. If it is None, episodes must terminate by themselves.
         policy_state: as in `rollout`: arrays (num_envs, ...).
@@ -114,13 +119,14 @@ def evaluate(
     # its converters load the plugins
     from ._policies.stepping import EnvOptions, Stepping, frozen, is_functional, library_of
 
-    check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
-    if not _is_real(discount):
-        raise af.OptionError(
-            f"discount={discount!r:.80} is not a number", remedy="Pass a float such as 0.99."
-        )
+    if getattr(discount, "shape", None) == ():
+        with contextlib.suppress(Exception):  # it is traced, or not real
+            discount = float(discount)
+    discount = factor_of("discount", discount)
+    if not isinstance(discount, float) and "Tracer" not in type(discount).__name__:
+        raise af.OptionError(f"discount={discount!r:.80} is not a number", remedy="Pass 0 to 1.")
     functional = is_functional(env) or type(env).__name__ == "HostFunctions"
     library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)
     if functional and library is not None and library.name == "jax":
@@ -150,14 +156,6 @@ def evaluate(
         contextlib.closing(iter(steps)) as taken,
     ):
         return _counted(taken, n, episodes, float(discount), show)
-
-
-def _is_real(x: Any) -> bool:
-    """Tell whether a value is a real number, of any library."""
-    if isinstance(x, numbers.Real):
-        return True
-    known = ("float", "bfloat", "int", "uint", "bool")
-    return getattr(x, "shape", None) == () and plain_name(x.dtype).startswith(known)
 
 
 def _counted(

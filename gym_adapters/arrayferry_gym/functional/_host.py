@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._arrays import cast_numbers, held_dtype
-from arrayferry_gym._episodes import before_resets, final_observations
+from arrayferry_gym._episodes import final_observations
 from arrayferry_gym._spaces.trees import build, leaves, split
 from arrayferry_gym.vector import ArrayConversion
 
@@ -196,8 +196,8 @@ class HostFunctions:
         parts = final = self._parts(observation)
         ended = terminated | truncated
         if ended.any():
-            last = self._parts(final_observations(self.env, infos, ended, np.asarray))
-            final = before_resets(np, ended, last, parts)
+            last = final_observations(self.env, infos, ended, observation, af.converter("numpy"))
+            final = self._parts(last)
         return [*parts, reward, terminated, truncated, *final]
 
     def _parts(self, observation: Any) -> list[Any]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Never
 
 import gymnasium as gym
@@ -100,6 +100,10 @@ class _Conversion:
         if adapter is None:
             adapter = self._adapters[agent] = self._adapter(agent)
         return adapter
+
+    def _each(self, convert: Callable[..., Any], values: Any, *kind: type) -> dict[Any, Any]:
+        """Convert a value of each agent by a method of its adapter."""
+        return {agent: convert(self._of(agent), value, *kind) for agent, value in values.items()}
 
     def _after_reset(self) -> None:
         """Prepare for a new game, and forget agents that are not part of it."""
@@ -196,13 +200,8 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
         observations, infos = self.env.reset(**self._reset_arguments(seed, options))
         self._after_reset()
         self._common.detect(observations)
-        return (
-            {
-                agent: self._of(agent).convert_observation(part)
-                for agent, part in observations.items()
-            },
-            {agent: self._of(agent).convert_info(info) for agent, info in infos.items()},
-        )
+        observations = self._each(AgentAdapter.convert_observation, observations)
+        return observations, self._each(AgentAdapter.convert_info, infos)
 
     def step(
         self, actions: Mapping[Any, Any]
@@ -217,7 +216,7 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
             raise TypeError(
                 f"step() takes a dict with the action of each agent, but got {actions!r:.80}"
             )
-        fitted = {agent: self._of(agent).act(action) for agent, action in actions.items()}
+        fitted = self._each(AgentAdapter.act, actions)
         try:
             observations, rewards, terminations, truncations, infos = self.env.step(fitted)
         except Exception as error:
@@ -225,20 +224,11 @@ class ParallelConversion(_Conversion, BaseParallelWrapper[Any, Any, Any]):  # ty
                 self._of(agent).explain(error)
             raise
         return (
-            {
-                agent: self._of(agent).convert_observation(part)
-                for agent, part in observations.items()
-            },
-            {agent: self._of(agent).convert_number(part, float) for agent, part in rewards.items()},
-            {
-                agent: self._of(agent).convert_number(part, bool)
-                for agent, part in terminations.items()
-            },
-            {
-                agent: self._of(agent).convert_number(part, bool)
-                for agent, part in truncations.items()
-            },
-            {agent: self._of(agent).convert_info(info) for agent, info in infos.items()},
+            self._each(AgentAdapter.convert_observation, observations),
+            self._each(AgentAdapter.convert_number, rewards, float),
+            self._each(AgentAdapter.convert_number, terminations, bool),
+            self._each(AgentAdapter.convert_number, truncations, bool),
+            self._each(AgentAdapter.convert_info, infos),
         )
 
 
@@ -268,10 +258,7 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         """Return an attribute of the environment. Values of agents are converted."""
         value = super().__getattr__(name)
         if name in _NUMBERS:
-            kind = _NUMBERS[name]
-            return {
-                agent: self._of(agent).convert_number(part, kind) for agent, part in value.items()
-            }
+            return self._each(AgentAdapter.convert_number, value, _NUMBERS[name])
         if name == "infos":
             return {agent: self._converted_info(agent, info) for agent, info in value.items()}
         return value

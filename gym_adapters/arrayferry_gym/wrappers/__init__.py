@@ -30,8 +30,7 @@ import arrayferry_gym.wrappers.vector as vector
 
 from ._attributes import HasDiscountedReward, HasObsRms, HasTimesteps
 from ._kernels.moments import Statistics, merge
-from ._single import KernelWrapper
-from ._single_only import TransformObservation
+from ._single import KernelWrapper, TransformObservation
 
 __all__ = [
     "ClipAction",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium import Space
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
 from arrayferry_gym._adapters.spaces import original_space
+from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.refusals import batch_error, is_batch
-from arrayferry_gym._spaces.trees import ARRAYS
 
 from ._attributes import HasStatistics
 from ._driver import Driver, space_like, step_limit
@@ -48,9 +50,8 @@ class KernelWrapper(
         self._driver = Driver(kernel, inside, 1)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
-        self._from_array = isinstance(inside.observation, ARRAYS)
-        self._to_array = isinstance(outside.observation, ARRAYS)
-        self._index = 0 if isinstance(outside.observation, Discrete) else (0, ...)
+        self._inside, self._outside = inside.observation, outside.observation
+        self._in_arrays = all(isinstance(space, Box) for space in (self._inside, self._outside))
         if outside.observation is not inside.observation:
             space = space_like(outside.observation, env.observation_space, observed=True)
             self.observation_space = space
@@ -69,7 +70,8 @@ class KernelWrapper(
         if not driver.observes:
             driver.begin(None)
             return observation, info
-        return self._one(driver.begin(self._batch(observation))), info
+        first = driver.begin(driver.batched(self._inside, observation))
+        return driver.single(self._outside, first), info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step."""
@@ -79,49 +81,66 @@ class KernelWrapper(
             action = driver.single(kernel.inside.action, batch)
         reward: Any
         observation, reward, terminated, truncated, info = self.env.step(action)
+        terminated, truncated = bool(terminated), bool(truncated)
         if driver.observes or driver.state is None:
             driver.follow(observation)
         begins = None
         if self._over or terminated or truncated:
-            ended = bool(terminated), bool(truncated)
-            turn = turn_of(AutoresetMode.NEXT_STEP, self._over, *ended)
+            turn = turn_of(AutoresetMode.NEXT_STEP, self._over, terminated, truncated)
             self._over, begins = turn.over, turn.reset
         if not driver.steps and begins is None:
             return observation, reward, terminated, truncated, info
-        seen = self._batch(observation) if driver.observes else None
+        seen = None
+        if driver.observes:
+            quick = self._in_arrays and hasattr(observation, "ndim")
+            seen = observation[None, ...] if quick else driver.batched(self._inside, observation)
         rewards = flags = valid = None
         is_array = False
         if driver.rewarded:
-            is_array = hasattr(reward, "shape") and hasattr(reward, "dtype")
-            rewards = reward[None, ...] if is_array else np.array([reward], float)
+            is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
+            is_float = type(reward) is float
+            rewards = np.array([reward]) if is_float else as_rewards(reward)[None, ...]
         if driver.flagged:
-            flags = np.array([bool(terminated)]), np.array([bool(truncated)])
+            flags = np.array([terminated]), np.array([truncated])
         if begins is not None:
             valid, begins = np.array([False]), np.array([True])
         result, shown = driver.take(seen, rewards, flags, valid, begins, seen)
         if driver.observes:
-            observation = self._one(shown)
+            observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)
         if driver.rewarded:
             reward = result.reward[0, ...] if is_array else _number(result.reward)
         if result.info:
             info = {**info, **_of_one(result.info)}
         return observation, reward, terminated, truncated, info
 
-    def _batch(self, observation: Any) -> Any:
-        """Return an observation as a batch of one."""
-        if not self._from_array:
-            return self._driver.batched(self._kernel.inside.observation, observation)
-        return (
-            observation[None, ...]
-            if hasattr(observation, "ndim")
-            else np.asarray(observation)[None]
-        )
 
-    def _one(self, observations: Any) -> Any:
-        """Return the only observation of a batch."""
-        if not self._to_array:
-            return self._driver.single(self._kernel.outside.observation, observations)
-        return observations[self._index]
+class TransformObservation(gym.wrappers.TransformObservation):
+    """Applies a function to observations.
+
+    Args:
+        env: the environment.
+        func: takes and returns an observation.
+        observation_space: the space of the results, None if it is the same. Its samples are of the agent's library.
+
+    Examples:
+        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_gym.wrappers import TransformObservation
+        >>> env = TransformObservation(CartPole().make(), lambda observation: abs(observation))
+        >>> observation, info = env.reset(seed=1)
+        >>> bool((observation >= 0).all())
+        True
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        func: Callable[[Any], Any],
+        observation_space: Space[Any] | None = None,
+    ) -> None:
+        super().__init__(env, func, observation_space)
+        if observation_space is not None:
+            space = space_like(observation_space, env.observation_space, observed=True)
+            self.observation_space = space
 
 
 def _number(x: Any) -> Any:

@@ -11,8 +11,8 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import original_space
-from arrayferry_gym._arrays import as_flags
-from arrayferry_gym._episodes import Turn, before_resets, final_observations, loses_final
+from arrayferry_gym._arrays import as_flags, as_rewards
+from arrayferry_gym._episodes import Turn, checked_infos, final_observations, loses_final
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
@@ -88,9 +88,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the option `reset_mask`, and begin episodes there."""
         mask = options.get("reset_mask") if isinstance(options, dict) else None
-        given = (
-            options if mask is None else {**(options or {})}
-        )  # a copy, since Gymnasium's environments remove the mask from it
+        # a copy, since Gymnasium's environments remove the mask from it
+        given = {**options} if isinstance(options, dict) else options
         observations, infos = self.env.reset(seed=seed, options=given)
         driver = self._driver
         driver.seed(seed)
@@ -110,7 +109,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             actions = driver.act(actions)
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         driver.follow(observations if driver.observes else rewards)
-        ended = as_flags(self._to_numpy(terminated)), as_flags(self._to_numpy(truncated))
+        terminated, truncated = as_flags(terminated), as_flags(truncated)
+        ended = self._to_numpy(terminated), self._to_numpy(truncated)
         self._turn = turn = turn_of(self._mode, self._over, *ended)
         self._over, valid = turn.over, turn.valid
         seen = given = driver.own(observations) if driver.observes else None
@@ -118,14 +118,14 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             if self._loses_final and not (driver.rewarded or driver.flagged):
                 valid = ~turn.reset  # the others have no observation
             elif driver.observes:
-                final = final_observations(self.env, infos, turn.reset, self._to_numpy)
-                where, final = driver.own((turn.reset, final))
-                seen = before_resets(driver.xp, where, final, given)
+                seen = final_observations(self.env, infos, turn.reset, given, driver.own)
         reward = rewards if driver.rewarded else None
-        flags = (as_flags(terminated), as_flags(truncated)) if driver.flagged else None
+        if isinstance(reward, (list, tuple)):
+            reward = as_rewards(reward)
+        flags = (terminated, truncated) if driver.flagged else None
         result, shown = driver.take(seen, reward, flags, valid, turn.reset, given)
         if result.info or (self._same_step and driver.observes):
-            infos = self._informed(infos, result, turn.reset)
+            infos = self._informed(checked_infos(self.env, infos), result, turn.reset)
         if driver.observes:
             observations = shown
         if driver.rewarded:

@@ -152,10 +152,6 @@ class JaxBackend(Backend):
         return not hasattr(device, "device_set")  # a sharding
 
     def is_on(self, x: Any, device: Any) -> bool:
-        import jax
-
-        if isinstance(device, jax.Device):
-            device = jax.sharding.SingleDeviceSharding(device)
         if isinstance(device, Spread):
             device = device.fitting(x.shape)
         if self.is_sparse(x):

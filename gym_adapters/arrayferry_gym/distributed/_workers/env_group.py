@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 import arrayferry as af
+from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import summed
 from arrayferry_gym.distributed._trajectories import Trajectories
 from arrayferry_gym.functional._policies.make_policy import make_policy
@@ -169,7 +170,7 @@ class EnvGroup:
             actions.write(action)
             extras.write(extra)
             batch, _, *flags, _ = envs.step(action)
-            reward = np.array([env.reward for env in self._envs], np.float64)
+            reward = as_rewards([env.reward for env in self._envs])
             rewards.write(reward)
             terminated[step], truncated[step] = flags
             if plan.infos:

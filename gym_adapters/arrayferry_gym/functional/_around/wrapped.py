@@ -209,24 +209,15 @@ class WrappedEnv(AroundEnv):
             new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
         )
 
-    def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+    def reset(self, *_given: Any, **_options: Any) -> Any:
         """Refuse: the kernels need the engine."""
-        raise self._no_methods("reset")
-
-    def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
-        """Refuse: the kernels need the engine."""
-        raise self._no_methods("step")
-
-    def observe(self, xp: Any, state: Any, params: Any) -> Any:
-        """Refuse: the kernels need the engine."""
-        raise self._no_methods("observe")
-
-    def _no_methods(self, name: str) -> EnvResultError:
-        return EnvResultError(
-            f"{self!r} has no {name}() of its own",
+        raise EnvResultError(
+            f"{self!r} has no reset(), step() or observe() of its own",
             remedy="Use Functions, rollout, episode or evaluate, or serve it by make() or make_vec(). "
             "Call the methods of the inner environment on .env.",
         )
+
+    step = observe = reset
 
     def __repr__(self) -> str:
         return f"<wrap({self.env!r}, {', '.join(map(repr, self.kernels))})>"

@@ -18,6 +18,7 @@ import arrayferry as af
 from arrayferry_gym import vector
 from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._adapters.env import ArrayConversion
+from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import Turn
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.caller import caller_level
@@ -170,7 +171,8 @@ class Stepping:
             while True:
                 action = self._acted(chosen, observation, began, number)
                 observation, *results, _ = inside.step(action)
-                reward, terminated, truncated = map(np.asarray, TO_HOST(results))
+                reward, *flags = TO_HOST(results)
+                reward, (terminated, truncated) = as_rewards(reward, envs.num_envs), flags
                 turn = turn_of(mode, ended, terminated, truncated)
                 ended, number = turn.over, number + 1
                 yield Step(reward.astype(np.float64), terminated, truncated, turn)
@@ -252,7 +254,7 @@ class _BatchOfOne(SyncVectorEnv):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         observations, _, *others = super().step(actions)
-        return observations, np.asarray([env.reward for env in self.envs]), *others  # type: ignore
+        return observations, as_rewards([env.reward for env in self.envs]), *others  # type: ignore
 
     def __del__(self) -> None:
         pass
@@ -314,16 +316,6 @@ def _served(
     return envs
 
 
-def _warn_of_updates(envs: AsyncVectorEnv) -> None:
-    """Warn if wrappers of environments in other processes have statistics. They cannot all be reached from here."""
-    if any(envs.call("has_wrapper_attr", "update_running_mean")):
-        warnings.warn(
-            f"{envs!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them around "
-            "the vector environment, or set their update_running_mean to False",
-            stacklevel=caller_level(),
-        )
-
-
 def _wrappers(env: Any) -> Iterator[Any]:
     """Return an environment, and all inside that can be reached from here."""
     yield env
@@ -340,8 +332,14 @@ def frozen(env: Any) -> Iterator[None]:
     changed = []
     try:
         for each in _wrappers(env):
-            if isinstance(each, AsyncVectorEnv):
-                _warn_of_updates(each)
+            if isinstance(each, AsyncVectorEnv) and any(
+                each.call("has_wrapper_attr", "update_running_mean")
+            ):
+                warnings.warn(
+                    f"{each!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them "
+                    "around the vector environment, or set their update_running_mean to False",
+                    stacklevel=caller_level(),
+                )
             if hasattr(type(each), "update_running_mean") and each.update_running_mean:
                 each.update_running_mean = False
                 changed.append(each)

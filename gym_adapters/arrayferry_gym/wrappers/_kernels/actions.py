@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import Space
+from gymnasium.spaces import Box
 
 import arrayferry as af
 from arrayferry_gym._arrays import dtype_in, plain_name, select
@@ -31,6 +32,12 @@ class ClipAction(OfGymnasium):
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
+
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        if isinstance(action, Box) and action.dtype.kind == "u":  # which has no -inf
+            most = np.iinfo(action.dtype).max
+            return observation, Box(0, most, action.shape, action.dtype.type)
+        return super().spaces(observation, action)
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         low, high = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]

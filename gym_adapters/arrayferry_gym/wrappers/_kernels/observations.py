@@ -11,7 +11,7 @@ from gymnasium.wrappers.utils import create_zero_array
 
 from arrayferry_gym._arrays import dtype_in, plain_name, select
 from arrayferry_gym._options.env_options import count_of
-from arrayferry_gym._spaces.trees import branches, build, leaves, split
+from arrayferry_gym._spaces.trees import build, keyed, leaves, split
 
 from .kernel import Kernel, Spaces, State, StepResult
 from .of_gymnasium import Observations, OfGymnasium, as_float, rescaling
@@ -202,7 +202,7 @@ class FlattenObservation(Observations):
         return _flat(xp, self._places, self.outside.observation.dtype, observation)
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
-        vars(self)["_places"] = _places(observation)
+        vars(self)["_places"] = list(keyed(observation))
         return super().spaces(observation, action)
 
 
@@ -384,11 +384,11 @@ class TimeAwareObservation(Kernel):
                 "Otherwise pass max_episode_steps"
             )
         timed = self._with_time(observation, limit)
-        vars(self)["_places"] = _places(timed)
+        vars(self)["_places"] = list(keyed(timed))
         return (spaces.flatten_space(timed) if self.flatten else timed), action
 
     def _with_time(self, observation: Space[Any], limit: int) -> Space[Any]:
-        time: Space[Any] = spaces.Box(0, limit, dtype=np.int32)
+        time: Space[Any] = spaces.Box(0, min(limit, 2**31 - 1), dtype=np.int32)
         if self.normalize_time:
             time = spaces.Box(0.0, 1.0)
         if isinstance(observation, spaces.Dict):
@@ -434,14 +434,6 @@ class TimeAwareObservation(Kernel):
 
 def _shape(around: Spaces) -> tuple[int, ...]:
     return tuple(around.observation.shape or ())
-
-
-def _places(space: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Return the leaves of a space, and the keys that lead to each."""
-    inner = branches(space)
-    if inner is None:
-        return [(space, path)]
-    return [place for key, part in inner for place in _places(part, (*path, key))]
 
 
 def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from arrayferry_gym._arrays import as_rewards
+
 from .kernel import Kernel, Spaces, State, StepResult
 from .of_gymnasium import OfGymnasium
 
@@ -42,7 +44,7 @@ class ClipReward(OfGymnasium):
         return State(fixed=tuple(_bound(xp, x, device) for x in bounds))
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        reward, (low, high) = result.reward, state.fixed
+        reward, (low, high) = as_rewards(result.reward), state.fixed
         if low is not None:
             reward = xp.where(reward < low, low, reward)
         if high is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 import arrayferry as af
 import arrayferry_gym.wrappers._kernels.moments as moments_of
-from arrayferry_gym._arrays import dtype_in, rows_of, select, to_shape
+from arrayferry_gym._arrays import as_rewards, dtype_in, rows_of, select, to_shape
 
 from .kernel import Kernel, Spaces, State, StepResult
 from .of_gymnasium import OfGymnasium
@@ -100,7 +100,7 @@ class NormalizeReward(OfGymnasium):
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         before, moments = state.episode["return"], state.lasting["return_rms"]
-        reward = xp.astype(result.reward, before.dtype)
+        reward = xp.astype(as_rewards(result.reward, before.shape[0]), before.dtype)
         if len(moments.mean.shape) and tuple(moments.mean.shape) != tuple(reward.shape[1:]):
             raise af.OptionError(
                 f"the statistics are of returns of the shape {tuple(moments.mean.shape)}, but rewards have the shape "
@@ -160,7 +160,8 @@ class RecordEpisodeStatistics(Kernel):
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         lengths, ended = state.episode["l"], result.terminated | result.truncated
-        reward = xp.astype(result.reward, state.episode["r"].dtype)
+        given = as_rewards(result.reward, lengths.shape[0])
+        reward = xp.astype(given, state.episode["r"].dtype)
         if result.rows is not None:
             reward = xp.where(rows_of(xp, result.rows, reward), reward, 0.0)
             ended = ended & result.rows
