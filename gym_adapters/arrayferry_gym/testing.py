@@ -73,7 +73,7 @@ def check_vector_env(
         arrayferry.OptionError: `steps` is not a positive integer.
 
     Warns:
-        UserWarning: no episode has ended, so that nothing is known of ends.
+        UserWarning: there is no problem, but no episode has ended, so that nothing is known of ends.
 
     Examples:
         >>> from gymnasium.vector import AutoresetMode
@@ -100,7 +100,7 @@ def check_vector_env(
     finally:
         if make is not None:
             audited.close()
-    if not audit.ended:
+    if not audit.ended and not audit.problems:
         warnings.warn(
             f"no episode ended in {steps} steps, so that ends were not checked. Pass a greater number of steps, or make "
             "the environments with a smaller time limit",

@@ -172,7 +172,9 @@ class Recorder:
         def take() -> Call:
             batch = self._batch(actions)
             before = digest(to_numpy(batch))
-            call = self._call(tuple(self.envs.step(batch)), step, actions, turned)
+            observation, reward, terminated, truncated, infos = self.envs.step(batch)
+            given = (observation, reward, terminated, truncated, infos)
+            call = self._call(given, step, actions, turned)
             call = call._replace(keeps_actions=digest(to_numpy(batch)) == before)
             if overwrites:
                 _overwrite((batch, call.given[:4]))
