@@ -88,7 +88,9 @@ def check_vector_env(
         environment 1, step 13 this step only resets (NEXT_STEP), but reward and flags are 1.0, False, False
     """
     steps = count_of("steps", steps)
-    make = envs if callable(envs) and not hasattr(envs, "step") else None
+    make = (
+        envs if callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step")) else None
+    )
     if make is None and not (hasattr(envs, "step") and hasattr(envs, "num_envs")):
         raise TypeError(
             f"check_vector_env was given {envs!r:.80}, which is neither a vector environment nor a function that makes "

@@ -225,7 +225,7 @@ WRONG = {
     wrong_bridges.Cached: "made, stepped and closed",
     wrong_bridges.GlobalGenerator: "made, stepped and closed",
     wrong_bridges.ActionsInPlace: "changed the array of actions",
-    wrong_bridges.FinalsInDouble: "final_obs has the dtype .*float64",
+    wrong_bridges.FinalsInDouble: "final_obs is float64",
     wrong_bridges.BoundsOfRunningEpisodes: "final_obs is outside of",
     wrong_bridges.HalfPrecision: "rounded to float16",
     wrong_bridges.FlagsOfInfos: "truncated is object",

@@ -184,13 +184,14 @@ def single(mode):
 
 
 WRONG = {
-    "observations in double": (lambda: Changed(sync(SAME), of(0, np.float64)), "dtype.*float64"),
+    "observations in double": (lambda: Changed(sync(SAME), of(0, np.float64)), "is float64 of shape"),
     "NaN": (lambda: Changed(sync(SAME), nan), "environment 1, step 1: the observation is NaN"),
     "outside": (lambda: Changed(sync(SAME), of(0, lambda x: x + np.float32(9))), "is outside of Box"),
     "flags are numbers": (lambda: Changed(sync(SAME), of(2, lambda x: x.astype(int))), "terminated is int64"),
     "NaN as reward": (lambda: Changed(sync(NEXT), of(1, lambda x: x * np.nan)), "the reward is NaN"),
     "two libraries": (lambda: Changed(sync(SAME), mixed), "the reward is in torch on cpu, but"),
     "no masks": (lambda: Changed(sync(SAME), infos(lambda x, _: x.update(k=np.ones(3)))), r"\['k'\] without masks"),
+    "a mask that is none": (lambda: Changed(sync(SAME), infos(lambda x, _: x.update(_final_obs=True))), "cannot be told whether ends"),
     "no batch": (lambda: single(SAME), "observation_space is not the batch of 3"),
     "lost": (lambda: Changed(sync(SAME), infos(lost)), "its last observation is lost"),
     "of the next": (lambda: Changed(sync(SAME), infos(of_next)), "final_obs is the first of the next"),
@@ -238,6 +239,12 @@ def test_environments_are_closed_only_if_they_were_made_here():
         return made[-1]
 
     assert check_vector_env(make, steps=20) == []
+    assert (
+        check_vector_env(
+            type("Made", (Changed,), {"__init__": lambda x: Changed.__init__(x, make())}), steps=20
+        )
+        == []
+    )
     assert len(made) > 2
     assert all(envs.closed for envs in made)
     envs = sync(SAME)

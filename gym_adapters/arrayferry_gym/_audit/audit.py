@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym._options.env_options import autoreset_mode_of
 
-from .checks import CHECKS, Found, Run, first_of_each
+from .checks import CHECKS, Check, Run, problems_of
 from .record import Call, Recorder, UnreadableError, VectorProblem
 
 SEEDS = 4
@@ -47,7 +47,7 @@ class Audit:
         seed: int,
         *,
         together: bool = False,
-        also: Callable[[Run], Iterator[Found]] | None = None,
+        also: Check | None = None,
     ) -> None:
         self.problems: list[VectorProblem] = []
         self._make, self._seed, self._together = make, seed, together
@@ -67,7 +67,7 @@ class Audit:
         self.ended = bool(run.episodes)
         if calls:
             checks = CHECKS if also is None else (*CHECKS, also)
-            self.problems += first_of_each(found for check in checks for found in check(run))
+            self.problems += problems_of(run, checks)
         if len(run.steps) == len(self._table):
             self._repeat()
 

@@ -19,7 +19,7 @@ from arrayferry_gym._spaces.trees import ARRAYS, leaves, shapes, split
 
 from .record import Call, Recorder, VectorProblem, digest, in_numpy, space_of
 
-PARTS = ("the observation", "the reward", "terminated", "truncated", "infos")
+PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
 SAME_STEP = AutoresetMode.SAME_STEP
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 
@@ -66,6 +66,7 @@ class Run:
 
 Found = tuple[int | None, Call | None, str, str]
 """The number of an environment, the call, what is wrong, and what to do."""
+Check = Callable[[Run], Iterator[Found]]
 
 
 def spaces_are_of_batches(run: Run) -> Iterator[Found]:
@@ -93,9 +94,9 @@ def _unfit(space: Any, observation: Any, backend: Any) -> str | None:
         return str(error)
     for (leaf, path), x in zip(leaves(space), parts, strict=True):
         if isinstance(leaf, ARRAYS):
-            form, wanted = (x.dtype, x.shape), (np.dtype(held_dtype(leaf.dtype, backend)), leaf.shape)  # fmt: skip
-            if form != wanted:
-                return f"has the dtype and shape {form}{path}, not {wanted}"
+            x, dtype = np.asarray(x), held_dtype(leaf.dtype, backend)
+            if (str(x.dtype), x.shape) != (dtype, leaf.shape):
+                return f"is {x.dtype} of shape {x.shape}{path}, not {dtype} of shape {leaf.shape}"
             if x.dtype.kind == "f" and np.isnan(x).any():
                 return f"is NaN{path}"
             x = leaf.dtype.type(x)
@@ -251,7 +252,7 @@ def actions_are_not_overwritten(run: Run) -> Iterator[Found]:
             yield None, call, "the step has changed the array of actions", "Copy it before you write to it."  # fmt: skip
 
 
-CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (
+CHECKS: tuple[Check, ...] = (
     spaces_are_of_batches,
     observations_are_in_their_space,
     rewards_and_flags_have_their_dtypes,
@@ -266,11 +267,20 @@ CHECKS: tuple[Callable[[Run], Iterator[Found]], ...] = (
 )
 
 
-def first_of_each(found: Iterable[Found]) -> list[VectorProblem]:
-    """Return the first problem of each kind, with how often it was found."""
+def problems_of(run: Run, checks: Iterable[Check]) -> list[VectorProblem]:
+    """Return the first problem of each kind that checks find, with how often it was found."""
     kinds: dict[Any, VectorProblem] = {}
-    for env, call, what, remedy in found:
+    for env, call, what, remedy in (found for check in checks for found in _made(check, run)):
         kind = remedy, *what.split()[:4]
         before = kinds.get(kind) or VectorProblem(env, None if call is None else call.step, what, remedy, 0)  # fmt: skip
         kinds[kind] = before._replace(times=before.times + 1)
     return list(kinds.values())
+
+
+def _made(check: Check, run: Run) -> Iterator[Found]:
+    """Make a check. That results are too wrong to be checked is a problem, and no error."""
+    try:
+        yield from check(run)
+    except Exception as error:
+        name = check.__name__.replace("_", " ").strip()
+        yield None, None, f"it cannot be told whether {name}: {type(error).__name__}: {error!s:.200}", "Return what gymnasium.vector.VectorEnv says."  # fmt: skip
