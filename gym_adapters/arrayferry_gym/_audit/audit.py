@@ -80,7 +80,7 @@ class Audit:
         try:
             self._until_an_end()
             again = self._compared(self._first)
-            new = None if self._make is None else self._beside(self._new(), self._new())
+            new = None if self._make is None else self._beside()
             if again is None:
                 self._seeds()
             else:
@@ -122,15 +122,16 @@ class Audit:
                     return env, now.step
         return None
 
-    def _beside(self, main: Recorder, other: Recorder) -> Difference:
+    def _beside(self) -> Difference:
         """Repeat the run in new environments, while others are stepped, and then closed."""
+        main, other = self._new(), self._new()
         half, others = len(self._table) // 2, other.run(self._seed + 1, self._table)
 
         def look(before: Call, now: Call) -> Any:
             if now.step < half:
                 next(others)
-            elif now.step == half:
-                _close(other.envs)
+            elif now.step == half and now.actions is not None:
+                _close(self._made.pop())  # those of `other`, once
             return now.began | True
 
         return self._compared(main, None, look)

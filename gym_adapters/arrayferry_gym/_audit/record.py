@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -145,15 +146,12 @@ class Recorder:
         """Reset the environments, or those in a mask."""
         nowhere = np.zeros(self.n, bool)
         began = ~nowhere if mask is None else mask
-
-        def reset() -> Call:
+        with _reading(step):
             options = {} if mask is None else {"options": {"reset_mask": mask.copy()}}
             observation, infos = self.envs.reset(seed=seed, **options)
             given = (observation, None, None, None, infos)
-            call = self._call(given, step, None, lambda _: (began, nowhere, nowhere))
-            return call._replace(is_reset=mask is None)
-
-        return _read(step, reset)
+            call = self._call(step, None, given, in_numpy(given), (began, nowhere, nowhere))
+        return call._replace(is_reset=mask is None)
 
     def step(self, step: int, actions: list[Any], over: Any, overwrites: bool = False) -> Call:
         """Take a step.
@@ -164,23 +162,24 @@ class Recorder:
             over: where an episode has ended, and no other has begun.
             overwrites: as for `run`.
         """
-
-        def turned(seen: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-            now = turn(self.mode, over, *(flags.astype(bool) for flags in seen[2:4]))
-            return (over & False if now.reset is None else now.reset), ~over, now.done
-
-        def take() -> Call:
+        with _reading(step):
             batch = self._batch(actions)
             before = digest(to_numpy(batch))
             observation, reward, terminated, truncated, infos = self.envs.step(batch)
             given = (observation, reward, terminated, truncated, infos)
-            call = self._call(given, step, actions, turned)
+            seen = in_numpy(given)
+            shapes = [seen[1].shape[:1], seen[2].shape, seen[3].shape]
+            if shapes != [(self.n,)] * 3:
+                raise ValueError(
+                    f"reward, terminated and truncated have {shapes}, not {self.n} rows"
+                )
+            now = turn(self.mode, over, *(flags.astype(bool) for flags in seen[2:4]))
+            began = over & False if now.reset is None else now.reset
+            call = self._call(step, actions, given, seen, (began, ~over, now.done))
             call = call._replace(keeps_actions=digest(to_numpy(batch)) == before)
             if overwrites:
-                _overwrite((batch, call.given[:4]))
-            return call
-
-        return _read(step, take)
+                _overwrite((batch, given[:4]))
+        return call
 
     def _batch(self, actions: list[Any]) -> Any:
         """Return actions as a batch, in the library that the environments' own space samples."""
@@ -189,34 +188,19 @@ class Recorder:
         _, backend = af.first_array(self.envs.action_space.sample())
         return batch if backend is None else af.convert(batch, backend, narrowing="allow")
 
-    def _call(
-        self,
-        given: tuple[Any, ...],
-        step: int,
-        actions: list[Any] | None,
-        turned: Callable[[tuple[Any, ...]], tuple[Any, Any, Any]],
-    ) -> Call:
-        seen = in_numpy(given)
+    def _call(self, step: int, actions: Any, given: Any, seen: Any, masks: Any) -> Call:
         observations = self._split(seen[0])
-        for name, x in zip(("the reward", "terminated", "truncated"), seen[1:4], strict=True):
-            if x is not None and (x.shape[:1] if name == "the reward" else x.shape) != (self.n,):
-                raise ValueError(f"{name} has the shape {x.shape}, not {(self.n,)}")
-        began, counts, ended = turned(seen)
-        finals: list[Any] = [None] * self.n
+        began, counts, ended = masks
         final = seen[4].get("final_obs") if isinstance(seen[4], dict) else None
+        finals: list[Any] = [None] * self.n
         if final is not None and ended.any():
             apart = isinstance(final, list) or getattr(final, "dtype", None) == np.dtype(object)
-            finals = [row if end else None for row, end in zip(final if apart else self._split(final), ended, strict=True)]  # fmt: skip
+            finals = list(final) if apart else self._split(final)
+            finals = [x if end else None for x, end in zip(finals, ended, strict=True)]
         firsts = [digest(observation) for observation in observations]
         rest = [x for x in seen[1:4] if x is not None]
-        rows = [
-            (
-                first,
-                None if final is None else digest(final),
-                *(digest(np.asarray(x[env])) for x in rest),
-            )
-            for env, (first, final) in enumerate(zip(firsts, finals, strict=True))
-        ]
+        rows = [(first, digest(final), *(digest(np.asarray(x[env])) for x in rest))
+                for env, (first, final) in enumerate(zip(firsts, finals, strict=True))]  # fmt: skip
         return Call(step, actions, began, counts, ended, given, seen, observations, finals, firsts, rows)  # fmt: skip
 
     def _split(self, observation: Any) -> list[Any]:
@@ -231,10 +215,11 @@ class Recorder:
         return batch_space(self.observed, self.n)
 
 
-def _read(step: int, call: Callable[[], Call]) -> Call:
-    """Make a call, and turn its error into a problem."""
+@contextmanager
+def _reading(step: int) -> Iterator[None]:
+    """Turn an error into a problem."""
     try:
-        return call()
+        yield
     except Exception as error:
         what = f"the call raised, or its results cannot be read: {type(error).__name__}: {error!s:.200}"
         remedy = "Return a row for each environment, as gymnasium.vector.VectorEnv says."
