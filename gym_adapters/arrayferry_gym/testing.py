@@ -60,9 +60,9 @@ def check_vector_env(
             With a function, they are also compared with others that are made, stepped and closed at the same time, and
             they need not be able to repeat a run after another reset. It is called several times, and what it makes is
             closed. Environments that are passed are left open.
-        steps: the number of steps of a run. There are up to 10 runs. Enough episodes should end: if there is a time
-            limit, take several times as many.
-        seed: the seed of the first run.
+        steps: the number of steps of a run. There are up to 10 runs, of which one is kept in memory. Enough episodes
+            should end: if there is a time limit, take several times as many.
+        seed: the seed of the first run, 0 or more.
 
     Returns:
         The problems, empty if there are none. As text, a problem names the environment, the step, what is wrong, and what
@@ -70,7 +70,7 @@ def check_vector_env(
 
     Raises:
         TypeError: `envs` is neither vector environments nor a function.
-        arrayferry.OptionError: `steps` is not a positive integer.
+        arrayferry.OptionError: `steps` or `seed` is not such an integer.
 
     Warns:
         UserWarning: there is no problem, but no episode has ended, so that nothing is known of ends.
@@ -88,6 +88,7 @@ def check_vector_env(
         environment 1, step 13 this step only resets (NEXT_STEP), but reward and flags are 1.0, False, False
     """
     steps = count_of("steps", steps)
+    seed = count_of("seed", seed, "an integer of 0 or more", least=0)
     make = (
         envs if callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step")) else None
     )

@@ -211,7 +211,7 @@ WRONG = {
     "rows of others": (lambda: Changed(sync(SAME), neighbours), "depend on the actions of environment 2"),
     "all begin alike": (lambda: Changed(sync(SAME), reset=all_alike), "all environments begin alike"),
     "no seed": (lambda: Changed(sync(SAME), reset=without_seed), "same seed.* gave other results"),
-    "one seed": (lambda: Changed(sync(SAME), reset=first_seed), "other seeds gave the same first"),
+    "one seed": (lambda: Changed(sync(SAME), reset=first_seed), "other seeds gave the same run"),
     "always the first": (lambda: first_again(SAME), "episodes began alike: automatic resets"),
     "copy=False": (lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, copy=False), "copy=False means"),
 }  # fmt: skip
@@ -248,7 +248,7 @@ def test_environments_are_closed_only_if_they_were_made_here():
     assert len(made) > 2
     assert all(envs.closed for envs in made)
     envs = sync(SAME)
-    assert check_vector_env(envs, steps=20, seed=7) == []
+    assert check_vector_env(envs, steps=np.int64(20), seed=np.int64(7)) == []
     assert not envs.closed
 
 
@@ -262,3 +262,5 @@ def test_what_it_takes():
         check_vector_env(gym.make("CartPole-v1"))
     with pytest.raises(af.OptionError, match="steps=0 is not valid"):
         check_vector_env(sync(SAME), steps=0)
+    with pytest.raises(af.OptionError, match="seed=-1 is not valid"):
+        check_vector_env(sync(SAME), seed=-1)

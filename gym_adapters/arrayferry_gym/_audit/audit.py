@@ -146,8 +146,9 @@ class Audit:
         later = [(env, call.firsts[env]) for each in (run, other) for env in range(rows)
                  for call in [x for x in each.calls if x.began[env] and not x.is_reset][:SEEDS]]  # fmt: skip
         if all(x == seeded[0] for x in seeded):
-            if any(x != seeded[0] for x in unseeded) or any(x != seeded[0][env] for env, x in later):  # fmt: skip
-                self._add(f"{SEEDS} other seeds gave the same first observations, though others come later", "Let reset(seed=...) seed the random numbers.")  # fmt: skip
+            varies = any(x != seeded[0] for x in unseeded) or any(x != seeded[0][env] for env, x in later)  # fmt: skip
+            if varies and [x.rows for x in run.calls] == [x.rows for x in other.calls]:
+                self._add("other seeds gave the same run, though its episodes begin differently", "Let reset(seed=...) seed the random numbers.")  # fmt: skip
             return
         if rows > 1 and all(len(set(x)) == 1 for x in seeded):
             self._add("all environments begin alike after a reset, but not with another seed", "Draw a first state for each environment.")  # fmt: skip

@@ -101,7 +101,7 @@ def _unfit(space: Any, observation: Any, backend: Any) -> str | None:
                 return f"is NaN{path}"
             x = leaf.dtype.type(x)
         if not leaf.contains(x):
-            return f"is outside of {leaf!s:.100}{path}: {x!r:.100}"
+            return f"is outside of {leaf!s:.100}{path}: {' '.join(repr(x).split()):.100}"
     return None
 
 

@@ -254,7 +254,8 @@ def _bits(x: Any) -> tuple[Any, ...]:
 def _overwrite(given: Any) -> None:
     """Write ones to all arrays that can be written."""
     for x in af.flatten(given)[0]:
+        fill = getattr(x, "fill_", None)
         if isinstance(x, np.ndarray) and x.flags.writeable:
             x[...] = 1
-        elif callable(getattr(x, "fill_", None)):  # a tensor of PyTorch
-            x.fill_(1)
+        elif callable(fill):  # that of a tensor of PyTorch
+            fill(1)
