@@ -79,11 +79,11 @@ def check(given: Given) -> Result:
 
 
 def check_env(given: Given) -> Result:
-    """Try an environment of your own in several libraries.
+    """Try an environment of your own in several libraries, or audit vector environments.
 
     The exit status is 1 if something is wrong.
     """
-    report = _check_env.check(given.env, given.timeout)
+    report = _check_env.check(given.env, given.timeout, given.steps if given.vector else None)
     return report if given.json else _check_env.describe(report), 0 if report["ok"] else 1
 
 
@@ -132,7 +132,11 @@ def _parser() -> argparse.ArgumentParser:
     names = "the name of a backend, a plugin, a distribution or a module"
     command.add_argument("package", metavar="PACKAGE", help=names)
     command = add(check_env, 600, "all of it")
-    command.add_argument("env", metavar="MODULE:CLASS", help="a FunctionalEnv, or FILE.py:CLASS")
+    names = "a FunctionalEnv, or FILE.py:CLASS; with --vector, an id of Gymnasium, or a function that makes vector environments"
+    command.add_argument("env", metavar="MODULE:CLASS", help=names)
+    command.add_argument("--vector", action="store_true", help="audit vector environments of any kind")  # fmt: skip
+    steps = "how many steps a run of --vector has, 300 by default"
+    command.add_argument("--steps", type=_count, default=300, metavar="STEPS", help=steps)
     command = add(new_plugin, 60, "loading the plugins")
     command.add_argument("name", metavar="NAME", help="what users call the library, such as mylib")
     module = "the module of the library, NAME by default"
@@ -140,6 +144,12 @@ def _parser() -> argparse.ArgumentParser:
     place = "where the folder of the plugin is made"
     command.add_argument("--directory", type=Path, default=Path(), metavar="DIR", help=place)
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError("it must be 1 or more")
+    return int(text)
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,4 @@
-"""`arrayferry check-env`: an environment is tried in several libraries."""
+"""`arrayferry check-env`: an environment is tried in several libraries, or vector environments are audited."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from ._errors import UsageError
 from ._text import working
 
 
-def check(name: str, timeout: float) -> Any:
-    """Try an environment in several libraries.
+def check(name: str, timeout: float, steps: int | None = None) -> Any:
+    """Try an environment in several libraries, or audit vector environments.
 
     Args:
-        name: "module:Class" or "file.py:Class".
+        name: "module:Class" or "file.py:Class". For vector environments, an id of Gymnasium, or a function that makes them.
         timeout: seconds that it may take.
+        steps: the steps of an audit of vector environments, None to try an environment.
 
     Returns:
         What `--json` prints.
@@ -24,7 +25,7 @@ def check(name: str, timeout: float) -> Any:
         CommandError: there is no such environment, its module cannot be imported, or its code crashes, hangs or ends
             the process.
     """
-    if not name.partition(":")[2]:
+    if steps is None and not name.partition(":")[2]:
         raise UsageError(
             f"{name!r:.80} does not name a class. Write module:Class, or file.py:Class"
         )
@@ -33,7 +34,10 @@ def check(name: str, timeout: float) -> Any:
     except OSError as error:  # it was removed
         raise UsageError(f"there is no current folder ({error.strerror})") from error
     working(f"trying {name}")
-    return ask("env.check", {"name": name, "folder": folder}, {}, timeout)
+    if steps is None:
+        return ask("env.check", {"name": name, "folder": folder}, {}, timeout)
+    given = {"name": name, "folder": folder, "steps": steps}
+    return ask("env.check_vector", given, {}, timeout)
 
 
 def describe(report: dict[str, Any]) -> list[str]:
@@ -42,8 +46,10 @@ def describe(report: dict[str, Any]) -> list[str]:
     found = "nothing is wrong" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
     lines = [f"{report['env']}: {found}", *(f"Warning: {text}" for text in report["warnings"])]
     for each in report["problems"]:
-        seen = f" (in {', '.join(each['libraries'])})" if each["libraries"] else ""
-        lines += ["", f"  {each['method']}(), {each['place']}", f"    {each['what']}{seen}."]
+        method = f"{each['method']}(), " if "method" in each else ""
+        seen = f" (in {', '.join(each['libraries'])})" if each.get("libraries") else ""
+        seen += f" ({each['times']} times)" if each.get("times", 1) > 1 else ""
+        lines += ["", f"  {method}{each['place']}", f"    {each['what']}{seen}."]
         if each["remedy"]:
             lines.append(f"    {each['remedy']}")
     return lines

@@ -1,7 +1,8 @@
-"""The conformance kit for bridges: tests that the author of a bridge inherits.
+"""An audit of vector environments, and the conformance kit for bridges.
 
-A bridge makes environments of one project usable by the trainers of another. Put it around a probe, an environment whose
-observations identify their episode and step; define how it is reset and stepped; and run pytest:
+`check_vector_env` finds what vector environments do wrong, by what they return alone. A bridge makes environments of one
+project usable by the trainers of another. Put it around a probe, an environment whose observations identify their episode
+and step; define how it is reset and stepped; and run pytest:
 
     from arrayferry_gym.testing import BridgeContract, BridgeStep, Probe
 
@@ -18,26 +19,97 @@ observations identify their episode and step; define how it is reset and stepped
             return BridgeStep(observation, reward, terminated, truncated, final_observation)
 
 A bridge from environments of another project is put around a probe that is written as that project asks, with the same
-observations, rewards and ends. The name of each test says what it checks, and the message of a failure what is wrong.
+observations, rewards and ends. It gets the same audit, and the probe adds what it knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+import copy
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
-import arrayferry as af
-
+from ._audit.audit import Audit
+from ._audit.checks import PARTS, Found, Run
+from ._audit.record import VectorProblem, in_numpy, to_numpy
+from ._options.env_options import count_of
 from .functional import FunctionalEnv
 
-__all__ = ["LIMIT", "BridgeContract", "BridgeStep", "Probe"]
+__all__ = ["LIMIT", "BridgeContract", "BridgeStep", "Probe", "VectorProblem", "check_vector_env"]
 
 LIMIT = 4
 """The number of steps after which an episode of the probe is truncated."""
+
+
+def check_vector_env(
+    envs: VectorEnv[Any, Any, Any] | Callable[[], Any], *, steps: int = 300, seed: int = 0
+) -> list[VectorProblem]:
+    """Audit vector environments of any kind, by what they return alone, and return the problems.
+
+    They are reset with a seed and take steps with random actions. All of that is recorded and checked. Then the same is
+    done again with one thing changed, such as the actions of one environment, and compared.
+
+    Args:
+        envs: the environments, or a function that makes new ones: always the same, with the same seed if it takes one.
+            With a function, they are also compared with others that are made, stepped and closed at the same time, and
+            they need not be able to repeat a run after another reset. It is called several times, and what it makes is
+            closed. Environments that are passed are left open.
+        steps: the number of steps of a run. There are up to 10 runs, of which one is kept in memory. Enough episodes
+            should end: if there is a time limit, take several times as many.
+        seed: the seed of the first run, 0 or more.
+
+    Returns:
+        The problems, empty if there are none. As text, a problem names the environment, the step, what is wrong, and what
+        to do.
+
+    Raises:
+        TypeError: `envs` is neither vector environments nor a function.
+        arrayferry.OptionError: `steps` or `seed` is not such an integer.
+
+    Warns:
+        UserWarning: there is no problem, but no episode has ended, so that nothing is known of ends.
+
+    Examples:
+        >>> from gymnasium.vector import AutoresetMode
+        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_gym.testing import check_vector_env
+        >>> envs = CartPole().make_vec(3, autoreset_mode="SameStep")
+        >>> check_vector_env(envs)
+        []
+        >>> envs.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP  # which is wrong
+        >>> problems = check_vector_env(envs)
+        >>> print(problems[1].place, problems[1].what)
+        environment 1, step 13 this step only resets (NEXT_STEP), but reward and flags are 1.0, False, False
+    """
+    steps = count_of("steps", steps)
+    seed = count_of("seed", seed, "an integer of 0 or more", least=0)
+    make = (
+        envs if callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step")) else None
+    )
+    if make is None and not (hasattr(envs, "step") and hasattr(envs, "num_envs")):
+        raise TypeError(
+            f"check_vector_env was given {envs!r:.80}, which is neither a vector environment nor a function that makes "
+            "one. Pass what gymnasium.make_vec returns, or a function that calls it"
+        )
+    audited: Any = envs if make is None else make()
+    try:
+        audit = Audit(audited, make, steps, seed)
+    finally:
+        if make is not None:
+            audited.close()
+    if not audit.ended and not audit.problems:
+        warnings.warn(
+            f"no episode ended in {steps} steps, so that ends were not checked. Pass a greater number of steps, or make "
+            "the environments with a smaller time limit",
+            stacklevel=2,
+        )
+    return audit.problems
 
 
 class ProbeState(NamedTuple):
@@ -105,20 +177,11 @@ class BridgeStep(NamedTuple):
     final_observation: Any
 
 
-class _Seen(NamedTuple):
-    """A step in NumPy."""
-
-    observation: np.ndarray[Any, Any]
-    reward: np.ndarray[Any, Any]
-    terminated: np.ndarray[Any, Any]
-    truncated: np.ndarray[Any, Any]
-    final_observation: Any
-
-
 class BridgeContract:
-    """The tests that every bridge must pass. Name your subclass `Test...`.
+    """The test that every bridge must pass. Name your subclass `Test...`.
 
-    The default methods are right for a Gymnasium vector environment that resets in the same step.
+    It is the audit of `check_vector_env`, together with what is known of the probe. The default methods are right for a
+    Gymnasium vector environment that resets in the same step.
 
     Attributes:
         num_envs: the number of rows: environments, or the agents of one game.
@@ -131,7 +194,7 @@ class BridgeContract:
         >>> class TestServed(BridgeContract):
         ...     def make(self):
         ...         return Probe().make_vec(self.num_envs, xp="torch", autoreset_mode="SameStep")
-        >>> TestServed().test_final_observations_are_of_the_last_state()
+        >>> TestServed().test_the_bridge_is_right()
     """
 
     num_envs: int = 3
@@ -171,399 +234,94 @@ class BridgeContract:
         """Close the bridge."""
         getattr(bridge, "close", lambda: None)()
 
-    # helpers
+    def test_the_bridge_is_right(self) -> None:
+        """The audit finds nothing, and each result is that of the probe. So it is with one row, if `make` can do that."""
+        problems = self._problems(64)
+        if not problems and self.num_envs > 1:
+            single = copy.copy(self)
+            single.num_envs = 1
+            bridge = single.make()
+            shape = np.shape(to_numpy(single.reset(bridge, 0)))
+            single.close(bridge)
+            if shape != (self.num_envs, 2):
+                problems = single._problems(24)
+        assert not problems, "\n".join(map(str, ["", *problems]))
 
-    @contextmanager
-    def _playing(self, seed: int | None = 1) -> Iterator[_Game]:
-        bridge = self.make()
+    def _problems(self, steps: int) -> list[VectorProblem]:
+        envs = _BridgedProbes(self)
         try:
-            yield _Game(self, bridge, seed)
+            make = functools.partial(_BridgedProbes, self)
+            return Audit(envs, make, steps, 0, together=self.together, also=self._wrong).problems
         finally:
-            self.close(bridge)
+            envs.close()
 
-    def _play(self, *steps: Sequence[int]) -> None:
-        """Take steps with these actions, and check each."""
-        with self._playing() as game:
-            for actions in steps:
-                game.play(actions)
-
-    def _row(self, chosen: int, other: int = 0) -> list[int]:
-        """Return actions: one for the last row, another for all others."""
-        return [other] * (self.num_envs - 1) + [chosen]
-
-    # the tests
-
-    def test_spaces_and_dtypes_agree(self) -> None:
-        """Observations have the shape and dtype of their space and are in it, and actions are the probe's."""
-        with self._playing() as game:
-            observed, acted = self.spaces(game.bridge)
-            seen = [game.first]
-            for _ in range(LIMIT + 1):
-                seen.append(game.step(self._row(0)).observation)
-                if game.ended.any():
-                    seen.append(_chosen(game.given.final_observation, game.ended))
-            for observation in seen:
-                assert observation.dtype == np.float32, (
-                    f"observations are {observation.dtype}, not float32"
-                )
-                for row in observation:
-                    assert observed is None or _is_in(observed, row), (
-                        f"the observation {row!r} of dtype {row.dtype} is not in the space {observed}"
-                    )
-            if acted is not None:
-                assert isinstance(acted, spaces.Discrete), (
-                    f"the space of actions is {acted}, not Discrete(3)"
-                )
-                numbers = int(acted.start), int(acted.n)
-                assert numbers == (0, 3), f"the space of actions is {acted}, not Discrete(3)"
-
-    def test_rewards_and_flags_have_their_dtypes(self) -> None:
-        """Rewards are float32 or float64 and flags booleans, one for each row."""
-        with self._playing() as game:
-            for number in range(1, LIMIT + 2):
-                step = game.step(self._row(int(number == 1)))
-                where = f"in step {number}"
-                assert step.reward.dtype in (np.float32, np.float64), (
-                    f"{where}, rewards are {step.reward.dtype}, not float32 or float64"
-                )
-                for name in ("terminated", "truncated"):
-                    flag = getattr(step, name)
-                    assert flag.dtype == bool, f"{where}, {name} is {flag.dtype}, not bool"
-                for name in ("reward", "terminated", "truncated"):
-                    shape = getattr(step, name).shape
-                    assert shape == (self.num_envs,), (
-                        f"{where}, {name} has the shape {shape}, not {(self.num_envs,)}"
-                    )
-
-    def test_episodes_begin_at_the_beginning(self) -> None:
-        """The first observations are those of reset, and each environment has its own."""
-        with self._playing() as game:
-            game.check_first(game.first)
-            if self.num_envs > 1 and not self.together:
-                starts = game.first[:, 0].tolist()
-                assert len(set(starts)) == self.num_envs, (
-                    f"environments begin alike: their starts are {starts}"
-                )
-
-    def test_each_action_reaches_its_environment(self) -> None:
-        """Rewards match the step and the row's action."""
-        rows = range(self.num_envs)
-        self._play(*([2 * (row % 3 == number) for row in rows] for number in range(3)))
-
-    def test_termination_is_no_truncation(self) -> None:
-        """An episode that terminates before the limit is not truncated, and no other episode ends."""
-        self._play(self._row(0), self._row(1))
-
-    def test_the_time_limit_is_no_termination(self) -> None:
-        """An episode that reaches the limit is truncated, and has not terminated."""
-        self._play(*[self._row(2, 2)] * LIMIT)
-
-    def test_both_at_once(self) -> None:
-        """An episode that terminates at the limit has both flags, or has terminated where the trainer wants one."""
-        self._play(*[self._row(0)] * (LIMIT - 1), self._row(1))
-
-    def test_final_observations_are_of_the_last_state(self) -> None:
-        """Where an episode has ended, the final observation is the one after its last step."""
-        self._play(self._row(0), self._row(1), self._row(0), self._row(0))
-
-    def test_each_episode_is_new(self) -> None:
-        """After an episode ends, the observation is the first of a new episode, and each row draws its own, in float32."""
-        starts: list[float] = []
-        with self._playing() as game:
-            rows = slice(1) if self.together else slice(None)
-            for number in range(4 * LIMIT):
-                game.play(self._row(1, number % 2))
-                if number % 2:
-                    starts.extend(game.starts[rows].tolist())
-        kinds = len(set(starts))
-        assert 3 * kinds > 2 * len(starts), (
-            f"episodes begin alike: {len(starts)} of them, of which some have ended together, begin with {kinds} numbers"
-        )
-        drawn = np.array(starts, np.float32)
-        assert (drawn.astype(np.float16) != drawn).any(), (
-            f"no observation needs more than float16, but these are drawn in float32: {starts[:3]}"
-        )
-
-    def test_later_episodes_count_anew(self) -> None:
-        """The limit and the rewards of a second and third episode are those of a first."""
-        self._play(self._row(1), *[self._row(0)] * (2 * LIMIT + 1))
-
-    def test_a_reset_begins_anew(self) -> None:
-        """A reset in the middle of episodes, or after their end, begins new ones, and counts from 0."""
-        with self._playing() as game:
-            starts = [game.first[:, 0]]
-            for actions in (self._row(0), self._row(1), self._row(1, 1)):
-                game.play(actions)
-                game.reset(None)
-                start = game.first[:, 0]
-                assert all((start != other).all() for other in starts), (
-                    f"after reset number {len(starts) + 1}, episodes begin as before"
-                )
-                starts.append(start)
-                for _ in range(LIMIT):
-                    game.play(self._row(0))
-
-    def test_seeds_repeat(self) -> None:
-        """The same seed gives the same episodes, later ones and those of later resets too; another seed gives others."""
-        seeds = (5, 5, 6, 0, 0)
-        runs = []
-        for seed in seeds:
-            with self._playing(seed) as game:
-                run = self._later(game)
-                game.reset(None)
-                runs.append(np.stack([*run, *self._later(game)]))
-                game.reset(seed)
-                again = np.stack(self._later(game))
-            assert (again[0] == run[0]).all(), (
-                f"a second reset with the seed {seed} gave other episodes"
-            )
-            assert (again == run).all(), (
-                f"after a second reset with the seed {seed}, later episodes differ"
-            )
-        for first, second in ((0, 1), (3, 4)):
-            same = (runs[first] == runs[second]).all(axis=(1, 2))
-            assert same[: LIMIT + 1].all(), f"the same seed {seeds[first]} gave other episodes"
-            assert same.all(), "after a reset without a seed, the same seed gave other episodes"
-        one, other = runs[0][:, :, 0], runs[2][:, :, 0]
-        assert (one[0] != other[0]).all(), "another seed gave the same episodes"
-        later = (
-            one[1 : LIMIT + 1, -1] == other[1 : LIMIT + 1, -1]
-        )  # the last row, which ends at each step
-        assert later.mean() < 0.5, "another seed gave the same later episodes"
-
-    def _later(self, game: _Game) -> list[np.ndarray[Any, Any]]:
-        """Return the first observations, and those of some steps at which episodes end."""
-        return [game.first, *(game.step(self._row(1)).observation for _ in range(LIMIT))]
-
-    def test_results_are_not_overwritten(self) -> None:
-        """The results of a step are unchanged by later steps and resets."""
-        with self._playing() as game:
-            kept: list[tuple[Any, Any, Any]] = [(game.first_given, None, game.first.copy())]
-            for _ in range(LIMIT + 2):
-                step = game.step(self._row(1))
-                for given, seen in zip(game.given[:4], step[:4], strict=True):
-                    kept.append((given, None, np.array(seen)))
-                if game.ended.any():
-                    final = game.given.final_observation
-                    kept.append((final, game.ended, _chosen(final, game.ended)))
-            game.reset(None)
-        for given, rows, then in kept:
-            now = _as_numpy(given) if rows is None else _chosen(given, rows)
-            assert np.array_equal(now, then), (
-                "a later step or reset has overwritten what an earlier one returned"
+    def _wrong(self, run: Run) -> Iterator[Found]:
+        """Compare a run with what the probe does, up to the first difference."""
+        acted = self.spaces(run.envs.bridge)[1]
+        if acted not in (None, spaces.Discrete(3)):
+            yield None, None, f"the space of actions is {acted}, not Discrete(3)", "Pass on the probe's."  # fmt: skip
+        start, count, drawn = np.zeros(run.n, np.float32), np.zeros(run.n, int), []
+        for call in run.calls:
+            seen, began = np.stack(call.observations), call.began
+            if call.actions is not None:
+                count, actions = count + 1, np.array(call.actions)
+                terminated, truncated = actions == 1, count >= LIMIT
+                if self.together:
+                    terminated[:] = terminated.any()
+                began = terminated | truncated
+                last = [x if final is None else final for x, final in zip(seen, call.finals, strict=True)]  # fmt: skip
+                right = (np.stack([start, count], axis=1).astype(np.float32), count + actions / 2, terminated,
+                         truncated & ~terminated if self.exclusive else truncated)  # fmt: skip
+                for name, x, wanted in zip(("the last observation", *PARTS[1:4]), (np.stack(last), *call.seen[1:4]), right, strict=True):  # fmt: skip
+                    for env in range(run.n):
+                        if not np.array_equal(x[env], wanted[env]):
+                            yield (env, call, f"{name} is {x[env]}, not {wanted[env]}, after step {count[env]} of an episode with the action {actions[env]}",
+                                   "Return that of this step and row, before any reset. A time limit is no termination.")  # fmt: skip
+                            return
+            for env in np.flatnonzero(began & (seen[:, 1] != 0)).tolist():
+                yield env, call, f"an episode begins with {seen[env]}, whose count must be 0", "Return its first observation."  # fmt: skip
+                return
+            drawn += seen[began, 0].tolist()
+            start, count = np.where(began, seen[:, 0], start), np.where(began, 0, count)
+        if np.array_equal(np.array(drawn, np.float16), drawn):
+            yield (
+                None,
+                None,
+                f"observations are rounded to float16: {drawn[:3]}",
+                "Keep their dtype.",
             )
 
-    def test_actions_and_results_belong_to_the_trainer(self) -> None:
-        """The array of actions is unchanged by a step. Writing to it or to results after a step does not affect later steps."""
-        with self._playing() as game:
-            game.overwrites = True
-            _overwrite(game.first_given)
-            for number in range(2 * LIMIT + 1):
-                game.play(self._row(1 if number % 3 == 1 else 2))
 
-    def test_bridges_share_nothing(self) -> None:
-        """Two bridges at a time, such as one for training and one for evaluation, do not affect each other, nor does the end of one."""
-        runs = []
-        for others in (False, True):
-            with self._playing() as game:
-                run = []
-                with self._playing(2) as other:
-                    for number in range(LIMIT + 2):
-                        run.append(game.play(self._row(number % 2)).observation)
-                        if others:
-                            other.play(self._row(1))
-                        if others and number == 2:
-                            other.reset(3)
-                runs.append(np.stack([*run, game.play(self._row(0)).observation]))
-        assert (runs[0] == runs[1]).all(), "another bridge has changed the episodes of this one"
+class _Actions(spaces.Discrete):
+    """The actions of the probe, of which most let the episode go on."""
 
-    def test_one_row_is_a_batch(self) -> None:
-        """A bridge around one environment returns batches of one row. This test passes if `make` ignores `num_envs`."""
-        count, self.num_envs = self.num_envs, 1
-        try:
-            bridge = self.make()
-            try:
-                first = _as_numpy(self.reset(bridge, 1))
-                if first.shape == (count, 2) and count > 1:
-                    return
-                game = _Game(self, bridge, 1)
-                for action in (0, 2, 1, *[0] * LIMIT):
-                    seen = game.step([action])
-                    assert seen.reward.shape == (1,), (
-                        f"rewards have the shape {seen.reward.shape}, not (1,)"
-                    )
-                    game.check(seen)
-            finally:
-                self.close(bridge)
-        finally:
-            self.num_envs = count
-
-    def test_a_long_game(self) -> None:
-        """Three hundred steps of random actions match the probe."""
-        rng = np.random.default_rng(0)
-        self._play(*rng.choice(3, (300, self.num_envs), p=[0.6, 0.2, 0.2]).tolist())
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        return np.int64(self.np_random.choice(3, p=[0.6, 0.2, 0.2]))
 
 
-class _Game:
-    """A bridge, and the expected state of its episodes.
+class _BridgedProbes:
+    """A bridge in the form of a Gymnasium vector environment."""
 
-    Args:
-        contract: resets and steps the bridge.
-        bridge: the bridge.
-        seed: for the first reset.
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    single_action_space = _Actions(3)
 
-    Attributes:
-        overwrites: whether the trainer writes to arrays that it has passed or received.
-    """
+    def __init__(self, contract: BridgeContract) -> None:
+        self.contract, self.bridge, self.num_envs = contract, contract.make(), contract.num_envs
+        self.single_observation_space = contract.spaces(self.bridge)[0] or Probe.observation_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(spaces.Discrete(3), self.num_envs)
 
-    overwrites = False
+    def reset(self, *, seed: Any = None) -> tuple[Any, dict[str, Any]]:
+        if isinstance(seed, list):
+            raise TypeError("a bridge takes one seed")
+        return self.contract.reset(self.bridge, seed), {}
 
-    def __init__(self, contract: BridgeContract, bridge: Any, seed: int | None) -> None:
-        self.contract = contract
-        self.bridge = bridge
-        self.reset(seed)
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *results, final = self.contract.step(self.bridge, actions)
+        if final is None:
+            return *results, {}
+        _, _, *flags, _ = in_numpy((*results, None))
+        return *results, {"final_obs": final, "_final_obs": np.logical_or(*flags).astype(bool)}
 
-    def reset(self, seed: int | None) -> None:
-        self.first_given = self.contract.reset(self.bridge, seed)
-        self.first = self._observations("reset", self.first_given)
-        self.starts = self.first[:, 0].copy()
-        self.counts = np.zeros(self.contract.num_envs, int)
-        self.last = self.first.copy()
-
-    def _observations(self, source: str, given: Any) -> np.ndarray[Any, Any]:
-        observation, n = _as_numpy(given), self.contract.num_envs
-        assert observation.shape == (n, 2), (
-            f"{source} gave observations of shape {observation.shape}, not {(n, 2)}"
-        )
-        return observation
-
-    def check_first(self, observation: np.ndarray[Any, Any]) -> None:
-        for index, (start, count) in enumerate(observation.tolist()):
-            assert (count, 0 <= start < 1) == (0, True), (
-                f"row {index} begins with the observation {[start, count]}, which is not of a first state: its count must be 0"
-            )
-
-    def step(self, actions: Sequence[int]) -> _Seen:
-        """Take a step."""
-        self.actions = np.asarray(actions, np.int64)
-        passed = self.actions.copy()
-        self.given = self.contract.step(self.bridge, passed)
-        if self.overwrites:
-            assert np.array_equal(passed, self.actions), (
-                f"the step has changed the array of actions that it was given, from {self.actions} to {passed}"
-            )
-            passed[...] = 1
-        observation, reward, terminated, truncated, final = self.given
-        seen = _Seen(
-            self._observations("step", observation),
-            reward=_as_numpy(reward),
-            terminated=_as_numpy(terminated),
-            truncated=_as_numpy(truncated),
-            final_observation=final,
-        )
-        self.before, self.last = self.last, seen.observation.copy()
-        self.ended = np.logical_or(seen.terminated, seen.truncated)
-        if self.overwrites:
-            seen = _copied(seen, self.ended)
-            for part in self.given:
-                _overwrite(part)
-        return seen
-
-    def play(self, actions: Sequence[int]) -> _Seen:
-        """Take a step, and check it."""
-        seen = self.step(actions)
-        self.check(seen)
-        return seen
-
-    def check(self, seen: _Seen) -> None:
-        """Compare a step with what the probe does."""
-        contract = self.contract
-        counts = self.counts + 1
-        terminated, truncated = self.actions == 1, counts >= LIMIT
-        if contract.together:
-            terminated[:] = terminated.any()
-        ended = terminated | truncated
-        if contract.exclusive:
-            truncated &= ~terminated
-        for index in range(contract.num_envs):
-            where = (
-                f"row {index}, step {counts[index]} of its episode, action {self.actions[index]}"
-            )
-            flags = bool(seen.terminated[index]), bool(seen.truncated[index])
-            wanted = bool(terminated[index]), bool(truncated[index])
-            assert flags == wanted, (
-                f"{where}: (terminated, truncated) is {flags}, but must be {wanted}"
-                f"{', since the limit is no termination' if flags[0] and not wanted[0] else ''}"
-            )
-            reward = counts[index] + self.actions[index] / 2
-            assert seen.reward[index] == reward, (
-                f"{where}: the reward is {seen.reward[index]}, but must be {reward}, that of this step and this player"
-            )
-            if not ended[index]:
-                right = np.array([self.starts[index], counts[index]], np.float32)
-                assert np.array_equal(seen.observation[index], right), (
-                    f"{where}: the observation is {seen.observation[index]}, but must be {right}"
-                )
-                self.counts[index] = counts[index]
-                continue
-            self._check_end(seen, index, where, counts[index])
-            self.counts[index] = 0
-            self.starts[index] = seen.observation[index, 0]
-
-    def _check_end(self, seen: _Seen, index: int, where: str, count: int) -> None:
-        first = seen.observation[index]
-        self.check_first(first[None])
-        assert first[0] != self.starts[index], (
-            f"{where}: the next episode begins like the last, with {first}. Draw a new first state at each reset"
-        )
-        right = np.array([self.starts[index], count], np.float32)
-        found = _chosen(seen.final_observation, np.arange(self.contract.num_envs) == index)
-        what = ""
-        if np.array_equal(found[0], first):
-            what = ", which is the first observation of the next episode"
-        elif np.array_equal(found[0], self.before[index]):
-            what = ", which is the observation before the last step"
-        assert np.array_equal(found[0], right), (
-            f"{where}: the final observation is {found[0]}{what}. It must be {right}, of the state after the last step"
-        )
-
-
-def _as_numpy(given: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(af.convert(given, "numpy", scalars="convert"))
-
-
-def _chosen(batch: Any, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return some rows of a batch. Other rows may be missing."""
-    chosen = []
-    for index in map(int, np.flatnonzero(rows)):
-        row = None if batch is None else batch[index]
-        assert row is not None, f"row {index} has ended, but has no final observation"
-        chosen.append(_as_numpy(row))
-    return np.stack(chosen)
-
-
-def _copied(seen: _Seen, ended: np.ndarray[Any, Any]) -> _Seen:
-    """Return a step in memory of its own, with the final observations of rows that have ended."""
-    finals: list[Any] = [None] * len(ended)
-    if ended.any():
-        chosen = _chosen(seen.final_observation, ended)
-        for index, row in zip(np.flatnonzero(ended), chosen, strict=True):
-            finals[index] = row
-    observation, reward, terminated, truncated = map(np.array, seen[:4])
-    return _Seen(observation, reward, terminated, truncated, finals)
-
-
-def _overwrite(given: Any) -> None:
-    """Write ones to all arrays that can be written."""
-    if isinstance(given, (list, tuple)) or str(getattr(given, "dtype", None)) == "object":
-        for part in given:
-            _overwrite(part)
-    elif isinstance(given, np.ndarray):
-        if given.flags.writeable:
-            given[...] = 1
-    elif callable(getattr(given, "fill_", None)):  # a tensor of PyTorch
-        given.fill_(1)
-
-
-def _is_in(space: Space[Any], row: np.ndarray[Any, Any]) -> bool:
-    return space.dtype == row.dtype and bool(space.contains(row))
+    def close(self) -> None:
+        self.contract.close(self.bridge)

@@ -112,6 +112,31 @@ def test_what_may_be_meant_is_a_warning(run, folder):
     assert warning == f"Warning: {json.loads(out)['warnings'][0]}"
 
 
+VECTOR = """
+import gymnasium as gym
+
+def make():
+    return gym.vector.SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, copy=False)
+"""
+
+
+def test_vector_environments_are_audited(run, folder):
+    (folder / "vectors.py").write_text(VECTOR)
+    status, out, err = run("check-env", "--vector", "vectors.py:make", "--steps", "30", "--json")
+    assert (status, err) == (1, "")
+    (problem,) = json.loads(out)["problems"]
+    assert (problem["env"], problem["step"], problem["place"]) == (
+        None,
+        0,
+        "all environments, reset",
+    )
+    assert problem["times"] > 30
+    status, out, _ = run("check-env", "--vector", "CartPole-v1")
+    assert (status, out) == (0, "CartPole-v1: nothing is wrong\n")
+    assert "NameNotFound" in run("check-env", "--vector", "CartPool-v1")[2]
+    assert "it must be 1 or more" in run("check-env", "--vector", "CartPole-v1", "--steps", "0")[2]
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -106,6 +106,7 @@ WINGS = {
         "_options",
         "_episodes",
         "_actions",
+        "_audit",
         "_adapters",
         "wrappers",
         "vector",

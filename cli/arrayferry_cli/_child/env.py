@@ -1,4 +1,4 @@
-"""Task: try an environment in several libraries. Its author's code runs for this."""
+"""Tasks: try an environment in several libraries, and audit vector environments. Their author's code runs for this."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +31,55 @@ def check(step: Callable[[str], None], name: str, folder: str) -> dict[str, Any]
     step(f"trying {name}")
     os.chdir(folder)
     env = _named(*name.split(":", 1))
-    try:
-        from arrayferry_gym import functional
+    from arrayferry_gym import functional
 
+    return _report(name, lambda: functional.check(env))
+
+
+def check_vector(step: Callable[[str], None], name: str, folder: str, steps: int) -> dict[str, Any]:
+    """Return what `arrayferry check-env --vector --json` prints.
+
+    Args:
+        step: called with what is done next.
+        name: "module:function", "file.py:function", or an id of Gymnasium.
+        folder: the current folder.
+        steps: the steps of each run.
+
+    Raises:
+        UsageError: there are no such environments.
+    """
+    step(f"trying {name}")
+    os.chdir(folder)
+    import gymnasium as gym
+
+    from arrayferry_gym.testing import check_vector_env
+
+    module, _, attribute = name.partition(":")
+    make = partial(gym.make_vec, name, num_envs=3)
+    if attribute.replace(".", "").isidentifier():
+        make = _named(module, attribute)
+    else:
+        try:
+            make().close()
+        except gym.error.Error as error:
+            raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
+    return _report(name, lambda: check_vector_env(make, steps=steps))
+
+
+def _report(name: str, check: Callable[[], list[Any]]) -> dict[str, Any]:
+    """Make a check, and return its report."""
+    try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            problems = functional.check(env)
+            problems = check()
     except (TypeError, BackendUnavailableError) as error:
         raise UsageError(str(error)) from error
-    keys = ("method", "place", "what", "remedy", "libraries")
     return {
         "schema": 1,
         "ok": not problems,
         "env": name,
-        "problems": [{key: getattr(each, key) for key in keys} for each in problems],
-        "warnings": [str(each.message) for each in caught],
+        "problems": [each._asdict() | {"place": each.place} for each in problems],
+        "warnings": list(dict.fromkeys(str(each.message) for each in caught)),
     }
 
 

@@ -371,19 +371,12 @@ class TestPgx(OfDicts):
 
 
 class TestJumanji(Served):
-    exclusive = False
+    """An episode that ends and reaches the limit has terminated: Jumanji does not say both."""
+
+    exclusive = True
 
     def probe(self):
         return from_env(JumanjiProbe())
-
-    def test_both_at_once(self):
-        """An episode that ends and reaches the limit has terminated: Jumanji does not say both."""
-        self.exclusive = True
-        super().test_both_at_once()
-
-    def test_a_long_game(self):
-        self.exclusive = True
-        super().test_a_long_game()
 
 
 class TestNavix(Served):

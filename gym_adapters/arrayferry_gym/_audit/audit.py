@@ -1,0 +1,219 @@
+"""The audit: one run is recorded and checked, and then repeated with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym._options.env_options import autoreset_mode_of
+
+from .checks import CHECKS, Check, Run, problems_of
+from .record import Call, Recorder, UnreadableError, VectorProblem
+
+SEEDS = 4
+"""How many other seeds are tried."""
+
+Difference = tuple[int, int] | None
+"""The environment and the step in which two runs differ, None if they do not."""
+Look = Callable[[Call, Call], Any]
+"""Returns which environments are compared, bool (n,), from the calls of two runs; None to stop."""
+
+
+class Audit:
+    """The audit of vector environments.
+
+    Args:
+        envs: the environments.
+        make: makes new ones, None if that is not possible.
+        steps: the steps of each run.
+        seed: the seed of the first run.
+        together: whether the rows are agents of one game.
+        also: a further check of the first run.
+
+    Attributes:
+        problems: what was found.
+        ended: whether an episode has ended.
+    """
+
+    def __init__(
+        self,
+        envs: Any,
+        make: Callable[[], Any] | None,
+        steps: int,
+        seed: int,
+        *,
+        together: bool = False,
+        also: Check | None = None,
+    ) -> None:
+        self.problems: list[VectorProblem] = []
+        self._make, self._seed, self._together = make, seed, together
+        try:
+            self._mode = autoreset_mode_of((getattr(envs, "metadata", None) or {}).get("autoreset_mode"))  # fmt: skip
+        except af.OptionError:
+            self._mode = AutoresetMode.NEXT_STEP
+            self._add("metadata['autoreset_mode'] is missing or no mode, so that NEXT_STEP is assumed", "State the mode.")  # fmt: skip
+        self._first, self._made = Recorder(envs, self._mode), list[Any]()
+        self._table = self._first.drawn(seed, steps)
+        calls: list[Call] = []
+        try:
+            calls.extend(call for call in self._first.run(seed, self._table))
+        except UnreadableError as error:
+            self.problems.append(error.problem)
+        self._run = run = Run(self._first, calls)
+        self.ended = bool(run.episodes)
+        if calls:
+            checks = CHECKS if also is None else (*CHECKS, also)
+            self.problems += problems_of(run, checks)
+        if len(run.steps) == len(self._table):
+            self._repeat()
+
+    def _add(self, what: str, remedy: str, place: Difference = None) -> None:
+        env, step = place or (None, None)
+        self.problems.append(VectorProblem(env, step, what, remedy))
+
+    def _repeat(self) -> None:
+        """Repeat the run in several ways."""
+        try:
+            self._until_an_end()
+            again = self._compared(self._first)
+            new = None if self._make is None else self._beside()
+            if again is None:
+                self._seeds()
+            else:
+                self._add("a reset with the same seed, right after an episode had ended, and the same actions gave other results",
+                          "Let reset(seed=...) seed all random numbers, of later episodes too, and forget all that was before.", again)  # fmt: skip
+            if new is not None:
+                self._add("new environments gave other results, while others were made, stepped and closed at the same time",
+                          "Share nothing between those that are made separately, and let reset(seed=...) seed all random numbers.", new)  # fmt: skip
+            if again is None or (self._make is not None and new is None):
+                self._variations(self._new if again else lambda: self._first)
+        except UnreadableError as error:
+            self.problems.append(error.problem)
+        finally:
+            for envs in self._made:
+                _close(envs)
+
+    def _new(self) -> Recorder:
+        assert self._make is not None
+        self._made.append(self._make())
+        return Recorder(self._made[-1], self._mode)
+
+    def _until_an_end(self) -> None:
+        """Take steps until one ends an episode, if there is one soon."""
+        over = np.zeros(self._first.n, bool)
+        for step, actions in enumerate(self._table):
+            over = self._first.step(step, actions, over).ended
+            if over.any():
+                return
+
+    def _compared(self, recorder: Recorder, table: Any = None, look: Look | None = None, *, overwrites: bool = False) -> Difference:  # fmt: skip
+        """Repeat the run, with other actions if there is a table of them, and return the first difference."""
+        calls = recorder.run(self._seed, table or self._table, overwrites=overwrites)
+        for before, now in zip(self._run.calls, calls, strict=False):
+            rows = now.began | True if look is None else look(before, now)
+            if rows is None:
+                return None
+            for env in np.flatnonzero(rows).tolist():
+                if before.rows[env] != now.rows[env]:
+                    return env, now.step
+        return None
+
+    def _beside(self) -> Difference:
+        """Repeat the run in new environments, while others are stepped, and then closed."""
+        main, other = self._new(), self._new()
+        half, others = len(self._table) // 2, other.run(self._seed + 1, self._table)
+
+        def look(before: Call, now: Call) -> Any:
+            if now.step < half:
+                next(others)
+            elif now.step == half and now.actions is not None:
+                _close(self._made.pop())  # those of `other`, once
+            return now.began | True
+
+        return self._compared(main, None, look)
+
+    def _seeds(self) -> None:
+        """Try other seeds, and look at how episodes begin."""
+        first, run, rows = self._first, self._run, 1 if self._together else self._first.n
+        other = Run(first, list(first.run(self._seed + 1000, self._table)))
+        seeded = [run.calls[0].firsts, other.calls[0].firsts]
+        seeded += [first.reset(0, self._seed + 1000 * k).firsts for k in range(2, SEEDS + 1)]
+        unseeded = [call.firsts for call in run.calls if call.is_reset]
+        later = [(env, call.firsts[env]) for each in (run, other) for env in range(rows)
+                 for call in [x for x in each.calls if x.began[env] and not x.is_reset][:SEEDS]]  # fmt: skip
+        if all(x == seeded[0] for x in seeded):
+            varies = any(x != seeded[0] for x in unseeded) or any(x != seeded[0][env] for env, x in later)  # fmt: skip
+            if varies and [x.rows for x in run.calls] == [x.rows for x in other.calls]:
+                self._add("other seeds gave the same run, though its episodes begin differently", "Let reset(seed=...) seed the random numbers.")  # fmt: skip
+            return
+        if rows > 1 and all(len(set(x)) == 1 for x in seeded):
+            self._add("all environments begin alike after a reset, but not with another seed", "Draw a first state for each environment.")  # fmt: skip
+        rarely = len({x for firsts in seeded for x in firsts[:rows]}) == len(seeded) * rows
+        if rarely:  # do two episodes begin alike
+            for what, starts in (
+                ("resets without a seed", [x for firsts in unseeded for x in firsts[:rows]]),
+                ("automatic resets, with two seeds,", [x for _, x in later]),
+            ):
+                if len(starts) > 5 and 3 * len(set(starts)) <= 2 * len(starts):
+                    self._add(f"{len(starts)} episodes began alike: {what} gave {len(set(starts))} observations",
+                              "Draw a new first state for each environment at each reset, from random numbers that the seed decides.")  # fmt: skip
+        seeds = [self._seed + 10 * env for env in range(first.n)]
+        try:
+            one, two = (first.reset(0, [*seeds[:-1], last]).firsts for last in (seeds[-1], 99_999))
+        except UnreadableError:  # many take one seed only
+            return
+        changed = [x != y for x, y in zip(one, two, strict=True)]
+        if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
+            self._add("seeds for each environment do not count for it alone", "Seed each by itself.", (first.n - 1, 0))  # fmt: skip
+
+    def _variations(self, new: Callable[[], Recorder]) -> None:
+        """Repeat the run with one thing changed. What is not the same twice is no effect of it."""
+        run, last, drawn = self._run, self._first.n - 1, self._first.drawn(self._seed + 1, len(self._table))  # fmt: skip
+
+        def of_one(recorder: Recorder) -> Difference:
+            """The random numbers of others may differ once its episodes end at another time, as many share a generator."""
+            apart = False
+
+            def look(before: Call, now: Call) -> Any:
+                nonlocal apart
+                if apart:
+                    return None
+                apart = bool(before.ended[last] != now.ended[last])
+                others = np.arange(run.n) < last
+                return others & ~(before.began & now.began) if apart else others
+
+            table = [[*x[:last], y[last]] for x, y in zip(self._table, drawn, strict=False)]
+            return self._compared(recorder, table, look)
+
+        def of_writing(recorder: Recorder) -> Difference:
+            return self._compared(recorder, overwrites=True)
+
+        def of_resets(recorder: Recorder) -> Difference:
+            table = list(self._table)
+            for call in run.steps:
+                given = zip(call.counts, self._table[call.step - 1], drawn[call.step - 1], strict=True)  # fmt: skip
+                table[call.step - 1] = [x if counts else y for counts, x, y in given]
+            return self._compared(recorder, table)
+
+        for effect, what, remedy in (
+            (of_one, f"its results depend on the actions of environment {last}", "Compute each environment by itself."),
+            (of_writing, "it depends on what the agent writes to arrays that it has passed or received",
+             "Copy actions that are kept, and return copies of what later steps read."),
+            (of_resets, "the action counts in a step that only resets (NEXT_STEP)",
+             "Ignore it; or state SAME_STEP, if the step before has reset."),
+        ):  # fmt: skip
+            skipped = self._together if effect is of_one else effect is of_resets and all(call.counts.all() for call in run.steps)  # fmt: skip
+            found = None if skipped else effect(new())
+            if found is not None and effect(new()) == found:
+                self._add(what, remedy, found)
+            elif found is not None:
+                self._add("the same seed and actions gave other results", "Let reset(seed=...) forget all that was before.", found)  # fmt: skip
+                return
+
+
+def _close(envs: Any) -> None:
+    getattr(envs, "close", lambda: None)()

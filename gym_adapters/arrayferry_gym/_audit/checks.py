@@ -1,0 +1,286 @@
+"""The checks of one recorded run. Each finds problems by what was observed alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry.adapting import map_arrays
+from arrayferry_gym._arrays import held_dtype
+from arrayferry_gym._spaces.trees import ARRAYS, leaves, shapes, split
+
+from .record import Call, Recorder, VectorProblem, digest, in_numpy, space_of
+
+PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
+SAME_STEP = AutoresetMode.SAME_STEP
+FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
+
+
+class Episode(NamedTuple):
+    """An episode that has ended: its environment, its number of steps, and its last two calls."""
+
+    env: int
+    length: int
+    before: Call
+    last: Call
+
+
+class Run:
+    """A recorded run.
+
+    Args:
+        recorder: what has recorded it.
+        calls: its calls.
+    """
+
+    def __init__(self, recorder: Recorder, calls: list[Call]) -> None:
+        self.envs, self.mode, self.n = recorder.envs, recorder.mode, recorder.n
+        self.observed, self.calls = recorder.observed, calls
+        self.steps = [call for call in calls if call.actions is not None]
+        self.pairs = list(pairwise(calls))
+
+    @cached_property
+    def episodes(self) -> list[Episode]:
+        """All episodes that have ended."""
+        found, lengths = [], np.zeros(self.n, int)
+        for before, call in self.pairs:
+            lengths += call.counts
+            for env in np.flatnonzero(call.ended).tolist():
+                found.append(Episode(env, int(lengths[env]), before, call))
+            lengths[call.ended | call.began] = 0
+        return found
+
+    @cached_property
+    def usual(self) -> list[tuple[Call, Call, int]]:
+        """The steps of episodes that go on: the call before, the call, and the environment."""
+        return [(before, call, env) for before, call in self.pairs for env in np.flatnonzero(call.counts & ~call.ended).tolist()]  # fmt: skip
+
+
+Found = tuple[int | None, Call | None, str, str]
+"""The number of an environment, the call, what is wrong, and what to do."""
+Check = Callable[[Run], Iterator[Found]]
+
+
+def spaces_are_of_batches(run: Run) -> Iterator[Found]:
+    for name in ("observation_space", "action_space"):
+        batch = getattr(run.envs, name)
+        if shapes(batch) != shapes(batch_space(space_of(run.envs, name), run.n)) or not hasattr(run.envs, f"single_{name}"):  # fmt: skip
+            yield None, None, f"{name} is not the batch of {run.n} of single_{name}: {batch}", "Make it by batch_space."  # fmt: skip
+
+
+def observations_are_in_their_space(run: Run) -> Iterator[Found]:
+    for call in run.calls:
+        _, backend = af.first_array(call.given[0])
+        for name, rows in (("the observation", call.observations), ("final_obs", call.finals)):
+            for env, row in enumerate(rows):
+                what = None if row is None else _unfit(run.observed, row, backend or "numpy")
+                if what is not None:
+                    yield env, call, f"{name} {what}", "Return what the space says, or change the space."  # fmt: skip
+
+
+def _unfit(space: Any, observation: Any, backend: Any) -> str | None:
+    """Tell why an observation is not in its space, None if it is."""
+    try:
+        parts = split(space, observation, lambda value, path, needed: TypeError(f"is no {needed}{path}"))  # fmt: skip
+    except TypeError as error:
+        return str(error)
+    for (leaf, path), x in zip(leaves(space), parts, strict=True):
+        if isinstance(leaf, ARRAYS):
+            x, dtype = np.asarray(x), held_dtype(leaf.dtype, backend)
+            if (str(x.dtype), x.shape) != (dtype, leaf.shape):
+                return f"is {x.dtype} of shape {x.shape}{path}, not {dtype} of shape {leaf.shape}"
+            if x.dtype.kind == "f" and np.isnan(x).any():
+                return f"is NaN{path}"
+            x = leaf.dtype.type(x)
+        if not leaf.contains(x):
+            return f"is outside of {leaf!s:.100}{path}: {' '.join(repr(x).split()):.100}"
+    return None
+
+
+def rewards_and_flags_have_their_dtypes(run: Run) -> Iterator[Found]:
+    for call in run.steps:
+        reward, *flags = call.seen[1:4]
+        if reward.dtype not in (np.float32, np.float64):
+            yield None, call, f"the reward is {reward.dtype}, not float32 or float64", "Return floats."  # fmt: skip
+        elif np.isnan(reward).any():
+            yield int(np.argwhere(np.isnan(reward))[0][0]), call, "the reward is NaN", "Return a number."  # fmt: skip
+        if set(reward.shape[1:]) == {1}:
+            yield None, call, f"the reward has the shape {reward.shape}", f"Return the shape {(run.n,)}."  # fmt: skip
+        for name, flag in zip(PARTS[2:4], flags, strict=True):
+            if flag.dtype != bool:
+                yield None, call, f"{name} is {flag.dtype}, not bool", "Return booleans."
+
+
+def results_are_of_one_library(run: Run) -> Iterator[Found]:
+    first: Any = None
+    for call in run.calls:
+        for name, part in zip(PARTS[:4], call.given[:4], strict=True):
+            array, backend = af.first_array(part)
+            if backend is not None and not isinstance(array, np.generic):
+                place = f"{backend.name} on {backend.device_of(array)}"
+                first = first or place
+                if place != first:
+                    yield None, call, f"{name} is in {place}, but the first observation in {first}", "Return all in one library, on one device."  # fmt: skip
+
+
+def infos_have_masks(run: Run) -> Iterator[Found]:
+    for call in run.calls:
+        if not isinstance(call.seen[4], dict):
+            yield None, call, f"infos are {type(call.seen[4]).__name__}, not a dict", "Return a dict of arrays."  # fmt: skip
+        rows = {key: len(x) for key, x in call.infos.items() if isinstance(x, np.ndarray) and x.ndim}  # fmt: skip
+        bare = [key for key in rows if f"_{key}" not in call.infos and str(key)[:1] != "_" and rows[key] == run.n]  # fmt: skip
+        if bare:
+            yield None, call, f"infos have {bare} without masks", f"Add '_{bare[0]}', bool (num_envs,): which environments have it."  # fmt: skip
+        wrong = [key for key in rows if (f"_{key}" in call.infos or str(key)[1:] in rows) and rows[key] != run.n]  # fmt: skip
+        wrong += [key for key in rows if str(key)[:1] == "_" and call.infos[key].dtype != bool]
+        if wrong:
+            yield None, call, f"the infos {wrong} have other rows or dtypes than masks need", f"Return {run.n} rows, and masks of booleans."  # fmt: skip
+
+
+def ends_are_those_of_the_mode(run: Run) -> Iterator[Found]:
+    lost = "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs'; or state another mode."
+    for before, call in run.pairs:
+        told = sorted(FINAL & call.infos.keys())
+        if run.mode is not SAME_STEP and told:
+            yield None, call, f"the mode is {run.mode.name}, but infos have {told}", "State SAME_STEP if the step resets; else leave them out."  # fmt: skip
+        for env in range(run.n):
+            if call.actions is None:
+                if not call.began[env] and call.firsts[env] != before.firsts[env]:
+                    yield env, call, "the reset of others (reset_mask) changed its observation", "Return the last one there."  # fmt: skip
+            elif not call.counts[env] and any(np.any(x[env]) for x in call.seen[1:4]):
+                results = ", ".join(str(x[env]) for x in call.seen[1:4])
+                yield env, call, f"this step only resets (NEXT_STEP), but reward and flags are {results}", "Return 0 and false; or state SAME_STEP, if the step before has reset."  # fmt: skip
+            elif run.mode is SAME_STEP:
+                known = call.infos.get("_final_obs", call.ended)[env]
+                if call.ended[env] and (not known or call.finals[env] is None):
+                    yield env, call, "an episode has ended without 'final_obs' in infos: its last observation is lost", lost  # fmt: skip
+                elif known and not call.ended[env]:
+                    yield env, call, "'_final_obs' is true, but no episode has ended", "Set it at ends."  # fmt: skip
+
+
+def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
+    ends = [(each.env, each.before, each.last, digest(each.last.finals[each.env]))
+            for each in run.episodes if each.last.finals[each.env] is not None]  # fmt: skip
+    moves = [before.firsts[env] != call.firsts[env] for before, call, env in run.usual]
+    if run.mode is not SAME_STEP or not any(moves):
+        return
+    seen = [first for call in run.steps for first in call.firsts]
+    unique = all(moves) and len(set(seen)) > 0.7 * len(seen)  # as continuous observations are
+    often = len(ends) > 2 and sum(moves) > 0.5 * len(moves)
+    zeros = digest(map_arrays(np.zeros_like, run.calls[0].observations[0]))
+    several = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
+    for what, same in (
+        ("the first of the next episode", [final == last.firsts[env] for env, _, last, final in ends]),
+        ("the one before the last step", [final == before.firsts[env] for env, before, _, final in ends]),
+        ("all zeros", [several and zeros not in seen and final == zeros for *_, final in ends]),
+    ):  # fmt: skip
+        if any(same) and (unique or (often and all(same))):
+            env, _, last, _ = ends[same.index(True)]
+            yield env, last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends", "Keep the observation before the reset, in memory of its own."  # fmt: skip
+
+
+def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
+    """By infos that all resets give one value, such as 0 for a count, and that no other step gives this value."""
+    resets = [_infos(call, env) for call in run.calls if call.is_reset for env in range(run.n)]
+    usual = [_infos(call, env) for _, call, env in run.usual]
+    inside = "final_info" if run.mode is SAME_STEP else None
+    for key in resets[0]:
+        first = {infos.get(key) for infos in resets}
+        if len(first) > 1 or len(usual) < 10 or any(infos.get(key) in first for infos in usual):
+            continue
+        remedy = "Infos belong to the observation that they come with; those of the last step are final_info."  # fmt: skip
+        for call in run.steps:
+            for env in np.flatnonzero(call.began).tolist():
+                if _infos(call, env).get(key, next(iter(first))) not in first:
+                    yield env, call, f"the info {key!r} is not of the episode that begins", remedy
+            for env in np.flatnonzero(call.ended).tolist():
+                if _infos(call, env, inside).get(key) in first:
+                    yield env, call, f"the info {key!r} of the last step is that of a reset", remedy
+    always = set.intersection(*map(set, usual)) if usual else set()
+    for each in run.episodes if inside else ():
+        lost = sorted(always - _infos(each.last, each.env, inside).keys(), key=str)
+        if lost:
+            yield each.env, each.last, f"an episode has ended, and final_info lacks {lost}", "Return the infos of the last step as infos['final_info'], with masks."  # fmt: skip
+
+
+def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
+    """Return what the infos of a call say of one environment, in a form that can be compared."""
+    infos = call.infos if inside is None else call.infos.get(inside, {})
+    if not isinstance(infos, dict):  # one for each environment
+        return {key: str(value) for key, value in (infos[env] or {}).items()}
+    return {
+        key: str(float(x[env])) if x.dtype.kind in "biuf" and x.ndim == 1 else str(x[env])
+        for key, x in infos.items()
+        if isinstance(x, np.ndarray) and x.shape[:1] == call.ended.shape and key not in FINAL
+        and str(key)[:1] != "_" and infos.get(f"_{key}", call.ended | True)[env]
+    }  # fmt: skip
+
+
+def time_limits_are_truncations(run: Run) -> Iterator[Found]:
+    lengths = Counter(each.length for each in run.episodes)
+    if not lengths or any(each.last.seen[3][each.env] for each in run.episodes):
+        return
+    longest, limit = max(lengths), getattr(getattr(run.envs, "spec", None), "max_episode_steps", None)  # fmt: skip
+    count = lengths.pop(longest)
+    if longest == limit or (count > 2 and longest > 1 and count > 3 * max(lengths.values(), default=0)):  # fmt: skip
+        each = next(each for each in run.episodes if each.length == longest)
+        of = ", which is max_episode_steps," if longest == limit else ", the longest,"
+        yield (each.env, each.last, f"{count} of {len(run.episodes)} episodes terminated after {longest} steps{of} and none was truncated: "
+               "this seems to be a time limit", "Set truncated at a time limit. If no value follows there, terminated is right.")  # fmt: skip
+
+
+def results_are_not_overwritten(run: Run) -> Iterator[Found]:
+    chosen = getattr(getattr(run.envs, "unwrapped", None), "copy", None) is False
+    remedy = "This is what copy=False means." if chosen else "Return a new array in each call."
+    for call in run.calls:
+        for name, now, then in zip(PARTS, in_numpy(call.given), call.seen, strict=True):
+            if digest(now) != digest(then):
+                yield None, call, f"{name} that it returned was overwritten by a later step or reset", remedy  # fmt: skip
+
+
+def actions_are_not_overwritten(run: Run) -> Iterator[Found]:
+    for call in run.steps:
+        if not call.keeps_actions:
+            yield None, call, "the step has changed the array of actions", "Copy it before you write to it."  # fmt: skip
+
+
+CHECKS: tuple[Check, ...] = (
+    spaces_are_of_batches,
+    observations_are_in_their_space,
+    rewards_and_flags_have_their_dtypes,
+    results_are_of_one_library,
+    infos_have_masks,
+    ends_are_those_of_the_mode,
+    last_observations_are_those_of_the_last_state,
+    infos_are_of_their_episode,
+    time_limits_are_truncations,
+    results_are_not_overwritten,
+    actions_are_not_overwritten,
+)
+
+
+def problems_of(run: Run, checks: Iterable[Check]) -> list[VectorProblem]:
+    """Return the first problem of each kind that checks find, with how often it was found."""
+    kinds: dict[Any, VectorProblem] = {}
+    for env, call, what, remedy in (found for check in checks for found in _made(check, run)):
+        kind = remedy, *what.split()[:4]
+        before = kinds.get(kind) or VectorProblem(env, None if call is None else call.step, what, remedy, 0)  # fmt: skip
+        kinds[kind] = before._replace(times=before.times + 1)
+    return list(kinds.values())
+
+
+def _made(check: Check, run: Run) -> Iterator[Found]:
+    """Make a check. That results are too wrong to be checked is a problem, and no error."""
+    try:
+        yield from check(run)
+    except Exception as error:
+        name = check.__name__.replace("_", " ").strip()
+        yield None, None, f"it cannot be told whether {name}: {type(error).__name__}: {error!s:.200}", "Return what gymnasium.vector.VectorEnv says."  # fmt: skip

@@ -1,0 +1,261 @@
+"""A recorded run of vector environments: what each call returned, by reference and copied to NumPy."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+import arrayferry as af
+from arrayferry_gym._episodes import turn
+
+REST = 8
+"""After the steps of a run, all environments are reset without a seed, and take this many steps. This is done twice."""
+
+to_numpy = af.converter("numpy", copy=True, scalars="convert", unsupported="keep")
+
+
+class VectorProblem(NamedTuple):
+    """A problem of vector environments.
+
+    Attributes:
+        env: the number of the environment, None if it concerns all of them.
+        step: the step of the run, from 1; 0 for the first reset; None if it concerns all of them.
+        what: what is wrong.
+        remedy: what to do.
+        times: how often it was found. The environment and the step are those of the first time.
+    """
+
+    env: int | None
+    step: int | None
+    what: str
+    remedy: str
+    times: int = 1
+
+    @property
+    def place(self) -> str:
+        """The environment and the step, as text."""
+        env = "all environments" if self.env is None else f"environment {self.env}"
+        return (
+            env if self.step is None else f"{env}, {f'step {self.step}' if self.step else 'reset'}"
+        )
+
+    def __str__(self) -> str:
+        again = f" ({self.times} times)" if self.times > 1 else ""
+        return f"{self.place}: {self.what}{again}. {self.remedy}"
+
+
+class UnreadableError(Exception):
+    """A run cannot go on, because of a problem."""
+
+    def __init__(self, problem: VectorProblem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+class Call(NamedTuple):
+    """A call of `reset` or `step`.
+
+    Attributes:
+        step: the number of steps so far, with this one.
+        actions: one for each environment, None for a reset.
+        began: where another episode begins with this call, bool (n,).
+        counts: where the step belongs to an episode, bool (n,).
+        ended: where it ends one, bool (n,).
+        given: observation, reward, terminated, truncated and infos, as they were returned. A reset has three None.
+        seen: copies of these, in NumPy.
+        observations: one for each environment.
+        finals: the last observations of episodes that have ended, None elsewhere.
+        firsts: the observations in a form that can be compared.
+        rows: the same for all results but infos.
+        is_reset: whether it is a reset of all environments.
+        keeps_actions: whether the array of actions is unchanged.
+    """
+
+    step: int
+    actions: list[Any] | None
+    began: Any
+    counts: Any
+    ended: Any
+    given: tuple[Any, ...]
+    seen: tuple[Any, ...]
+    observations: list[Any]
+    finals: list[Any]
+    firsts: list[Any]
+    rows: list[Any]
+    is_reset: bool = False
+    keeps_actions: bool = True
+
+    @property
+    def infos(self) -> dict[Any, Any]:
+        return self.seen[4] if isinstance(self.seen[4], dict) else {}
+
+
+class Recorder:
+    """Runs vector environments, and records their calls.
+
+    Args:
+        envs: the environments.
+        mode: their autoreset mode.
+    """
+
+    def __init__(self, envs: Any, mode: AutoresetMode) -> None:
+        self.envs, self.mode, self.n = envs, mode, int(envs.num_envs)
+        self.observed = space_of(envs, "observation_space")
+        self.acted = copy.deepcopy(space_of(envs, "action_space"))
+
+    def drawn(self, seed: int, steps: int) -> list[list[Any]]:
+        """Draw the actions of a run: one for each step and environment."""
+        self.acted.seed(seed)
+        return [[self.acted.sample() for _ in range(self.n)] for _ in range(steps + 2 * REST)]
+
+    def run(self, seed: int, table: list[list[Any]], *, overwrites: bool = False) -> Iterator[Call]:
+        """Reset the environments with a seed, take all steps, and yield each call.
+
+        Args:
+            seed: the seed.
+            table: the actions, of `drawn`.
+            overwrites: whether the agent writes to the arrays that it passed and received.
+
+        Raises:
+            UnreadableError: an error was raised, or results do not have a row for each environment.
+        """
+        nowhere, steps = np.zeros(self.n, bool), len(table) - 2 * REST
+        yield self.reset(0, seed)
+        over = nowhere
+        for step, actions in enumerate(table, 1):
+            if step in (steps + 1, steps + REST + 1):
+                yield self.reset(step - 1)
+                over = nowhere
+            call = self.step(step, actions, over, overwrites)
+            yield call
+            over = nowhere if self.mode is AutoresetMode.SAME_STEP else call.ended
+            if self.mode is AutoresetMode.DISABLED and over.any():
+                yield self.reset(step, mask=over)
+                over = nowhere
+        yield self.reset(len(table))
+
+    def reset(self, step: int, seed: Any = None, mask: Any = None) -> Call:
+        """Reset the environments, or those in a mask."""
+        nowhere = np.zeros(self.n, bool)
+        began = ~nowhere if mask is None else mask
+        with _reading(step):
+            options = {} if mask is None else {"options": {"reset_mask": mask.copy()}}
+            observation, infos = self.envs.reset(seed=seed, **options)
+            given = (observation, None, None, None, infos)
+            call = self._call(step, None, given, in_numpy(given), (began, nowhere, nowhere))
+        return call._replace(is_reset=mask is None)
+
+    def step(self, step: int, actions: list[Any], over: Any, overwrites: bool = False) -> Call:
+        """Take a step.
+
+        Args:
+            step: its number.
+            actions: one for each environment.
+            over: where an episode has ended, and no other has begun.
+            overwrites: as for `run`.
+        """
+        with _reading(step):
+            batch = self._batch(actions)
+            before = digest(to_numpy(batch))
+            observation, reward, terminated, truncated, infos = self.envs.step(batch)
+            given = (observation, reward, terminated, truncated, infos)
+            seen = in_numpy(given)
+            shapes = [seen[1].shape[:1], seen[2].shape, seen[3].shape]
+            if shapes != [(self.n,)] * 3:
+                raise ValueError(
+                    f"reward, terminated and truncated have {shapes}, not {self.n} rows"
+                )
+            now = turn(self.mode, over, *(flags.astype(bool) for flags in seen[2:4]))
+            began = over & False if now.reset is None else now.reset
+            call = self._call(step, actions, given, seen, (began, ~over, now.done))
+            call = call._replace(keeps_actions=digest(to_numpy(batch)) == before)
+            if overwrites:
+                _overwrite((batch, given[:4]))
+        return call
+
+    def _batch(self, actions: list[Any]) -> Any:
+        """Return actions as a batch, in the library that the environments' own space samples."""
+        empty: Any = create_empty_array(self.acted, self.n)
+        batch = concatenate(self.acted, actions, empty)
+        _, backend = af.first_array(self.envs.action_space.sample())
+        return batch if backend is None else af.convert(batch, backend, narrowing="allow")
+
+    def _call(self, step: int, actions: Any, given: Any, seen: Any, masks: Any) -> Call:
+        observations = self._split(seen[0])
+        began, counts, ended = masks
+        final = seen[4].get("final_obs") if isinstance(seen[4], dict) else None
+        finals: list[Any] = [None] * self.n
+        if final is not None and ended.any():
+            apart = isinstance(final, list) or getattr(final, "dtype", None) == np.dtype(object)
+            finals = list(final) if apart else self._split(final)
+            finals = [x if end else None for x, end in zip(finals, ended, strict=True)]
+        firsts = [digest(observation) for observation in observations]
+        rest = [x for x in seen[1:4] if x is not None]
+        rows = [(first, digest(final), *(digest(np.asarray(x[env])) for x in rest))
+                for env, (first, final) in enumerate(zip(firsts, finals, strict=True))]  # fmt: skip
+        return Call(step, actions, began, counts, ended, given, seen, observations, finals, firsts, rows)  # fmt: skip
+
+    def _split(self, observation: Any) -> list[Any]:
+        """Return the observations of a batch."""
+        rows = list(iterate(self._batches, observation))
+        if len(rows) != self.n:
+            raise ValueError(f"an observation has {len(rows)} rows, not {self.n}")
+        return rows
+
+    @cached_property
+    def _batches(self) -> Any:
+        return batch_space(self.observed, self.n)
+
+
+@contextmanager
+def _reading(step: int) -> Iterator[None]:
+    """Turn an error into a problem."""
+    try:
+        yield
+    except Exception as error:
+        what = f"the call raised, or its results cannot be read: {type(error).__name__}: {error!s:.200}"
+        remedy = "Return a row for each environment, as gymnasium.vector.VectorEnv says."
+        raise UnreadableError(VectorProblem(None, step, what, remedy)) from error
+
+
+def space_of(envs: Any, name: str) -> Any:
+    """Return the space of one environment, with arrays of NumPy."""
+    space = getattr(envs, f"single_{name}", None) or getattr(envs, name)
+    return getattr(space, "original", space)
+
+
+def in_numpy(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return copies of the results of a call."""
+    observation, *rest, infos = to_numpy(given)
+    return observation, *(None if x is None else np.asarray(x) for x in rest), infos
+
+
+def digest(value: Any) -> Any:
+    """Return what equals that of another value if both have the same structure, dtypes, shapes and bits."""
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject:
+        return _bits(value)
+    arrays, layout = af.flatten(value)
+    return layout, *(_bits(np.asarray(x)) for x in arrays)
+
+
+def _bits(x: Any) -> tuple[Any, ...]:
+    bits = repr(x.tolist()).encode() if x.dtype.hasobject else x.tobytes()
+    return x.dtype.str, x.shape, hashlib.sha1(bits, usedforsecurity=False).digest()
+
+
+def _overwrite(given: Any) -> None:
+    """Write ones to all arrays that can be written."""
+    for x in af.flatten(given)[0]:
+        fill = getattr(x, "fill_", None)
+        if isinstance(x, np.ndarray) and x.flags.writeable:
+            x[...] = 1
+        elif callable(fill):  # that of a tensor of PyTorch
+            fill(1)

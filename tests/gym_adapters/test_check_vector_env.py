@@ -1,0 +1,266 @@
+"""The audit of vector environments: what is right passes, and each fault is found, by what is returned alone."""
+
+from __future__ import annotations
+
+import re
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from cases import crossed
+from envs import LIBRARIES, Count
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
+
+import arrayferry as af
+from arrayferry_gym import functional, vector
+from arrayferry_gym.testing import check_vector_env
+from arrayferry_gym.wrappers import vector as wrappers
+
+NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+
+
+def sync(mode, name="CartPole-v1", **options):
+    return SyncVectorEnv([lambda: gym.make(name, **options)] * 3, autoreset_mode=mode)
+
+
+def counts(mode, **options):
+    """Count steps, the observation and the info: they terminate after 4, or are truncated after 3."""
+    params = {"end": np.array([4, 9, 5], np.float32), "stop": np.array([9, 3, 9], np.float32)}
+    return Count().make_vec(3, autoreset_mode=mode, params=params, **options)
+
+
+def own(xp):
+    return lambda mode: functional.CartPole().make_vec(3, autoreset_mode=mode, **LIBRARIES[xp])
+
+
+RIGHT = {
+    "CartPole": sync,
+    "Pendulum": lambda mode: sync(mode, "Pendulum-v1", max_episode_steps=20),
+    "Blackjack": lambda mode: sync(mode, "Blackjack-v1"),
+    "FrozenLake": lambda mode: sync(mode, "FrozenLake-v1"),
+    "in processes": lambda mode: AsyncVectorEnv(
+        [lambda: gym.make("CartPole-v1")] * 2, context="spawn", autoreset_mode=mode
+    ),
+    "for torch": lambda mode: vector.ArrayConversion(sync(mode), target_xp="torch"),
+    "wrapped": lambda mode: wrappers.RecordEpisodeStatistics(sync(mode)),
+    "counts": counts,
+    **{xp: own(xp) for xp in LIBRARIES},
+}
+
+
+@pytest.mark.parametrize(("name", "mode"), crossed(RIGHT, [SAME, NEXT, DISABLED]))
+def test_what_is_right_passes(name, mode):
+    assert check_vector_env(lambda: RIGHT[name](mode), steps=60) == []
+
+
+class Changed(VectorWrapper):
+    """Vector environments whose results are changed by a function, which also gets what was observed before."""
+
+    def __init__(self, envs, step=None, reset=None, mode=None):
+        super().__init__(envs)
+        self.metadata = {"autoreset_mode": mode or envs.metadata["autoreset_mode"]}
+        self.change, self.change_reset = step, reset
+
+    def reset(self, *, seed=None, options=None):
+        self.kept = {}
+        change = self.change_reset or type(self.env).reset
+        self.last, infos = change(self.env, seed=seed, options=options)
+        return self.last.copy(), infos
+
+    def step(self, actions):
+        self.actions, self.before = actions, self.last
+        results = list(self.env.step(actions))
+        self.last = results[0].copy()
+        if self.change is not None:
+            self.change(self, results)
+        return tuple(results)
+
+
+def of(index, change):
+    """Return a change of one part of the results."""
+
+    def changed(envs, results):
+        results[index] = change(results[index])
+
+    return changed
+
+
+def infos(change):
+    return lambda envs, results: change(results[4], results)
+
+
+def lost(given, results):
+    for key in [key for key in given if "final" in key]:
+        given.pop(key)
+
+
+def of_next(given, results):
+    if "final_obs" in given:
+        given["final_obs"] = results[0].copy()
+
+
+def of_before(envs, results):
+    if "final_obs" in results[4]:
+        results[4]["final_obs"] = envs.before
+
+
+def info_of_next(given, results):
+    if "final_info" in given:
+        given["final_info"]["twice"] = given["twice"]
+
+
+def late_info(given, results):
+    ended = given.get("_final_obs", np.zeros(3, bool))
+    if ended.any():
+        given["twice"] = np.where(ended, given["final_info"]["twice"], given["twice"])
+
+
+def no_info(given, results):
+    given.pop("final_info", None)
+
+
+def limit(envs, results):
+    results[2], results[3] = results[2] | results[3], np.zeros(3, bool)
+
+
+def nan(envs, results):
+    results[0][1, 0] = np.nan
+
+
+def mixed(envs, results):
+    results[1] = torch.as_tensor(results[1])
+
+
+def buffered(envs, results):
+    buffer = envs.kept.setdefault("rewards", np.zeros(3))
+    buffer[:] = results[1]
+    results[1] = buffer
+
+
+def neighbours(envs, results):
+    results[1] = results[1] + np.roll(envs.actions, 1)
+
+
+def remembers(envs, results):
+    results[1] = results[1] + envs.kept.get("actions", 0)
+    envs.kept["actions"] = envs.actions
+
+
+def all_alike(envs, seed, options):
+    return envs.reset(seed=[seed] * 3 if seed is not None else None, options=options)
+
+
+def without_seed(envs, seed, options):
+    return envs.reset(options=options)
+
+
+def first_seed(envs, seed, options):
+    return envs.reset(seed=0, options=options)
+
+
+def masked(envs, seed, options):
+    observation, infos = envs.reset(seed=seed, options=options)
+    return observation + np.float32(options is not None), infos
+
+
+class AlwaysTheFirst(gym.Wrapper):
+    """Later episodes begin as the first did."""
+
+    def reset(self, *, seed=None, options=None):
+        self.seed = seed if seed is not None else self.seed
+        return self.env.reset(seed=self.seed)
+
+
+def first_again(mode):
+    make = lambda: AlwaysTheFirst(gym.make("CartPole-v1"))  # noqa: E731
+    return SyncVectorEnv([make] * 3, autoreset_mode=mode)
+
+
+def single(mode):
+    envs = sync(mode)
+    envs.observation_space = envs.single_observation_space
+    return envs
+
+
+WRONG = {
+    "observations in double": (lambda: Changed(sync(SAME), of(0, np.float64)), "is float64 of shape"),
+    "NaN": (lambda: Changed(sync(SAME), nan), "environment 1, step 1: the observation is NaN"),
+    "outside": (lambda: Changed(sync(SAME), of(0, lambda x: x + np.float32(9))), "is outside of Box"),
+    "flags are numbers": (lambda: Changed(sync(SAME), of(2, lambda x: x.astype(int))), "terminated is int64"),
+    "NaN as reward": (lambda: Changed(sync(NEXT), of(1, lambda x: x * np.nan)), "the reward is NaN"),
+    "two libraries": (lambda: Changed(sync(SAME), mixed), "the reward is in torch on cpu, but"),
+    "no masks": (lambda: Changed(sync(SAME), infos(lambda x, _: x.update(k=np.ones(3)))), r"\['k'\] without masks"),
+    "a mask that is none": (lambda: Changed(sync(SAME), infos(lambda x, _: x.update(_final_obs=True))), "cannot be told whether ends"),
+    "no batch": (lambda: single(SAME), "observation_space is not the batch of 3"),
+    "lost": (lambda: Changed(sync(SAME), infos(lost)), "its last observation is lost"),
+    "of the next": (lambda: Changed(sync(SAME), infos(of_next)), "final_obs is the first of the next"),
+    "of the next, whole numbers": (lambda: Changed(counts(SAME), infos(of_next)), "is the first of the next"),
+    "the one before": (lambda: Changed(sync(SAME), of_before), "final_obs is the one before"),
+    "info of the next": (lambda: Changed(counts(SAME), infos(info_of_next)), "'twice' of the last step is that of a reset"),
+    "late info": (lambda: Changed(counts(SAME), infos(late_info)), "'twice' is not of the episode that begins"),
+    "no final_info": (lambda: Changed(counts(SAME), infos(no_info)), r"final_info lacks \['twice'\]"),
+    "a limit that terminates": (lambda: Changed(sync(NEXT, max_episode_steps=6), limit), "after 6 steps.*a time limit"),
+    "SAME_STEP is NEXT_STEP": (lambda: Changed(sync(NEXT), mode=SAME), "last observation is lost"),
+    "NEXT_STEP is SAME_STEP": (lambda: Changed(sync(SAME), infos(lost), mode=NEXT), "this step only resets.*1.0"),
+    "DISABLED is SAME_STEP": (lambda: Changed(sync(SAME), mode=DISABLED), "the mode is DISABLED, but infos have"),
+    "no mode": (lambda: Changed(sync(NEXT), mode="sometimes"), "is missing or no mode"),
+    "a reset of some": (lambda: Changed(sync(DISABLED), reset=masked), "the reset of others"),
+    "a buffer of rewards": (lambda: Changed(counts(SAME), buffered), "the reward that it returned was overwritten"),
+    "actions are kept": (lambda: Changed(sync(SAME), remembers), "what the agent writes"),
+    "rows of others": (lambda: Changed(sync(SAME), neighbours), "depend on the actions of environment 2"),
+    "all begin alike": (lambda: Changed(sync(SAME), reset=all_alike), "all environments begin alike"),
+    "no seed": (lambda: Changed(sync(SAME), reset=without_seed), "same seed.* gave other results"),
+    "one seed": (lambda: Changed(sync(SAME), reset=first_seed), "other seeds gave the same run"),
+    "always the first": (lambda: first_again(SAME), "episodes began alike: automatic resets"),
+    "copy=False": (lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, copy=False), "copy=False means"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_each_fault_is_found(fault):
+    make, message = WRONG[fault]
+    told = "\n".join(map(str, check_vector_env(make(), steps=100)))
+    assert re.search(message, told), told
+
+
+def test_an_error_is_a_problem_too():
+    envs = Changed(sync(SAME), lambda envs, results: results.pop())
+    (problem,) = check_vector_env(envs)
+    assert (problem.env, problem.step) == (None, 1)
+    assert "cannot be read: ValueError" in problem.what
+
+
+def test_environments_are_closed_only_if_they_were_made_here():
+    made = []
+
+    def make():
+        made.append(sync(SAME))
+        return made[-1]
+
+    assert check_vector_env(make, steps=20) == []
+    assert (
+        check_vector_env(
+            type("Made", (Changed,), {"__init__": lambda x: Changed.__init__(x, make())}), steps=20
+        )
+        == []
+    )
+    assert len(made) > 2
+    assert all(envs.closed for envs in made)
+    envs = sync(SAME)
+    assert check_vector_env(envs, steps=np.int64(20), seed=np.int64(7)) == []
+    assert not envs.closed
+
+
+def test_a_run_without_an_end_is_told():
+    with pytest.warns(UserWarning, match="no episode ended in 5 steps"):
+        assert check_vector_env(sync(SAME, "Pendulum-v1"), steps=5) == []
+
+
+def test_what_it_takes():
+    with pytest.raises(TypeError, match="neither a vector environment nor a function"):
+        check_vector_env(gym.make("CartPole-v1"))
+    with pytest.raises(af.OptionError, match="steps=0 is not valid"):
+        check_vector_env(sync(SAME), steps=0)
+    with pytest.raises(af.OptionError, match="seed=-1 is not valid"):
+        check_vector_env(sync(SAME), seed=-1)
