@@ -49,6 +49,7 @@ from arrayferry_gym.distributed import (
     SpaceMismatchError,
     WorkerSetupError,
 )
+from arrayferry_gym.distributed._workers.infos import Infos
 from arrayferry_gym.functional import Acrobot, CartPole, Pendulum, rollout, wrap
 from arrayferry_gym.wrappers.kernels import NormalizeObservation
 
@@ -821,3 +822,12 @@ def test_nothing_is_used_of_dask_that_its_documentation_does_not_describe():
     ours = {"_restart", "client", "data", "get", "map", "ready", "release", "restart", "start"}
     documented = {*" ".join(DOCUMENTED.values()).split()}
     assert imported | (attributes & of_dask) - ours <= documented <= imported | attributes
+
+
+@pytest.mark.parametrize("later", [np.zeros(3), np.array("text")])
+def test_infos_that_change_their_form_cannot_be_collected(later):
+    infos = Infos(("a",))
+    infos.write([{"a": np.zeros(2)}, {}])
+    infos.write([{}, {"a": later}])
+    with pytest.raises(af.OptionError, match="'a' is not always a number or an array of one shape"):
+        infos.tree()
