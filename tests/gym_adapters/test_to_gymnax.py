@@ -146,12 +146,12 @@ def test_it_takes_the_steps_of_functions(name: str) -> None:
     functions = Functions(case.env, max_episode_steps=case.limit)
 
     def begin(key: Any, params: Any) -> Any:
-        running, observation = functions.reset(key, 1, params.prepared)
+        running, observation = functions.reset(key, 1, params._prepared)
         return jax.tree.map(lambda x: x[0], observation), running
 
     def step(key: Any, running: Any, action: Any, params: Any) -> Any:
         action = jax.tree.map(lambda x: x[None], action)
-        running, outcome = functions.step(key, running, action, params.prepared)
+        running, outcome = functions.step(key, running, action, params._prepared)
         return running, jax.tree.map(lambda x: x[0], outcome)
 
     @jax.jit

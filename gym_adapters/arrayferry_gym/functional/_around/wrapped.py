@@ -217,7 +217,8 @@ class WrappedEnv(AroundEnv):
             "Call the methods of the inner environment on .env.",
         )
 
-    step = observe = reset
+    step: Any = reset
+    observe: Any = reset
 
     def __repr__(self) -> str:
         return f"<wrap({self.env!r}, {', '.join(map(repr, self.kernels))})>"

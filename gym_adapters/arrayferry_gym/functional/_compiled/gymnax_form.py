@@ -70,7 +70,7 @@ class GymnaxParams:
         return cls(Frame(static, layout, layout.unflatten), values, limit, fixed)
 
     @property
-    def prepared(self) -> Params:
+    def _prepared(self) -> Params:
         """The parameters, for `Functions`."""
         return Params(self._frame, self._values, [False] * len(self._values), self._fixed)
 
@@ -259,7 +259,7 @@ def _first(tree: Any) -> Any:
 @functools.partial(jax.jit, static_argnums=0)
 def _reset(form: GymnaxForm, key: Any, params: GymnaxParams) -> Any:
     functions = form._functions(params, AutoresetMode.DISABLED)
-    running, observation = functions.reset(key, 1, params.prepared)
+    running, observation = functions.reset(key, 1, params._prepared)
     return _first(observation), running
 
 
@@ -269,7 +269,7 @@ def _step(
 ) -> Any:
     action = jax.tree.map(lambda x: jnp.asarray(x)[None], action)
     functions = form._functions(params, mode)
-    state, outcome = functions.step(key, state, action, params.prepared)
+    state, outcome = functions.step(key, state, action, params._prepared)
     observation, reward, terminated, truncated = _first(outcome[:4])
     final, final_info = outcome.observation, outcome.info
     if mode is AutoresetMode.SAME_STEP:
