@@ -232,3 +232,10 @@ def test_a_wrapper_of_actions_works_where_no_reset_is_needed():
         np.array([5, -0.5], np.float32)
     )[0]
     assert observation.tolist() == [1.0, -0.5]
+
+
+def test_a_wrapped_environment_is_made_again_from_its_spec():
+    env = wrappers.RescaleObservation(gym.make("Pendulum-v1"), np.float32(-1), np.float32(1))
+    again = gym.make(env.spec)
+    assert type(again) is type(env)
+    assert again.observation_space == env.observation_space
