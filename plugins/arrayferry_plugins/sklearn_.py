@@ -1,0 +1,70 @@
+"""scikit-learn: fitted estimators that support the Array API. What they have learned is converted."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from arrayferry import Container, hookimpl
+
+
+class Estimators(Container):
+    """Fitted estimators, also in pipelines. The one that is returned is a copy with other arrays.
+
+    An estimator that does not support the Array API has no arrays to convert, so it comes back as the same object. One
+    with scikit-learn's own method for this, `__sklearn_array_api_convert__`, says which arrays it has.
+    """
+
+    types: tuple[Any, ...] = ("sklearn.base.BaseEstimator",)
+
+    def children(self, value: Any) -> list[Any]:
+        if not hasattr(value, "__sklearn_array_api_convert__"):
+            return list(_learned(value).values())
+        found: list[Any] = []
+
+        def collect(x: Any) -> Any:
+            found.append(x)
+            return x
+
+        value.__sklearn_array_api_convert__(collect)
+        return found
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        if not children:
+            return value
+        if hasattr(value, "__sklearn_array_api_convert__"):
+            rest = iter(children)
+            return value.__sklearn_array_api_convert__(lambda _: next(rest))
+        new = copy.copy(value)
+        vars(new).update(zip(_learned(value), children, strict=True))
+        return new
+
+    def steps(self, value: Any) -> list[str]:
+        if hasattr(value, "__sklearn_array_api_convert__"):
+            return [f".{index}" for index in range(len(self.children(value)))]
+        return [f".{name}" for name in _learned(value)]
+
+
+def _learned(estimator: Any) -> dict[str, Any]:
+    """Return the attributes of an estimator that hold numbers in arrays, or estimators that do."""
+    tags = getattr(estimator, "__sklearn_tags__", None)  # since scikit-learn 1.6
+    supports = tags is not None and bool(tags().array_api_support)
+    return {name: x for name, x in vars(estimator).items() if _holds_arrays(x, supports)}
+
+
+def _holds_arrays(value: Any, supports: bool) -> bool:
+    if isinstance(value, (list, tuple, dict)):
+        parts = value.values() if isinstance(value, dict) else value
+        return any(_holds_arrays(part, supports) for part in parts)
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        return hasattr(value, "__sklearn_array_api_convert__") or bool(_learned(value))
+    # texts, such as the names of classes, stay in NumPy
+    return (
+        supports and hasattr(value, "__dlpack__") and getattr(value.dtype, "kind", "f") in "biufc"
+    )
+
+
+@hookimpl
+def arrayferry_containers() -> list[Container]:
+    """Return the container of this module."""
+    return [Estimators()]
