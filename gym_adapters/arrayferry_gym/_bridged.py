@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper, VectorWrapper
 
 import arrayferry as af
 from arrayferry.typing import Target
@@ -20,6 +21,7 @@ from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import leaves
 
 from . import vector
+from .functional._served.vector import FunctionalVectorEnv
 
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 KNOWN = {"gymnasium", "arrayferry_gym"}
@@ -99,8 +101,7 @@ class Bridged:
             envs, own_library(envs), xp, None, device,
             convert_info=infos, copy=True,
         )  # fmt: skip
-        known = getattr(getattr(envs, "reward_space", None), "shape", None)
-        self._check_rewards((envs.num_envs, *(known or ())))
+        self._check_rewards((envs.num_envs, *_reward_shape(envs)))
         self._inner: Any = envs.unwrapped
         own = getattr(self._inner, "envs", None)
         self.singles = own if isinstance(own, (list, tuple)) else None
@@ -343,6 +344,20 @@ def check_starts(trainer: str, *own: Space[Any]) -> None:
                     f"the numbers of {leaf}{place} do not begin at 0, but {trainer} takes numbers from 0 on",
                     remedy="Shift them in the environment, for instance by a TransformAction of gymnasium.wrappers.",
                 )
+
+
+def _reward_shape(envs: Any) -> tuple[int, ...]:
+    """Return the shape of the reward of one environment, () if it is only known from a step."""
+    while isinstance(envs, VectorWrapper):
+        if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
+            return ()
+        envs = envs.env
+    if isinstance(envs, FunctionalVectorEnv) and envs.functional.library is None:
+        with contextlib.suppress(Exception):  # the same error is raised when the user steps
+            trial = FunctionalVectorEnv(envs.functional, envs.num_envs)
+            trial.reset(seed=0)
+            return tuple(trial.step(trial.action_space.sample())[1].shape[1:])
+    return getattr(getattr(envs, "reward_space", None), "shape", None) or ()
 
 
 def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:

@@ -423,13 +423,12 @@ def test_several_rewards_are_refused_unless_they_are_combined(xp):
             return state, xp.ones((2, 2), dtype=xp.float32), terminated
 
     envs = Two().make_vec(2, xp=xp, autoreset_mode="SameStep")
-    bridge = SB3VecEnv(envs)
-    bridge.reset()
-    with pytest.raises(af.OptionError, match=r"have the shape \(2, 2\), .* TransformReward"):
-        bridge.step(np.zeros(2, int))
-    envs.reward_space = spaces.Box(0, 1, (2,))  # known before a step
     with pytest.raises(af.OptionError, match=r"have the shape \(2, 2\), .* TransformReward"):
         SB3VecEnv(envs)
+    bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, lambda rewards: rewards))
+    bridge.reset()  # they are known from a step alone
+    with pytest.raises(af.OptionError, match=r"have the shape \(2, 2\), .* TransformReward"):
+        bridge.step(np.zeros(2, int))
     wrong: dict = {"short": [1.0], "dict": {"a": [1.0, 2.0]}}
     for name, rewards in {"list": [1.0, 2], "tuple": (1, np.float32(2)), **wrong}.items():
         bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, lambda _, r=rewards: r))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from abc import ABC, abstractmethod
@@ -81,6 +82,25 @@ class Random(ABC):
                 to the shape.
             dtype: the name of an integer dtype.
         """
+
+    def getstate(self) -> Any:
+        """Return a state from which `setstate` draws the same next numbers again. It can be pickled.
+
+        Examples:
+            >>> import arrayferry as af
+            >>> rng = af.registry.backend("numpy").random(seed=1)
+            >>> state = rng.getstate()
+            >>> first = rng.uniform((3,))
+            >>> rng.setstate(state)
+            >>> bool((rng.uniform((3,)) == first).all())
+            True
+        """
+        return copy.deepcopy(vars(self))
+
+    def setstate(self, state: Any) -> None:
+        """Continue from a state that `getstate` returned."""
+        vars(self).clear()
+        vars(self).update(copy.deepcopy(state))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -172,6 +192,12 @@ class HostRandom(Random):
         import numpy
 
         return numpy.random.default_rng(self._seed)
+
+    def getstate(self) -> Any:
+        return self._generator.bit_generator.state
+
+    def setstate(self, state: Any) -> None:
+        self._generator.bit_generator.state = state
 
     @never_raises
     def __repr__(self) -> str:

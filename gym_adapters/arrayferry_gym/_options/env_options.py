@@ -72,6 +72,19 @@ def limit_of(given: Any, default: int | None) -> int | None:
     return count_of("max_episode_steps", limit, "an integer of 1 or more, or None for no limit")
 
 
+def check_keywords(function: str, misplaced: tuple[Any, ...], keywords: str) -> None:
+    """Check that a function got nothing by position that it takes by keyword.
+
+    Raises:
+        TypeError: it did.
+    """
+    if misplaced:
+        raise TypeError(
+            f"{function} takes an environment and a policy, and the rest by keyword, but got {misplaced[0]!r:.80} after "
+            f"the policy. Write {keywords}"
+        )
+
+
 def is_whole(limit: Any) -> bool:
     """Return whether a limit of another library is a whole number: of Python, NumPy, or a 0-d array of any library."""
     try:

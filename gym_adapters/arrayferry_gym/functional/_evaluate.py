@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import numbers
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 from gymnasium import Env
@@ -19,6 +19,7 @@ from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import (
     UNSET,
     check_flag,
+    check_keywords,
     count_of,
     factor_of,
 )
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 def evaluate(
     env: Dynamics | HostFunctions | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[Dynamics],
     policy: Any,
-    *,
+    *_misplaced: Never,
     policy_params: Any = None,
     key: Any = 0,
     num_envs: int | None = None,
@@ -119,6 +120,7 @@ def evaluate(
     # its converters load the plugins
     from ._policies.stepping import EnvOptions, Stepping, frozen, is_functional, library_of
 
+    check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
     if getattr(discount, "shape", None) == ():

@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 from gymnasium import Env
@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry.typing import Target
-from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym._options.env_options import UNSET, check_flag, check_keywords, count_of
 
 from ._contract.dynamics import Dynamics
 from ._contract.errors import EnvResultError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def record(
     env: Dynamics | type[Dynamics] | Env[Any, Any] | VectorEnv[Any, Any, Any],
     policy: Any,
-    *,
+    *_misplaced: Never,
     path: str | Path,
     policy_params: Any = None,
     key: Any = 0,
@@ -94,6 +94,7 @@ def record(
     # its converters load the plugins
     from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
 
+    check_keywords("record", _misplaced, "path=, policy_params= or episodes=")
     episodes = count_of("episodes", episodes)
     num_steps = None if num_steps is None else count_of("num_steps", num_steps)
     check_flag("progress", progress)

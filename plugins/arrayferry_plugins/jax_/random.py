@@ -35,6 +35,13 @@ class JaxRandom(Random):
                 self._keys = list(jax.random.split(self._keys[0], 4))
             return self._keys.pop()
 
+    def getstate(self) -> Any:
+        return tuple(self._keys), self.used
+
+    def setstate(self, state: Any) -> None:
+        keys, self.used = state
+        self._keys = list(keys)
+
     def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         import jax
 

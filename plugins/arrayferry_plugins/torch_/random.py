@@ -43,6 +43,12 @@ class TorchRandom(Random):
             seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
         return generator.manual_seed(int(seed))
 
+    def getstate(self) -> Any:
+        return self._generator.get_state()
+
+    def setstate(self, state: Any) -> None:
+        self._generator.set_state(state)
+
     def _draw(self, make: Any, shape: Any, dtype: str) -> Any:
         import torch
 
