@@ -823,6 +823,10 @@ def test_drawn_parameters_in_the_state_are_a_tree_like_the_parameters(library, k
         assert np.array_equal(host(wind_of(copied.state.params)), new)
 
 
+def pushes_left(params, observation, key):
+    return jax.numpy.zeros(2, int), None
+
+
 @pytest.mark.parametrize(("kind", "library"), crossed(FORCES, LIBRARIES))
 def test_parameters_that_are_passed_are_not_drawn(library, kind):
     env = Windy(FORCES[kind])
@@ -844,7 +848,7 @@ def test_parameters_that_are_passed_are_not_drawn(library, kind):
     assert host(envs.reset()[0])[:, 1].tolist() == [7, 7, 7]
     for changed in (env, wrap(env, kernels.RecordEpisodeStatistics()), repeat_action(env, 2)):
         steps, _ = rollout(
-            changed, lambda *_: (jax.numpy.zeros(2, int), None), None, key=jax.random.key(0),
+            changed, pushes_left, None, key=jax.random.key(0),
             num_envs=2, num_steps=5, env_params=with_wind(env.default_params, 9.0),
         )  # fmt: skip
         assert np.all(steps.observation[..., 1] == 9)
