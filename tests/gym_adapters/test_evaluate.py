@@ -414,11 +414,11 @@ def test_policies_that_take_what_they_are_called_with(act):
 
 
 def test_what_comes_after_the_policy_has_a_keyword():
-    with pytest.raises(TypeError, match="takes 2 positional arguments"):
+    with pytest.raises(TypeError, match=r"evaluate takes .*got 5 after the policy"):
         evaluate(CartPole(), Takes(), 5)
-    with pytest.raises(TypeError, match="takes 2 positional arguments"):
+    with pytest.raises(TypeError, match=r"keyword-only argument: 'path'"):
         record(CartPole(), Takes(), "cart.gif")
-    with pytest.raises(TypeError, match="takes 2 positional arguments"):
+    with pytest.raises(TypeError, match=r"record takes .*got None after the policy"):
         record(CartPole(), Takes(), None, path="cart.gif")
 
 
