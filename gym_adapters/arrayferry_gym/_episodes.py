@@ -107,6 +107,8 @@ def final_observations(
         arrayferry.OptionError: they are not in the infos. Without them, first observations would be mistaken for last ones.
     """
     final: Any = checked_infos(envs, infos).get("final_obs")
+    if final is not None and envs is envs.unwrapped and hasattr(envs, "functional"):
+        return to_library(final)  # which has those of the step in the other rows
     where = missing = to_library(ended)
     if final is not None:
         missing = where & ~as_flags(to_library(infos.get("_final_obs", where)))
@@ -122,10 +124,7 @@ def final_observations(
         pieces = [(i, af.convert(row, "numpy")) for i, row in rows if row is not None]
         space = envs.single_observation_space
         return to_library(join(getattr(space, "original", space), pieces, len(final)))
-    final = to_library(final)
-    if envs is envs.unwrapped and hasattr(envs, "functional"):
-        return final  # in the other rows too
-    return before_resets(af.namespace_of(where), where, final, observations)
+    return before_resets(af.namespace_of(where), where, to_library(final), observations)
 
 
 def before_resets(xp: Any, ended: Any, final: Any, observations: Any) -> Any:

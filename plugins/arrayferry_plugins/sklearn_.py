@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 from arrayferry import Container, hookimpl
@@ -47,8 +48,11 @@ class Estimators(Container):
 
 def _learned(estimator: Any) -> dict[str, Any]:
     """Return the attributes of an estimator that hold numbers in arrays, or estimators that do."""
-    tags = getattr(estimator, "__sklearn_tags__", None)  # since scikit-learn 1.6
-    supports = tags is not None and bool(tags().array_api_support)
+    supports = False
+    with suppress(
+        Exception
+    ):  # there are no tags before scikit-learn 1.6, and those of other packages may raise
+        supports = bool(estimator.__sklearn_tags__().array_api_support)
     return {name: x for name, x in vars(estimator).items() if _holds_arrays(x, supports)}
 
 

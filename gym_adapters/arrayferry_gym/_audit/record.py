@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
+from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._episodes import turn
 
 REST = 8
@@ -228,8 +229,7 @@ def _reading(step: int) -> Iterator[None]:
 
 def space_of(envs: Any, name: str) -> Any:
     """Return the space of one environment, with arrays of NumPy."""
-    space = getattr(envs, f"single_{name}", None) or getattr(envs, name)
-    return getattr(space, "original", space)
+    return original_space(getattr(envs, f"single_{name}", None) or getattr(envs, name))
 
 
 def in_numpy(given: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -127,7 +127,8 @@ def evaluate(
         with contextlib.suppress(Exception):  # it is traced, or not real
             discount = float(discount)
     discount = factor_of("discount", discount)
-    if not isinstance(discount, float) and "Tracer" not in type(discount).__name__:
+    backend = af.first_array(discount)[1]
+    if not isinstance(discount, float) and not (backend and backend.is_traced(discount)):
         raise af.OptionError(f"discount={discount!r:.80} is not a number", remedy="Pass 0 to 1.")
     functional = is_functional(env) or type(env).__name__ == "HostFunctions"
     library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)

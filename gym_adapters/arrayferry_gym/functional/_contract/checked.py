@@ -73,12 +73,12 @@ class CheckedEnv:
         self._traces = backend.name == "jax"  # which calls the methods once for each form
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(self.name, self.xp, n)
-        for method, definition in wrong_signatures(dynamics):
-            if method in ("reset", "step", "observe"):  # the others may never be called
-                raise EnvResultError(
-                    f"{self._source(method)} does not take the arguments it gets",
-                    remedy=f"Write {definition}.",
-                )
+        called = "reset", "step", "observe"  # the others may never be
+        for method, definition in wrong_signatures(dynamics, called):
+            raise EnvResultError(
+                f"{self._source(method)} does not take the arguments it gets",
+                remedy=f"Write {definition}.",
+            )
         keeps = backend.name != "jax"
         self.drawn = (
             DrawnParams(dynamics, self._results, keeps=keeps) if dynamics._draws_params else None

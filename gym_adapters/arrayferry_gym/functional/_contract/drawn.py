@@ -106,8 +106,8 @@ class DrawnParams:
     def check_fixed(self, state: WithParams, new: Params, before: Params) -> None:
         """Refuse to fix parameters that are drawn for only some of the environments."""
         drawn, paths = _by_path(state.params), _by_path(new.tree)
-        kept = before.fixed or [False] * len(paths)
-        for path, a, b in zip(paths, new.fixed, kept, strict=True):
+        none = (False,) * len(paths)
+        for path, a, b in zip(paths, new.fixed or none, before.fixed or none, strict=True):
             if drawn[path] is not None and a != b:
                 raise af.OptionError(
                     f"params{path} was passed for some of the environments, and {self._name} draws it for the others",

@@ -76,7 +76,7 @@ class Params:
         batched: for each value, whether it has one number for each environment.
         any_batched: whether any value does.
         arrays: the values that are arrays.
-        fixed: for each leaf of the tree, whether the environment must not draw it. () if it draws none.
+        fixed: for each leaf of the tree, whether the environment must not draw it. () if none is fixed.
     """
 
     def __init__(
@@ -234,13 +234,14 @@ def _prepare(
 def _fixed(
     paths: Sequence[str], leaves: list[Any], start: Any, names: Iterable[Any], base: Params | None
 ) -> tuple[bool, ...]:
-    """Return for each parameter whether it was given, so that the environment does not draw it."""
+    """Return for each parameter whether it was given, so that the environment does not draw it. () if none was."""
     before = base.fixed if base is not None and base.fixed else [False] * len(leaves)
     old = af.flatten(start, everything=True)[0]
-    return tuple(
+    fixed = tuple(
         stays or (x is not y and not _equal(x, y)) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
+    return fixed if any(fixed) else ()  # as without parameters, so that nothing is compiled twice
 
 
 def is_named(path: str, names: Iterable[Any]) -> bool:
