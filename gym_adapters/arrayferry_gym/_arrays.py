@@ -49,11 +49,17 @@ def copied(array: Any) -> Any:
 
 def as_flags(x: Any) -> Any:
     """Return flags as an array of dtype bool. Environments may have other dtypes or lists for them, where 0 is false."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is _BOOL:  # nearly always
+        return x
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
-    dtype = getattr(x, "dtype", None)
+        dtype = x.dtype
     kind: Any = type(dtype)
     return x if dtype is None or _is_bool(kind, dtype) else x != 0
+
+
+_BOOL = np.dtype(bool)
 
 
 def as_rewards(given: Any, n: int | None = None) -> Any:

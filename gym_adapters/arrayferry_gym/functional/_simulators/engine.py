@@ -124,7 +124,8 @@ def advance(
         terminated, truncated = terminated & turn.valid, truncated & turn.valid
     if turn.reset is not None:
         state, observation = renew(turn.reset, state, final)
-        elapsed = elapsed * xp.astype(~turn.reset, xp.int32)  # quicker than where
+        goes_on = ~turn.reset if turn.valid is None else turn.valid
+        elapsed = elapsed * xp.astype(goes_on, xp.int32)  # quicker than where
     else:
         observation = env.observe(state, params) if final is None else final
     info = env.inform(state, params)

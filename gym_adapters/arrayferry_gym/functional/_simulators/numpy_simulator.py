@@ -38,8 +38,10 @@ class NumpySimulator(Simulator):
         return env.join(renewed)
 
     def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
-        leaves = [*self.env.leaves(state), *params.arrays]
-        held = {*self.env.held(), *map(id, leaves), *[id(x.base) for x in leaves]}
+        held = set(self.env.held())
+        for x in (*self.env.leaves(state), *params.arrays):
+            held.add(id(x))
+            held.add(id(x.base))
         return _copied_if_held(tree, held)
 
     def first(self, tree: Any) -> Any:
@@ -66,10 +68,10 @@ def _copied_if_held(value: Any, held: set[int]) -> Any:
             the arrays of this value are added.
     """
     if isinstance(value, np.ndarray):
-        if value.base is not None or id(value) in held:
-            return value.copy()
-        held.add(id(value))
-        return value
+        if value.base is None and id(value) not in held:
+            held.add(id(value))
+            return value
+        return value.copy()
     if type(value) is tuple:  # quicker than as any tree
         return tuple([_copied_if_held(part, held) for part in value])
     if type(value) is dict:
