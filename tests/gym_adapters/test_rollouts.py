@@ -277,6 +277,12 @@ def test_a_discount_of_any_library(kind):
     assert results.discounted_returns.tolist() == [[3.25]] * N
 
 
+def test_a_discount_above_1():
+    """It is unusual, but defined."""
+    results = evaluate(Count(), still, key=jax.random.key(0), num_envs=N, discount=2)
+    assert results.discounted_returns.tolist() == [[1 + 2 * 2 + 4 * 3 + 8 * 4]] * N
+
+
 def test_ordinary_environments():
     def remembering(params, observation, key, state):
         return lean(params, observation, key)[0], state, state + 1

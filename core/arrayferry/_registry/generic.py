@@ -68,13 +68,10 @@ class GenericBackend(Backend):
         return x.todense()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
-        placed = (
-            {} if device is None or not self._has_devices else {"device": self._own_device(device)}
-        )
+        chosen = device is not None and self._has_devices
+        placed = {"device": self._own_device(device)} if chosen else {}
         name = x.dtype.name
-        dtype = getattr(
-            self.xp, name, None
-        )  # some choose another by themselves, as MLX for float64
+        dtype = getattr(self.xp, name, None)  # some choose another themselves, as MLX for float64
         y = self.xp.asarray(x, dtype=dtype, **placed)
         other = dtype_name(y.dtype) != name and (dtype is None or y.dtype != dtype)
         if other or tuple(y.shape) != x.shape:
@@ -134,9 +131,8 @@ class GenericBackend(Backend):
         return super().number_dtype(kind) if dtype is None else dtype_name(dtype)
 
     def dtypes(self) -> frozenset[str]:
-        own = self._info(
-            lambda info: frozenset(info.dtypes(kind=None)), STANDARD_DTYPES - {"float16"}
-        )
+        standard = STANDARD_DTYPES - {"float16"}
+        own = self._info(lambda info: frozenset(info.dtypes(kind=None)), standard)
         return own | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
 
 

@@ -21,7 +21,6 @@ from arrayferry_gym._options.env_options import (
     check_flag,
     check_keywords,
     count_of,
-    factor_of,
 )
 
 from ._contract.dynamics import Dynamics
@@ -123,13 +122,13 @@ def evaluate(
     check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
-    if getattr(discount, "shape", None) == ():
-        with contextlib.suppress(Exception):  # it is traced, or not real
-            discount = float(discount)
-    discount = factor_of("discount", discount)
     backend = af.first_array(discount)[1]
-    if not isinstance(discount, float) and not (backend and backend.is_traced(discount)):
-        raise af.OptionError(f"discount={discount!r:.80} is not a number", remedy="Pass 0 to 1.")
+    if backend is None or not backend.is_traced(discount):
+        if isinstance(discount, numbers.Real) or getattr(discount, "shape", None) == ():
+            with contextlib.suppress(Exception):  # it is not real
+                discount = float(discount)
+        if not isinstance(discount, float) or discount != discount:
+            raise af.OptionError(f"discount={discount!r:.80} is not valid", remedy="Pass 0 to 1.")
     functional = is_functional(env) or type(env).__name__ == "HostFunctions"
     library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)
     if functional and library is not None and library.name == "jax":

@@ -172,28 +172,11 @@ def prepare(
     Raises:
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
     """
-    if given is base is None:
+    by_default = given is base is None
+    if by_default:
         known = _PREPARED.get(id(defaults))
         if known is not None and known[0] is defaults:
             return known[1]
-        params = _prepare(None, defaults, n, backend, device, None, draws=False)
-        is_tuple = isinstance(defaults, tuple) and not hasattr(defaults, "__dict__")
-        if is_tuple and all(type(x) in _CONSTANTS for x in defaults):
-            _PREPARED[id(defaults)] = defaults, params
-        return params
-    return _prepare(given, defaults, n, backend, device, base, draws=draws)
-
-
-def _prepare(
-    given: Any,
-    defaults: Any,
-    n: int,
-    backend: af.Backend,
-    device: Any,
-    base: Params | None,
-    *,
-    draws: bool,
-) -> Params:
     if isinstance(given, Params):
         base, given = given, None
     names = given if isinstance(given, Mapping) else ()
@@ -228,7 +211,11 @@ def _prepare(
         else:
             static.append(checked_static(path, default, value))
     fixed = _fixed(layout.paths, leaves, start, names, base) if draws else ()
-    return Params(Frame(tuple(static), own, own.unflatten), values, batched, fixed)
+    params = Params(Frame(tuple(static), own, own.unflatten), values, batched, fixed)
+    is_tuple = isinstance(defaults, tuple) and not hasattr(defaults, "__dict__")
+    if by_default and is_tuple and all(type(x) in _CONSTANTS for x in defaults):
+        _PREPARED[id(defaults)] = defaults, params
+    return params
 
 
 def _fixed(

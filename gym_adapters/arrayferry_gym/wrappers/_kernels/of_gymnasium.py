@@ -31,9 +31,8 @@ class OfGymnasium(Kernel):
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         try:
-            with np.errstate(
-                all="ignore"
-            ):  # Gymnasium's divides by the width of parts that are fixed
+            # Gymnasium's divides by the width of parts that are fixed
+            with np.errstate(all="ignore"):
                 made = self._original(_Shell(observation, action), **arguments_of(self))
         except (AssertionError, ValueError) as error:
             if str(error) and observation.shape is not None:
