@@ -1,0 +1,51 @@
+"""`files` of Parquet and Zarr."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zarr
+from pyarrow import parquet
+
+import arrayferry as af
+
+
+def test_parquet(tmp_path):
+    for number in range(2):
+        x = np.arange(6) + 10 * number
+        table = pa.table(
+            {
+                "x": x,
+                "pixels": pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(x, 2)), 2),
+                "name": ["a"] * 6,
+            }
+        )
+        parquet.write_table(table, tmp_path / f"{number}.parquet", row_group_size=4)
+    stream = af.stream(af.files(f"{tmp_path}/*.parquet", ["x", "pixels"]), "torch")
+    assert [block["x"].tolist() for block in stream] == [
+        [0, 1, 2, 3],
+        [4, 5],
+        [10, 11, 12, 13],
+        [14, 15],
+    ]
+    assert stream[1]["pixels"].tolist() == [[4, 4], [5, 5]]
+
+
+def test_missing_values(tmp_path):
+    parquet.write_table(pa.table({"x": [1, None]}), tmp_path / "x.parquet")
+    with pytest.raises(af.ArrayFerryError, match=r"missing|null|None"):
+        af.stream(af.files(tmp_path / "x.parquet"), "torch")[0]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_zarr(tmp_path, named):
+    for number in range(2):
+        path = tmp_path / f"{number}.zarr"
+        data = np.arange(10).reshape(5, 2) + 100 * number
+        if named:
+            zarr.open_group(path, mode="w").create_array("x", data=data, chunks=(2, 2))
+        else:
+            zarr.create_array(path, data=data, chunks=(2, 2))
+    arrays = af.files(f"{tmp_path}/*.zarr")
+    stream = af.stream(arrays["x"] if named else arrays, "numpy")
+    assert [len(block) for block in stream] == [2, 2, 1] * 2
+    assert stream[5].tolist() == [[108, 109]]
