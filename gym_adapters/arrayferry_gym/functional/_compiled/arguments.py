@@ -131,18 +131,19 @@ class Call:
 
 
 def _own_params(env: Any, defaults: Any) -> Params:
-    """Return the default parameters in JAX. Those that an environment holds are converted once."""
+    """Return the default parameters in JAX, all as arrays, which cost less to pass than numbers. They are made once."""
     backend = af.registry.backend("jax")
-    if not isinstance(env, Immutable) or vars(env).get("default_params") is None:
+    if not isinstance(env, Immutable) or not jax.sharding.get_abstract_mesh().empty or in_trace():
         return prepare(None, defaults, 1, backend, None)
     memo = memo_of(env)
     how = jax.config.jax_enable_x64, jax.config.jax_default_device
-    params: Params | None = memo.get(how)
-    if params is None:
-        params = prepare(None, defaults, 1, backend, None)
-        leaves = [*params.arrays, *af.flatten(defaults)[0]]
-        if not any(isinstance(x, jax.core.Tracer) or _may_change(x) for x in leaves):
-            memo[how] = params
+    known = memo.get(how)
+    if known is not None and known[0] is defaults:
+        return known[1]  # type: ignore[no-any-return]
+    made = prepare(None, defaults, 1, backend, None)
+    params = Params(made.frame, map(jax.numpy.asarray, made.values), made.batched)
+    if not any(map(_may_change, [*made.arrays, *af.flatten(defaults)[0]])):
+        memo[how] = defaults, params
     return params
 
 

@@ -24,6 +24,8 @@ def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
         arrayferry.OptionError: an array does not have one row for each environment.
         arrayferry.ConversionError: JAX does not have an array, such as one with a mask, or a number in it.
     """
+    if state is None:
+        return None
     state = jax.tree.map(lambda x: jnp.asarray(af.convert(x, "jax")), state)
     policy_rows(state, num_envs)
     return jax.tree.map(without_weak_type, state)
