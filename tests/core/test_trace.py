@@ -318,6 +318,10 @@ def test_a_round_trip_is_reported(there, start):
     assert "Round trip at" in str(t)
 
 
+@pytest.mark.skipif(
+    dask.__version__ < "2025",
+    reason="older versions of Dask compute another array than they were given",
+)
 def test_a_round_trip_by_two_libraries():
     with af.trace(warn=False) as t:
         af.convert(af.convert(af.convert(X, "torch"), "jax"), "numpy")

@@ -10,7 +10,6 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from arrayferry_gym import ArrayConversion, JaxToTorch, vector, wrappers
-from arrayferry_gym.torchrl import TorchRLEnv
 
 PART = spaces.Box(-1, 1, (3,), np.float32)
 
@@ -95,11 +94,17 @@ def test_batches_are_refused_when_they_are_wrapped(count, single, made):
         with pytest.raises(TypeError, match=WORDS.format(count)) as caught:
             adapter(env)
         assert str(caught.value).startswith(adapter.__name__)
-    with pytest.raises(TypeError, match=WORDS.format(count)):
-        TorchRLEnv(env)
     for other in (wrappers.NormalizeObservation, wrappers.NormalizeReward):
         with pytest.raises(TypeError, match=WORDS.format(count)):
             other(env)
+
+
+def test_batches_are_refused_by_the_bridge_to_torchrl():
+    pytest.importorskip("torchrl")
+    from arrayferry_gym.torchrl import TorchRLEnv
+
+    with pytest.raises(TypeError, match=WORDS.format(2)):
+        TorchRLEnv(Simulator(2))
 
 
 @pytest.mark.parametrize("stated", ["one", "batch"])

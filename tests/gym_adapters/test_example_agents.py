@@ -12,7 +12,6 @@ import ppo_recurrent
 import pytest
 import sweep
 import torch
-import torchrl_ppo
 from clusters import local_cluster
 from ppo import PPO, Settings
 
@@ -98,6 +97,9 @@ def test_an_agent_learns_from_workers(environment):
 @pytest.mark.long
 @pytest.mark.usefixtures("one_thread")
 def test_torchrl_learns():
+    pytest.importorskip("torchrl")
+    import torchrl_ppo
+
     result = torchrl_ppo.run(
         Settings(updates=100), 0, lambda name, updates: lambda done, score: None
     )

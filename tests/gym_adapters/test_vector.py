@@ -18,7 +18,6 @@ from remote_workers import CARTPOLE
 
 import arrayferry as af
 from arrayferry_gym import vector
-from arrayferry_gym.sb3 import SB3VecEnv
 from arrayferry_gym.wrappers.vector import NormalizeObservation
 
 
@@ -118,8 +117,11 @@ def test_final_observations_of_other_modes_are_refused(mode):
         vector.NumpyToTorch(make_vec(3, mode), stack_final=True)
 
 
-@pytest.mark.parametrize("around", [vector.NumpyToTorch, NormalizeObservation, SB3VecEnv])
+@pytest.mark.parametrize("around", [vector.NumpyToTorch, NormalizeObservation, "SB3VecEnv"])
 def test_infos_in_a_list_are_refused_where_last_observations_are_needed(around):
+    if around == "SB3VecEnv":
+        pytest.importorskip("stable_baselines3")
+        from arrayferry_gym.sb3 import SB3VecEnv as around
     listed = gym.wrappers.vector.DictInfoToList(make_vec(3, AutoresetMode.SAME_STEP))
     envs = around(listed, **{"stack_final": True} if around is vector.NumpyToTorch else {})
     with pytest.raises(TypeError, match=r"a list as infos.*Put DictInfoToList outside"):  # noqa: PT012
