@@ -85,6 +85,10 @@ def test_wrong_arguments(folder):
         af.files(folder / "nowhere*.npz")
     with pytest.raises(af.OptionError, match=r"no 'zz'.*It has x, y"):
         af.files(f"{folder}/*.npz", names="zz")
+    np.save(folder / "alone.npy", np.zeros(3))
+    with pytest.raises(af.OptionError, match=r"no 'x'.*It has one array without a name"):
+        af.files(folder / "alone.npy", names="x")
+    (folder / "alone.npy").unlink()
     (folder / "notes.txt").write_text("")
     with pytest.raises(af.OptionError, match=r"of the kinds \.npz, \.txt"):
         af.files(f"{folder}/*")

@@ -77,17 +77,17 @@ class First(gym.Wrapper):
 WORDS = r"was given .*, which is {} environments in one batch, as in Isaac Lab.*VectorEnv"
 
 
+MADE = [
+    lambda env: env,
+    gym.wrappers.OrderEnforcing,
+    lambda env: gym.wrappers.TimeLimit(env, 3),
+    lambda env: gym.wrappers.TransformReward(gym.wrappers.OrderEnforcing(env), lambda x: 2 * x),
+]
+
+
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("single", [PART, spaces.Dict(policy=PART, critic=PART)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda env: env,
-        gym.wrappers.OrderEnforcing,
-        lambda env: gym.wrappers.TimeLimit(env, 3),
-        lambda env: gym.wrappers.TransformReward(gym.wrappers.OrderEnforcing(env), lambda x: 2 * x),
-    ],
-)
+@pytest.mark.parametrize("made", MADE)
 def test_batches_are_refused_when_they_are_wrapped(count, single, made):
     env = made(Simulator(count, single))
     for adapter in (ArrayConversion, JaxToTorch, vector.ArrayConversion, vector.JaxToNumpy):
@@ -99,12 +99,15 @@ def test_batches_are_refused_when_they_are_wrapped(count, single, made):
             other(env)
 
 
-def test_batches_are_refused_by_the_bridge_to_torchrl():
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("single", [PART, spaces.Dict(policy=PART, critic=PART)])
+@pytest.mark.parametrize("made", MADE)
+def test_batches_are_refused_by_the_bridge_to_torchrl(count, single, made):
     pytest.importorskip("torchrl")
     from arrayferry_gym.torchrl import TorchRLEnv
 
-    with pytest.raises(TypeError, match=WORDS.format(2)):
-        TorchRLEnv(Simulator(2))
+    with pytest.raises(TypeError, match=WORDS.format(count)):
+        TorchRLEnv(made(Simulator(count, single)))
 
 
 @pytest.mark.parametrize("stated", ["one", "batch"])

@@ -13,7 +13,7 @@ from arrayferry._errors import OptionError
 
 Chunk = tuple[Any, ...]
 """A chunk of an array in a file: its length, a function that reads it, and the function's arguments after the path."""
-Found = dict[str | None, tuple[Any, tuple[int, ...], list[Chunk]]]
+FileArrays = dict[str | None, tuple[Any, tuple[int, ...], list[Chunk]]]
 """The arrays of a file by name, None for one without a name: dtype, shape and chunks."""
 
 
@@ -56,8 +56,9 @@ def files(
     found = [path for each in given for path in _matching(os.fspath(each))]
     kinds = {os.path.splitext(path.rstrip("/"))[1].lower() for path in found}
     if len(kinds) > 1 or not kinds <= _READERS.keys():
+        names_of_kinds = ", ".join(sorted(kind or "without a suffix" for kind in kinds))
         raise OptionError(
-            f"files of the kinds {', '.join(sorted(kinds))}",
+            f"these are files of the kinds {names_of_kinds}",
             remedy=f"Pass files of one kind: {', '.join(_READERS)}.",
         )
     read = _READERS[kinds.pop()]
@@ -81,7 +82,7 @@ def _matching(pattern: str) -> list[str]:
     return found
 
 
-def _chosen(path: str, held: Found, names: set[str] | None) -> Found:
+def _chosen(path: str, held: FileArrays, names: set[str] | None) -> FileArrays:
     """Return the arrays of a file that are taken.
 
     Raises:
@@ -90,9 +91,8 @@ def _chosen(path: str, held: Found, names: set[str] | None) -> Found:
     if names is not None:
         missing = sorted(names - held.keys())
         if missing:
-            raise OptionError(
-                f"{path} has no {missing[0]!r}", remedy=f"It has {', '.join(map(str, held))}."
-            )
+            has = ", ".join(name or "one array without a name" for name in held)
+            raise OptionError(f"{path} has no {missing[0]!r}", remedy=f"It has {has}.")
         held = {name: part for name, part in held.items() if name in names}
     lengths = {name: shape[0] if shape else None for name, (_, shape, _) in held.items()}
     if len(set(lengths.values())) != 1 or None in lengths.values():
@@ -103,7 +103,7 @@ def _chosen(path: str, held: Found, names: set[str] | None) -> Found:
     return held
 
 
-def _joined(parts: list[tuple[str, Found]]) -> Any:
+def _joined(parts: list[tuple[str, FileArrays]]) -> Any:
     """Return the arrays of files as Dask arrays."""
     import dask
     import dask.array as da
@@ -117,10 +117,8 @@ def _joined(parts: list[tuple[str, Found]]) -> Any:
                 remedy="Files must have the same names, dtypes and shapes of rows. Choose some arrays by names=.",
             )
         state = os.stat(path)
-        stamp = (
-            state.st_mtime_ns,
-            state.st_size,
-        )  # so that results of an older file are not taken for these
+        # so that what was computed from an older file is not taken for this one
+        stamp = state.st_mtime_ns, state.st_size
         for name, (dtype, (_, *row), own) in held.items():
             for length, *read in own:
                 shape = (length, *row)
@@ -130,7 +128,7 @@ def _joined(parts: list[tuple[str, Found]]) -> Any:
     return arrays.get(None, arrays)
 
 
-def _form(held: Found) -> dict[Any, str]:
+def _form(held: FileArrays) -> dict[Any, str]:
     """Return the dtypes and the shapes of rows as text."""
     return {name: f"{dtype}{list(shape[1:])}" for name, (dtype, shape, _) in held.items()}
 
@@ -145,17 +143,17 @@ def _checked(path: str, dtype: Any, shape: Any, stamp: Any, read: Any, *args: An
     return x
 
 
-def _npy(path: str, names: set[str] | None) -> Found:
+def _npy(path: str, names: set[str] | None) -> FileArrays:
     import numpy as np
 
     x = np.load(path, mmap_mode="r")
     return {None: (x.dtype, x.shape, [(*x.shape[:1], np.load)])}
 
 
-def _npz(path: str, names: set[str] | None) -> Found:
+def _npz(path: str, names: set[str] | None) -> FileArrays:
     from numpy.lib import format as npy
 
-    found: Found = {}
+    found: FileArrays = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             with archive.open(name) as member:
@@ -174,13 +172,13 @@ def _member(path: str, name: str) -> Any:
         return held[name]
 
 
-def _parquet(path: str, names: set[str] | None) -> Found:
+def _parquet(path: str, names: set[str] | None) -> FileArrays:
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         empty = file.schema_arrow.empty_table()
-    found: Found = {}
+    found: FileArrays = {}
     for name in empty.column_names:
         if names is not None and name not in names:
             continue
@@ -197,14 +195,14 @@ def _column(path: str, group: int, name: str) -> Any:
         return convert(file.read_row_group(group, columns=[name]).column(name), "numpy")
 
 
-def _zarr(path: str, names: set[str] | None) -> Found:
+def _zarr(path: str, names: set[str] | None) -> FileArrays:
     import zarr
 
     held: Any = zarr.open(path, mode="r")
-    found: Found = {}
+    found: FileArrays = {}
     for name, x in [(None, held)] if hasattr(held, "shape") else held.arrays():
         step = x.chunks[0] if x.shape else 1
-        starts = range(0, x.shape[0], step) if x.shape else ()
+        starts = range(0, max(x.shape[0], 1), step) if x.shape else ()
         chunks: list[Chunk] = [
             (min(step, x.shape[0] - i), _rows, name, i, i + step) for i in starts
         ]
@@ -219,7 +217,7 @@ def _rows(path: str, name: str | None, start: int, stop: int) -> Any:
     return (held if name is None else held[name])[start:stop]
 
 
-_READERS: dict[str, Callable[[str, Any], Found]] = {
+_READERS: dict[str, Callable[[str, Any], FileArrays]] = {
     ".npy": _npy,
     ".npz": _npz,
     ".parquet": _parquet,

@@ -36,6 +36,13 @@ def test_missing_values(tmp_path):
         af.stream(af.files(tmp_path / "x.parquet"), "torch")[0]
 
 
+def test_a_zarr_array_without_rows(tmp_path):
+    zarr.create_array(tmp_path / "0.zarr", data=np.zeros((0, 2)))
+    zarr.create_array(tmp_path / "1.zarr", data=np.ones((3, 2)))
+    assert af.convert(af.files(tmp_path / "0.zarr"), "numpy").shape == (0, 2)
+    assert af.convert(af.files(tmp_path), "numpy").tolist() == [[1.0, 1.0]] * 3
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_zarr(tmp_path, named):
     for number in range(2):
