@@ -10,10 +10,10 @@ from arrayferry import ArrayFerryError, Backend, registry
 from arrayferry.inspection import Origin, describe_value, is_built_in
 
 Facts = dict[str, Any]
-Step = Callable[[str, str], None]
+Announce = Callable[[str, str], None]
 
 
-def examine(step: Step, kind: str, name: str) -> Facts:
+def examine(step: Announce, kind: str, name: str) -> Facts:
     """Return the version of a library and its devices.
 
     Args:
@@ -33,7 +33,7 @@ def examine(step: Step, kind: str, name: str) -> Facts:
     return facts
 
 
-def _import(step: Step, origin: Origin, facts: Facts) -> None:
+def _import(step: Announce, origin: Origin, facts: Facts) -> None:
     """Import a library.
 
     Raises:
@@ -48,7 +48,7 @@ def _import(step: Step, origin: Origin, facts: Facts) -> None:
     facts["version"] = " ".join(str(version).split()) if version else None
 
 
-def _try_out(step: Step, backend: Backend, facts: Facts) -> None:
+def _try_out(step: Announce, backend: Backend, facts: Facts) -> None:
     """Ask the plugin of a library, and convert a few numbers in both directions.
 
     Raises:

@@ -12,10 +12,10 @@ from arrayferry import ArrayFerryError, Backend, Container, Converter, registry
 from arrayferry.inspection import Origin, load_parts
 from arrayferry_cli._entry_points import Plugin, chosen_points, describe, describe_broken, home
 
-Step = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
-def load(step: Step, distribution: str | None) -> list[Plugin]:
+def load(step: Announce, distribution: str | None) -> list[Plugin]:
     """Load the plugins of one distribution, and return what they bring or what is wrong with them.
 
     Args:
@@ -45,7 +45,7 @@ def _name(part: Any) -> str:
     return type(part).__qualname__ if isinstance(part, Container) else str(part.name)
 
 
-def survey(step: Step, plugins: list[Plugin], names: dict[str, str]) -> dict[str, Any]:
+def survey(step: Announce, plugins: list[Plugin], names: dict[str, str]) -> dict[str, Any]:
     """Return all plugins, all libraries, the libraries of `names`, and the warnings that belong to no plugin.
 
     Args:

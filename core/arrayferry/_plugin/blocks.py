@@ -13,7 +13,7 @@ from arrayferry._repr import never_raises
 BLOCK_BYTES = 64 * 1024 * 1024
 """The size of the blocks of arrays that have no blocks of their own."""
 
-Step = Sequence[tuple[int, int]]
+BlockIndices = Sequence[tuple[int, int]]
 """The blocks that are read together: pairs of the index of an array and the index of one of its blocks."""
 
 
@@ -50,7 +50,7 @@ class Blocks(ABC):
         """
         return None
 
-    def open(self, steps: Sequence[Step]) -> Reader:
+    def open(self, steps: Sequence[BlockIndices]) -> Reader:
         """Start reading blocks.
 
         Args:
@@ -71,7 +71,7 @@ class Reader:
         steps: the blocks to read together.
     """
 
-    def __init__(self, blocks: Blocks, steps: Sequence[Step]) -> None:
+    def __init__(self, blocks: Blocks, steps: Sequence[BlockIndices]) -> None:
         self._blocks = blocks
         self._steps = steps
 

@@ -29,7 +29,7 @@ from ._progress import shown
 
 if TYPE_CHECKING:
     from ._host import HostFunctions
-    from ._policies.stepping import Step
+    from ._policies.stepping import NumpyStep
 
 
 def evaluate(
@@ -161,7 +161,7 @@ def evaluate(
 
 
 def _counted(
-    steps: Iterable[Step | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
+    steps: Iterable[NumpyStep | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
 ) -> Evaluation:  # fmt: skip
     """Count the first episodes of each environment."""
     taken = (step for step in steps if step is not None)  # None is a reset

@@ -35,7 +35,7 @@ TO_HOST = af.converter("numpy", unsupported="keep")
 """Unlike `policies.TO_NUMPY`, which copies nothing, it may copy, and so it also reads arrays of a GPU."""
 
 
-class Step(NamedTuple):
+class NumpyStep(NamedTuple):
     """A step in NumPy: arrays (n, ...).
 
     Attributes:
@@ -156,8 +156,8 @@ class Stepping:
             self.envs = _served(env, options, library, device, mode, render_mode)
         self.mode = declared_mode(self.envs)
 
-    def __iter__(self) -> Generator[Step | None, None, None]:
-        """Yield None after each reset, and a `Step` after each step, without end."""
+    def __iter__(self) -> Generator[NumpyStep | None, None, None]:
+        """Yield None after each reset, and a `NumpyStep` after each step, without end."""
         envs, mode = self.envs, self.mode
         with frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
@@ -175,7 +175,7 @@ class Stepping:
                 reward, (terminated, truncated) = as_rewards(reward, envs.num_envs), flags
                 turn = turn_of(mode, ended, terminated, truncated)
                 ended, number = turn.over, number + 1
-                yield Step(reward.astype(np.float64), terminated, truncated, turn)
+                yield NumpyStep(reward.astype(np.float64), terminated, truncated, turn)
                 began = np.zeros_like(began) if turn.reset is None else turn.reset
                 if mode is AutoresetMode.DISABLED and turn.done.any():
                     observation, _ = inside.reset(options={"reset_mask": turn.done})
