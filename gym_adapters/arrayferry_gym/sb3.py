@@ -94,11 +94,11 @@ class SB3VecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
         """Take the step: return observations, float32 rewards, which episodes have ended, and a dict for each environment."""
         final, rewards, terminated, truncated, infos = self._bridged.step(self._actions)
-        observations, ended = final, np.logical_or(terminated, truncated)
+        observations, ended = final, terminated | truncated
         for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
             info["TimeLimit.truncated"] = cut
         self._infos = list(infos)
-        rows = np.flatnonzero(ended)
+        (rows,) = ended.nonzero()
         if len(rows):
             observations, firsts = self._bridged.reset(ended), self._bridged.firsts
             space = self.observation_space

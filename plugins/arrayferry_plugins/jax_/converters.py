@@ -55,7 +55,7 @@ class _ToJax(Converter):
             for index, array in enumerate(arrays):
                 if array.dtype not in available:
                     fitting = fit_dtype(array, BACKEND, options.narrowing)
-                    arrays[index] = fitting.astype(fitting.dtype.newbyteorder("="))
+                    arrays[index] = fitting.astype(fitting.dtype.newbyteorder("="), copy=False)
             if config.jax_debug_nans or config.jax_debug_infs:
                 raise RuntimeError("the compiled identity cannot be used")
             results = to_jax(arrays)
