@@ -166,10 +166,8 @@ def describe_end(status: int) -> str:
     """Say how a process ended by itself."""
     if status >= 0:
         return f"it ended the process with exit status {status}"
-    try:
-        return f"it crashed with {signal.Signals(-status).name}"
-    except ValueError:
-        return f"it crashed with signal {-status}"
+    names = {each.value: each.name for each in signal.Signals}
+    return f"it crashed with {names.get(-status, f'signal {-status}')}"
 
 
 def _readable(answer: Any) -> Any:

@@ -36,9 +36,10 @@ def examine(timeout: float) -> dict[str, Any]:
         distribution = top if top in names else next(iter(names), None)
         if distribution is not None:
             library.update(distribution=distribution, version=_version(distribution))
+    unusable = any(each["status"] == "not usable" for each in libraries)
     return {
         "schema": 1,
-        "ok": not (problems or any(map(is_faulty, plugins)) or any(map(_is_unusable, libraries))),
+        "ok": not (problems or unusable or any(map(is_faulty, plugins))),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
@@ -48,10 +49,6 @@ def examine(timeout: float) -> dict[str, Any]:
         "plugins": plugins,
         "problems": problems,
     }
-
-
-def _is_unusable(library: dict[str, Any]) -> bool:
-    return bool(library["status"] == "not usable")
 
 
 def _version(distribution: str) -> str | None:
@@ -111,13 +108,10 @@ def _plugins(plugins: Parts) -> list[str]:
 def _faults(report: dict[str, Any]) -> list[str]:
     if report["ok"]:
         return ["Nothing is broken."]
-    plugins, libraries = (
-        filter(is_faulty, report["plugins"]),
-        filter(_is_unusable, report["libraries"]),
-    )
     lines = ["Broken"]
-    for kind, parts in (("plugin", plugins), ("library", libraries)):
-        for each in parts:
-            lines.append(f"  {kind} {each['name']}: {each['problem']}")
-            lines += [f"    {each['remedy']}"] if each["remedy"] else []
+    broken = [("plugin", each) for each in report["plugins"] if is_faulty(each)]
+    broken += [("library", x) for x in report["libraries"] if x["status"] == "not usable"]
+    for kind, each in broken:
+        lines.append(f"  {kind} {each['name']}: {each['problem']}")
+        lines += [f"    {each['remedy']}"] if each["remedy"] else []
     return lines + [f"  {text}" for text in report["problems"]]

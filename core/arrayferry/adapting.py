@@ -5,7 +5,7 @@
 - `map_arrays` calls a function with every array of a tree.
 - `observers` and `observed_read` make reads of numbers visible to `arrayferry.trace`.
 - `never_raises`, `describe_error` and `printable` write objects, errors and text for people.
-- `exact_key` returns a key for the type and the contents of a value, and `Same` is one for an object itself.
+- `exact_key` returns a key for the type and the contents of a value, and `IdentityKey` is one for an object itself.
 - `dtype_named` finds a dtype of NumPy or `ml_dtypes` by its name, and `dtype_info` says which numbers it holds.
 - `check_integers` checks the arguments of `Random.integers`.
 - `refuse_more_than_values` raises for arrays with units or a mask.
@@ -29,7 +29,7 @@ from ._observers import observers
 from ._plugin.random import check_integers
 from ._registry.registry import default_registry
 from ._repr import never_raises, printable
-from ._tree.keys import Same, exact_key
+from ._tree.keys import IdentityKey, exact_key
 from ._tree.tree import Tree
 from ._tree.values import refuse_more_than_values
 
@@ -42,7 +42,7 @@ __all__ = [
     "Cache",
     "CostlyCache",
     "DtypeInfo",
-    "Same",
+    "IdentityKey",
     "Threads",
     "check_integers",
     "describe_error",

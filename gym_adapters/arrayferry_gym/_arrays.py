@@ -152,11 +152,11 @@ def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:
             if kind in "iu" and dtype.kind in "fc":  # compared as floats, which may be too coarse
                 fits &= cast.real.astype(x.dtype) == x
     if not fits.all():
-        raise ValueError(f"{culprit(x, ~fits)} is no {dtype}")
+        raise ValueError(f"{first_wrong(x, ~fits)} is no {dtype}")
     return cast
 
 
-def culprit(x: Any, wrong: Any) -> str:
+def first_wrong(x: Any, wrong: Any) -> str:
     """Describe the first wrong number of an array: its value and its place."""
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f", at {list(index)}," if index else ""

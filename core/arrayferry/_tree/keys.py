@@ -37,7 +37,7 @@ _STRUCTURES = ("PyTreeDef", "PyTreeSpec")
 Special = Callable[[Any], Hashable | None]
 
 
-class Same(weakref.ref[Any]):
+class IdentityKey(weakref.ref[Any]):
     """The key of an object that equals only itself. It does not keep the object alive."""
 
     __slots__ = ("_id",)
@@ -46,7 +46,7 @@ class Same(weakref.ref[Any]):
         self._id = id(value)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Same) and self() is other() is not None)
+        return self is other or (isinstance(other, IdentityKey) and self() is other() is not None)
 
     def __hash__(self) -> int:
         return self._id
@@ -121,7 +121,7 @@ def _key(
 def _parts(value: Any, cls: Any) -> Any:
     """Return the parts of an object in a tuple. If it hides them, return its key."""
     if cls.__eq__ is object.__eq__ or isinstance(value, (type, _class_of("jax", "Array"))):
-        return Same(value) if cls.__weakrefoffset__ else _Equal(value)
+        return IdentityKey(value) if cls.__weakrefoffset__ else _Equal(value)
     is_array = hasattr(cls, "__len__") and (hasattr(cls, "__array__") or hasattr(cls, "__dlpack__"))
     is_small = isinstance(value, _class_of("numpy", "ndarray")) and value.nbytes <= SMALL
     if is_array and not is_small and not isinstance(value, (str, bytes)):

@@ -23,7 +23,7 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry.adapting import map_arrays
-from arrayferry_gym._arrays import cast_numbers, culprit, held_dtype, plain_name
+from arrayferry_gym._arrays import cast_numbers, first_wrong, held_dtype, plain_name
 from arrayferry_gym._spaces.trees import ARRAYS
 
 from .mistakes import Place, described, likely_mistake
@@ -66,7 +66,7 @@ def value_rule(x: Any, space: Any, *, strict: bool = False) -> Any:
     if isinstance(space, spaces.Discrete):
         last = int(space.start) + int(space.n) - 1
         raise ValueError(f"it takes whole numbers from {int(space.start)} to {last}")
-    raise ValueError(f"{culprit(x, ~inside)} is out of its {limits}")
+    raise ValueError(f"{first_wrong(x, ~inside)} is out of its {limits}")
 
 
 class Fitter:

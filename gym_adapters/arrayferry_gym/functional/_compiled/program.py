@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 import arrayferry as af
-from arrayferry.adapting import Cache, Same, exact_key
+from arrayferry.adapting import Cache, IdentityKey, exact_key
 from arrayferry_gym._keys.keys import HasKey, Key
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.functional._contract.params import VALUE, Frame
@@ -114,7 +114,7 @@ def _key_of(leaf: Any) -> Hashable:
     if cls in _PLAIN:
         return exact_key(leaf)
     if cls is MethodType:
-        return Same(leaf.__func__), _by_identity(leaf.__self__)
+        return IdentityKey(leaf.__func__), _by_identity(leaf.__self__)
     if cls.__eq__ is object.__eq__:
         return _by_identity(leaf)
     if af.registry.kind(leaf).category in ("array", "objects"):
@@ -124,10 +124,10 @@ def _key_of(leaf: Any) -> Hashable:
 
 
 def _by_identity(value: Any) -> Hashable:
-    same = Same(value) if type(value).__weakrefoffset__ else exact_key(value)
+    same = IdentityKey(value) if type(value).__weakrefoffset__ else exact_key(value)
     own = getattr(value, "__dict__", {}).items()
     plain = [(name, exact_key(x)) for name, x in own if type(x) in _PLAIN]
-    return same, *plain, *((name, Same(x)) for name, x in own if type(x) is np.ndarray)
+    return same, *plain, *((name, IdentityKey(x)) for name, x in own if type(x) is np.ndarray)
 
 
 def _place(tree: Any, index: int) -> str:

@@ -12,7 +12,7 @@ import arrayferry as af
 from arrayferry_gym._actions.fitter import NUMPY, Fitter
 from arrayferry_gym._actions.mistakes import Place
 from arrayferry_gym._actions.quick import Quick, Way
-from arrayferry_gym._arrays import culprit, held_dtype, namespace, plain_name, portable
+from arrayferry_gym._arrays import first_wrong, held_dtype, namespace, plain_name, portable
 from arrayferry_gym._spaces.batches import batch_of_actions
 from arrayferry_gym._spaces.trees import build, split
 
@@ -128,7 +128,7 @@ class _ClippingFitter(Fitter):
             if not isinstance(x, NUMPY) and not isinstance(space, spaces.Box):
                 raise self._unfit(space, place, "it takes whole numbers")
             if isinstance(x, NUMPY) and (broken := np.floor(x) != x).any():  # true for NaN
-                raise self._unfit(space, place, f"{culprit(x, broken)} is no whole number")
+                raise self._unfit(space, place, f"{first_wrong(x, broken)} is no whole number")
         if kind != name:
             x = _clipped(x, kind, *lowest_and_highest(space, name))
         x = self._convert(x)
