@@ -83,8 +83,8 @@ if not TYPE_CHECKING:  # otherwise, type checkers would accept any name
             from ._options.refusals import missing_adapter
 
             raise missing_adapter(__name__, name)
-        place = importlib.import_module(f".{_PLACES.get(name, '_adapters.functions')}", __name__)
-        globals()[name] = value = getattr(place, name)
+        module = importlib.import_module(f".{_PLACES.get(name, '_adapters.functions')}", __name__)
+        globals()[name] = value = getattr(module, name)
         return value
 
 

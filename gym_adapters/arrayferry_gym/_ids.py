@@ -19,7 +19,7 @@ _LIMITS: dict[str, int | None] = {
     "classic.pendulum:Pendulum": 200,
     "tabular.taxi:Taxi": 200,
 }
-REFERENCE = {f"arrayferry_gym.functional.{place}": limit for place, limit in _LIMITS.items()}
+REFERENCE = {f"arrayferry_gym.functional.{name}": limit for name, limit in _LIMITS.items()}
 """The paths of the classes, and their limits of steps."""
 
 

@@ -10,15 +10,15 @@ import numpy as np
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
 
-def image_of(place: str, *, options: dict[str, Any] | None = None, **attributes: Any) -> Any:
+def image_of(path: str, *, options: dict[str, Any] | None = None, **attributes: Any) -> Any:
     """Return an image of one of Gymnasium's environments.
 
     Args:
-        place: its module and class, in `gymnasium.envs`, such as "toy_text.TaxiEnv".
+        path: its module and class, in `gymnasium.envs`, such as "toy_text.TaxiEnv".
         options: the arguments of its constructor.
         **attributes: its state.
     """
-    module, _, name = place.partition(".")
+    module, _, name = path.partition(".")
     made = getattr(importlib.import_module(f"gymnasium.envs.{module}"), name)
     env: Any = made(render_mode="rgb_array", **(options or {}))
     env.reset(seed=0)
@@ -31,7 +31,7 @@ class ClassicEnv(FunctionalEnv):
     """An environment of classic control. Its states are named tuples of numbers.
 
     Attributes:
-        drawn_by: the place of the environment of Gymnasium that has the same states.
+        drawn_by: the path of the environment of Gymnasium that has the same states.
     """
 
     drawn_by: str

@@ -57,9 +57,9 @@ def _named(env: Any) -> Any:
     """Return the path of a class, which a spec can store as JSON, or the class if it cannot be imported."""
     if isinstance(env, str):
         return env
-    place = f"{env.__module__}:{env.__qualname__}"
+    path = f"{env.__module__}:{env.__qualname__}"
     try:
-        return place if _loaded(place) is env else env
+        return path if _loaded(path) is env else env
     except (ImportError, AttributeError):
         return env
 

@@ -328,10 +328,10 @@ class ActorGroup(Group):
         elif self.under_way is not None:
             try:
                 with self._cluster.client.as_current():
-                    place = known.actor.place().result(timeout=PATIENCE)
-                if place is None or place[0] <= self._timeout:
+                    activity = known.actor.activity().result(timeout=PATIENCE)
+                if activity is None or activity[0] <= self._timeout:
                     return
-                _, where, indices = place
+                _, where, indices = activity
             except TimeoutError:  # the whole process does not answer
                 pass
             except Exception:  # it is lost, which `settle` finds

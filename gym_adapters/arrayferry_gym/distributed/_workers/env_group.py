@@ -21,7 +21,7 @@ from arrayferry_gym.functional._policies.make_policy import make_policy
 from arrayferry_gym.functional._policies.policies import is_module
 from arrayferry_gym.vector import ArrayConversion
 
-from .failure import Failure, Place
+from .failure import Activity, Failure
 from .infos import Infos
 from .plan import GroupSetup, Plan, Segment, loaded, setting_up
 from .recorder import Recorder
@@ -43,7 +43,7 @@ class EnvGroup:
     def __init__(self, plan: bytes, setup: bytes) -> None:
         self._plan_bytes = plan
         self._setup: GroupSetup = pickle.loads(setup)
-        self._place = Place(self._setup.index, self._setup.indices)
+        self._activity = Activity(self._setup.index, self._setup.indices)
         self._envs: list[_Watched] = []
         self._vector: SyncVectorEnv | None = None
         self._begun: tuple[int, int | None] = (-1, None)  # the restarts, and the next segment
@@ -52,7 +52,7 @@ class EnvGroup:
 
     def spaces(self) -> list[tuple[Space[Any], Space[Any]]] | Failure:
         """Make the environments, and return the spaces of the observations and actions of each."""
-        return self._place(None, self._make)  # type: ignore[no-any-return]
+        return self._activity(None, self._make)  # type: ignore[no-any-return]
 
     def segment(
         self, number: int, restarts: int, begins: bool, version: int, weights: bytes | None
@@ -80,16 +80,18 @@ class EnvGroup:
         if (not fresh and following != number) or (weights is None and self._version != version):
             return "again"
         seeding = restarts if fresh else None
-        result = self._place(number, self._segment, number, seeding, version, weights)
+        result = self._activity(number, self._segment, number, seeding, version, weights)
         self._begun = restarts, None if isinstance(result, Failure) else number + 1
         self._kept = dict([*self._kept.items(), (key, result)][-KEPT:])
         return result  # type: ignore[no-any-return]
 
-    async def place(self) -> tuple[float, str, tuple[int, ...]] | None:
+    async def activity(self) -> tuple[float, str, tuple[int, ...]] | None:
         """Return the seconds that the current step or call has taken, where it is, and its environments; else None."""
-        place = self._place  # this runs in another thread than the calls
-        since = place.since
-        return None if since is None else (time.monotonic() - since, str(place), place.indices)
+        activity = self._activity  # this runs in another thread than the calls
+        since = activity.since
+        return (
+            None if since is None else (time.monotonic() - since, str(activity), activity.indices)
+        )
 
     def __del__(self) -> None:
         if self._vector is None:  # else it closes them
@@ -99,12 +101,12 @@ class EnvGroup:
 
     def _make(self) -> list[tuple[Space[Any], Space[Any]]]:
         for number in range(len(self._envs), self._setup.num_envs):
-            place, index = self._place, self._setup.indices[number]
-            place.env, place.since = index, time.monotonic()
+            activity, index = self._activity, self._setup.indices[number]
+            activity.env, activity.since = index, time.monotonic()
             with setting_up():
                 env = pickle.loads(self._setup.factories[number])()
-            self._envs.append(_Watched(env, index, place))
-            place.env = None
+            self._envs.append(_Watched(env, index, activity))
+            activity.env = None
         return [(env.observation_space, env.action_space) for env in self._envs]
 
     def _prepare(self) -> None:
@@ -122,18 +124,18 @@ class EnvGroup:
         if is_module(policy):  # it holds weights, so groups must not share it
             policy = copy.deepcopy(policy)
         library = af.registry.backend(plan.library)
-        place = (plan.seed, self._setup.index)
-        self._policy = make_policy(policy, library, place, count, self._setup.policy_state)
+        seed_prefix = (plan.seed, self._setup.index)
+        self._policy = make_policy(policy, library, seed_prefix, count, self._setup.policy_state)
         self._vector = vector
 
     def _segment(self, number: int, restarts: int | None, version: int, weights: Any) -> Segment:
         if self._vector is None:
             self._prepare()
         if weights is not None:
-            self._place.policy, self._version = True, -1
+            self._activity.policy, self._version = True, -1
             with setting_up():
                 self._policy.load(pickle.loads(weights))
-            self._place.policy, self._version = False, version
+            self._activity.policy, self._version = False, version
         if restarts is not None:
             self._reset(restarts)
         return Segment(self._collect(number), version)
@@ -150,8 +152,8 @@ class EnvGroup:
         self._lengths = np.zeros(count, np.int32)
 
     def _collect(self, number: int) -> Trajectories:
-        self._place.policy = True  # unless an environment is in use
-        plan, place, envs, count = self._plan, self._place, self._fitting, len(self._envs)
+        self._activity.policy = True  # unless an environment is in use
+        plan, activity, envs, count = self._plan, self._activity, self._fitting, len(self._envs)
         self._policy.begin(number)
         num_steps = plan.num_steps
         observations = Recorder("the observation")
@@ -162,7 +164,7 @@ class EnvGroup:
         lengths = np.zeros((num_steps, count), np.int32)
         infos = Infos(plan.infos)
         for step in range(num_steps):
-            place.step, place.since = step, time.monotonic()
+            activity.step, activity.since = step, time.monotonic()
             observations.write(self._observation)
             began[step] = self._began
             policy = self._policy
@@ -185,7 +187,7 @@ class EnvGroup:
             totals.write(self._returns)
             lengths[step] = self._lengths
             self._observation, self._began = batch, ended
-        place.step = None
+        activity.step = None
         return Trajectories(
             observations.tree(), actions.tree(), rewards.tree(), terminated, truncated,
             final.tree() if plan.final_observation else None,
@@ -212,7 +214,7 @@ class _Watched:
     Args:
         env: the environment.
         index: its number.
-        place: where its group is.
+        activity: what its group is doing.
 
     Attributes:
         last: the observation of the last step, before any reset.
@@ -220,27 +222,27 @@ class _Watched:
         reward: of the last step. The vector environment gets none, since it supports only rewards without dimensions.
     """
 
-    def __init__(self, env: Any, index: int, place: Place) -> None:
+    def __init__(self, env: Any, index: int, activity: Activity) -> None:
         self.env = env
         self.index = index
         self.last: Any = None
         self.info: dict[str, Any] = {}
         self.reward: Any = 0.0
-        self._place = place
+        self._activity = activity
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        self._place.env = self.index
+        self._activity.env = self.index
         observation, _ = self.env.reset(**options)
-        self._place.env = None
+        self._activity.env = None
         return observation, {}
 
     def step(self, action: Any) -> tuple[Any, ...]:
-        self._place.env = self.index
+        self._activity.env = self.index
         observation, self.reward, terminated, truncated, info = self.env.step(action)
-        self._place.env = None
+        self._activity.env = None
         self.last, self.info = observation, info
         if terminated or truncated:  # the environment may use the same arrays in its reset
             self.last, self.info = copy.deepcopy((observation, info))

@@ -1,4 +1,4 @@
-"""Where a group is, and what has failed there."""
+"""What a group is doing, and what has failed there."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from arrayferry_gym.distributed._errors import (
 from .plan import SetupError, to_bytes
 
 
-class Place:
-    """Where a group is. Another thread may read it.
+class Activity:
+    """What a group is doing. Another thread may read it.
 
     Args:
         group: its number.
@@ -86,15 +86,15 @@ class Failure(NamedTuple):
     cause: bytes | None
 
     @classmethod
-    def of(cls, error: BaseException, place: Place) -> Failure:
+    def of(cls, error: BaseException, activity: Activity) -> Failure:
         """Describe an error."""
         setup = isinstance(error, SetupError)
-        by_policy = place.policy and place.env is None
+        by_policy = activity.policy and activity.env is None
         error = (setup and error.__cause__) or error
         cause = None
         with contextlib.suppress(Exception):
             cause = to_bytes(error)
-        worker, indices = get_worker().address, place.indices
+        worker, indices = get_worker().address, activity.indices
         told: Any = {"indices": indices, "worker": worker}
         if setup:
             module = (error.name or "") if isinstance(error, ImportError) else ""
@@ -109,7 +109,7 @@ class Failure(NamedTuple):
             kind = PolicyFailedError if by_policy else EnvFailedError
             what = "the policy" if by_policy else named(indices)
             made = kind(
-                f"{what} raised {describe_error(error)}, in {place} on the worker {worker}",
+                f"{what} raised {describe_error(error)}, in {activity} on the worker {worker}",
                 remedy="Correct it, and ask for the next trajectories: its group begins anew.",
                 original=type(error).__name__,
                 **told,

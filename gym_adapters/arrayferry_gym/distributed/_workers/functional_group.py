@@ -19,7 +19,7 @@ from arrayferry_gym.functional._compiled.policies import first_policy_state
 from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._policies.jax_policy import jax_weights, segment_key
 
-from .failure import Failure, Place
+from .failure import Activity, Failure
 from .plan import GroupSetup, Plan, Segment, loaded, setting_up
 
 
@@ -41,8 +41,8 @@ def segment(
     if isinstance(state, Segment):
         state = state.state
     group: GroupSetup = pickle.loads(setup)
-    place = Place(group.index, group.indices)
-    return place(number, _segment, plan, group, number, state, weights, version)  # type: ignore[no-any-return]
+    activity = Activity(group.index, group.indices)
+    return activity(number, _segment, plan, group, number, state, weights, version)  # type: ignore[no-any-return]
 
 
 def _segment(

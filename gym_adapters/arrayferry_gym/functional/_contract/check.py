@@ -229,10 +229,10 @@ class _Trial:
             self._check_image(state)
             self._warn_of_lengths(np.stack(ended))
 
-    def _found(self, method: str, what: str, remedy: str, place: str | None = None) -> _FoundError:
-        """Return the error for a problem. Without a place, it names the first line of the method."""
-        place = place or first_line(self._dynamics, method)
-        return _FoundError(Problem(method, place, what, remedy, (self._backend.name,)))
+    def _found(self, method: str, what: str, remedy: str, line: str | None = None) -> _FoundError:
+        """Return the error for a problem. Without a line, it names the first line of the method."""
+        line = line or first_line(self._dynamics, method)
+        return _FoundError(Problem(method, line, what, remedy, (self._backend.name,)))
 
     # The methods, as the library runs them.
 
@@ -250,8 +250,8 @@ class _Trial:
             raise
         except Exception as error:
             what, remedy = explanation(error, self._params.tree)
-            place = last_line(self._dynamics, error, method)
-            raise self._found(method, what, remedy, place) from None
+            line = last_line(self._dynamics, error, method)
+            raise self._found(method, what, remedy, line) from None
 
     def _run(self, method: str, seed: int, state: Any, action: Any, params: Params) -> Any:
         """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""

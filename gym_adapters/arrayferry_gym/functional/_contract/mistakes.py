@@ -63,13 +63,13 @@ def last_line(dynamics: Dynamics, error: BaseException, method: str) -> str:
         if name in SIGNATURES and inspect.isfunction(function)
     }
     files = {code.co_filename for code in codes}
-    inside, place = False, None
+    inside, found = False, None
     for frame, line in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
         inside = inside or frame.f_code in codes
         if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, *_OURS, "<"))):
-            place = f"{Path(name).name}:{line}"
-    return place or first_line(dynamics, method)
+            found = f"{Path(name).name}:{line}"
+    return found or first_line(dynamics, method)
 
 
 _OURS = str(Path(af.__file__).parent), str(Path(__file__).parents[2])

@@ -14,9 +14,9 @@ from arrayferry_gym.functional._compiled.program import check_constants, partiti
 from .policies import LibraryPolicy
 
 
-def segment_key(*place: int) -> Any:
+def segment_key(*seed_prefix: int) -> Any:
     """Return the key of a segment."""
-    return af.registry.backend("jax").random(place).key()
+    return af.registry.backend("jax").random(seed_prefix).key()
 
 
 def jax_weights(weights: Any) -> Any:
@@ -30,8 +30,10 @@ def jax_weights(weights: Any) -> Any:
 class JaxPolicy(LibraryPolicy):
     """A policy that JAX compiles."""
 
-    def __init__(self, policy: Any, backend: Any, place: Any, count: int, *others: Any) -> None:
-        super().__init__(policy, backend, place, count, *others)
+    def __init__(
+        self, policy: Any, backend: Any, seed_prefix: Any, count: int, *others: Any
+    ) -> None:
+        super().__init__(policy, backend, seed_prefix, count, *others)
         if self._first_state is not None:
             self._first_state = self._state = first_policy_state(self._first_state, count)
 
@@ -39,7 +41,7 @@ class JaxPolicy(LibraryPolicy):
         self._values, self._frame = partition(None, self._policy, jax_weights(params))
 
     def begin(self, number: int) -> None:
-        self._key = segment_key(*self._place, number)
+        self._key = segment_key(*self._seed_prefix, number)
 
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
         observation = self._convert(observation)

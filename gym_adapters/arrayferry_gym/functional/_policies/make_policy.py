@@ -10,7 +10,7 @@ from .policies import FunctionPolicy, LibraryPolicy, ModulePolicy, is_module
 
 
 def make_policy(
-    policy: Any, backend: af.Backend, place: tuple[int, ...], count: int, state: Any = None, device: Any = None
+    policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: Any = None, device: Any = None
 ) -> LibraryPolicy:  # fmt: skip
     """Return a policy in its library. See `LibraryPolicy` for the arguments."""
     made: type[LibraryPolicy] = ModulePolicy if is_module(policy) else FunctionPolicy
@@ -18,4 +18,4 @@ def make_policy(
         from .jax_policy import JaxPolicy
 
         made = JaxPolicy
-    return made(policy, backend, place, count, state, device)
+    return made(policy, backend, seed_prefix, count, state, device)

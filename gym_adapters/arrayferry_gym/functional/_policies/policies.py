@@ -28,7 +28,7 @@ class LibraryPolicy(ABC):
     Args:
         policy: the policy.
         backend: its library.
-        place: the first numbers of the seeds of its random numbers.
+        seed_prefix: the first numbers of the seeds of its random numbers.
         count: the number of environments, n.
         state: its state where an episode begins, (n, ...); None if it has none.
         device: the device of what it is called with, None for the library's own choice.
@@ -38,14 +38,14 @@ class LibraryPolicy(ABC):
     """
 
     def __init__(
-        self, policy: Any, backend: af.Backend, place: tuple[int, ...], count: int, state: Any, device: Any
+        self, policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: Any, device: Any
     ) -> None:  # fmt: skip
         self._policy = policy
         self._backend = backend
         self.library = backend.name
         self._device = device
         self._convert = af.converter(backend, device=device)
-        self._place = place
+        self._seed_prefix = seed_prefix
         self._params: Any = None
         policy_rows(state, count)
         self._first_state = self._state = None if state is None else self._convert(state)
@@ -94,7 +94,7 @@ class FunctionPolicy(LibraryPolicy):
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
         if not self._is_numpy or type(observation) is not np.ndarray:
             observation = self._convert(observation)
-        rng = self._backend.random((*self._place, self._number, step), self._device)
+        rng = self._backend.random((*self._seed_prefix, self._number, step), self._device)
         args = [self._params, observation, rng]
         if self._first_state is not None:
             args.append(self._state_of(began))

@@ -99,11 +99,11 @@ class Served:
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
         libraries = Libraries({}, "numpy", backend, None, device)
-        place = None if device is None else backend.device_name(device)
-        computing = _computing(dynamics.library, backend, place, self._differentiable)
+        held_on = None if device is None else backend.device_name(device)
+        computing = _computing(dynamics.library, backend, held_on, self._differentiable)
         converts = computing is not backend
         if converts and computing.name == "numpy":
-            place = "cpu"
+            held_on = "cpu"
         device = None if converts else device
         env = CheckedEnv(dynamics, computing, n, self._own_limit, device)
         self._params = prepare(
@@ -116,7 +116,7 @@ class Served:
             check=self._check_actions,
         )  # fmt: skip
         self._simulator = _simulator(env, self._mode, sharding)
-        self._to_agent = af.converter(backend, device=place) if converts else None
+        self._to_agent = af.converter(backend, device=held_on) if converts else None
         self._seeded = False
         self._backend = backend
         self.metadata = {**self.metadata, "jax": backend.name == "jax"}
@@ -310,14 +310,14 @@ def _simulator(env: CheckedEnv, mode: AutoresetMode, sharding: Any) -> Simulator
 
 
 def _computing(
-    needed: str | None, agent: af.Backend, place: str | None, gradients: bool
+    needed: str | None, agent: af.Backend, device: str | None, gradients: bool
 ) -> af.Backend:
     """Return the library that environments compute in.
 
     Args:
         needed: the one that they need, None for any.
         agent: that of the agent.
-        place: the device of the agent's arrays, None for its own choice.
+        device: the device of the agent's arrays, None for its own choice.
         gradients: whether gradients flow through steps.
     """
     if needed is not None:
@@ -331,7 +331,7 @@ def _computing(
                 remedy=f"Use xp={needed!r}, or arrayferry.differentiable around a function of {needed}.",
             )
         return agent if computing.name == agent.name else computing
-    by_numpy = agent.name == "torch" and place in (None, "cpu") and not gradients
+    by_numpy = agent.name == "torch" and device in (None, "cpu") and not gradients
     return af.registry.backend("numpy") if by_numpy else agent
 
 

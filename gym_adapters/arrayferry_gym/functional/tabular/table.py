@@ -145,19 +145,19 @@ class TabularEnv(FunctionalEnv):
         """Draw an outcome."""
         *_, actions, outcomes = params.next_state.shape
         cell = (state.number * actions + xp.astype(action, xp.int32)) * outcomes
-        chances, place = flat(xp, params.probability, cell, 3)
+        chances, row = flat(xp, params.probability, cell, 3)
         if outcomes > 1:
             drawn = rng.uniform(cell.shape)
-            below, chosen = xp.take(chances, place, axis=0), xp.zeros_like(cell)
+            below, chosen = xp.take(chances, row, axis=0), xp.zeros_like(cell)
             for number in range(1, outcomes):
                 chosen = chosen + xp.astype(drawn >= below, xp.int32)
-                below = below + xp.take(chances, place + number, axis=0)
-            cell, place = cell + chosen, place + chosen
+                below = below + xp.take(chances, row + number, axis=0)
+            cell, row = cell + chosen, row + chosen
         reward, terminated, number = (
             xp.take(*flat(xp, column, cell, 3), axis=0)
             for column in (params.reward, params.terminated, params.next_state)
         )
-        probability = xp.take(chances, place, axis=0)
+        probability = xp.take(chances, row, axis=0)
         return TabularState(number, probability), reward, terminated
 
     def action_mask(self, xp: Any, state: TabularState, params: Transitions) -> Any:
