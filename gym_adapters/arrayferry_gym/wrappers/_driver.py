@@ -64,6 +64,7 @@ class Driver:
         rewarded: whether it reads or changes rewards.
         flagged: whether it reads or changes the flags of ended episodes.
         name: the name of its statistics, None if it has none.
+        own: converts a tree to arrays of the library.
     """
 
     def __init__(self, kernel: Kernel, inside: Spaces, n: int, *, same_step: bool = False) -> None:
@@ -118,8 +119,8 @@ class Driver:
         at = self._place
         one = None if at is None else self._backend.from_numpy(np.zeros((), np.float32), at)
         self.device = getattr(one, "device", None)
-        self._to_own = af.converter(self._backend, device=self._place, scalars="convert")
-        of = self.kernel, self.xp, self.n
+        self.own = af.converter(self._backend, device=self._place, scalars="convert")
+        of = self.kernel, self.xp
         self._begin: Any = functools.partial(begin_episodes, *of)
         self._step: Any = functools.partial(self.kernel.step, self.xp)
         self._take: Any = functools.partial(take_step, *of, same_step=self._same_step)
@@ -135,10 +136,6 @@ class Driver:
         if kind is not self._kind or kind in _CONTAINERS:
             self._kind = kind
             self.use(tree)
-
-    def own(self, tree: Any) -> Any:
-        """Return a tree as arrays of the library."""
-        return self._to_own(tree)
 
     def begin(self, observation: Any, rows: Any = None) -> Any:
         """Begin episodes, and return the observations for the agent, (n, ...)."""
@@ -161,7 +158,7 @@ class Driver:
         Returns:
             The result of the step and the observations after resets, for the agent.
         """
-        own = self._to_own
+        own = self.own
         ended = cut = None
         if flags is not None:
             ended, cut = own(flags)
@@ -277,7 +274,7 @@ class Driver:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: the arrays, and everything else that cannot be recreated."""
         state = {**self.__dict__}
-        for name in ("_begin", "_step", "_take", "_to_own", "device", "xp"):
+        for name in ("_begin", "_step", "_take", "own", "device", "xp"):
             state.pop(name, None)
         if self._backend is not None:
             state["_backend"] = portable(self._backend)

@@ -158,7 +158,7 @@ class Functions:
         if wrapper_state is not None:
             wrapped: Any = self.env
             states = wrapped.given(jnp, states, wrapper_state)
-        states, observation = self._chain.begin(jnp, num_envs, states, None, observation)
+        states, observation = self._chain.begin(jnp, states, None, observation)
         return self._for_caller(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
 
     def _shaped(self, running: Running, n: int, params: Any) -> Running:

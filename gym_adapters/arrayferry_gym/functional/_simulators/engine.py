@@ -131,13 +131,13 @@ def advance(
     info = env.inform(state, params)
     outcome = Outcome(observation, reward, terminated, truncated, final, info, final_info)
     if chain is not None:
-        kernels, outcome = _through(chain, xp, env.n, kernels, outcome, turn)
+        kernels, outcome = _through(chain, xp, kernels, outcome, turn)
     ended = running.ended if turn.over is None else turn.over
     return Running(state, elapsed, ended, kernels), outcome
 
 
 def _through(
-    chain: Chain, xp: Any, n: int, kernels: Any, outcome: Outcome, turn: Turn
+    chain: Chain, xp: Any, kernels: Any, outcome: Outcome, turn: Turn
 ) -> tuple[Any, Outcome]:
     """Pass a step through kernels. Return their states, and the outcome for the agent."""
     same = outcome.final_info is not None
@@ -145,7 +145,7 @@ def _through(
     info: Any = outcome.final_info if same else outcome.info
     result = StepResult(seen, *outcome[1:4], info, turn.valid)
     kernels, result, observation = chain.take(
-        xp, n, kernels, result, turn.reset, outcome.observation, same_step=same
+        xp, kernels, result, turn.reset, outcome.observation, same_step=same
     )
     added = {key: value for key, value in result.info.items() if key not in info}
     return kernels, outcome._replace(

@@ -179,30 +179,28 @@ def arguments_of(kernel: Kernel) -> dict[str, Any]:
 
 
 def begin_episodes(
-    kernel: Kernel, xp: Any, n: int, state: State, fresh: State, rows: Any, observation: Any
+    kernel: Kernel, xp: Any, state: State, fresh: State, rows: Any, observation: Any
 ) -> tuple[State, Any]:
     """Begin episodes in some environments.
 
     Args:
         kernel: the kernel.
         xp: the namespace.
-        n: the number of environments.
         state: the state before this.
         fresh: the state of one environment before its first episode.
         rows: where an episode begins, bool (n,); None for everywhere.
         observation: as in `Kernel.reset`.
     """
-    if rows is None:
-        episode = mapped(
-            lambda new, old: to_shape(xp, new, old.shape), fresh.episode, state.episode
-        )
-    else:
-        episode = mapped(lambda new, old: select(xp, rows, new, old), fresh.episode, state.episode)
+
+    def begun(new: Any, old: Any) -> Any:
+        return to_shape(xp, new, old.shape) if rows is None else select(xp, rows, new, old)
+
+    episode = mapped(begun, fresh.episode, state.episode)
     return kernel.reset(xp, state._replace(episode=episode), rows, observation)
 
 
 def take_step(
-    kernel: Kernel, xp: Any, n: int, state: State, fresh: State, result: StepResult, begins: Any,
+    kernel: Kernel, xp: Any, state: State, fresh: State, result: StepResult, begins: Any,
     observation: Any, *, same_step: bool,
 ) -> tuple[State, StepResult, Any]:  # fmt: skip
     """Pass a step through a kernel, and begin the episodes that begin in it.
@@ -210,7 +208,6 @@ def take_step(
     Args:
         kernel: the kernel.
         xp: the namespace.
-        n: the number of environments.
         state: the state before this.
         fresh: the state of one environment before its first episode.
         result: the result of the step, with the observations before resets.
@@ -224,7 +221,7 @@ def take_step(
     state, result = kernel.step(xp, state, result)
     if begins is None:
         return state, result, result.observation
-    state, first = begin_episodes(kernel, xp, n, state, fresh, begins, observation)
+    state, first = begin_episodes(kernel, xp, state, fresh, begins, observation)
     if same_step and kernel.observes:  # the other rows are those of the step
         first = before_resets(xp, begins, first, result.observation)
     return state, result, first
@@ -258,12 +255,12 @@ class Chain:
         return tuple(kernel.init(xp, n, kernel.inside, device) for kernel in self.kernels)
 
     def begin(
-        self, xp: Any, n: int, states: Any, rows: Any, observation: Any
+        self, xp: Any, states: Any, rows: Any, observation: Any
     ) -> tuple[tuple[State, ...], Any]:
         """Begin episodes in some environments, as `begin_episodes` does."""
         after = []
         for kernel, state, fresh in zip(self.kernels, states, self.init(xp, 1, None), strict=True):
-            state, observation = begin_episodes(kernel, xp, n, state, fresh, rows, observation)
+            state, observation = begin_episodes(kernel, xp, state, fresh, rows, observation)
             after.append(state)
         return tuple(after), observation
 
@@ -276,13 +273,13 @@ class Chain:
         return tuple(reversed(after)), action
 
     def take(
-        self, xp: Any, n: int, states: Any, result: StepResult, begins: Any, observation: Any, *, same_step: bool
+        self, xp: Any, states: Any, result: StepResult, begins: Any, observation: Any, *, same_step: bool
     ) -> tuple[tuple[State, ...], StepResult, Any]:  # fmt: skip
         """Pass a step through all kernels, as `take_step` does."""
         after = []
         for kernel, state, fresh in zip(self.kernels, states, self.init(xp, 1, None), strict=True):
             state, result, observation = take_step(
-                kernel, xp, n, state, fresh, result, begins, observation, same_step=same_step
+                kernel, xp, state, fresh, result, begins, observation, same_step=same_step
             )
             after.append(state)
         return tuple(after), result, observation

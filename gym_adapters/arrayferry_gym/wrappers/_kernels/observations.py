@@ -109,7 +109,8 @@ class ReshapeObservation(Observations):
         self.shape = shape
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        return xp.reshape(observation, (observation.shape[0], *_shape(self.outside)))
+        shape: Any = self.outside.observation.shape
+        return xp.reshape(observation, (observation.shape[0], *shape))
 
 
 class DtypeObservation(Observations):
@@ -430,10 +431,6 @@ class TimeAwareObservation(Kernel):
         if not self.flatten:
             return observation
         return _flat(xp, self._places, self.outside.observation.dtype, observation)
-
-
-def _shape(around: Spaces) -> tuple[int, ...]:
-    return tuple(around.observation.shape or ())
 
 
 def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
