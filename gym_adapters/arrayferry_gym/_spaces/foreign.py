@@ -98,7 +98,4 @@ def with_bounds(space: Space[Any], low: Any, high: Any) -> Space[Any]:
         return spaces.Tuple([with_bounds(part, low, high) for part in space.spaces])
     if not isinstance(space, spaces.Box):
         return space
-    dtype: Any = space.dtype
-    low, high = (np.broadcast_to(np.asarray(bound, dtype), space.shape) for bound in (low, high))
-    box: Space[Any] = spaces.Box(low, high, space.shape, dtype)
-    return box
+    return box(space.shape, space.dtype, low, high)

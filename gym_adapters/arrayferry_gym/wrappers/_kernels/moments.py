@@ -41,7 +41,7 @@ class Moments(NamedTuple):
     updating: Any
 
 
-class Statistics:
+class Statistics(NamedTuple):
     """A mean and a variance in NumPy, with the names of Gymnasium's `RunningMeanStd`.
 
     Attributes:
@@ -50,13 +50,9 @@ class Statistics:
         count: the number of values, plus 1e-4.
     """
 
-    def __init__(self, mean: Any, var: Any, count: float) -> None:
-        self.mean = mean
-        self.var = var
-        self.count = count
-
-    def __repr__(self) -> str:
-        return f"Statistics(mean={self.mean!r}, var={self.var!r}, count={self.count!r})"
+    mean: Any
+    var: Any
+    count: Any
 
 
 def wide(xp: Any, device: Any) -> Any:
