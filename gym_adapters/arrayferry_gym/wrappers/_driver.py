@@ -14,7 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import converted_space, first_converted
-from arrayferry_gym._arrays import namespace, portable
+from arrayferry_gym._arrays import namespace
 from arrayferry_gym._options.env_options import is_whole, mixed_seed
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
@@ -64,7 +64,7 @@ class Driver:
         rewarded: whether it reads or changes rewards.
         flagged: whether it reads or changes the flags of ended episodes.
         name: the name of its statistics, None if it has none.
-        own: converts a tree to arrays of the library.
+        own: converts a tree to arrays of the library, once that is known.
     """
 
     def __init__(self, kernel: Kernel, inside: Spaces, n: int, *, same_step: bool = False) -> None:
@@ -77,7 +77,6 @@ class Driver:
         self.state: State | None = None
         self.updating = True
         self._loaded: Any = None
-        self._backend: af.Backend | None = None
         self._seed: Any = None
         self._kind: type | None = None
         self._rng: Any = None
@@ -91,12 +90,12 @@ class Driver:
         array, backend = af.first_array(tree)
         if backend is None:
             backend = af.registry.backend("numpy")
-        if self.state is not None and backend is self._backend:
+        if self.state is not None and backend is self.own.target:
             return
         before, loaded = self.state, self._loaded if self.state is None else self.read()
-        self._backend = backend
         chosen = array is None or backend.name in ("jax", "numpy")
         self._place = None if chosen else backend.device_of(array)
+        self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
         self._make_functions()
         spaces = self.kernel.inside
         self._fresh = self.kernel.init(self.xp, 1, spaces, self.device)
@@ -113,18 +112,17 @@ class Driver:
 
     def _make_functions(self) -> None:
         """Create everything that depends on the library and the device."""
-        assert self._backend is not None
-        self.xp = namespace(self._backend)
+        backend = self.own.target
+        self.xp: Any = namespace(backend)
         # functions of the library take the device objects of its arrays
         at = self._place
-        one = None if at is None else self._backend.from_numpy(np.zeros((), np.float32), at)
-        self.device = getattr(one, "device", None)
-        self.own = af.converter(self._backend, device=self._place, scalars="convert")
+        one = None if at is None else backend.from_numpy(np.zeros((), np.float32), at)
+        self.device: Any = getattr(one, "device", None)
         of = self.kernel, self.xp
         self._begin: Any = functools.partial(begin_episodes, *of)
         self._step: Any = functools.partial(self.kernel.step, self.xp)
         self._take: Any = functools.partial(take_step, *of, same_step=self._same_step)
-        if self._backend.name == "jax":
+        if backend.name == "jax":
             import jax
 
             self._begin, self._step = jax.jit(self._begin), jax.jit(self._step)
@@ -193,11 +191,10 @@ class Driver:
         return action
 
     def _random(self) -> Any:
-        assert self._backend is not None
         parts = self._seed if isinstance(self._seed, (list, tuple)) else [self._seed]
         seed = mixed_seed(parts)
         # the last number makes them differ from those of the environment
-        return self._backend.random(None if seed is None else [*seed, 0x57], self._place)
+        return self.own.target.random(None if seed is None else [*seed, 0x57], self._place)
 
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""
@@ -274,14 +271,11 @@ class Driver:
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy: the arrays, and everything else that cannot be recreated."""
         state = {**self.__dict__}
-        for name in ("_begin", "_step", "_take", "own", "device", "xp"):
+        for name in ("_begin", "_step", "_take", "device", "xp"):
             state.pop(name, None)
-        if self._backend is not None:
-            state["_backend"] = portable(self._backend)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self._backend is not None:
-            self._backend = af.registry.backend(self._backend)
+        if self.state is not None:
             self._make_functions()

@@ -12,7 +12,7 @@ import arrayferry as af
 from arrayferry_gym._actions.fitter import NUMPY, Fitter
 from arrayferry_gym._actions.mistakes import Place
 from arrayferry_gym._actions.quick import Quick, Way
-from arrayferry_gym._arrays import first_wrong, held_dtype, namespace, plain_name, portable
+from arrayferry_gym._arrays import first_wrong, held_dtype, namespace, plain_name
 from arrayferry_gym._spaces.batches import batch_of_actions
 from arrayferry_gym._spaces.trees import build, split
 
@@ -45,7 +45,6 @@ class Actions:
         self._space = space if n is None else batch_of_actions(space, n)
         self._n = n
         self._check = check
-        self._backend = backend
         self._convert = af.converter(backend, device=device)
         self._quick = Quick()
         self._first, self._last = 0, -1  # of the numbers of a Discrete space
@@ -76,10 +75,10 @@ class Actions:
         else:
             options: Any = {"num_envs": self._n, "passes_on": False, "noun": self._noun}
             if strict:
-                fitter = Fitter(space, self._backend, strict=True, **options)
+                fitter = Fitter(space, self._convert.target, strict=True, **options)
                 fitted = self._convert(fitter.fit(action))
             else:
-                fitted = _ClippingFitter(space, self._backend, self._convert, **options).fit(action)
+                fitted = _ClippingFitter(space, self._convert, **options).fit(action)
         if self._n is None:
             fitted = build(space, (part[None, ...] for part in split(space, fitted)))
         if self._check == "fit" and hasattr(fitted, "dtype"):
@@ -95,13 +94,6 @@ class Actions:
             return lambda given: convert(given)[None, ...]
         return lambda given: convert(np.asarray(given))[None, ...]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_backend": portable(self._backend)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._backend = af.registry.backend(self._backend)
-
 
 _WHOLE = (int, np.int64, np.int32)
 
@@ -111,15 +103,12 @@ class _ClippingFitter(Fitter):
 
     Args:
         space: as in `Fitter`.
-        backend: the library of the results.
-        convert: converts to it.
+        convert: converts to the library of the results.
         **options: as in `Fitter`.
     """
 
-    def __init__(
-        self, space: Space[Any], backend: af.Backend, convert: af.Conversion, **options: Any
-    ) -> None:
-        super().__init__(space, backend, **options)
+    def __init__(self, space: Space[Any], convert: af.Conversion, **options: Any) -> None:
+        super().__init__(space, convert.target, **options)
         self._convert = convert
 
     def _values(self, x: Any, space: Any, place: Place) -> Any:

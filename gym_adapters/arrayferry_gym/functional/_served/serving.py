@@ -12,7 +12,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import arrayferry as af
 from arrayferry.typing import Target
 from arrayferry_gym._adapters.spaces import converted_space
-from arrayferry_gym._arrays import portable
 from arrayferry_gym._options.env_options import (
     check_actions_of,
     check_flag,
@@ -47,7 +46,8 @@ class Served:
     functional: Dynamics
     metadata: dict[str, Any]
     render_mode: str | None
-    _backend: af.Backend  # of observations and actions
+    _to_agent: af.Conversion  # to the library of observations and actions
+    _converts: bool  # whether the simulator computes in another one
     _simulator: Simulator
     _params: Params  # in the library of the simulator
     _begun = False
@@ -101,10 +101,10 @@ class Served:
         libraries = Libraries({}, "numpy", backend, None, device)
         held_on = None if device is None else backend.device_name(device)
         computing = _computing(dynamics.library, backend, held_on, self._differentiable)
-        converts = computing is not backend
-        if converts and computing.name == "numpy":
+        self._converts = computing is not backend
+        if self._converts and computing.name == "numpy":
             held_on = "cpu"
-        device = None if converts else device
+        device = None if self._converts else device
         env = CheckedEnv(dynamics, computing, n, self._own_limit, device)
         self._params = prepare(
             self._given_params, dynamics.default_params, n, computing, device,
@@ -116,22 +116,14 @@ class Served:
             check=self._check_actions,
         )  # fmt: skip
         self._simulator = _simulator(env, self._mode, sharding)
-        self._to_agent = af.converter(backend, device=held_on) if converts else None
+        self._to_agent = af.converter(backend, device=held_on)
         self._seeded = False
-        self._backend = backend
         self.metadata = {**self.metadata, "jax": backend.name == "jax"}
         self._set_spaces(None if backend.name == "numpy" else libraries)
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
         """Set the spaces for the library of the agent. The libraries are None for NumPy."""
         raise NotImplementedError
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_backend": portable(self._backend)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._backend = af.registry.backend(self._backend)
 
     def use_library(self, backend: af.Backend, device: Any = None) -> bool:
         """Switch to another library, if no episode has begun. Adapters call this.
@@ -190,7 +182,7 @@ class Served:
 
     def _for_agent(self, tree: Any) -> Any:
         """Return results in the library of the agent."""
-        return tree if self._to_agent is None else self._to_agent(tree)
+        return self._to_agent(tree) if self._converts else tree
 
     def _changed_params(self, given: Any, mask: Any) -> Params:
         env, before, defaults = self._simulator.env, self._params, self.functional.default_params
@@ -228,7 +220,7 @@ class Served:
     @property
     def xp(self) -> str:
         """The name of the library of observations and actions."""
-        return self._backend.name
+        return self._to_agent.target.name
 
     @property
     def state(self) -> Any:
@@ -247,7 +239,7 @@ class Served:
             state = drawn.whole(state, self._params.tree)
         if self.functional.library is not None:
             return state
-        return af.convert(state, self._backend, copy=True)
+        return af.convert(state, self._to_agent.target, copy=True)
 
     @state.setter
     def state(self, state: Any) -> None:

@@ -113,7 +113,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         observation, reward, terminated, truncated, info = results
         if not reward.ndim and not self._differentiable:
             reward = float(reward)
-        if self._to_agent is not None:
+        if self._converts:
             observation, reward, info = self._to_agent((observation, reward, info))
         observation, info = self._plain(observation, info)
         return observation, reward, bool(terminated), bool(truncated), info
