@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from gymnasium import Space, spaces
@@ -99,7 +98,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         self._action_parts = _Parts(
             envs.single_action_space, n, self.device, "action", one_hot=not categorical_actions
         )
-        for (first, *_), _ in self._observation_parts:
+        for first, *_ in self._observation_parts.parts:
             if first in TAKEN:
                 raise af.OptionError(
                     f"the observation has a part {first!r}, where TorchRL has its own",
@@ -240,21 +239,19 @@ class _Parts:
             for leaf, keys in keyed(space)
         }  # fmt: skip
 
-    def __iter__(self) -> Iterator[tuple[tuple[str, ...], _Part]]:
-        return iter(self.parts.items())
-
     def spec(self) -> Any:
         """Return the spec of all parts."""
         root = Composite(shape=(self.n,), device=self.device)
-        for key, part in self:
+        for key, part in self.parts.items():
             root[key] = part.spec
         return root
 
     def from_env(self, observations: Any) -> dict[Any, Any]:
         """Return the parts of observations by their keys."""
         values = split(self.space, observations)
-        return {key: part.from_env(value) for (key, part), value in zip(self, values, strict=True)}
+        pairs = zip(self.parts.items(), values, strict=True)
+        return {key: part.from_env(value) for (key, part), value in pairs}
 
     def to_env(self, tensordict: Any) -> Any:
         """Return the actions in a TensorDict."""
-        return build(self.space, (part.to_env(tensordict[key]) for key, part in self))
+        return build(self.space, (part.to_env(tensordict[key]) for key, part in self.parts.items()))

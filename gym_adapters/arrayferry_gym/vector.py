@@ -157,7 +157,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         observations, infos = self.env.reset(seed=seed, options=options)
         self._check_space()
         self._observe(observations)
-        return self._libraries.to_agent(observations), self._inform(infos)
+        return self._libraries.to_agent(observations), self._libraries.convert_infos(infos)
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
@@ -179,7 +179,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         if self._stack_final:
             infos = self._with_final(observations, ended, cut, infos)
         elif infos:
-            infos = self._inform(infos)
+            infos = libraries.convert_infos(infos)
         return observations, rewards, ended, cut, infos
 
     def _cast_rewards(self, rewards: Any) -> Any:
@@ -219,11 +219,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         done, to_agent = ended | cut, self._libraries.to_agent
         final = final_observations(self.env, infos, done, observations, to_agent)
         others = {name: x for name, x in infos.items() if name not in ("final_obs", "_final_obs")}
-        return {**self._inform(others), "final_obs": final, "_final_obs": done}
-
-    def _inform(self, infos: dict[str, Any]) -> dict[str, Any]:
-        informed: dict[str, Any] = self._libraries.convert_infos(infos)
-        return informed
+        informed = self._libraries.convert_infos(others)
+        return {**informed, "final_obs": final, "_final_obs": done}
 
     @property
     def autoreset_mode(self) -> Any:

@@ -184,18 +184,15 @@ class Adapter(RecordConstructorArgs):
             raise
         if fitter.passed_on is not None:
             self._note = f"an action for the space {space} was passed on though it does not fit: {fitter.passed_on}"
-            self._warn_once(self._note)
+            if not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{self._note}. Pass actions as the space samples them",
+                    stacklevel=caller_level(),
+                )
         elif not strict and hasattr(fitted, "dtype"):
             self._quick.learn(action, fitted, quick_way(action, converted, space, libraries.env))
         return fitted
-
-    def _warn_once(self, note: str) -> None:
-        """Warn of an action that was passed on, if it is the first."""
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"{note}. Pass actions as the space samples them", stacklevel=caller_level()
-            )
 
     def _expected_space(self) -> Any:
         """Return the space that actions are fitted to: in vector environments, always that of the batch."""
@@ -229,7 +226,7 @@ class Adapter(RecordConstructorArgs):
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Convert the options of a reset. Values that cannot be converted are kept."""
-        self._libraries.observe_again()
+        self._libraries.observed = None  # it is detected again
         if not options:
             return options
         backend = self._libraries.env_backend

@@ -259,7 +259,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if seed is not None:
             self._seed(seed_of(seed, self.num_envs), given)
         result = self.env.reset(**given)
-        observations = _plain(_first(result), self._group)
+        first = result[0] if isinstance(result, tuple) else result
+        observations = _plain(first, self._group)
         self._use(observations)
         infos = result[-1] if isinstance(result, tuple) and isinstance(result[-1], dict) else {}
         self._check(observations)
@@ -416,11 +417,6 @@ def _is_mani_skill(env: Any) -> bool:
     """Tell whether a simulator is ManiSkill, which takes the environments to reset as an option."""
     inner = getattr(env, "unwrapped", env)
     return any(cls.__module__.startswith("mani_skill.") for cls in type(inner).__mro__)
-
-
-def _first(result: Any) -> Any:
-    """Return the observations that `reset` or `get_observations` has returned."""
-    return result[0] if isinstance(result, tuple) else result
 
 
 def _plain(observations: Any, group: str | None = None) -> Any:

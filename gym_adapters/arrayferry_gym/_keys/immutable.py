@@ -47,8 +47,7 @@ class Immutable(HasKey):
             return new(cls) if new is object.__new__ else new(cls, *args, **options)
 
     def __setstate__(self, state: Any) -> None:
-        parts = state if isinstance(state, tuple) else (state,)
-        for name, value in (item for part in parts if part for item in part.items()):
+        for name, value in _attributes(state).items():
             object.__setattr__(self, name, value)
         vars(self).pop(KEPT, None)
 
@@ -64,7 +63,7 @@ class Immutable(HasKey):
             computed = functools.cached_property, once
             parts = {
                 name: part
-                for name, part in _attributes(self).items()
+                for name, part in _attributes(object.__getstate__(self)).items()
                 if name not in ignored and not isinstance(getattr(type(self), name, None), computed)
             }
             memo["key"] = Key((type(self), exact_key(parts, self._immutable_parts_of)))
@@ -117,15 +116,15 @@ def freeze(value: Immutable) -> None:
     """Make an object immutable, if it is not yet. Its key is made when it is first needed."""
     if is_made(value):
         return
-    for name, part in _attributes(value).items():
+    for name, part in _attributes(object.__getstate__(value)).items():
         frozen = part if isinstance(part, Immutable) else _read_only(part, value, name)
         if frozen is not part:
             object.__setattr__(value, name, frozen)
     vars(value)[KEPT] = _Memo()
 
 
-def _attributes(value: Any) -> dict[str, Any]:
-    state: Any = object.__getstate__(value)
+def _attributes(state: Any) -> dict[str, Any]:
+    """Return the attributes in a state that `object` has given, also those in slots."""
     own, slots = state if isinstance(state, tuple) else (state, None)
     return {**(own or {}), **(slots or {})}
 

@@ -54,15 +54,10 @@ def parts_of(value: Any) -> Hashable | None:
     if isinstance(value, Space):
         return ({name: part for name, part in vars(value).items() if name not in _OF_SPACE},)
     if isinstance(value, np.ndarray) and holds_numbers(value):
-        return value.dtype, value.shape, digest_of(value)
+        return value.dtype, value.shape, hashlib.blake2b(value.tobytes(), digest_size=32).digest()
     return None
 
 
 def holds_numbers(x: np.ndarray[Any, Any]) -> bool:
     """Tell whether an array is nothing but numbers: it has no mask, and holds no objects."""
     return not isinstance(x, np.ma.MaskedArray) and not x.dtype.hasobject
-
-
-def digest_of(x: np.ndarray[Any, Any]) -> bytes:
-    """Return a digest that stands for the bytes of an array."""
-    return hashlib.blake2b(x.tobytes(), digest_size=32).digest()

@@ -176,10 +176,6 @@ class Libraries:
             stacklevel=caller_level(),
         )
 
-    def observe_again(self) -> None:
-        """Detect the library of the environment again at the next observation, as after a reset."""
-        self.observed = None
-
     def to_agent(self, value: Any) -> Any:
         """Convert an observation, or everything that a vector environment returns except infos."""
         return value if self.target is None else self.target(value)

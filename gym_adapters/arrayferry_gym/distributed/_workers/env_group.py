@@ -197,15 +197,12 @@ class EnvGroup:
     def _final(self, batch: Any, ended: Any) -> Any:
         """Return a batch with the last observations of the episodes that have ended."""
         if type(batch) is not np.ndarray:
-            return self._batch([env.last for env in self._envs])
+            empty: Any = create_empty_array(self._space, len(self._envs), fn=np.empty)
+            return concatenate(self._space, [env.last for env in self._envs], empty)
         batch = batch.copy()
         for row in np.flatnonzero(ended).tolist():
             batch[row] = self._envs[row].last
         return batch
-
-    def _batch(self, observations: list[Any]) -> Any:
-        empty: Any = create_empty_array(self._space, len(observations), fn=np.empty)
-        return concatenate(self._space, observations, empty)
 
 
 class _Watched:

@@ -33,11 +33,7 @@ class _Structure:
         )
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Structure)
-            and self.tree == other.tree
-            and self.generators == other.generators
-        )
+        return isinstance(other, _Structure) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
         return hash((self.tree, self.generators))
