@@ -44,16 +44,11 @@ def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
     if dtype.kind != "f" and not hasattr(space, "low"):
         raise TypeError(f"{space!r:.80} is no Box, Discrete, MultiDiscrete, Dict or Tuple")
     shape = (like.shape,) if isinstance(like.shape, int) else tuple(like.shape)
-    low, high = (
-        np.asarray(getattr(space, name, bound))
-        for name, bound in (("low", -np.inf), ("high", np.inf))
-    )
-    return box(
-        shape,
-        dtype,
-        low if low.shape in ((), shape) else low.min(),
-        high if high.shape in ((), shape) else high.max(),
-    )
+    low = np.asarray(getattr(space, "low", -np.inf))
+    high = np.asarray(getattr(space, "high", np.inf))
+    low = low if low.shape in ((), shape) else low.min()
+    high = high if high.shape in ((), shape) else high.max()
+    return box(shape, dtype, low, high)
 
 
 def _numpy_dtype(dtype: Any) -> Any:

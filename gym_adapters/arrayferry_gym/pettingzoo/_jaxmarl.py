@@ -86,10 +86,8 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
                 shapes = jax.eval_shape(getattr(self.env, name), state)
             except (AttributeError, NotImplementedError):
                 continue
-            counts = {
-                agent: getattr(space, "n", None) for agent, space in self._action_spaces.items()
-            }
-            if all(shapes[agent].shape == (count,) for agent, count in counts.items()):
+            pairs = self._action_spaces.items()
+            if all(shapes[agent].shape == (getattr(x, "n", None),) for agent, x in pairs):
                 return name
         return None
 
@@ -143,9 +141,8 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         self._key, self.env_state, observations, masks, self._idle = self._compiled[0](self._key)
         self._world = observations.get(_WORLD)
         self.agents = self.possible_agents[:]
-        return {agent: observations[agent] for agent in self.agents}, self._infos_of_agents(
-            {}, masks
-        )
+        infos = self._infos_of_agents({}, masks)
+        return {agent: observations[agent] for agent in self.agents}, infos
 
     def step(
         self, actions: Mapping[Any, Any]
@@ -173,27 +170,23 @@ class JaxMARLEnv(ParallelEnv[Any, Any, Any]):  # type: ignore[misc]
         terminated = ended
         if any(ended.values()):
             terminated = self._ended(jax.device_get(self._compiled[2](*before)))
-        here = self.agents
+        here, infos = self.agents, self._infos_of_agents(infos, masks)
         self.agents = [agent for agent in here if not ended[agent]]
         return (
             {agent: observations[agent] for agent in here},
             {agent: rewards[agent] for agent in here},
             {agent: ended[agent] and terminated[agent] for agent in here},
             {agent: ended[agent] and not terminated[agent] for agent in here},
-            {
-                agent: info
-                for agent, info in self._infos_of_agents(infos, masks).items()
-                if agent in here
-            },
+            infos,
         )
 
     def _ended(self, dones: Mapping[Any, Any]) -> dict[Any, bool]:
         return {agent: bool(dones[agent] or dones[_ALL]) for agent in self.possible_agents}
 
     def _infos_of_agents(self, infos: Any, masks: Any) -> dict[Any, dict[str, Any]]:
-        """Return the infos of each agent: its own, those shared by all, and the mask of its actions."""
+        """Return the infos of each agent in the game: its own, those shared by all, and the mask of its actions."""
         agents = {*self.possible_agents}
-        informed: dict[Any, dict[str, Any]] = {agent: {} for agent in self.possible_agents}
+        informed: dict[Any, dict[str, Any]] = {agent: {} for agent in self.agents}
         for agent, info in informed.items():
             for key, value in infos.items():
                 own = isinstance(value, Mapping) and value.keys() >= agents

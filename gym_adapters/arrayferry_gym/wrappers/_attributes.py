@@ -116,8 +116,7 @@ class HasTimesteps:
     @property
     def max_timesteps(self) -> int | None:
         """The step limit."""
-        kernel: Any = self._driver.kernel
-        return kernel.limit  # type: ignore[no-any-return]
+        return self._driver.kernel.limit  # type: ignore[attr-defined,no-any-return]
 
     @property
     def timesteps(self) -> int:
@@ -135,5 +134,4 @@ class FlattensAll:
             isinstance(x, ARRAYS) for x, _ in leaves(original_space(space))
         ):
             env, kernel = gym.wrappers.vector.FlattenObservation(env), Kernel()
-        made: Any = super()
-        made.__init__(env, kernel)
+        super().__init__(env, kernel)  # type: ignore[call-arg]

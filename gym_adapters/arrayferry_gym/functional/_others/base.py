@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import dataclasses
 import sys
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._keys.contents import parts_of_other
+from arrayferry_gym._keys.keys import parts_of
 from arrayferry_gym._spaces.foreign import space_of
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
@@ -72,6 +74,25 @@ class OtherState(NamedTuple):
         )
 
 
+def _parts_of(value: Any) -> Hashable | None:
+    """Return the parts of a value that is compared by all that it holds, also arrays of JAX, as `parts_of` does."""
+    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
+        is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+        data = np.asarray(jax.random.key_data(value) if is_key else value)
+        return str(value.dtype), value.weak_type, value.sharding, data
+    own = parts_of(value)
+    cls: Any = type(value)
+    if own is None and cls.__eq__ is object.__eq__:
+        try:
+            made: Any = object.__reduce_ex__(value, 2)
+        except TypeError:  # only C code can read its state, such as that of a function
+            return None
+        if made[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
+            # It is all attributes, which a copy may have although they are not pickled.
+            return made[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
+    return own
+
+
 @dataclasses.dataclass(init=False, eq=False, repr=False)
 class OtherEnv(FunctionalEnv):
     """An environment of another library, written for JAX and for one environment at a time. `from_env` makes it.
@@ -85,7 +106,7 @@ class OtherEnv(FunctionalEnv):
     """
 
     library = "jax"
-    _immutable_parts_of = staticmethod(parts_of_other)
+    _immutable_parts_of = staticmethod(_parts_of)
     env: Any
     """A copy of the environment. Later changes to the copy have no effect."""
     default_params: Any

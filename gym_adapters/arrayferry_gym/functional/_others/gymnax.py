@@ -68,17 +68,11 @@ class GymnaxEnv(OtherEnv):
     def begin(self, key: Any, params: Any) -> Any:
         """Return observation, state and infos, which are zeros at first."""
         self._check(params)
-        observation, state = self._reset(key, params)
-        action = self._any_action(params)
+        observation, state = self.env.reset_env(key, params, *[None] * (self._resets - 2))
+        action = self.env.action_space(params).sample(jax.random.key(0))
         shapes = jax.eval_shape(lambda: self._step(key, state, action, params))[0][1]
         info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         return observation, state, info
-
-    def _reset(self, key: Any, params: Any) -> Any:
-        return self.env.reset_env(key, params, *[None] * (self._resets - 2))
-
-    def _any_action(self, params: Any) -> Any:
-        return self.env.action_space(params).sample(jax.random.key(0))
 
     def _step(self, key: Any, state: Any, action: Any, params: Any) -> Any:
         """Return observation and infos, state, reward and two flags of a step.

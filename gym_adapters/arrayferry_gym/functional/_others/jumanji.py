@@ -120,8 +120,6 @@ def _space(spec: Any) -> Space[Any]:
     if count is not None:
         return spaces.MultiDiscrete(np.asarray(count, np.int64))
     if hasattr(spec, "dtype"):
-        low, high = (
-            getattr(spec, name, sign * np.inf) for name, sign in (("minimum", -1), ("maximum", 1))
-        )
+        low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
         return space_of(spec, np.asarray(low), np.asarray(high))
     return spaces.Dict({name: _space(part) for name, part in spec._specs.items()})
