@@ -29,7 +29,7 @@ from envs import Bare, compilations, still
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._keys.keys import identity
+from arrayferry_gym._keys import identity
 from arrayferry_gym.functional import (
     CartPole,
     ImpureError,

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 import arrayferry as af
-from arrayferry_gym._keys.immutable import Immutable, memo_of
-from arrayferry_gym._keys.keys import Key
+from arrayferry_gym._keys import Immutable, Key, memo_of
 from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
 from arrayferry_gym.functional._around.wrapped import lasting_state
 from arrayferry_gym.functional._contract.dynamics import checked_dynamics

@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 import arrayferry as af
 from arrayferry.adapting import Cache, IdentityKey, exact_key
-from arrayferry_gym._keys.keys import HasKey, Key
+from arrayferry_gym._keys import Immutable, Key
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.functional._contract.params import VALUE, Frame
 from arrayferry_gym.functional._simulators.tracing import has_tracers, trace_here
@@ -109,7 +109,7 @@ def _key_of(leaf: Any) -> Hashable:
         TypeError: it cannot be hashed, or is an array of another library.
     """
     cls: Any = type(leaf)
-    if isinstance(leaf, HasKey):
+    if isinstance(leaf, Immutable):
         return leaf._immutable_key()
     if cls in _PLAIN:
         return exact_key(leaf)

@@ -9,7 +9,7 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._keys.immutable import Immutable, is_made
+from arrayferry_gym._keys import Immutable, is_made
 
 from .errors import ImpureError
 

@@ -11,7 +11,7 @@ import numpy as np
 import arrayferry as af
 from arrayferry.adapting import Cache
 from arrayferry_gym._arrays import held_dtype, plain_name, select
-from arrayferry_gym._keys.keys import Key, identity
+from arrayferry_gym._keys import Key, identity
 
 
 class Frame:

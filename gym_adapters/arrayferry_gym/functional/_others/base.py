@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._keys.keys import parts_of
+from arrayferry_gym._keys import parts_of
 from arrayferry_gym._spaces.foreign import space_of
 from arrayferry_gym.functional._served.base import FunctionalEnv
 

@@ -10,7 +10,7 @@ from gymnasium import Space
 import arrayferry as af
 from arrayferry_gym._arrays import mapped, select, to_shape
 from arrayferry_gym._episodes import before_resets
-from arrayferry_gym._keys.immutable import KEPT, Immutable, freeze, is_made
+from arrayferry_gym._keys import KEPT, Immutable, freeze, is_made
 
 
 class Spaces(NamedTuple):

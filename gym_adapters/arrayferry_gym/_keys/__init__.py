@@ -1,1 +1,0 @@
-"""Keys of compiled code: what makes two environments, policies or parameters the same."""
