@@ -93,4 +93,5 @@ def with_bounds(space: Space[Any], low: Any, high: Any) -> Space[Any]:
         return spaces.Tuple([with_bounds(part, low, high) for part in space.spaces])
     if not isinstance(space, spaces.Box):
         return space
-    return box(space.shape, space.dtype, low, high)
+    low, high = (np.broadcast_to(np.asarray(x, space.dtype), space.shape) for x in (low, high))
+    return spaces.Box(low, high, space.shape, space.dtype)  # type: ignore[arg-type]
