@@ -94,4 +94,4 @@ def with_bounds(space: Space[Any], low: Any, high: Any) -> Space[Any]:
     if not isinstance(space, spaces.Box):
         return space
     low, high = (np.broadcast_to(np.asarray(x, space.dtype), space.shape) for x in (low, high))
-    return spaces.Box(low, high, space.shape, space.dtype)  # type: ignore[arg-type]
+    return spaces.Box(low, high, space.shape, space.dtype)
