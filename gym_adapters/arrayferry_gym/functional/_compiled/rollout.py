@@ -17,7 +17,7 @@ from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 from arrayferry_gym._options.types import ArrT
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._contract.params import Params
-from arrayferry_gym.functional._contract.policies import Policy
+from arrayferry_gym.functional._contract.policies import Policy, check_arguments
 from arrayferry_gym.functional._host import HostFunctions
 
 from .arguments import Call, Program, Values
@@ -268,6 +268,7 @@ class Steps:
 
     def _taken(self, acting: Any, stepping: Any, running: Any, observation: Any, state: Any) -> Any:
         """Return the policy's action, extras and state, where the environments are after it, and the outcome."""
+        check_arguments("compiled code", self._policy, state)
         if not jax.config.jax_disable_jit:
             check_constants(self._policy, self._act, observation, acting, state)
         action, extras, state = self._act(observation, acting, state)
