@@ -2,7 +2,7 @@
 
     python tools/overloads.py           # after a change of an option or a target
 
-The options come from the signatures of the adapters, so that they are declared there only.
+The options come from the signatures of the adapters and of `evaluate`, so that they are declared there only.
 """
 
 from __future__ import annotations
