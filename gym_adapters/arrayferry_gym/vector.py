@@ -208,8 +208,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         if why is not None:
             raise af.OptionError(
                 f"stack_final=True, but {self.env!r:.80} {why}, so that there is no final_obs",
-                remedy='Make it with autoreset_mode="SameStep", or leave stack_final out: in the other modes, the '
-                "observations that a step returns are those before any reset.",
+                remedy='Make it with autoreset_mode="SameStep" (gymnasium.make_vec(id, n, "sync", vector_kwargs={"autoreset_mode": "SameStep"})'
+                "), or leave stack_final out: in the other modes, the observations that a step returns are those before any reset.",
             )
 
     def _with_final(

@@ -887,6 +887,7 @@ UNKNOWN = da.arange(9, chunks=3)[da.arange(9, chunks=3) > 4]
 BAG = dask.bag.from_sequence([1, 2], npartitions=2)
 REFUSED = {
     "a tree without arrays": ([1, "text"], {}, af.NotAnArrayError, "a value of type list holds no array"),
+    "a path": ("data", {}, af.NotAnArrayError, r"str holds no array.*files\(path\)"),
     "an iterator": (iter([np.ones(1)]), {}, af.NotAnArrayError, "list_iterator holds no array"),
     "a number": (np.float32(1), {}, af.NotAnArrayError, "no array with an axis"),
     "no dimensions": ({"x": da.ones(3).sum()}, {}, af.NotAnArrayError, r"without dimensions.*\['x'\]"),

@@ -100,6 +100,101 @@ def test_values_are_those_of_gymnasium(xp):
             ended = results[0][2]
 
 
+class Bounces(Counts):
+    """Observations that rise and fall, of several forms."""
+
+    observation_space = spaces.Dict(
+        image=spaces.Box(0, 255, (2, 2), np.uint8), speed=spaces.Box(-1, 1, (), np.float32)
+    )
+
+    def observe(self, xp, state, params):
+        high = xp.astype(state["count"] % 3 * 100, xp.uint8)
+        image = xp.stack([high, 250 - high, 0 * high, high // 2], axis=1)
+        return {"image": xp.reshape(image, (-1, 2, 2)), "speed": -state["count"] / 20}
+
+
+def image_of_bounces(one):
+    return gym.wrappers.TransformObservation(
+        one, lambda seen: np.asarray(seen["image"]), Bounces.observation_space["image"]
+    )
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax", array_api_strict])
+@pytest.mark.parametrize("repeats", [2, 3, 4])
+def test_maxima_are_those_of_gymnasium(xp, repeats):
+    ours = repeat_action(Bounces(), repeats, maximum=True).make(xp=xp)
+    theirs = gym.wrappers.MaxAndSkipObservation(image_of_bounces(Bounces().make()), repeats)
+    for seed in range(3):
+        steps = 0
+        seen, expected = ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0]
+        assert np.asarray(seen["image"]).tolist() == expected.tolist()  # not a maximum
+        ended = False
+        while not ended:
+            seen, *outcome = ours.step(np.float32(0))[:4]
+            expected, *right = theirs.step(np.float32(0))[:4]
+            assert outcome == right
+            ended, steps = right[1], steps + repeats
+            if steps <= 7:  # Gymnasium's has older ones where an episode ends in between
+                assert np.asarray(seen["image"]).tolist() == expected.tolist()
+        assert np.asarray(seen["speed"]) == np.float32(-6 / 20)  # the larger one, of step 6
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax", array_api_strict])
+def test_maxima_where_episodes_end(xp, mode):
+    envs = repeat_action(Counts(), 4, maximum=True).make_vec(3, xp=xp, autoreset_mode=mode)
+    falls = repeat_action(Falls(), 4, maximum=True).make_vec(3, xp=xp, autoreset_mode=mode)
+    seen = []
+    for each in (envs, falls):
+        each.reset(seed=1)
+        for _ in range(2):
+            observations, *_, infos = each.step(np.zeros(3, np.float32))
+        if mode == "SAME_STEP":
+            assert np.asarray(observations).tolist() == [0, 8 if each is envs else -7, 0]
+            observations = infos["final_obs"]
+        seen.append(np.asarray(observations).tolist())
+    assert seen == [[7, 8, 5], [-6, -7, -4]]
+    if mode == "DISABLED":
+        mask = np.asarray([True, False, True])
+        observations = falls.reset(options={"reset_mask": mask})[0]
+        assert np.asarray(observations).tolist() == [0, -7, 0]
+    elif mode == "NEXT_STEP":
+        observations = falls.step(np.zeros(3, np.float32))[0]
+        assert np.asarray(observations)[[0, 2]].tolist() == [0, 0]
+
+
+class Falls(Counts):
+    """Observations that fall."""
+
+    observation_space = spaces.Box(-99, 0, (), np.float32)
+
+    def observe(self, xp, state, params):
+        return -state["count"]
+
+
+def test_maxima_in_a_rollout():
+    env = repeat_action(Falls(), 4, maximum=True)
+    _, found = rollout(env, still_in_a_box, None, jax.random.key(0), 3, 3)
+    assert found.observation[:, 0].tolist() == [0, -3, 0]
+    assert found.final_observation[:, 0].tolist() == [-3, -6, -3]
+    assert found.reward[:, 0].tolist() == [10, 18, 10]
+    kernel = wrap(env, kernels.FrameStackObservation(2))
+    _, found = rollout(kernel, still_in_a_box, None, jax.random.key(0), 2, 3)
+    assert found.final_observation[1, 0].tolist() == [-3, -6]
+    assert not check(repeat_action(CartPole(), 2, maximum=True), ["numpy", "jax"])
+
+
+def still_in_a_box(params, observation, key):
+    return jax.numpy.zeros(observation.shape[0]), None
+
+
+def test_an_episode_of_one_step_has_the_maximum_with_its_first_observation():
+    env = repeat_action(Falls(), 4, maximum=True)
+    envs = env.make_vec(1, params={"end": 1.0}, autoreset_mode="SAME_STEP")
+    envs.reset(seed=1)
+    assert envs.step(np.zeros(1, np.float32))[-1]["final_obs"].tolist() == [0]
+
+
 def test_the_limit_counts_the_steps_of_the_environment():
     class Long(CartPole):
         max_episode_steps = 10
@@ -265,6 +360,9 @@ def test_equality_and_copies():
     assert env == repeat_action(CartPole(), 4) != repeat_action(CartPole(), 5)
     assert pickle.loads(pickle.dumps(env)) == copy.deepcopy(env) == env
     assert repr(env) == "<repeat_action(<CartPole>, 4)>"
+    other = repeat_action(CartPole(), 4, maximum=True)
+    assert env != other
+    assert "maximum=True" in repr(other)
     assert not check(repeat_action(CartPole(), 2))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import pickle
+import re
 
 import gymnasium as gym
 import jax.numpy as jnp
@@ -113,8 +114,11 @@ def test_final_observations_without_a_mask(lost):
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
 def test_final_observations_of_other_modes_are_refused(mode):
-    with pytest.raises(af.OptionError, match=f"resets in {mode.name} mode"):
+    with pytest.raises(af.OptionError, match=f"resets in {mode.name} mode") as caught:
         vector.NumpyToTorch(make_vec(3, mode), stack_final=True)
+    advice = re.search(r"gymnasium\.(make_vec\(.*?\))\), or", str(caught.value))[1]
+    envs = eval(advice, {"make_vec": gym.make_vec, "id": "CartPole-v1", "n": 2})
+    assert "final_obs" in begun(vector.NumpyToTorch(envs, stack_final=True)).step([0, 1])[-1]
 
 
 @pytest.mark.parametrize("around", [vector.NumpyToTorch, NormalizeObservation, "SB3VecEnv"])

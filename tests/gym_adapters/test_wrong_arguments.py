@@ -238,6 +238,7 @@ MADE = [
     (lambda: TabularEnv(TABLE._replace(starts=np.int32([]))), "starts names"),
     (lambda: TabularEnv(TABLE._replace(reward=np.zeros((1, 2, 1)))), "shapes of a table differ"),
     *[(lambda x=x: repeat_action(CartPole, x), "num_repeats") for x in (0, -1, 2.0, True, "3")],
+    (lambda: repeat_action(CartPole, 2, maximum=1), "maximum=1 is not valid"),
     (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"Call repeat_action\(\) first"),
     (lambda: repeat_action(gym.make("CartPole-v1"), 2), "FunctionalEnv", TypeError),
     (lambda: to_gymnax("CartPole-v1"), "a FunctionalEnv is needed", TypeError),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple, assert_type
 
@@ -14,14 +15,24 @@ import gymnasium as gym
 import jax
 import numpy as np
 import torch
-from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from numpy.typing import NDArray
 
 import arrayferry as af
 import arrayferry_gym
 from arrayferry.typing import Narrowing, Target
 from arrayferry_gym import vector
-from arrayferry_gym.functional import CartPole, FunctionalSingleEnv, FunctionalVectorEnv
+from arrayferry_gym.distributed import Collector
+from arrayferry_gym.functional import (
+    CartPole,
+    Evaluation,
+    FunctionalSingleEnv,
+    FunctionalVectorEnv,
+    Transition,
+    episode,
+    evaluate,
+    rollout,
+)
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -147,6 +158,16 @@ def environments(target: Target) -> None:
     assert_type(arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp=target).reset()[0], Any)
     envs = vector.ArrayConversion(gym.make_vec("CartPole-v1"), target_xp="torch")
     assert_type(envs.reset()[0], Any)
+    assert_type(envs.step(0)[1:4], tuple[torch.Tensor, torch.Tensor, torch.Tensor])
+    known = vector.ArrayConversion(CartPoleVectorEnv(), target_xp="jax")
+    assert_type(known.step(0)[1], jax.Array)
+    assert_type(vector.JaxToNumpy(gym.make_vec("CartPole-v1")).step(0)[1], NumpyArray)
+    assert_type(vector.NumpyToTorch(gym.make_vec("CartPole-v1")).step(0)[1], torch.Tensor)
+    assert_type(vector.ArrayConversion(gym.make_vec("CartPole-v1")).step(0)[1], Any)
+    stated_envs: vector.ArrayConversion[torch.Tensor, Any, torch.Tensor] = vector.ArrayConversion(
+        gym.make_vec("CartPole-v1"), target_xp="torch"
+    )
+    assert_type(stated_envs.reset()[0], torch.Tensor)
     assert_type(envs.env, gym.vector.VectorEnv[Any, Any, Any])
     assert_type(envs.single_action_space, gym.Space[Any])
     served: FunctionalVectorEnv[Any, Any, torch.Tensor] = FunctionalVectorEnv(
@@ -156,6 +177,37 @@ def environments(target: Target) -> None:
     assert_type(FunctionalVectorEnv(CartPole()).step(0)[1], Any)
     one: FunctionalSingleEnv[torch.Tensor] = FunctionalSingleEnv(CartPole(), xp="torch")
     assert_type(one.reset()[0], torch.Tensor)
+
+
+def unknown_targets(target: Any) -> None:
+    """Not the first of all targets."""
+    envs = vector.ArrayConversion(gym.make_vec("CartPole-v1"), target_xp=target)
+    assert_type(envs.step(0)[1], Any)
+    assert_type(arrayferry_gym.ArrayConversion(CartPoleEnv(), target_xp=target).reset()[0], Any)
+
+
+def results(
+    policy: Callable[..., tuple[Any, Any]], module: torch.nn.Module, key: jax.Array
+) -> None:
+    compiled = evaluate(CartPole(), policy, key=key, num_envs=4)
+    assert_type(compiled, Evaluation[jax.Array])
+    assert_type(compiled.returns, jax.Array)
+    assert_type(evaluate(CartPole, module, num_envs=4).lengths, NumpyArray)
+    assert_type(evaluate(CartPole(), policy, policy_xp="torch").returns, NumpyArray)
+    assert_type(evaluate(CartPole(), policy, policy_xp="jax").returns, jax.Array)
+    assert_type(evaluate(gym.make("CartPole-v1"), module).returns, NumpyArray)
+    assert_type(evaluate(gym.make_vec("CartPole-v1"), policy, key=key).returns, NumpyArray)
+    _, steps = rollout(CartPole(), policy, None, key, 10, 4)
+    assert_type(steps, Transition[jax.Array])
+    assert_type(steps.reward + steps.episode_return, jax.Array)
+    assert_type(episode(CartPole(), policy, None, key).total, jax.Array)
+    tensors = Transition(1, 1, torch.ones(2), torch.ones(2), torch.ones(2), None, None)
+    assert_type(tensors.reward, torch.Tensor)
+
+
+def collected(collector: Collector[torch.Tensor]) -> None:
+    for trajectories in collector:
+        assert_type(trajectories.reward, torch.Tensor)
 
 
 def load(value: Any, to: Target, narrowing: Narrowing = "checked") -> Any:
@@ -210,5 +262,9 @@ def mistakes(x: torch.Tensor, name: str) -> None:
     vector.ArrayConversion(gym.make_vec("CartPole-v1"), stack_final="yes")  # wrong
     vector.NumpyToTorch(gym.make_vec("CartPole-v1"), stack_finl=True)  # wrong
     CartPole().make_vec(2, xp="jax", check_actions="stric")  # wrong
+    evaluate(CartPole(), print, num_envs="4")  # wrong
+    evaluate(gym.make("CartPole-v1"), print, episods=4)  # wrong
+    evaluate(CartPole(), print, 4)  # wrong
+    evaluate("CartPole-v1", print)  # wrong
     CartPole().make(xp="jax", autoreset_mode="SameStep")  # wrong
     FunctionalVectorEnv(CartPole(), 2, xp="torch", validat=True)  # wrong

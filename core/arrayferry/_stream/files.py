@@ -178,11 +178,11 @@ def _parquet(path: str, names: set[str] | None) -> FileArrays:
     with parquet.ParquetFile(path) as file:
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         empty = file.schema_arrow.empty_table()
+    columns = {n: empty.column(n) for n in empty.column_names if names is None or n in names}
+    place = os.path.basename(path)  # errors name it, and the column
+    columns = convert({place: columns}, "numpy", unknown="convert")[place]
     found: FileArrays = {}
-    for name in empty.column_names:
-        if names is not None and name not in names:
-            continue
-        x = convert(empty.column(name), "numpy")
+    for name, x in columns.items():
         chunks: list[Chunk] = [(n, _column, i, name) for i, n in enumerate(lengths)]
         found[name] = x.dtype, (sum(lengths), *x.shape[1:]), chunks
     return found

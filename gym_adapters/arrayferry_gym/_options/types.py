@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing import Literal, TypedDict, final
+    from typing import Literal, Protocol, TypedDict, final
 
     from gymnasium.vector import AutoresetMode
     from typing_extensions import TypeVar
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
         autoreset_mode: AutoresetMode | str
 
+    class Module(Protocol):
+        """A module of PyTorch, which may not be installed."""
+
+        def state_dict(self, *args: Any, **options: Any) -> Any: ...
+
     ObsT = TypeVar("ObsT", default=Any)
     ActT = TypeVar("ActT", default=Any)
     ArrT = TypeVar("ArrT", default=Any)
@@ -40,9 +45,7 @@ if TYPE_CHECKING:
     K = TypeVar("K")
     V = TypeVar("V")
     W = TypeVar("W")
-    R = TypeVar("R")
     X = TypeVar("X", bound=Array)
-    X2 = TypeVar("X2", bound=Array)
 else:
     from typing import TypeVar
 

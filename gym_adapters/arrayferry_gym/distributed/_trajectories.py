@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
+
+from arrayferry_gym._options.types import ArrT
 
 
 class CollectorStats(NamedTuple):
@@ -21,7 +23,7 @@ class CollectorStats(NamedTuple):
     lost: int
 
 
-class Trajectories(NamedTuple):
+class Trajectories(NamedTuple, Generic[ArrT]):
     """Environment steps: trees of arrays (time, environment, ...), like `Transition` of a rollout, with their origin.
 
     Attributes:
@@ -47,15 +49,15 @@ class Trajectories(NamedTuple):
 
     observation: Any
     action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
+    reward: ArrT
+    terminated: ArrT
+    truncated: ArrT
     final_observation: Any
     extras: Any
-    began: Any
-    episode_return: Any
-    episode_length: Any
+    began: ArrT
+    episode_return: ArrT
+    episode_length: ArrT
     info: Any
-    version: Any
-    group: Any
-    restarted: Any
+    version: ArrT
+    group: ArrT
+    restarted: ArrT

@@ -6,14 +6,14 @@ import contextlib
 import itertools
 import numbers
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Never, overload
 
 import numpy as np
 from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
-from arrayferry.typing import Target
+from arrayferry.typing import JaxArray, NumpyArray, Target, ToJax
 from arrayferry_gym._arrays import select
 from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import (
@@ -28,8 +28,26 @@ from ._evaluation import Evaluation
 from ._progress import shown
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry_gym._adapters.overloads import EvaluateOptions
+    from arrayferry_gym._options.types import Module
+
     from ._host import HostFunctions
     from ._policies.stepping import NumpyStep
+
+
+# fmt: off
+# pyright: reportOverlappingOverload=false
+@overload
+def evaluate(env: Env[Any, Any] | VectorEnv[Any, Any, Any], policy: Any, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+@overload
+def evaluate(env: Dynamics | type[Dynamics] | HostFunctions, policy: Module, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+@overload
+def evaluate(env: Dynamics | type[Dynamics] | HostFunctions, policy: Any, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
+@overload
+def evaluate(env: Dynamics | type[Dynamics] | HostFunctions, policy: Any, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+# fmt: on
 
 
 def evaluate(
@@ -48,7 +66,7 @@ def evaluate(
     sharding: Any = None,
     policy_xp: Target | None = None,
     progress: bool = False,
-) -> Evaluation:
+) -> Evaluation[Any]:
     """Run several episodes in each of many environments, with a policy of any library.
 
     The first episodes of each environment count, so short ones are not counted more often than long ones. All wait
@@ -162,7 +180,7 @@ def evaluate(
 
 def _counted(
     steps: Iterable[NumpyStep | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
-) -> Evaluation:  # fmt: skip
+) -> Evaluation[NumpyArray]:  # fmt: skip
     """Count the first episodes of each environment."""
     taken = (step for step in steps if step is not None)  # None is a reset
     first = next(taken)

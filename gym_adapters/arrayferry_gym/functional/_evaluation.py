@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple
+
+from arrayferry_gym._options.types import ArrT
 
 
-class Evaluation(NamedTuple):
+class Evaluation(NamedTuple, Generic[ArrT]):
     """The episodes of an evaluation: `episodes` in each of `n` environments.
 
     Compiled code returns arrays of JAX, whose sums are in float32, or in the dtype of the rewards if that is wider. Otherwise
@@ -20,8 +22,8 @@ class Evaluation(NamedTuple):
         truncated: whether each has been truncated, bool (n, episodes).
     """
 
-    returns: Any
-    discounted_returns: Any
-    lengths: Any
-    terminated: Any
-    truncated: Any
+    returns: ArrT
+    discounted_returns: ArrT
+    lengths: ArrT
+    terminated: ArrT
+    truncated: ArrT

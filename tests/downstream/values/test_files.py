@@ -30,6 +30,12 @@ def test_parquet(tmp_path):
     assert stream[1]["pixels"].tolist() == [[4, 4], [5, 5]]
 
 
+def test_a_column_that_cannot_be_converted_is_named(tmp_path):
+    parquet.write_table(pa.table({"x": [1], "name": ["a"]}), tmp_path / "x.parquet")
+    with pytest.raises(af.UnsupportedDtypeError, match=r"string.*x\.parquet'\]\['name'\]"):
+        af.files(tmp_path / "x.parquet")
+
+
 def test_missing_values(tmp_path):
     parquet.write_table(pa.table({"x": [1, None]}), tmp_path / "x.parquet")
     with pytest.raises(af.ArrayFerryError, match=r"missing|null|None"):

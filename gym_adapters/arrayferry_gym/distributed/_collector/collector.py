@@ -20,6 +20,7 @@ from arrayferry.adapting import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._arrays import portable
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym._options.types import ArrT
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 from arrayferry_gym.distributed._dask.cluster import Cluster, Sent
 from arrayferry_gym.distributed._dask.groups import ActorGroup, Known, Position, TaskGroup
@@ -38,7 +39,7 @@ _inherited: list[Any] = []
 """Runners of the process that this one was forked from. To end their connections here would break them there."""
 
 
-class Collector(Iterator[Trajectories]):
+class Collector(Iterator[Trajectories[ArrT]]):
     """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
 
     The environments are divided into groups. Each group is on one worker, which also computes the policy: one call
@@ -199,7 +200,7 @@ class Collector(Iterator[Trajectories]):
             self.close()
             raise
 
-    def __next__(self) -> Trajectories:
+    def __next__(self) -> Trajectories[ArrT]:
         """Return the next trajectories.
 
         Raises:
@@ -212,7 +213,7 @@ class Collector(Iterator[Trajectories]):
         self._began_at = self._began_at or time.perf_counter()
         groups = runner.all_ready() if self._is_sync else runner.first_ready()
         before, after = runner.positions, runner.after(groups)
-        trajectories: Trajectories = self._convert(joined(groups))
+        trajectories: Trajectories[ArrT] = self._convert(joined(groups))
         try:  # Ctrl-C prevents both or neither
             runner.positions = after
             return trajectories

@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import arrayferry as af
-from arrayferry_gym._arrays import select
-from arrayferry_gym._options.env_options import count_of
+from arrayferry_gym._arrays import mapped, select
+from arrayferry_gym._options.env_options import check_flag, count_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.step_results import StepResults
 
@@ -17,6 +17,7 @@ from .around import AroundEnv
 class _State(NamedTuple):
     state: Any
     elapsed: Any  # the number of steps of the inner environment, int32 (n,)
+    last: Any  # the state before the last of these steps, None unless observations are maxima
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -26,9 +27,11 @@ class RepeatedEnv(AroundEnv):
     Attributes:
         env: the inner environment.
         num_repeats: the number of its steps in one step.
+        maximum: whether observations are maxima of two.
     """
 
     num_repeats: int
+    maximum: bool
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,17 +49,20 @@ class RepeatedEnv(AroundEnv):
 
     def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
         """Begin episodes of the inner environment."""
-        return _State(self.env.reset(xp, rng, n, params), xp.zeros((n,), dtype=xp.int32))
+        inner = self.env.reset(xp, rng, n, params)
+        return _State(inner, xp.zeros((n,), dtype=xp.int32), inner if self.maximum else None)
 
     def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
         """Take several steps, until an episode ends, and return the sum of the rewards."""
-        inner, elapsed = state
+        inner, elapsed, last = state
         terminated = truncated = over = elapsed < 0  # nowhere
         results = StepResults(type(self.env).__name__, xp, elapsed.shape[0])
         total: Any = None
         for _ in range(self.num_repeats):
             result = self.env.step(xp, rng, inner, action, params)
             after, reward, ended, cut = results.parts(result)
+            if self.maximum:
+                last = _selected(xp, over, last, inner)
             inner = _selected(xp, over, inner, after)
             reward = results.reward(reward)
             reward = select(xp, over, xp.zeros_like(reward), reward)
@@ -68,11 +74,14 @@ class RepeatedEnv(AroundEnv):
             if self.env.max_episode_steps is not None:
                 truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
             over = terminated | truncated
-        return _State(inner, elapsed), total, terminated, truncated
+        return _State(inner, elapsed, last), total, terminated, truncated
 
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
-        """Return the observations of the inner environment."""
-        return self.env.observe(xp, state.state, params)
+        """Return the observations of the inner environment, or the maxima of its last two."""
+        observation = self.env.observe(xp, state.state, params)
+        if not self.maximum:
+            return observation
+        return mapped(xp.maximum, observation, self.env.observe(xp, state.last, params))
 
     def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
         """Return the parameters that the inner environment draws."""
@@ -87,7 +96,7 @@ class RepeatedEnv(AroundEnv):
         return self.env.render(state.state, index)
 
     def __repr__(self) -> str:
-        return f"<repeat_action({self.env!r}, {self.num_repeats})>"
+        return f"<repeat_action({self.env!r}, {self.num_repeats}{', maximum=True' * self.maximum})>"
 
 
 def _selected(xp: Any, mask: Any, old: Any, new: Any) -> Any:
@@ -96,7 +105,9 @@ def _selected(xp: Any, mask: Any, old: Any, new: Any) -> Any:
     return layout.unflatten([select(xp, mask, x, y) for x, y in zip(olds, news, strict=True)])
 
 
-def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedEnv:
+def repeat_action(
+    env: Dynamics | type[Dynamics], num_repeats: int, *, maximum: bool = False
+) -> RepeatedEnv:
     """Make an environment in which each action is repeated for several steps, like Gymnasium's `RepeatAction`.
 
     A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. Its reward is the sum of
@@ -106,9 +117,11 @@ def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedE
     Args:
         env: the environment, or its class.
         num_repeats: the number of steps, 1 or more.
+        maximum: whether an observation is the elementwise maximum of the last two of the inner environment, like
+            that of Gymnasium's `MaxAndSkipObservation`. The first of an episode is as it is.
 
     Raises:
-        arrayferry.OptionError: the number is not a positive integer, or the environment has kernels around it.
+        arrayferry.OptionError: an argument is invalid, or the environment has kernels around it.
 
     Examples:
         >>> from arrayferry_gym.functional import CartPole, repeat_action
@@ -123,4 +136,5 @@ def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedE
             f"{env!r} is wrapped, and its kernels see the steps of an agent",
             remedy="Call repeat_action() first, and then wrap() on the result.",
         )
-    return RepeatedEnv(env, count_of("num_repeats", num_repeats))
+    check_flag("maximum", maximum)
+    return RepeatedEnv(env, count_of("num_repeats", num_repeats), maximum)

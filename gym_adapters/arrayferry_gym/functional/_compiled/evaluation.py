@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry.typing import JaxArray
 from arrayferry_gym._arrays import select
 from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import UNSET
@@ -35,9 +36,9 @@ class Episode(NamedTuple):
         final_observation: its last observation, (n, ...).
     """
 
-    total: Any
-    length: Any
-    terminated: Any
+    total: JaxArray
+    length: JaxArray
+    terminated: JaxArray
     final_observation: Any
 
 
@@ -47,7 +48,7 @@ _SHOW: list[Callable[[int], None]] = []
 
 def evaluate_compiled(
     call: Call, episodes: int, discount: Any, show: Callable[[int], None] | None
-) -> Evaluation:
+) -> Evaluation[JaxArray]:
     """Run several episodes in each of many environments, in one compiled `lax.while_loop`.
 
     Args:

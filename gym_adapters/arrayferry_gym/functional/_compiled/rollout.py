@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry.typing import JaxArray
 from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym._options.types import ArrT
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._contract.params import Params
-from arrayferry_gym.functional._contract.policies import Policy
+from arrayferry_gym.functional._contract.policies import Policy, check_arguments
 from arrayferry_gym.functional._host import HostFunctions
 
 from .arguments import Call, Program, Values
@@ -23,8 +25,10 @@ from .functions import Functions, as_returned
 from .policies import acted, began_anew, checked_extras
 from .program import check_constants
 
+_LEFT_OUT: Any = None
 
-class Transition(NamedTuple):
+
+class Transition(NamedTuple, Generic[ArrT]):
     """The steps of a rollout: trees of arrays (time, environment, ...).
 
     Attributes:
@@ -48,14 +52,14 @@ class Transition(NamedTuple):
 
     observation: Any
     action: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
+    reward: ArrT
+    terminated: ArrT
+    truncated: ArrT
     final_observation: Any
     extras: Any
-    began: Any = None
-    episode_return: Any = None
-    episode_length: Any = None
+    began: ArrT = _LEFT_OUT
+    episode_return: ArrT = _LEFT_OUT
+    episode_length: ArrT = _LEFT_OUT
     info: Any = None
     state: Any = None
 
@@ -99,7 +103,7 @@ def rollout(
     collect: Sequence[str] = (),
     final_observation: bool = True,
     sharding: Any = None,
-) -> tuple[Carry, Transition]:
+) -> tuple[Carry, Transition[JaxArray]]:
     """Take steps in many environments with a policy, in one compiled `lax.scan`.
 
     Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
@@ -264,6 +268,7 @@ class Steps:
 
     def _taken(self, acting: Any, stepping: Any, running: Any, observation: Any, state: Any) -> Any:
         """Return the policy's action, extras and state, where the environments are after it, and the outcome."""
+        check_arguments("compiled code", self._policy, state)
         if not jax.config.jax_disable_jit:
             check_constants(self._policy, self._act, observation, acting, state)
         action, extras, state = self._act(observation, acting, state)

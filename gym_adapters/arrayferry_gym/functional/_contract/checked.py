@@ -176,7 +176,7 @@ class CheckedEnv:
             elif leaf.dtype != dtype:
                 raise EnvResultError(
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
-                    remedy="Keep its dtype, for instance by xp.astype(x, xp.float32).",
+                    remedy=f"Keep its dtype, for instance by xp.astype(x, xp.{plain_name(dtype)}).",
                 )
             if tuple(leaf.shape) != (n, *rest):
                 raise EnvResultError(

@@ -41,7 +41,7 @@ def check_arguments(what: str, policy: Any, state: Any) -> None:
         with contextlib.suppress(TypeError):
             signature.bind(*names)
             return
-    name = getattr(policy, "__qualname__", None) or f"{policy!r:.80}"
+    name = getattr(getattr(policy, "func", policy), "__qualname__", None) or f"{policy!r:.80}"
     raise af.OptionError(
         f"{what} calls policy({', '.join(names)}), which {name} does not take",
         remedy="Of a PyTorch agent pass the module itself. A function takes these arguments and returns "
