@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import arrayferry as af
-from arrayferry_gym._arrays import select
+from arrayferry_gym._arrays import select, selected
 from arrayferry_gym._options.env_options import count_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.step_results import StepResults
@@ -57,7 +57,7 @@ class RepeatedEnv(AroundEnv):
         for _ in range(self.num_repeats):
             result = self.env.step(xp, rng, inner, action, params)
             after, reward, ended, cut = results.parts(result)
-            inner = _selected(xp, over, inner, after)
+            inner = self._selected(xp, over, inner, after)
             reward = results.reward(reward)
             reward = select(xp, over, xp.zeros_like(reward), reward)
             total = reward if total is None else total + reward
@@ -69,6 +69,10 @@ class RepeatedEnv(AroundEnv):
                 truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
             over = terminated | truncated
         return _State(inner, elapsed), total, terminated, truncated
+
+    def _selected(self, xp: Any, mask: Any, old: Any, new: Any) -> Any:
+        olds, layout = af.flatten(old)
+        return layout.unflatten(selected(xp, mask, olds, af.flatten(new)[0], self._shared))
 
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
         """Return the observations of the inner environment."""
@@ -88,12 +92,6 @@ class RepeatedEnv(AroundEnv):
 
     def __repr__(self) -> str:
         return f"<repeat_action({self.env!r}, {self.num_repeats})>"
-
-
-def _selected(xp: Any, mask: Any, old: Any, new: Any) -> Any:
-    olds, layout = af.flatten(old)
-    news = af.flatten(new)[0]
-    return layout.unflatten([select(xp, mask, x, y) for x, y in zip(olds, news, strict=True)])
 
 
 def repeat_action(env: Dynamics | type[Dynamics], num_repeats: int) -> RepeatedEnv:
