@@ -176,7 +176,7 @@ def ends_have_last_observations(run: Run) -> Iterator[Found]:
         known = call.infos.get("_final_obs", call.ended)
         for env in range(run.n):
             if call.ended[env] and (not known[env] or call.finals[env] is None):
-                yield env, call, "an end without 'final_obs' in infos: its last observation is lost"
+                yield env, call, "it has ended without 'final_obs': its last observation is lost"
             elif known[env] and not call.ended[env]:
                 yield env, call, "'_final_obs' is true, but no episode has ended"
 
