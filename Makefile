@@ -241,15 +241,21 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k other-environments
 
-# The adapters' tests with each supported version of Gymnasium.
+# The adapters' tests with each supported version of Gymnasium. MLX runs on the CPU on Linux, and `make test` has its
+# newest version.
 GYMNASIUMS := 1.1.1 1.2.3 1.3.0 1.4.0
-matrix: $(READY)  ## test the adapters with each supported version of Gymnasium
+OLDEST_MLX := 0.32.2
+matrix: $(READY)  ## test the adapters with each supported version of Gymnasium, and the plugin of MLX with the oldest
 	@for version in $(GYMNASIUMS); do \
 		echo "gymnasium $$version"; \
 		test -d .overlays/$$version || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 			--no-deps --target .overlays/$$version gymnasium==$$version || exit 1; \
 		PYTHONPATH=.overlays/$$version $(BIN)/python -m pytest -q $(PARALLEL) tests/gym_adapters || exit 1; \
 	done
+	test -d .overlays/mlx || $(BIN)/python $(PIP) --no-deps --no-build-isolation --target .overlays/mlx \
+		./examples/arrayferry-mlx mlx==$(OLDEST_MLX) mlx-cpu==$(OLDEST_MLX)
+	PYTHONPATH=.overlays/mlx $(BIN)/python -m pytest -q -m "long or not long" examples/arrayferry-mlx \
+		tests/core/test_dtypes.py
 
 # The tests with the oldest version of each library. The build of torch on PyPI brings 5 GB of CUDA libraries.
 FLOOR := .venv-oldest

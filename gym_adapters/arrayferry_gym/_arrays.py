@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,25 @@ def portable(backend: af.Backend) -> str | af.Backend:
 def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
     """Return the rows of `new` where the mask is true, and those of `old` elsewhere."""
     return xp.where(rows_of(xp, mask, old), new, old)
+
+
+def selected(
+    xp: Any, mask: Any, new: Iterable[Any], old: Iterable[Any], shared: Any = (), rows: Any = None
+) -> list[Any]:
+    """Return the rows of the arrays of states `new` where the mask is true, and those of `old` elsewhere.
+
+    Args:
+        xp: the namespace.
+        mask: which rows are new, bool (n,).
+        new: the arrays of new states.
+        old: the arrays of states (n, ...).
+        shared: the numbers of arrays that all environments share. They stay old.
+        rows: the row of `new` for each environment, integers (n,). None if it has the same rows.
+    """
+    return [
+        y if index in shared else select(xp, mask, x if rows is None else x[rows], y)
+        for index, (x, y) in enumerate(zip(new, old, strict=True))
+    ]
 
 
 def rows_of(xp: Any, mask: Any, x: Any) -> Any:

@@ -251,7 +251,8 @@ class BridgeContract:
         envs = _BridgedProbes(self)
         try:
             make = functools.partial(_BridgedProbes, self)
-            return Audit(envs, make, steps, 0, together=self.together, also=self._wrong).problems
+            also = {self._wrong: "Return the probe's. A time limit is no termination."}
+            return Audit(envs, make, steps, 0, together=self.together, also=also).problems
         finally:
             envs.close()
 
@@ -259,7 +260,7 @@ class BridgeContract:
         """Compare a run with what the probe does, up to the first difference."""
         acted = self.spaces(run.envs.bridge)[1]
         if acted not in (None, spaces.Discrete(3)):
-            yield None, None, f"the space of actions is {acted}, not Discrete(3)", "Pass on the probe's."  # fmt: skip
+            yield None, None, f"the space of actions is {acted}, not Discrete(3)"
         start, count, drawn = np.zeros(run.n, np.float32), np.zeros(run.n, int), []
         for call in run.calls:
             seen, began = np.stack(call.observations), call.began
@@ -269,27 +270,25 @@ class BridgeContract:
                 if self.together:
                     terminated[:] = terminated.any()
                 began = terminated | truncated
-                last = [x if final is None else final for x, final in zip(seen, call.finals, strict=True)]  # fmt: skip
-                right = (np.stack([start, count], axis=1).astype(np.float32), count + actions / 2, terminated,
-                         truncated & ~terminated if self.exclusive else truncated)  # fmt: skip
-                for name, x, wanted in zip(("the last observation", *PARTS[1:4]), (np.stack(last), *call.seen[1:4]), right, strict=True):  # fmt: skip
+                pairs = zip(seen, call.finals, strict=True)
+                last = np.stack([x if y is None else y for x, y in pairs])
+                known = np.stack([start, count], axis=1).astype(np.float32)
+                truncated = truncated & ~(terminated & self.exclusive)
+                right = known, count + actions / 2, terminated, truncated
+                names = "the last observation", *PARTS[1:4]
+                for name, x, wanted in zip(names, (last, *call.seen[1:4]), right, strict=True):
                     for env in range(run.n):
                         if not np.array_equal(x[env], wanted[env]):
-                            yield (env, call, f"{name} is {x[env]}, not {wanted[env]}, after step {count[env]} of an episode with the action {actions[env]}",
-                                   "Return that of this step and row, before any reset. A time limit is no termination.")  # fmt: skip
+                            after = f"after step {count[env]} of an episode with the action {actions[env]}"
+                            yield env, call, f"{name} is {x[env]}, not {wanted[env]}, {after}"
                             return
             for env in np.flatnonzero(began & (seen[:, 1] != 0)).tolist():
-                yield env, call, f"an episode begins with {seen[env]}, whose count must be 0", "Return its first observation."  # fmt: skip
+                yield env, call, f"an episode begins with {seen[env]}, whose count must be 0"
                 return
             drawn += seen[began, 0].tolist()
             start, count = np.where(began, seen[:, 0], start), np.where(began, 0, count)
         if np.array_equal(np.array(drawn, np.float16), drawn):
-            yield (
-                None,
-                None,
-                f"observations are rounded to float16: {drawn[:3]}",
-                "Keep their dtype.",
-            )
+            yield None, None, f"observations are rounded to float16: {drawn[:3]}"
 
 
 class _Actions(spaces.Discrete):

@@ -149,3 +149,32 @@ def test_a_library_that_chooses_dtypes_itself_and_whose_arrays_have_no_device(na
         assert mlx.to_numpy(y).dtype == x.dtype
         np.testing.assert_array_equal(mlx.to_numpy(y), x)
         assert (mlx.device_of(y),) == mlx.devices() == ("cpu",)
+
+
+@pytest.mark.parametrize("name", sorted(af.STANDARD_DTYPES | {"bfloat16"}))
+def test_values_of_mlx_without_its_plugin(name):
+    """MLX has no complex128: numbers that fit complex64 are narrowed, others are an error."""
+    mx = pytest.importorskip("mlx.core")
+    registry = af.Registry()
+    registry.manager.set_blocked("mlx")
+    to_mlx, to_numpy = (af.converter(x, registry=registry) for x in (mx, "numpy"))
+    dtype = dtype_named(name)
+    numbers = [0, 1, 1, 0, 1, 0] if name == "bool" else [0, 1, 2, 3, 100, 101]
+    if dtype.kind in "iu":
+        numbers[1:3] = [np.iinfo(dtype).min, np.iinfo(dtype).max]
+    elif name != "bool":
+        numbers[1:4] = [np.nan, -np.inf, -0.0]
+    x = np.array(numbers, dtype)
+    for form in (x, x.reshape(2, 3).T, x[::-2], x[:0], x[1:2].reshape(())):
+        y = to_mlx(form)
+        assert type(registry.kind(y).backend) is GenericBackend
+        back = to_numpy(mx.transpose(y))
+        wanted = form.astype("complex64" if name == "complex128" else dtype).T
+        assert (back.dtype, back.shape, back.tobytes()) == (
+            wanted.dtype,
+            wanted.shape,
+            wanted.tobytes(),
+        )
+    if name == "complex128":
+        with pytest.raises(af.NarrowingError, match="does not fit complex64"):
+            to_mlx(np.array([1e300 + 1j]))

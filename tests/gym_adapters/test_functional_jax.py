@@ -34,6 +34,7 @@ from arrayferry_gym.functional import (
     Pendulum,
     episode,
     evaluate,
+    repeat_action,
     rollout,
 )
 
@@ -541,3 +542,38 @@ def test_a_failed_step_asks_for_a_reset():
     fail[0] = False
     envs.reset(seed=0)
     assert envs.step(np.zeros(2, int))[1].tolist() == [1, 1]
+
+
+class SharesAClock(FunctionalEnv):
+    """Its state has the steps of each episode, and for all environments those of the batch, twice."""
+
+    library = "jax"
+    _shared = frozenset({1})
+    observation_space = spaces.Box(0, 99, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    max_episode_steps = 2
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32), xp.zeros((2,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        count, clock = state
+        return (count + 1, clock + 1), count, count < 0
+
+    def observe(self, xp, state, params):
+        return xp.stack([state[0], xp.full_like(state[0], state[1][0])], axis=1)
+
+
+@pytest.mark.parametrize("n", [2, 3, 64])
+def test_arrays_that_environments_share_are_not_reset(n):
+    envs = SharesAClock().make_vec(n, xp="jax", autoreset_mode="SameStep")
+    envs.reset(seed=1)
+    seen = [envs.step(np.zeros(n, int))[0] for _ in range(3)]
+    assert np.stack(seen)[:, 0].tolist() == [[1, 1], [0, 2], [1, 3]]
+    observation, _ = envs.reset(options={"reset_mask": np.arange(n) == 1})
+    assert observation[:2].tolist() == [[1, 3], [0, 3]]
+    seen = [envs.step(np.zeros(n, int))[0] for _ in range(2)]  # then one is reset alone
+    assert np.stack(seen)[:, :2].tolist() == [[[0, 4], [1, 4]], [[1, 5], [0, 5]]]
+    envs = repeat_action(SharesAClock(), 3).make_vec(n, xp="jax", autoreset_mode="Disabled")
+    envs.reset(seed=1)
+    assert envs.step(np.zeros(n, int))[0][0].tolist() == [2, 3]

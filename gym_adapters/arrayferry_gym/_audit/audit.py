@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,19 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym._options.env_options import autoreset_mode_of
 
-from .checks import CHECKS, Check, Run, problems_of
+from .checks import CHECKS, Run, problems_of
 from .record import Call, Recorder, UnreadableError, VectorProblem
 
 SEEDS = 4
 """How many other seeds are tried."""
 
+SEED = "Let reset(seed=...) seed all random numbers, of later episodes too, and forget all that was before."
+DRAW = "Draw a new first state for each environment at each reset, from random numbers that the seed decides."
+
 Difference = tuple[int, int] | None
 """The environment and the step in which two runs differ, None if they do not."""
-Look = Callable[[Call, Call], Any]
-"""Returns which environments are compared, bool (n,), from the calls of two runs; None to stop."""
+Look = Callable[[Call, Call], Any] | None
+"""Returns which environments are compared, bool (n,), from the calls of two runs; None to stop. None compares all."""
 
 
 class Audit:
@@ -32,7 +35,7 @@ class Audit:
         steps: the steps of each run.
         seed: the seed of the first run.
         together: whether the rows are agents of one game.
-        also: a further check of the first run.
+        also: further checks of the first run, and what to do about what each finds.
 
     Attributes:
         problems: what was found.
@@ -47,15 +50,17 @@ class Audit:
         seed: int,
         *,
         together: bool = False,
-        also: Check | None = None,
+        also: Mapping[Any, str] | None = None,
     ) -> None:
         self.problems: list[VectorProblem] = []
         self._make, self._seed, self._together = make, seed, together
+        stated = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
         try:
-            self._mode = autoreset_mode_of((getattr(envs, "metadata", None) or {}).get("autoreset_mode"))  # fmt: skip
+            self._mode = autoreset_mode_of(stated)
         except af.OptionError:
             self._mode = AutoresetMode.NEXT_STEP
-            self._add("metadata['autoreset_mode'] is missing or no mode, so that NEXT_STEP is assumed", "State the mode.")  # fmt: skip
+            what = "metadata['autoreset_mode'] is missing or no mode, so that NEXT_STEP is assumed"
+            self._add(what, "State the mode.")
         self._first, self._made = Recorder(envs, self._mode), list[Any]()
         self._table = self._first.drawn(seed, steps)
         calls: list[Call] = []
@@ -66,8 +71,7 @@ class Audit:
         self._run = run = Run(self._first, calls)
         self.ended = bool(run.episodes)
         if calls:
-            checks = CHECKS if also is None else (*CHECKS, also)
-            self.problems += problems_of(run, checks)
+            self.problems += problems_of(run, {**CHECKS, **(also or {})})
         if len(run.steps) == len(self._table):
             self._repeat()
 
@@ -84,11 +88,11 @@ class Audit:
             if again is None:
                 self._seeds()
             else:
-                self._add("a reset with the same seed, right after an episode had ended, and the same actions gave other results",
-                          "Let reset(seed=...) seed all random numbers, of later episodes too, and forget all that was before.", again)  # fmt: skip
+                what = "a reset with the same seed, right after an episode had ended, and the same actions gave other results"
+                self._add(what, SEED, again)
             if new is not None:
-                self._add("new environments gave other results, while others were made, stepped and closed at the same time",
-                          "Share nothing between those that are made separately, and let reset(seed=...) seed all random numbers.", new)  # fmt: skip
+                what = "new environments gave other results, while others were made, stepped and closed at the same time"
+                self._add(what, f"Share nothing between them. {SEED}", new)
             if again is None or (self._make is not None and new is None):
                 self._variations(self._new if again else lambda: self._first)
         except UnreadableError as error:
@@ -110,7 +114,9 @@ class Audit:
             if over.any():
                 return
 
-    def _compared(self, recorder: Recorder, table: Any = None, look: Look | None = None, *, overwrites: bool = False) -> Difference:  # fmt: skip
+    def _compared(
+        self, recorder: Recorder, table: Any = None, look: Look = None, *, overwrites: bool = False
+    ) -> Difference:
         """Repeat the run, with other actions if there is a table of them, and return the first difference."""
         calls = recorder.run(self._seed, table or self._table, overwrites=overwrites)
         for before, now in zip(self._run.calls, calls, strict=False):
@@ -143,24 +149,24 @@ class Audit:
         seeded = [run.calls[0].firsts, other.calls[0].firsts]
         seeded += [first.reset(0, self._seed + 1000 * k).firsts for k in range(2, SEEDS + 1)]
         unseeded = [call.firsts for call in run.calls if call.is_reset]
-        later = [(env, call.firsts[env]) for each in (run, other) for env in range(rows)
-                 for call in [x for x in each.calls if x.began[env] and not x.is_reset][:SEEDS]]  # fmt: skip
+        later = [(env, x) for one in (run, other) for env in range(rows) for x in _later(one, env)]
         if all(x == seeded[0] for x in seeded):
-            varies = any(x != seeded[0] for x in unseeded) or any(x != seeded[0][env] for env, x in later)  # fmt: skip
-            if varies and [x.rows for x in run.calls] == [x.rows for x in other.calls]:
-                self._add("other seeds gave the same run, though its episodes begin differently", "Let reset(seed=...) seed the random numbers.")  # fmt: skip
+            alike = [x == seeded[0] for x in unseeded] + [x == seeded[0][env] for env, x in later]
+            if not all(alike) and [x.rows for x in run.calls] == [x.rows for x in other.calls]:
+                what = "other seeds gave the same run, though its episodes begin differently"
+                self._add(what, SEED)
             return
         if rows > 1 and all(len(set(x)) == 1 for x in seeded):
-            self._add("all environments begin alike after a reset, but not with another seed", "Draw a first state for each environment.")  # fmt: skip
+            self._add("all environments begin alike after a reset, but not with another seed", DRAW)
         rarely = len({x for firsts in seeded for x in firsts[:rows]}) == len(seeded) * rows
-        if rarely:  # do two episodes begin alike
-            for what, starts in (
-                ("resets without a seed", [x for firsts in unseeded for x in firsts[:rows]]),
-                ("automatic resets, with two seeds,", [x for _, x in later]),
-            ):
-                if len(starts) > 5 and 3 * len(set(starts)) <= 2 * len(starts):
-                    self._add(f"{len(starts)} episodes began alike: {what} gave {len(set(starts))} observations",
-                              "Draw a new first state for each environment at each reset, from random numbers that the seed decides.")  # fmt: skip
+        starts = {
+            "resets without a seed": [x for firsts in unseeded for x in firsts[:rows]],
+            "automatic resets, with two seeds,": [x for _, x in later],
+        }
+        for how, firsts in starts.items() if rarely else ():  # do two episodes begin alike
+            count, unique = len(firsts), len(set(firsts))
+            if count > 5 and 3 * unique <= 2 * count:
+                self._add(f"{count} episodes began alike: {how} gave {unique} observations", DRAW)
         seeds = [self._seed + 10 * env for env in range(first.n)]
         try:
             one, two = (first.reset(0, [*seeds[:-1], last]).firsts for last in (seeds[-1], 99_999))
@@ -168,11 +174,13 @@ class Audit:
             return
         changed = [x != y for x, y in zip(one, two, strict=True)]
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
-            self._add("seeds for each environment do not count for it alone", "Seed each by itself.", (first.n - 1, 0))  # fmt: skip
+            what = "seeds for each environment do not count for it alone"
+            self._add(what, "Seed each by itself.", (first.n - 1, 0))
 
     def _variations(self, new: Callable[[], Recorder]) -> None:
         """Repeat the run with one thing changed. What is not the same twice is no effect of it."""
-        run, last, drawn = self._run, self._first.n - 1, self._first.drawn(self._seed + 1, len(self._table))  # fmt: skip
+        run, last = self._run, self._first.n - 1
+        drawn = self._first.drawn(self._seed + 1, len(self._table))
 
         def of_one(recorder: Recorder) -> Difference:
             """The random numbers of others may differ once its episodes end at another time, as many share a generator."""
@@ -194,25 +202,32 @@ class Audit:
 
         def of_resets(recorder: Recorder) -> Difference:
             table = list(self._table)
-            for call in run.steps:
-                given = zip(call.counts, self._table[call.step - 1], drawn[call.step - 1], strict=True)  # fmt: skip
-                table[call.step - 1] = [x if counts else y for counts, x, y in given]
+            for index, call in enumerate(run.steps):
+                given = zip(call.counts, self._table[index], drawn[index], strict=True)
+                table[index] = [x if counts else y for counts, x, y in given]
             return self._compared(recorder, table)
 
-        for effect, what, remedy in (
-            (of_one, f"its results depend on the actions of environment {last}", "Compute each environment by itself."),
-            (of_writing, "it depends on what the agent writes to arrays that it has passed or received",
-             "Copy actions that are kept, and return copies of what later steps read."),
-            (of_resets, "the action counts in a step that only resets (NEXT_STEP)",
-             "Ignore it; or state SAME_STEP, if the step before has reset."),
-        ):  # fmt: skip
-            skipped = self._together if effect is of_one else effect is of_resets and all(call.counts.all() for call in run.steps)  # fmt: skip
-            found = None if skipped else effect(new())
+        of_others = f"its results depend on the actions of environment {last}"
+        written = "it depends on what the agent writes to arrays that it has passed or received"
+        resetting = "the action counts in a step that only resets (NEXT_STEP)"
+        effects: dict[Any, tuple[str, str]] = {}
+        if not self._together:
+            effects[of_one] = of_others, "Compute each environment by itself."
+        effects[of_writing] = written, "Copy actions that are kept, and what is read later."
+        if not all(call.counts.all() for call in run.steps):
+            effects[of_resets] = resetting, "Ignore it; or state SAME_STEP, if the step resets."
+        for effect, (what, remedy) in effects.items():
+            found = effect(new())
             if found is not None and effect(new()) == found:
                 self._add(what, remedy, found)
             elif found is not None:
-                self._add("the same seed and actions gave other results", "Let reset(seed=...) forget all that was before.", found)  # fmt: skip
+                self._add("the same seed and actions gave other results", SEED, found)
                 return
+
+
+def _later(run: Run, env: int) -> list[Any]:
+    """Return how the first episodes of an environment begin that follow automatic resets."""
+    return [x.firsts[env] for x in run.calls if x.began[env] and not x.is_reset][:SEEDS]
 
 
 def _close(envs: Any) -> None:

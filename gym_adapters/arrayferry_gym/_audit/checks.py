@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -33,6 +33,11 @@ class Episode(NamedTuple):
     last: Call
 
 
+def _in(mask: Any) -> list[int]:
+    """Return the numbers of the environments in a mask."""
+    return np.flatnonzero(mask).tolist()
+
+
 class Run:
     """A recorded run.
 
@@ -53,7 +58,7 @@ class Run:
         found, lengths = [], np.zeros(self.n, int)
         for before, call in self.pairs:
             lengths += call.counts
-            for env in np.flatnonzero(call.ended).tolist():
+            for env in _in(call.ended):
                 found.append(Episode(env, int(lengths[env]), before, call))
             lengths[call.ended | call.began] = 0
         return found
@@ -61,19 +66,19 @@ class Run:
     @cached_property
     def usual(self) -> list[tuple[Call, Call, int]]:
         """The steps of episodes that go on: the call before, the call, and the environment."""
-        return [(before, call, env) for before, call in self.pairs for env in np.flatnonzero(call.counts & ~call.ended).tolist()]  # fmt: skip
+        return [(x, call, env) for x, call in self.pairs for env in _in(call.counts & ~call.ended)]
 
 
-Found = tuple[int | None, Call | None, str, str]
-"""The number of an environment, the call, what is wrong, and what to do."""
+Found = tuple[int | None, Call | None, str]
+"""The number of an environment, the call, and what is wrong."""
 Check = Callable[[Run], Iterator[Found]]
 
 
 def spaces_are_of_batches(run: Run) -> Iterator[Found]:
     for name in ("observation_space", "action_space"):
-        batch = getattr(run.envs, name)
-        if shapes(batch) != shapes(batch_space(space_of(run.envs, name), run.n)) or not hasattr(run.envs, f"single_{name}"):  # fmt: skip
-            yield None, None, f"{name} is not the batch of {run.n} of single_{name}: {batch}", "Make it by batch_space."  # fmt: skip
+        batch, wanted = getattr(run.envs, name), batch_space(space_of(run.envs, name), run.n)
+        if shapes(batch) != shapes(wanted) or not hasattr(run.envs, f"single_{name}"):
+            yield None, None, f"{name} is not the batch of {run.n} of single_{name}: {batch}"
 
 
 def observations_are_in_their_space(run: Run) -> Iterator[Found]:
@@ -83,13 +88,13 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
             for env, row in enumerate(rows):
                 what = None if row is None else _unfit(run.observed, row, backend or "numpy")
                 if what is not None:
-                    yield env, call, f"{name} {what}", "Return what the space says, or change the space."  # fmt: skip
+                    yield env, call, f"{name} {what}"
 
 
 def _unfit(space: Any, observation: Any, backend: Any) -> str | None:
     """Tell why an observation is not in its space, None if it is."""
     try:
-        parts = split(space, observation, lambda value, path, needed: TypeError(f"is no {needed}{path}"))  # fmt: skip
+        parts = split(space, observation, lambda *given: TypeError("is no {2}{1}".format(*given)))
     except TypeError as error:
         return str(error)
     for (leaf, path), x in zip(leaves(space), parts, strict=True):
@@ -109,14 +114,14 @@ def rewards_and_flags_have_their_dtypes(run: Run) -> Iterator[Found]:
     for call in run.steps:
         reward, *flags = call.seen[1:4]
         if reward.dtype not in (np.float32, np.float64):
-            yield None, call, f"the reward is {reward.dtype}, not float32 or float64", "Return floats."  # fmt: skip
+            yield None, call, f"the reward is {reward.dtype}, not float32 or float64"
         elif np.isnan(reward).any():
-            yield int(np.argwhere(np.isnan(reward))[0][0]), call, "the reward is NaN", "Return a number."  # fmt: skip
+            yield int(np.argwhere(np.isnan(reward))[0][0]), call, "the reward is NaN"
         if set(reward.shape[1:]) == {1}:
-            yield None, call, f"the reward has the shape {reward.shape}", f"Return the shape {(run.n,)}."  # fmt: skip
+            yield None, call, f"the reward has the shape {reward.shape}, not {(run.n,)}"
         for name, flag in zip(PARTS[2:4], flags, strict=True):
             if flag.dtype != bool:
-                yield None, call, f"{name} is {flag.dtype}, not bool", "Return booleans."
+                yield None, call, f"{name} is {flag.dtype}, not bool"
 
 
 def results_are_of_one_library(run: Run) -> Iterator[Found]:
@@ -128,47 +133,57 @@ def results_are_of_one_library(run: Run) -> Iterator[Found]:
                 place = f"{backend.name} on {backend.device_of(array)}"
                 first = first or place
                 if place != first:
-                    yield None, call, f"{name} is in {place}, but the first observation in {first}", "Return all in one library, on one device."  # fmt: skip
+                    yield None, call, f"{name} is in {place}, but the first observation in {first}"
 
 
 def infos_have_masks(run: Run) -> Iterator[Found]:
     for call in run.calls:
         if not isinstance(call.seen[4], dict):
-            yield None, call, f"infos are {type(call.seen[4]).__name__}, not a dict", "Return a dict of arrays."  # fmt: skip
-        rows = {key: len(x) for key, x in call.infos.items() if isinstance(x, np.ndarray) and x.ndim}  # fmt: skip
-        bare = [key for key in rows if f"_{key}" not in call.infos and str(key)[:1] != "_" and rows[key] == run.n]  # fmt: skip
-        if bare:
-            yield None, call, f"infos have {bare} without masks", f"Add '_{bare[0]}', bool (num_envs,): which environments have it."  # fmt: skip
-        wrong = [key for key in rows if (f"_{key}" in call.infos or str(key)[1:] in rows) and rows[key] != run.n]  # fmt: skip
-        wrong += [key for key in rows if str(key)[:1] == "_" and call.infos[key].dtype != bool]
-        if wrong:
-            yield None, call, f"the infos {wrong} have other rows or dtypes than masks need", f"Return {run.n} rows, and masks of booleans."  # fmt: skip
+            yield None, call, f"infos are {type(call.seen[4]).__name__}, not a dict"
+        arrays = {key: x for key, x in call.infos.items() if isinstance(x, np.ndarray) and x.ndim}
+        for key, x in arrays.items():
+            masked, is_mask = f"_{key}" in call.infos, str(key)[:1] == "_"
+            paired = masked or (is_mask and str(key)[1:] in arrays)
+            if (is_mask and x.dtype != bool) or (paired and len(x) != run.n):
+                yield None, call, f"the info {key!r} has other rows or dtypes than masks need"
+            elif len(x) == run.n and not masked and not is_mask:
+                yield None, call, f"the info {key!r} has no mask"
 
 
-def ends_are_those_of_the_mode(run: Run) -> Iterator[Found]:
-    lost = "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs'; or state another mode."
-    for before, call in run.pairs:
+def infos_are_those_of_the_mode(run: Run) -> Iterator[Found]:
+    for call in run.calls if run.mode is not SAME_STEP else ():
         told = sorted(FINAL & call.infos.keys())
-        if run.mode is not SAME_STEP and told:
-            yield None, call, f"the mode is {run.mode.name}, but infos have {told}", "State SAME_STEP if the step resets; else leave them out."  # fmt: skip
+        if told:
+            yield None, call, f"the mode is {run.mode.name}, but infos have {told}"
+
+
+def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
+    for before, call in run.pairs:
+        for env in _in(~call.began) if call.actions is None else ():
+            if call.firsts[env] != before.firsts[env]:
+                yield env, call, "the reset of others (reset_mask) changed its observation"
+
+
+def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
+    for call, env in [(x, env) for x in run.steps for env in _in(~x.counts)]:
+        told = ", ".join(str(x[env]) for x in call.seen[1:4])
+        if any(np.any(x[env]) for x in call.seen[1:4]):
+            yield env, call, f"this step only resets (NEXT_STEP), but reward and flags are {told}"
+
+
+def ends_have_last_observations(run: Run) -> Iterator[Found]:
+    for call in run.steps if run.mode is SAME_STEP else ():
+        known = call.infos.get("_final_obs", call.ended)
         for env in range(run.n):
-            if call.actions is None:
-                if not call.began[env] and call.firsts[env] != before.firsts[env]:
-                    yield env, call, "the reset of others (reset_mask) changed its observation", "Return the last one there."  # fmt: skip
-            elif not call.counts[env] and any(np.any(x[env]) for x in call.seen[1:4]):
-                results = ", ".join(str(x[env]) for x in call.seen[1:4])
-                yield env, call, f"this step only resets (NEXT_STEP), but reward and flags are {results}", "Return 0 and false; or state SAME_STEP, if the step before has reset."  # fmt: skip
-            elif run.mode is SAME_STEP:
-                known = call.infos.get("_final_obs", call.ended)[env]
-                if call.ended[env] and (not known or call.finals[env] is None):
-                    yield env, call, "an episode has ended without 'final_obs' in infos: its last observation is lost", lost  # fmt: skip
-                elif known and not call.ended[env]:
-                    yield env, call, "'_final_obs' is true, but no episode has ended", "Set it at ends."  # fmt: skip
+            if call.ended[env] and (not known[env] or call.finals[env] is None):
+                yield env, call, "it has ended without 'final_obs': its last observation is lost"
+            elif known[env] and not call.ended[env]:
+                yield env, call, "'_final_obs' is true, but no episode has ended"
 
 
 def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
-    ends = [(each.env, each.before, each.last, digest(each.last.finals[each.env]))
-            for each in run.episodes if each.last.finals[each.env] is not None]  # fmt: skip
+    finals = [(each, each.last.finals[each.env]) for each in run.episodes]
+    ends = [(each, digest(final)) for each, final in finals if final is not None]
     moves = [before.firsts[env] != call.firsts[env] for before, call, env in run.usual]
     if run.mode is not SAME_STEP or not any(moves):
         return
@@ -177,14 +192,15 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     often = len(ends) > 2 and sum(moves) > 0.5 * len(moves)
     zeros = digest(map_arrays(np.zeros_like, run.calls[0].observations[0]))
     several = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
-    for what, same in (
-        ("the first of the next episode", [final == last.firsts[env] for env, _, last, final in ends]),
-        ("the one before the last step", [final == before.firsts[env] for env, before, _, final in ends]),
-        ("all zeros", [several and zeros not in seen and final == zeros for *_, final in ends]),
-    ):  # fmt: skip
+    found = {
+        "the first of the next episode": [x == each.last.firsts[each.env] for each, x in ends],
+        "the one before the last step": [x == each.before.firsts[each.env] for each, x in ends],
+        "all zeros": [several and zeros not in seen and x == zeros for _, x in ends],
+    }
+    for what, same in found.items():
         if any(same) and (unique or (often and all(same))):
-            env, _, last, _ = ends[same.index(True)]
-            yield env, last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends", "Keep the observation before the reset, in memory of its own."  # fmt: skip
+            each, _ = ends[same.index(True)]
+            yield each.env, each.last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends"
 
 
 def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
@@ -196,19 +212,18 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
         first = {infos.get(key) for infos in resets}
         if len(first) > 1 or len(usual) < 10 or any(infos.get(key) in first for infos in usual):
             continue
-        remedy = "Infos belong to the observation that they come with; those of the last step are final_info."  # fmt: skip
         for call in run.steps:
-            for env in np.flatnonzero(call.began).tolist():
+            for env in _in(call.began):
                 if _infos(call, env).get(key, next(iter(first))) not in first:
-                    yield env, call, f"the info {key!r} is not of the episode that begins", remedy
-            for env in np.flatnonzero(call.ended).tolist():
+                    yield env, call, f"the info {key!r} is not of the episode that begins"
+            for env in _in(call.ended):
                 if _infos(call, env, inside).get(key) in first:
-                    yield env, call, f"the info {key!r} of the last step is that of a reset", remedy
+                    yield env, call, f"the info {key!r} of the last step is that of a reset"
     always = set.intersection(*map(set, usual)) if usual else set()
     for each in run.episodes if inside else ():
         lost = sorted(always - _infos(each.last, each.env, inside).keys(), key=str)
         if lost:
-            yield each.env, each.last, f"an episode has ended, and final_info lacks {lost}", "Return the infos of the last step as infos['final_info'], with masks."  # fmt: skip
+            yield each.env, each.last, f"an episode has ended, and final_info lacks {lost}"
 
 
 def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
@@ -216,64 +231,64 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
     infos = call.infos if inside is None else call.infos.get(inside, {})
     if not isinstance(infos, dict):  # one for each environment
         return {key: str(value) for key, value in (infos[env] or {}).items()}
-    return {
-        key: str(float(x[env])) if x.dtype.kind in "biuf" and x.ndim == 1 else str(x[env])
-        for key, x in infos.items()
-        if isinstance(x, np.ndarray) and x.shape[:1] == call.ended.shape and key not in FINAL
-        and str(key)[:1] != "_" and infos.get(f"_{key}", call.ended | True)[env]
-    }  # fmt: skip
+    found = {}
+    for key, x in infos.items():
+        has_rows = isinstance(x, np.ndarray) and x.shape[:1] == call.ended.shape
+        told = has_rows and key not in FINAL and str(key)[:1] != "_"
+        if told and infos.get(f"_{key}", call.ended | True)[env]:
+            found[key] = str(float(x[env]) if x.dtype.kind in "biuf" and x.ndim == 1 else x[env])
+    return found
 
 
 def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     lengths = Counter(each.length for each in run.episodes)
     if not lengths or any(each.last.seen[3][each.env] for each in run.episodes):
         return
-    longest, limit = max(lengths), getattr(getattr(run.envs, "spec", None), "max_episode_steps", None)  # fmt: skip
-    count = lengths.pop(longest)
-    if longest == limit or (count > 2 and longest > 1 and count > 3 * max(lengths.values(), default=0)):  # fmt: skip
+    limit = getattr(getattr(run.envs, "spec", None), "max_episode_steps", None)
+    longest = max(lengths)
+    count, others = lengths.pop(longest), max(lengths.values(), default=0)
+    if longest == limit or (count > 2 and longest > 1 and count > 3 * others):
         each = next(each for each in run.episodes if each.length == longest)
         of = ", which is max_episode_steps," if longest == limit else ", the longest,"
-        yield (each.env, each.last, f"{count} of {len(run.episodes)} episodes terminated after {longest} steps{of} and none was truncated: "
-               "this seems to be a time limit", "Set truncated at a time limit. If no value follows there, terminated is right.")  # fmt: skip
+        told = f"{count} of {len(run.episodes)} episodes terminated after {longest} steps{of}"
+        yield each.env, each.last, f"{told} and none was truncated: this seems to be a time limit"
 
 
-def results_are_not_overwritten(run: Run) -> Iterator[Found]:
-    chosen = getattr(getattr(run.envs, "unwrapped", None), "copy", None) is False
-    remedy = "This is what copy=False means." if chosen else "Return a new array in each call."
+def arrays_are_not_overwritten(run: Run) -> Iterator[Found]:
     for call in run.calls:
+        if not call.keeps_actions:
+            yield None, call, "the step has changed the array of actions"
         for name, now, then in zip(PARTS, in_numpy(call.given), call.seen, strict=True):
             if digest(now) != digest(then):
-                yield None, call, f"{name} that it returned was overwritten by a later step or reset", remedy  # fmt: skip
+                yield None, call, f"{name} was overwritten by a later step or reset"
 
 
-def actions_are_not_overwritten(run: Run) -> Iterator[Found]:
-    for call in run.steps:
-        if not call.keeps_actions:
-            yield None, call, "the step has changed the array of actions", "Copy it before you write to it."  # fmt: skip
+CHECKS: dict[Check, str] = {
+    spaces_are_of_batches: "Make it by batch_space.",
+    observations_are_in_their_space: "Return what the space says, or change the space.",
+    rewards_and_flags_have_their_dtypes: "Return floats as rewards, and booleans as flags, one for each environment.",
+    results_are_of_one_library: "Return all in one library, on one device.",
+    infos_have_masks: "Return a dict of arrays. Beside 'x' it has the mask '_x', bool (num_envs,): which environments have it.",
+    infos_are_those_of_the_mode: "State SAME_STEP if the step resets; else leave them out.",
+    resets_change_only_those_in_their_mask: "Return the last one there.",
+    steps_that_only_reset_return_nothing_else: "Return 0 and false; or state SAME_STEP, if the step before has reset.",
+    ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs'; or state another mode.",
+    last_observations_are_those_of_the_last_state: "Keep the observation before the reset, in memory of its own.",
+    infos_are_of_their_episode: "Infos belong to the observation that they come with; those of the last step are infos['final_info'], with masks.",
+    time_limits_are_truncations: "Set truncated at a time limit. If no value follows there, terminated is right.",
+    arrays_are_not_overwritten: "Return new arrays in each call, as copy=True does, and copy actions before you write to them.",
+}
+"""The checks, and what to do about what each of them finds."""
 
 
-CHECKS: tuple[Check, ...] = (
-    spaces_are_of_batches,
-    observations_are_in_their_space,
-    rewards_and_flags_have_their_dtypes,
-    results_are_of_one_library,
-    infos_have_masks,
-    ends_are_those_of_the_mode,
-    last_observations_are_those_of_the_last_state,
-    infos_are_of_their_episode,
-    time_limits_are_truncations,
-    results_are_not_overwritten,
-    actions_are_not_overwritten,
-)
-
-
-def problems_of(run: Run, checks: Iterable[Check]) -> list[VectorProblem]:
+def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
     """Return the first problem of each kind that checks find, with how often it was found."""
     kinds: dict[Any, VectorProblem] = {}
-    for env, call, what, remedy in (found for check in checks for found in _made(check, run)):
-        kind = remedy, *what.split()[:4]
-        before = kinds.get(kind) or VectorProblem(env, None if call is None else call.step, what, remedy, 0)  # fmt: skip
-        kinds[kind] = before._replace(times=before.times + 1)
+    for check, remedy in checks.items():
+        for env, call, what in _made(check, run):
+            kind, step = (check, *what.split()[:4]), None if call is None else call.step
+            before = kinds.get(kind) or VectorProblem(env, step, what, remedy, 0)
+            kinds[kind] = before._replace(times=before.times + 1)
     return list(kinds.values())
 
 
@@ -282,5 +297,5 @@ def _made(check: Check, run: Run) -> Iterator[Found]:
     try:
         yield from check(run)
     except Exception as error:
-        name = check.__name__.replace("_", " ").strip()
-        yield None, None, f"it cannot be told whether {name}: {type(error).__name__}: {error!s:.200}", "Return what gymnasium.vector.VectorEnv says."  # fmt: skip
+        name, told = check.__name__.replace("_", " "), f"{type(error).__name__}: {error!s:.200}"
+        yield None, None, f"it cannot be told whether {name}: {told}"

@@ -199,10 +199,10 @@ class Recorder:
             finals = list(final) if apart else self._split(final)
             finals = [x if end else None for x, end in zip(finals, ended, strict=True)]
         firsts = [digest(observation) for observation in observations]
-        rest = [x for x in seen[1:4] if x is not None]
-        rows = [(first, digest(final), *(digest(np.asarray(x[env])) for x in rest))
-                for env, (first, final) in enumerate(zip(firsts, finals, strict=True))]  # fmt: skip
-        return Call(step, actions, began, counts, ended, given, seen, observations, finals, firsts, rows)  # fmt: skip
+        rest = [[digest(np.asarray(y)) for y in x] for x in seen[1:4] if x is not None]
+        rows = list(zip(firsts, map(digest, finals), *rest, strict=True))
+        shown = given, seen, observations, finals, firsts, rows
+        return Call(step, actions, began, counts, ended, *shown)
 
     def _split(self, observation: Any) -> list[Any]:
         """Return the observations of a batch."""

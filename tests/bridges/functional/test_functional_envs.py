@@ -20,7 +20,7 @@ from flax import struct
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.functional import evaluate, from_env, record, rollout, wrap
+from arrayferry_gym.functional import evaluate, from_env, record, repeat_action, rollout, wrap
 from arrayferry_gym.testing import LIMIT, BridgeContract
 from arrayferry_gym.wrappers import kernels
 
@@ -532,8 +532,9 @@ def randomized(model, keys):
     return model.tree_replace({"body_mass": mass, "dof_damping": damping}), axes
 
 
-def test_models_of_playground_differ_between_episodes():
-    own = playground("CartpoleBalance")
+@pytest.mark.parametrize("impl", ["jax", "warp"])
+def test_models_of_playground_differ_between_episodes(impl):
+    own = registry.load("CartpoleBalance", config_overrides={"impl": impl})
     env = from_env(own, randomization_fn=randomized)
     assert env == from_env(own, randomization_fn=randomized) != from_env(own)
     envs = env.make_vec(3, xp="jax", autoreset_mode="SameStep", max_episode_steps=7)
@@ -541,6 +542,7 @@ def test_models_of_playground_differ_between_episodes():
     draws, masses = np.random.default_rng(0), []
 
     @jax.jit
+    @jax.vmap
     def by_hand(kept, action, params):
         same = copy.copy(own)
         same._mjx_model = own.mjx_model.tree_replace(params)
@@ -551,9 +553,8 @@ def test_models_of_playground_differ_between_episodes():
         masses.append(params["body_mass"][:, 1])
         seen, _, _, truncated, infos = envs.step(action)
         seen = infos["final_obs"] if truncated.any() else seen
-        for row in range(3):
-            rest = jax.tree.map(lambda x, row=row: x[row], (kept.tree, action, params))
-            np.testing.assert_allclose(seen[row], by_hand(*rest), rtol=1e-5, atol=1e-5)
+        expected = by_hand(kept.tree, action, params)
+        np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=1e-5)
     assert len(set(np.ravel(masses[:7]).tolist())) == 3  # one for each episode
     assert not set(np.ravel(masses[6]).tolist()) & set(np.ravel(masses[7]).tolist())
     given = {"body_mass": 2 * env.default_params["body_mass"]}
@@ -576,9 +577,51 @@ def test_models_of_brax_differ_between_episodes():
         from_env(REAL["pgx"][0](), randomization_fn=with_gravity)
 
 
-def test_batches_of_mujoco_warp_are_refused():
-    with pytest.raises(af.OptionError, match='"impl": "jax"'):
-        from_env(registry.load("CartpoleBalance", config_overrides={"impl": "warp"}))
+@pytest.mark.parametrize("name", ["CartpoleBalance", "WalkerWalk"])
+def test_playground_as_it_comes(name):
+    """Its batches of MuJoCo Warp have one list of contacts. Some episodes end before others, and none disturbs another."""
+    own, n = registry.load(name), 3
+    env = from_env(own)
+    assert own._config.impl == "warp"
+    assert env == from_env(own) != from_env(playground(name))
+    envs = env.make_vec(n, xp="torch", autoreset_mode="SameStep", max_episode_steps=6)
+    first = envs.reset(seed=1)[0].numpy()
+    step, draws, began = jax.jit(jax.vmap(own.step)), np.random.default_rng(0), [*first]
+    for number in range(12):
+        kept = envs.state.tree
+        if number == 2:
+            envs.reset(options={"reset_mask": np.array([False, True, False])})
+            now = envs.state.tree
+            np.testing.assert_array_equal((now.data.qpos == kept.data.qpos).all(1), [1, 0, 1])
+            began, kept = [*began, np.asarray(now.obs[1])], now
+        action = draws.uniform(-1, 1, (n, own.action_size)).astype(np.float32)
+        by_hand = step(kept, action)
+        results = envs.step(af.convert(action, "torch"))
+        seen, reward, terminated, truncated, infos = af.convert(results, "numpy")
+        ended = np.array([number % 6 == (1 if row == 1 else 5) and number > 1 for row in range(n)])
+        np.testing.assert_array_equal(truncated, ended)
+        assert not terminated.any()
+        last = np.where(ended[:, None], infos["final_obs"], seen)
+        np.testing.assert_allclose(last, by_hand.obs, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(reward, by_hand.reward, rtol=1e-4, atol=1e-4)
+        after = envs.state.tree.data.qpos
+        np.testing.assert_array_equal((after == by_hand.data.qpos).all(1), ~ended)
+        began += [*seen[ended]]
+    assert len(np.unique(np.round(began, 5), axis=0)) == len(began) > 6
+
+
+def test_rollouts_of_playground_as_it_comes():
+    """Of 64 environments, some are reset alone. Within a step of two, all go on from their own states."""
+    env = repeat_action(from_env(registry.load("CartpoleBalance")), 2)
+    options = {"max_episode_steps": 4, "collect": "state"}
+    carry, transitions = rollout(env, at_random(env), None, KEY, 9, 64, **options)
+    ended = np.asarray(transitions.truncated)
+    assert np.flatnonzero(ended[:, 0]).tolist() == [3, 7]
+    time = transitions.state.tree.state.tree.data.time[:, 0]
+    np.testing.assert_allclose(time, [0.02 * (i % 4) for i in range(9)], atol=1e-6)
+    following, final = transitions.observation[1:], transitions.final_observation[:-1]
+    assert ((following == final).all(axis=-1) != ended[:-1]).all()
+    rollout(env, at_random(env), None, KEY, 2, 64, carry=carry, **options)
 
 
 @pytest.mark.parametrize("name", ["gymnax CartPole", "pgx", "Jumanji", "navix"])
@@ -624,7 +667,9 @@ def test_images(name, tmp_path):
     assert any((images[0] != image).any() for image in images)
 
 
-@pytest.mark.parametrize("make", [REAL["Brax"][0], PlaygroundProbe])
+@pytest.mark.parametrize(
+    "make", [REAL["Brax"][0], PlaygroundProbe, lambda: registry.load("CartpoleBalance")]
+)
 def test_images_of_mujoco(make, monkeypatch, tmp_path):
     class Renderer:
         """In the place of the real one, which needs OpenGL. It shows the position."""
@@ -632,11 +677,14 @@ def test_images_of_mujoco(make, monkeypatch, tmp_path):
         def __init__(self, model, height, width):
             self.image = np.zeros((height, width, 3), np.uint8)
 
-        def update_scene(self, data, camera):
-            self.image[:] = 100 + 100 * data.qpos[0]
+        def update_scene(self, data, camera, **options):
+            self.image[:] = 100 + 1e5 * data.qpos[0] % 100
 
         def render(self):
             return self.image
+
+        def close(self):
+            pass
 
     def own(self, trajectory):
         return [np.full((8, 8, 3), 100 + state.data.time, np.uint8) for state in trajectory]

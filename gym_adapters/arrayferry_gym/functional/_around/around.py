@@ -29,6 +29,7 @@ class AroundEnv(FunctionalEnv):
         self.default_params = self.env.default_params
         self.metadata = self.env.metadata
         self.library = self.env.library
+        self._shared = self.env._shared
 
     @property
     def _draws_params(self) -> bool:

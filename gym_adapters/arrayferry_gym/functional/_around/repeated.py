@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import arrayferry as af
-from arrayferry_gym._arrays import mapped, select
+from arrayferry_gym._arrays import mapped, select, selected
 from arrayferry_gym._options.env_options import check_flag, count_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.step_results import StepResults
@@ -17,7 +18,7 @@ from .around import AroundEnv
 class _State(NamedTuple):
     state: Any
     elapsed: Any  # the number of steps of the inner environment, int32 (n,)
-    last: Any  # the state before the last of these steps, None unless observations are maxima
+    last: Any  # the observation before the last of these steps, None unless observations are maxima
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -50,7 +51,8 @@ class RepeatedEnv(AroundEnv):
     def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
         """Begin episodes of the inner environment."""
         inner = self.env.reset(xp, rng, n, params)
-        return _State(inner, xp.zeros((n,), dtype=xp.int32), inner if self.maximum else None)
+        last = self.env.observe(xp, inner, params) if self.maximum else None
+        return _State(inner, xp.zeros((n,), dtype=xp.int32), last)
 
     def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
         """Take several steps, until an episode ends, and return the sum of the rewards."""
@@ -62,8 +64,9 @@ class RepeatedEnv(AroundEnv):
             result = self.env.step(xp, rng, inner, action, params)
             after, reward, ended, cut = results.parts(result)
             if self.maximum:
-                last = _selected(xp, over, last, inner)
-            inner = _selected(xp, over, inner, after)
+                seen = self.env.observe(xp, inner, params)
+                last = mapped(functools.partial(select, xp, over), last, seen)
+            inner = self._selected(xp, over, inner, after)
             reward = results.reward(reward)
             reward = select(xp, over, xp.zeros_like(reward), reward)
             total = reward if total is None else total + reward
@@ -76,12 +79,16 @@ class RepeatedEnv(AroundEnv):
             over = terminated | truncated
         return _State(inner, elapsed, last), total, terminated, truncated
 
+    def _selected(self, xp: Any, mask: Any, old: Any, new: Any) -> Any:
+        olds, layout = af.flatten(old)
+        return layout.unflatten(selected(xp, mask, olds, af.flatten(new)[0], self._shared))
+
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
         """Return the observations of the inner environment, or the maxima of its last two."""
         observation = self.env.observe(xp, state.state, params)
         if not self.maximum:
             return observation
-        return mapped(xp.maximum, observation, self.env.observe(xp, state.last, params))
+        return mapped(xp.maximum, observation, state.last)
 
     def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
         """Return the parameters that the inner environment draws."""
@@ -97,12 +104,6 @@ class RepeatedEnv(AroundEnv):
 
     def __repr__(self) -> str:
         return f"<repeat_action({self.env!r}, {self.num_repeats}{', maximum=True' * self.maximum})>"
-
-
-def _selected(xp: Any, mask: Any, old: Any, new: Any) -> Any:
-    olds, layout = af.flatten(old)
-    news = af.flatten(new)[0]
-    return layout.unflatten([select(xp, mask, x, y) for x, y in zip(olds, news, strict=True)])
 
 
 def repeat_action(

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, select
+from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, selected
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from .clipping import clipper
@@ -178,7 +178,7 @@ class CheckedEnv:
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
                     remedy=f"Keep its dtype, for instance by xp.astype(x, xp.{plain_name(dtype)}).",
                 )
-            if tuple(leaf.shape) != (n, *rest):
+            if tuple(leaf.shape) != (n, *rest) and index not in self.dynamics._shared:
                 raise EnvResultError(
                     f"{self._source(source)} gave the shape {tuple(leaf.shape)} for state{path}, but with {n} environments "
                     f"it must be {(n, *rest)}",
@@ -252,8 +252,8 @@ class CheckedEnv:
 
     def select(self, mask: Any, new: Any, old: Any) -> Any:
         """Return the states of `new` where the mask is true, and those of `old` elsewhere."""
-        pairs = zip(self.leaves(new), self.leaves(old), strict=True)
-        return self.join(select(self.xp, mask, *pair) for pair in pairs)
+        shared = self.dynamics._shared
+        return self.join(selected(self.xp, mask, self.leaves(new), self.leaves(old), shared))
 
     def leaves(self, state: Any) -> list[Any]:
         """Return the arrays of states."""

@@ -29,6 +29,8 @@ class Dynamics(Immutable, ABC):
     """The library that the methods need, such as "jax". None for any: agents choose it."""
     kernels: tuple[Any, ...] = ()
     """The wrapper kernels around it: see `wrap`."""
+    _shared: frozenset[int] = frozenset()
+    """The numbers of those arrays of a state that all environments share: they have no axis of environments."""
 
     @property
     def base(self) -> Dynamics:

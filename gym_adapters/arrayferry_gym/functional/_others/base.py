@@ -123,6 +123,7 @@ class OtherEnv(FunctionalEnv):
         )
         self.action_space = self.actions(example)
         self._dtypes = self._lasting_dtypes(example)
+        self._shared = self.shared(example)
 
     # what the adapters of libraries write, for one environment
 
@@ -145,6 +146,10 @@ class OtherEnv(FunctionalEnv):
     def observations(self, example: Any) -> Any:
         """Return the space of observations, given the shapes and dtypes of one."""
         return space_of(example)
+
+    def shared(self, example: Any) -> frozenset[int]:
+        """Return the numbers of the arrays of what is kept that all environments of a batch share."""
+        return frozenset()
 
     def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos of the state."""
@@ -231,8 +236,10 @@ class OtherEnv(FunctionalEnv):
 
     def render(self, state: OtherState, index: int) -> Any:
         """Draw it as its library does."""
-        kept = jax.tree.map(lambda x: x[index], jax.tree.map(jnp.asarray, state.tree))
-        return np.asarray(self.image_of(kept))[..., :3]
+        leaves = (
+            jnp.asarray(x if i in self._shared else x[index]) for i, x in enumerate(state.leaves)
+        )
+        return np.asarray(self.image_of(state._replace(leaves=tuple(leaves)).tree))[..., :3]
 
     def __repr__(self) -> str:
         name = getattr(self.env, "name", None)

@@ -33,8 +33,7 @@ class BraxEnv(OtherEnv):
             it draws are the parameters, by their paths in the model.
 
     Raises:
-        arrayferry.OptionError: a wrapper repeats actions, or another one is around a wrapper that must be removed; or
-            it computes with MuJoCo Warp.
+        arrayferry.OptionError: a wrapper repeats actions, or another one is around a wrapper that must be removed.
     """
 
     def __init__(self, env: Any, randomization_fn: Any = None) -> None:
@@ -64,8 +63,14 @@ class BraxEnv(OtherEnv):
 
     def actions(self, example: Any) -> Any:
         """Return the space of actions: see `_actions`."""
-        _check_batches(self.env)
         return _actions(self.env, example)
+
+    def shared(self, example: Any) -> frozenset[int]:
+        """Return the arrays without an axis of environments: MuJoCo Warp has the contacts of a batch in one list."""
+        keys = jax.random.split(jax.random.PRNGKey(0), 2)
+        many = jax.tree.leaves(jax.eval_shape(jax.vmap(self.env.reset), keys))
+        pairs = zip(jax.tree.leaves(example), many, strict=True)
+        return frozenset(i for i, (one, two) in enumerate(pairs) if one.ndim == two.ndim)
 
     @property
     def _draws_params(self) -> bool:
@@ -110,17 +115,6 @@ class BraxEnv(OtherEnv):
     def image_of(self, kept: Any) -> Any:
         """Draw it by MuJoCo, which needs OpenGL: see its `MUJOCO_GL`."""
         return self.env.render([getattr(kept, "pipeline_state", kept)])[0]
-
-
-def _check_batches(env: Any) -> None:
-    """Refuse states with parts that environments share, such as those of MuJoCo Warp."""
-    many = jax.eval_shape(jax.vmap(env.reset), jax.random.split(jax.random.PRNGKey(0), 3))
-    if any(leaf.shape[:1] != (3,) for leaf in jax.tree.leaves(many)):
-        raise af.OptionError(
-            f"the environments of a batch of {type(env).__module__}.{type(env).__qualname__} share parts of their states, so that "
-            "single ones cannot be reset",
-            remedy='MuJoCo Warp does that. Load it with config_overrides={"impl": "jax"}.',
-        )
 
 
 def _check_inside(env: Any) -> None:

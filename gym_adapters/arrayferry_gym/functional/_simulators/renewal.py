@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import arrayferry as af
-from arrayferry_gym._arrays import select
+from arrayferry_gym._arrays import selected
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 
 FEWEST = 64
@@ -80,8 +80,6 @@ class Renewal:
         env = self._env
         rng = random_of(key)
         fresh = env.leaves(env.reset(rng, count, self._params, self._fixed))
-        leaves = tuple(
-            without_weak_type(select(jnp, mask, new if rows is None else new[rows], old))
-            for new, old in zip(fresh, before, strict=True)
-        )
+        chosen = selected(jnp, mask, fresh, before, env.dynamics._shared, rows)
+        leaves = tuple(map(without_weak_type, chosen))
         return leaves, env.observe(env.join(leaves), self._params), rng.key()
