@@ -275,7 +275,7 @@ drawn:  ## test with versions of libraries that are drawn by SEED
 	$(DRAWN)/bin/python $(UPGRADE_PIP)
 	$(DRAWN)/bin/python $(PIP) $(TORCH)
 	$(DRAWN)/bin/python $(PIP) -c build/drawn.txt -e '.[jax,dask,distributed,gym,cli]' array-api-strict attrs cloudpickle \
-		distributed hypothesis ml-dtypes pytest pytest-xdist tensordict
+		distributed equinox flax hypothesis ml-dtypes pygame pytest pytest-xdist tensordict
 	$(DRAWN)/bin/python -m pip freeze | grep -E "^($$(sed 's/<.*//' build/drawn.txt | paste -sd '|'))=="
 	$(DRAWN)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/core/test_matrix.py tests/core/test_trees.py \
 		tests/core/test_lazy.py tests/adversaries/test_relations.py tests/gym_adapters/test_adapters.py \
