@@ -274,7 +274,7 @@ drawn:  ## test with versions of libraries that are drawn by SEED
 	test -d $(DRAWN) || $(PYTHON) -m venv $(DRAWN)
 	$(DRAWN)/bin/python $(UPGRADE_PIP)
 	$(DRAWN)/bin/python $(PIP) $(TORCH)
-	$(DRAWN)/bin/python $(PIP) -c build/drawn.txt -e '.[jax,dask,distributed,gym,cli]' array-api-strict attrs cloudpickle \
+	$(DRAWN)/bin/python $(PIP) --upgrade --upgrade-strategy eager -c build/drawn.txt -e '.[jax,dask,distributed,gym,cli]' array-api-strict attrs cloudpickle \
 		distributed equinox flax hypothesis ml-dtypes pygame pytest pytest-xdist tensordict
 	$(DRAWN)/bin/python -m pip freeze | grep -E "^($$(sed 's/<.*//' build/drawn.txt | paste -sd '|'))=="
 	$(DRAWN)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/core/test_matrix.py tests/core/test_trees.py \
