@@ -54,6 +54,8 @@ def test_environments(read):
     assert env == write.VALUES["environment"]()
     found = evaluate(env, write.balance, num_envs=2, policy_xp="numpy", max_episode_steps=3)
     assert found.lengths.tolist() == [[3], [3]]
+    if np.__version__ < "2":
+        pytest.skip("NumPy 1 does not read the generators of NumPy 2")
     served, again = read("served"), write.normalised()
     for action in write.actions(5)[::-1]:
         for one, other in zip(served.step(action)[:4], again.step(action)[:4], strict=True):
