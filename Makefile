@@ -27,7 +27,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lazy test-all pythons newest docs pages package rehearsal release workflows downstream bridges matrix floor histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo test lazy test-all pythons newest docs pages package rehearsal release workflows downstream bridges matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -269,6 +269,23 @@ $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatch-fancy-pypi-readme hatchling \
 		hypothesis matplotlib moviepy opencv-python-headless optax pygame pytest pytest-xdist tensordict
 	@touch $@
+
+# The tests that libraries matter most to, with versions drawn between the oldest and the newest, by SEED. PyTorch stays
+# as it is, since its other builds are large.
+DRAWN := .venv-drawn
+SEED ?= $(shell date +%j)
+drawn:  ## test with versions of libraries that are drawn by SEED
+	mkdir -p build
+	$(PYTHON) tools/drawn_versions.py $(SEED) | tee build/drawn.txt
+	test -d $(DRAWN) || $(PYTHON) -m venv $(DRAWN)
+	$(DRAWN)/bin/python $(UPGRADE_PIP)
+	$(DRAWN)/bin/python $(PIP) $(TORCH)
+	$(DRAWN)/bin/python $(PIP) --upgrade --upgrade-strategy eager -c build/drawn.txt -e '.[jax,dask,distributed,gym,cli]' array-api-strict attrs cloudpickle \
+		distributed equinox flax hypothesis ml-dtypes pygame pytest pytest-xdist tensordict
+	$(DRAWN)/bin/python -m pip freeze | grep -E "^($$(sed 's/<.*//' build/drawn.txt | paste -sd '|'))=="
+	$(DRAWN)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/core/test_matrix.py tests/core/test_trees.py \
+		tests/core/test_lazy.py tests/adversaries/test_relations.py tests/gym_adapters/test_adapters.py \
+		tests/gym_adapters/test_pickles.py tests/gym_adapters/test_rollouts.py
 
 # Half an hour of generated values: raw buffers, and converters that meet values that change from call to call.
 fuzz: $(READY)  ## convert generated values for half an hour

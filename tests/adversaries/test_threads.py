@@ -46,21 +46,3 @@ def test_sixteen_threads_while_plugins_are_registered_and_refreshed():
         finally:
             stop.set()
         disturbing.result()
-
-
-@pytest.mark.long
-def test_first_use_in_many_threads(run_python):
-    out = run_python(
-        """
-import threading, numpy as np
-import arrayferry as af
-found, gate = [], threading.Barrier(16)
-def work():
-    gate.wait()
-    found.append(type(af.convert(np.ones(2), "torch")).__name__)
-threads = [threading.Thread(target=work) for _ in range(16)]
-[t.start() for t in threads]; [t.join() for t in threads]
-print(set(found), len(found))
-"""
-    )
-    assert out.strip() == "{'Tensor'} 16"

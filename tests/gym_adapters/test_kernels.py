@@ -1417,6 +1417,14 @@ def test_dtypes_of_other_libraries():
         wrappers.DtypeObservation(env, "flaot64")
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_the_space_of_whole_numbers_without_bounds(dtype):
+    env = wrappers.DtypeObservation(Steps(0, spaces.Box(-np.inf, np.inf, (2,), np.float32)), dtype)
+    limits = np.iinfo(dtype)
+    assert env.observation_space == spaces.Box(limits.min, limits.max, (2,), np.dtype(dtype).type)
+    assert env.reset()[0] in env.observation_space
+
+
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
 def test_a_dtype_that_the_library_lacks():
     env = wrap(Sums(), kernels.DtypeObservation("float16")).make_vec(2, xp="array_api_strict")

@@ -138,6 +138,17 @@ class DtypeObservation(Observations):
             dtype = plain_name(dtype)
         self.dtype = dtype
 
+    def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
+        made, action = super().spaces(observation, action)
+        if isinstance(made, spaces.Box) and made.dtype.kind in "iu":
+            source: Any = observation
+            limits = np.iinfo(
+                made.dtype
+            )  # Gymnasium's highest number is the lowest where there is no bound
+            high = np.where(source.high >= limits.max, limits.max, made.high).astype(made.dtype)
+            made = spaces.Box(made.low, high, dtype=made.dtype.type)
+        return made, action
+
     def of(self, xp: Any, state: State, observation: Any) -> Any:
         return xp.astype(observation, dtype_in(xp, self.outside.observation.dtype))
 

@@ -1,0 +1,85 @@
+"""The n-th allocation of Python fails: there is an error or a right result, and right results afterwards.
+
+Each part runs in a process of its own. PyTorch and JAX do not survive this, so only libraries in Python are used.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+from cases import quick_if
+
+FAIL = """
+import _testcapi, contextlib, sys
+import gymnasium as gym
+import numpy as np
+import arrayferry as af
+from arrayferry_gym import ArrayConversion
+from arrayferry_gym.functional import CartPole, wrap
+from arrayferry_gym.wrappers import kernels
+
+sys.unraisablehook = lambda _: None  # of objects that are deleted meanwhile
+x = np.arange(4.0)
+
+def read(value):
+    return [np.asarray(af.convert(x, "numpy")).tolist() for x in af.flatten(value)[0]]
+
+def tree(target):
+    conversion, value = af.converter(target), {"a": x, "b": [x, "text", (x, 3)]}
+    return lambda: conversion(value)
+
+def function():
+    called, y = af.agnostic("numpy")(lambda a, b: a + b), af.convert(x, "array_api_strict")
+    return lambda: called(y, b=y)
+
+def stream():
+    stream = af.stream(np.arange(6), "array_api_strict", block=2, prefetch=0)
+    return lambda: list(stream)
+
+def adapter():
+    env = ArrayConversion(gym.make("CartPole-v1", disable_env_checker=True), target_xp="array_api_strict")
+    return lambda: (env.reset(seed=1)[0], *env.step(np.int64(1))[:2])
+
+def vector():
+    chain = kernels.NormalizeReward(), kernels.FrameStackObservation(2)
+    env = wrap(CartPole(), *chain).make_vec(2)
+    return lambda: (env.reset(seed=1)[0], *env.step(np.array([0, 1]))[:1])
+
+def check(make, step):
+    expected, failed, number = read(make()()), 0, -1
+    while number < 40 * step or failed:
+        number += step
+        failed, call = max(0, failed - 1), make()
+        for _ in range(number % 4):
+            call()
+        try:
+            _testcapi.set_nomemory(number // 4, number // 4 + 1)
+            found = call()
+        except Exception:
+            found, failed = None, 20
+        finally:
+            _testcapi.remove_mem_hooks()
+        assert found is None or read(found) == expected, number
+        for _ in range(3):
+            assert read(call()) == expected, number
+    print(number)
+"""
+PARTS = {
+    "tree('numpy')": 19,
+    "tree('array_api_strict')": 61,
+    "function()": 61,
+    "stream()": 211,
+    "adapter()": 61,
+    "vector()": 301,
+}
+"""Each n-th number is tried, so that a part takes a few seconds."""
+
+
+@pytest.mark.skipif(find_spec("_testcapi") is None, reason="this Python has no _testcapi")
+@pytest.mark.parametrize("part", quick_if(PARTS, {"tree('array_api_strict')"}.__contains__))
+def test_the_nth_allocation_fails(run_python, part):
+    tried = run_python(
+        f"{FAIL}\ncheck(lambda: {part}, {PARTS[part]})", env={"PYTHONWARNINGS": "ignore"}
+    )
+    assert int(tried) > 1000
