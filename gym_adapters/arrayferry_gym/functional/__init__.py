@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ._compiled.functions import Functions
     from ._compiled.gymnax_form import GymnaxForm, GymnaxParams, to_gymnax
     from ._compiled.rollout import Carry, Transition, rollout
+    from ._export import export
     from ._host import HostFunctions
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "check",
     "episode",
     "evaluate",
+    "export",
     "freeze",
     "from_env",
     "record",
@@ -94,7 +96,8 @@ __all__ = [
     "wrap",
 ]
 
-_JAX = {
+_LATER = {
+    "export": "_export",
     "Functions": "_compiled.functions",
     "GymnaxForm": "_compiled.gymnax_form",
     "GymnaxParams": "_compiled.gymnax_form",
@@ -111,16 +114,16 @@ _JAX = {
 if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name not in _JAX:
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         import arrayferry as af
 
         problem = af.registry.backend("jax").problem()
-        if problem is not None:
+        if problem is not None and name != "export":
             raise problem
         from importlib import import_module
 
-        return getattr(import_module(f".{_JAX[name]}", __name__), name)
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,474 @@
+"""`export`: an environment as an ONNX file, which steps it without Python. This module imports ndonnx."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import ndonnx as ndx
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry.adapting import map_arrays
+from arrayferry_gym._arrays import mapped, plain_name, select
+from arrayferry_gym._episodes import before_resets
+from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
+from arrayferry_gym._spaces.trees import build, leaves
+from arrayferry_gym.wrappers._kernels import moments as moments_of
+from arrayferry_gym.wrappers._kernels.kernel import Chain, Spaces
+
+from ._around.wrapped import WrappedEnv
+from ._contract.checked import CheckedEnv
+from ._contract.dynamics import Dynamics, checked_dynamics
+from ._contract.mistakes import last_line
+from ._contract.params import prepare
+from ._contract.policies import check_arguments, check_policy, checked_results
+from ._policies.policies import is_module
+from ._simulators.engine import Running, advance, restart
+
+Arrays = dict[str, Any]
+"""Arrays by the names of inputs or outputs."""
+
+FEW = 64
+"""The maximum number of numbers of a constant in the metadata."""
+
+
+def export(
+    env: Dynamics | type[Dynamics],
+    path: str | os.PathLike[str],
+    *,
+    num_envs: int = 1,
+    policy: Any = None,
+    policy_params: Any = None,
+    env_params: Any = None,
+    param_inputs: bool = False,
+    max_episode_steps: Any = UNSET,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.DISABLED,
+    wrapper_state: Any = None,
+) -> dict[str, Any]:
+    """Write an environment as an ONNX file: its dynamics, its wrappers, and a policy, as one graph.
+
+    Each run of the graph is a step of all environments, or a reset of those in its input "reset". ONNX has no state and
+    no random numbers, so both are inputs:
+
+    - "last.state...", "last.elapsed" and "last.ended" are the outputs "state...", "elapsed" and "ended" of the run
+      before. In the first run they are zeros, and "reset" is true everywhere.
+    - "reset", bool (n,), begins episodes: their rewards are 0, and no action is taken.
+    - "action..." are the actions, clipped to their space. With a policy, they are outputs, and "last.observation..." are
+      the observations of the run before.
+    - "random..." are uniform numbers in [0, 1) or normal ones, float32, new ones in each run. Which is which is in the
+      metadata.
+    - "params...", if `param_inputs`, are numbers that would be constants otherwise.
+
+    The outputs are those of a step of a vector environment: "observation...", "reward", "terminated", "truncated",
+    "info...", and in SAME_STEP mode "final_observation...". Names of parts of trees have dots: "last.state.position".
+
+    Args:
+        env: the environment, or one that `wrap` returned.
+        path: the file to write.
+        num_envs: how many environments a run of the graph steps, n.
+        policy: a function in Array API code, `policy(policy_params, observation, rng) -> action, extras`, or a module
+            of PyTorch that returns actions. None to leave actions to the caller.
+        policy_params: the parameters of the policy, which become constants.
+        env_params: parameters of the environment, or a dict of those that differ from the defaults.
+        param_inputs: whether parameters that are numbers or arrays are inputs. Their values are in the metadata.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
+        autoreset_mode: when episodes that have ended are reset: SAME_STEP, NEXT_STEP, or DISABLED by "reset" alone.
+        wrapper_state: the statistics of wrappers: the `state_dict` of an environment, or the `wrappers` of a rollout.
+            They are constants, which no step updates.
+
+    Returns:
+        The metadata, which the file has as JSON by the name "arrayferry": inputs and outputs with dtypes and shapes, spaces,
+        parameters, the step limit, and versions.
+
+    Raises:
+        arrayferry.OptionError: the environment or the policy cannot be exported. The message names the line.
+        arrayferry.BackendUnavailableError: ndonnx is not installed.
+
+    Examples:
+        >>> import numpy as np
+        >>> import onnxruntime
+        >>> from arrayferry_gym.functional import CartPole, export
+        >>> metadata = export(CartPole(), "cart_pole.onnx")
+        >>> session = onnxruntime.InferenceSession("cart_pole.onnx")
+        >>> feed = {x.name: np.zeros(x.shape, np.float32) for x in session.get_inputs() if "float" in x.type}
+        >>> feed["action"], feed["last.elapsed"] = np.zeros(1, np.int64), np.zeros(1, np.int32)
+        >>> feed["last.ended"], feed["reset"] = np.zeros(1, bool), np.ones(1, bool)
+        >>> [observation] = session.run(["observation"], feed)
+        >>> observation.shape
+        (1, 4)
+    """
+    env = checked_dynamics(env)
+    graph = _Graph(env, num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode)
+    graph.use_statistics(wrapper_state)
+    if policy is not None:
+        graph.act_by(policy, policy_params)
+    inputs, outputs = graph.trace()
+    model = ndx.build(inputs, outputs)
+    metadata = graph.metadata(inputs, outputs)
+    entry = model.metadata_props.add()
+    entry.key, entry.value = "arrayferry", json.dumps(metadata, allow_nan=False)
+    with open(path, "wb") as file:
+        file.write(model.SerializeToString())
+    return metadata
+
+
+class _Namespace(ModuleType):
+    """ndonnx, whose functions also take arrays of NumPy, and indices of any integer dtype."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(ndx, name)
+        if not callable(found) or isinstance(found, type):
+            return found
+
+        def call(*args: Any, device: Any = None, **options: Any) -> Any:
+            args, options = map_arrays(_constant, (args, options))
+            if name == "take":
+                args = args[0], ndx.astype(args[1], ndx.int64), *args[2:]
+            if name == "where":
+                args = args[0], *_alike(*args[1:])
+            return found(*args, **options)
+
+        return call
+
+
+def _constant(x: Any) -> Any:
+    return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
+
+
+def _alike(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return two values of which at least one is an array."""
+    if hasattr(a, "dtype") or hasattr(b, "dtype"):
+        return a, b
+    return ndx.asarray(a, dtype=None if isinstance(a, (bool, int)) else ndx.float32), b
+
+
+class _Random(af.Random):
+    """Random numbers from raw ones, which are inputs of the graph.
+
+    Args:
+        name: what they are for.
+        inputs: where inputs are added.
+        kinds: where it is added whether an input is "uniform" or "normal".
+    """
+
+    def __init__(self, name: str, inputs: Arrays, kinds: dict[str, str]) -> None:
+        self._name, self._inputs, self._kinds, self._count = name, inputs, kinds, 0
+
+    def _raw(self, kind: str, shape: Sequence[int]) -> Any:
+        name = f"random.{self._name}.{self._count}"
+        self._count += 1
+        self._kinds[name] = kind
+        self._inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=ndx.float32)
+        return raw
+
+    def uniform(
+        self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
+    ) -> Any:
+        numbers = ndx.astype(self._raw("uniform", shape), getattr(ndx, dtype))
+        return ndx.astype(_constant(low) + numbers * (_constant(high) - low), numbers.dtype)
+
+    def normal(
+        self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
+    ) -> Any:
+        numbers = ndx.astype(self._raw("normal", shape), getattr(ndx, dtype))
+        return ndx.astype(_constant(mean) + numbers * _constant(std), numbers.dtype)
+
+    def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
+        low, high = (ndx.astype(ndx.asarray(x), ndx.float64) for x in (low, high))
+        numbers = ndx.astype(self._raw("uniform", shape), ndx.float64)
+        drawn = ndx.minimum(ndx.floor(low + numbers * (high - low)), high - 1)
+        return ndx.astype(drawn, getattr(ndx, dtype))
+
+    def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
+        logits = _constant(logits)
+        numbers = self._raw("uniform", (*shape, logits.shape[-1]))
+        # the index with the shortest of exponential waiting times, as `HostRandom` draws it
+        waits = -ndx.log1p(-ndx.astype(numbers, ndx.float64)) + 1e-300
+        drawn = ndx.argmax(ndx.astype(logits, ndx.float64) - ndx.log(waits), axis=-1)
+        return ndx.astype(drawn, getattr(ndx, dtype))
+
+
+class _Form(NamedTuple):
+    """The form of what a run hands on to the next.
+
+    Attributes:
+        layout: its tree.
+        arrays: the shapes and dtypes of its arrays.
+    """
+
+    layout: af.Layout
+    arrays: list[tuple[tuple[int, ...], Any]]
+
+
+class _Graph:
+    """A step of environments as a graph.
+
+    Args:
+        env: the environment.
+        num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode: as for `export`.
+    """
+
+    def __init__(
+        self, env: Dynamics, num_envs: Any, env_params: Any, param_inputs: bool, max_episode_steps: Any,
+        autoreset_mode: Any,
+    ) -> None:  # fmt: skip
+        base = env.base
+        if base.library is not None:
+            raise af.OptionError(
+                f"{env!r:.80} needs {base.library}, and cannot be exported",
+                remedy="Only environments in Array API code can: those with library = None.",
+            )
+        self.env, self.n, self.mode = env, count_of("num_envs", num_envs), autoreset_mode_of(autoreset_mode)
+        self.limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self.xp, backend = _Namespace("ndonnx"), af.registry.backend("ndonnx")
+        self.checked = CheckedEnv(base, backend, self.n, self.limit)
+        self.checked.xp = self.checked._results._xp = self.xp
+        inside = Spaces(base.observation_space, base.action_space, base._limited(self.limit))
+        self.chain = Chain(env.kernels, inside)
+        own, draws = env.default_params, env._draws_params
+        self.params = prepare(env_params, own, self.n, backend, None, draws=draws)
+        self.param_inputs = param_inputs
+        self.kernels: Any = self.chain.init(self.xp, self.n, None)
+        self.act: Any = None
+        self.inputs: Arrays = {}
+        self.kinds: dict[str, str] = {}
+
+    def use_statistics(self, values: Any) -> None:
+        """Use the statistics of wrappers, which are not updated."""
+        env = self.env
+        if values is not None and not isinstance(env, WrappedEnv):
+            raise af.OptionError(
+                f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
+            )
+        if isinstance(env, WrappedEnv) and (values is not None or env._statistics()):
+            if values is None:
+                raise af.OptionError(
+                    f"{env!r:.80} has statistics, which a file does not update",
+                    remedy="Pass wrapper_state=, such as env.state_dict(carry.running) after a rollout.",
+                )
+            if not isinstance(values, dict):
+                values = env.state_dict(SimpleNamespace(wrappers=values))
+            self.kernels = env.given(self.xp, self.kernels, values)
+
+        def fixed(part: Any) -> Any:
+            is_moments = isinstance(part, moments_of.Moments)
+            return moments_of.switched(self.xp, part, False) if is_moments else part
+
+        self.kernels = tuple(
+            state._replace(lasting={name: fixed(x) for name, x in (state.lasting or {}).items()})
+            for state in self.kernels
+        )
+
+    def act_by(self, policy: Any, params: Any) -> None:
+        """Let a policy act."""
+        check_policy(policy)
+        if is_module(policy):
+            self.act = _of_module(policy, params)
+            return
+        check_arguments("export", policy, None)
+        constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
+
+        def act(observation: Any, rng: Any) -> Any:
+            return checked_results(policy(constants, observation, rng), "action", "extras")[0]
+
+        self.act = act
+
+    def trace(self) -> tuple[Arrays, Arrays]:
+        """Return the inputs and the outputs.
+
+        Raises:
+            arrayferry.OptionError: it is not possible.
+        """
+        try:
+            form = self._run(None)[1]
+            outputs, after = self._run(form)
+            if after.arrays != form.arrays:  # rewards with several numbers change statistics
+                outputs, after = self._run(after)
+        except af.ArrayFerryError:
+            raise
+        except Exception as error:
+            line = last_line(self.env.base, error, "step")
+            raise af.OptionError(
+                f"{self.env!r:.80} cannot be exported, because of {line}: {type(error).__name__}: {error}",
+                remedy="Write it with functions of xp and rng alone, without a branch on the value of an array.",
+            ) from error
+        return self.inputs, outputs
+
+    def _run(self, form: _Form | None) -> tuple[Arrays, _Form]:
+        """Trace one run. Without the form of what is handed on, only a reset."""
+        env, xp, chain = self.checked, self.xp, self.chain
+        self.inputs = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
+        self.kinds = {}
+        rng, acting, choosing, resetting = (
+            _Random(name, self.inputs, self.kinds) for name in ("step", "wrappers", "policy", "reset")
+        )
+        params = self._params()
+        fresh = env.reset(resetting, self.n, params, self.params.fixed)
+        if form is None:
+            running, observation, _ = restart(env, fresh, params)
+            kernels, observation = chain.begin(xp, self.n, self.kernels, None, observation)
+            return {}, self._handed_on(running._replace(wrappers=kernels), observation)[1]
+        last = form.layout.unflatten([ndx.argument(shape=s, dtype=d) for s, d in form.arrays])
+        self.inputs |= {f"last.{name}": x for name, x in _named(last).items()}
+        kernels = tuple(
+            state._replace(episode=episode)
+            for state, episode in zip(self.kernels, last["wrappers"], strict=True)
+        )
+        running = Running(last["state"], last["elapsed"], last["ended"], kernels)
+        outputs: Arrays = {}
+        if self.act is None:
+            action = self._actions()
+        else:
+            action = self.act(last["observation"], choosing)
+            outputs = _named({"action": action})
+
+        def renew(mask: Any, state: Any, observation: Any) -> Any:
+            state = env.select(mask, fresh, state)
+            return state, env.observe(state, params)
+
+        running, outcome = advance(
+            env, self.mode, rng, running, action, params, renew, chain, acting
+        )
+        begins = self.inputs["reset"]
+        state = env.select(begins, fresh, running.state)
+        again, first, info = restart(env, state, params, running, begins)
+        kernels, first = chain.begin(xp, self.n, running.wrappers, begins, first)
+        observation = before_resets(xp, begins, first, outcome.observation)
+        # nothing is said of a step where there was none
+        said = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
+        added, reward, terminated, truncated = mapped(
+            lambda x: select(xp, begins, xp.zeros_like(x), x), said
+        )
+        handed_on, after = self._handed_on(again._replace(wrappers=kernels), observation)
+        outputs |= _named({
+            "observation": observation, "reward": reward, "terminated": terminated,
+            "truncated": truncated, "info": {**added, **info}, **handed_on,
+        })  # fmt: skip
+        if outcome.final_observation is not None:
+            outputs |= _named({"final_observation": outcome.final_observation})
+        return outputs, after
+
+    def _handed_on(self, running: Running, observation: Any) -> tuple[dict[str, Any], _Form]:
+        """Return what a run hands on to the next, and its form."""
+        tree = {
+            "state": running.state, "elapsed": running.elapsed, "ended": running.ended,
+            "wrappers": [state.episode for state in running.wrappers],
+        }  # fmt: skip
+        if self.act is not None:
+            tree["observation"] = observation
+        arrays, layout = af.flatten(tree)
+        return tree, _Form(layout, [(tuple(x.shape), x.dtype) for x in arrays])
+
+    def _params(self) -> Any:
+        """Return the parameters, as inputs if they are to be."""
+        if not self.param_inputs:
+            return self.params.tree
+        arrays = [ndx.asarray(x, dtype=_FLOAT.get(type(x))) for x in self.params.values]
+        inputs = [ndx.argument(shape=x.shape, dtype=x.dtype) for x in arrays]
+        tree = self.params.frame.join(inputs)
+        named = _named({"params": tree})
+        self.inputs |= {name: x for name, x in named.items() if any(x is y for y in inputs)}
+        return tree
+
+    def _actions(self) -> Any:
+        """Return the actions, as inputs."""
+        space = batch_space(self.chain.outside.action, self.n)
+        tree = build(space, (
+            ndx.argument(shape=leaf.shape, dtype=getattr(ndx, leaf.dtype.name)) for leaf, _ in leaves(space)
+        ))  # fmt: skip
+        self.inputs |= _named({"action": tree})
+        return tree
+
+    def metadata(self, inputs: Arrays, outputs: Arrays) -> dict[str, Any]:
+        """Return what a program needs to know to run the graph, in values of JSON."""
+        outside, values = self.chain.outside, self.params.values
+        arrays = (np.asarray(af.convert(x, "numpy", scalars="keep")) for x in values)
+        params = _named({"params": self.params.frame.join(arrays)})
+        return {
+            "environment": type(self.env.base).__name__,
+            "wrappers": [repr(kernel) for kernel in self.env.kernels],
+            "num_envs": self.n,
+            "autoreset_mode": self.mode.name,
+            "max_episode_steps": self.limit,
+            "observation_space": _space(outside.observation),
+            "action_space": _space(outside.action),
+            "params": {name: _plain(x) for name, x in params.items() if name in inputs or x.size <= FEW},
+            "inputs": [
+                {**_form(name, x), "random": self.kinds[name]} if name in self.kinds else _form(name, x)
+                for name, x in inputs.items()
+            ],
+            "outputs": [_form(name, x) for name, x in outputs.items()],
+            "versions": {name: version(name) for name in ("arrayferry", "ndonnx", "onnx", "numpy")},
+        }
+
+
+_FLOAT = {float: ndx.float32}
+
+
+def _of_module(module: Any, params: Any) -> Any:
+    """Return a module of PyTorch as a function of ndonnx, by PyTorch's own exporter."""
+    import copy
+    import io
+
+    import onnx
+    import spox
+    import torch
+
+    module = copy.deepcopy(module).eval()
+    if params is not None:
+        module.load_state_dict(af.convert(params, "torch", unsupported="keep"))
+
+    def act(observation: Any, rng: Any) -> Any:
+        named = _named({"observation": observation})
+        example = af.registry.backend("torch")
+        tensors = map_arrays(
+            lambda x: torch.zeros(x.shape, dtype=getattr(torch, plain_name(x.dtype))), observation
+        )
+        file = io.BytesIO()
+        torch.onnx.export(
+            module.to("cpu"), (tensors,), file, input_names=[*named], output_names=["action"], dynamo=False
+        )
+        model = onnx.load_model_from_string(file.getvalue())
+        results = spox.inline(model)(**{name: x.unwrap_spox() for name, x in named.items()})
+        return ndx.asarray(results["action"])
+
+    return act
+
+
+def _named(tree: Any) -> Arrays:
+    """Return the arrays of a dict of trees by their paths, with dots: "state.position"."""
+    arrays, layout = af.flatten(tree)
+    paths = (re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".") for path in layout.paths)
+    return dict(zip(paths, arrays, strict=True))
+
+
+def _form(name: str, x: Any) -> dict[str, Any]:
+    return {"name": name, "dtype": plain_name(x.dtype), "shape": list(x.shape)}
+
+
+def _space(space: Any) -> Any:
+    """Return a space in values of JSON: by its class and its arguments. Infinite bounds are null."""
+    name = type(space).__name__
+    if isinstance(space, spaces.Dict):
+        return {"class": name, "spaces": {key: _space(x) for key, x in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"class": name, "spaces": [_space(x) for x in space.spaces]}
+    known = ("low", "high", "n", "nvec", "start")
+    bounds = {each: _plain(getattr(space, each)) for each in known if hasattr(space, each)}
+    return {"class": name, **bounds, "shape": list(space.shape), "dtype": space.dtype.name}
+
+
+def _plain(x: Any) -> Any:
+    """Return an array as nested lists, with null for numbers that are not finite."""
+    x = np.asarray(af.convert(x, "numpy", scalars="keep"))
+    return np.where(np.isfinite(x), x.astype(object), None).tolist()
