@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+from typing import Any
 
 import array_api_compat.numpy as xp
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym import functional
@@ -59,9 +63,7 @@ class File:
         self.session = onnxruntime.InferenceSession(path)
         self.metadata = json.loads(self.session.get_modelmeta().custom_metadata_map["arrayferry"])
         self.rng = np.random.default_rng(1)
-        self.feed = {
-            x["name"]: np.zeros(x["shape"], x["dtype"]) for x in self.metadata["inputs"]
-        }
+        self.feed = {x["name"]: np.zeros(x["shape"], x["dtype"]) for x in self.metadata["inputs"]}
         for name in self.feed.keys() & self.metadata["params"].keys():
             self.feed[name] = np.asarray(self.metadata["params"][name], np.float32)
 
@@ -124,9 +126,281 @@ def check_steps(env, tmp_path, steps, n, exact):
         assert np.array_equal(result["truncated"], late & ~begins)
         # the next step is from NumPy's own states
         names = [name for name in file.feed if name.startswith("last.state")]
-        file.feed |= {name: x.astype(file.feed[name].dtype) for name, x in zip(names, leaves, strict=True)}
+        file.feed |= {
+            name: x.astype(file.feed[name].dtype) for name, x in zip(names, leaves, strict=True)
+        }
 
 
 @pytest.mark.parametrize("name", [*CLASSIC, *TABULAR])
 def test_files_step_as_numpy(name, tmp_path):
     check_steps(getattr(functional, name)(), tmp_path, 60, 32, exact=name in TABULAR)
+
+
+def closed_loop(env, tmp_path, mode, steps, **options):
+    """Run a file and NumPy beside each other, with one environment and the same random numbers."""
+    file = File(env, tmp_path, autoreset_mode=mode, **options)
+    envs = env.make_vec(1, autoreset_mode=mode)
+    simulator = envs.unwrapped._simulator
+    envs.reset(seed=0)
+    if "wrapper_state" in options:
+        env.load_into(envs, options["wrapper_state"])
+        for wrapper in (envs, envs.env):
+            wrapper.update_running_mean = False
+    result = file.run(reset=True)
+    simulator.rng = file.fed("reset")
+    observation, _ = envs.reset()
+    envs.action_space.seed(3)
+    yield result, (observation, None, None, None, {})
+    for _ in range(steps):
+        action = envs.action_space.sample()
+        parts = action if isinstance(action, dict) else {"": action}
+        result = file.run(**{f"action.{name}".rstrip("."): x for name, x in parts.items()})
+        simulator.rng = Fed([*file.fed("step").raw, *file.fed("reset").raw])
+        if env.kernels:
+            envs._driver._rng = file.fed("wrappers")
+        yield result, envs.step(action)
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+@pytest.mark.parametrize("name", ["CartPole", "FrozenLake", "MountainCar", "Taxi"])
+def test_episodes_follow_each_other_as_in_numpy(name, mode, tmp_path):
+    env = getattr(functional, name)()
+    ends = 0
+    for result, wanted in closed_loop(env, tmp_path, mode, 250):
+        np.testing.assert_allclose(result["observation"], wanted[0], rtol=1e-4, atol=1e-4)
+        if wanted[1] is None:
+            continue
+        for key, x in zip(("reward", "terminated", "truncated"), wanted[1:4], strict=True):
+            np.testing.assert_allclose(result[key], x, rtol=1e-4)
+        ended = bool((wanted[2] | wanted[3])[0])
+        ends += ended
+        if mode == "SameStep" and ended:
+            final = wanted[4]["final_obs"]
+            np.testing.assert_allclose(result["final_observation"], final, rtol=1e-4, atol=1e-4)
+    assert ends
+
+
+WRAPPERS = {
+    "stacked": [kernels.FrameStackObservation(3)],
+    "counted": [kernels.RecordEpisodeStatistics(gamma=0.9)],
+    "timed": [kernels.TimeAwareObservation(), kernels.ClipReward(0, 0.5)],
+    "sticky": [kernels.StickyAction(0.5)],
+    "normalised": [kernels.NormalizeObservation(), kernels.NormalizeReward()],
+    "delayed and transformed": [
+        kernels.DelayObservation(2),
+        kernels.TransformObservation(lambda x: x * 2),
+    ],
+}
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+@pytest.mark.parametrize("chain", WRAPPERS)
+def test_wrappers(chain, mode, tmp_path):
+    env, options = wrap(CartPole(), *WRAPPERS[chain]), {}
+    if chain == "normalised":
+        envs = env.make_vec(8)
+        envs.reset(seed=1)
+        for _ in range(20):
+            envs.step(envs.action_space.sample())
+        options["wrapper_state"] = statistics = {**envs.state_dict(), **envs.env.state_dict()}
+        assert statistics.keys() == {"obs_rms", "return_rms"}
+    for result, wanted in closed_loop(env, tmp_path, mode, 60, **options):
+        np.testing.assert_allclose(result["observation"], wanted[0], rtol=1e-4, atol=1e-4)
+        if wanted[1] is not None:
+            np.testing.assert_allclose(result["reward"], wanted[1], rtol=1e-4)
+        for key, x in wanted[4].get("episode", {}).items():
+            mask = result["info._episode"]
+            assert np.array_equal(mask, wanted[4]["_episode"])
+            np.testing.assert_allclose(result[f"info.episode.{key}"][mask], x[mask], rtol=1e-4)
+
+
+class Dots(FunctionalEnv):
+    """Two rewards, nested spaces, normal numbers, integers and categories, and drawn parameters."""
+
+    observation_space = spaces.Dict(
+        {"at": spaces.Box(-np.inf, np.inf, (2,)), "colour": spaces.Discrete(3)}
+    )
+    action_space = spaces.Dict(
+        {"move": spaces.Box(-1, 1, (2,)), "turn": spaces.MultiDiscrete([2, 3], start=[1, -1])}
+    )
+    max_episode_steps = 7
+    default_params: Any = {"wind": 0.5, "table": np.arange(6, dtype=np.float32), "sides": 2}
+
+    def sample_params(self, xp, rng, n, params):
+        return {**params, "wind": rng.uniform((n,), 0.0, params["wind"])}
+
+    def reset(self, xp, rng, n, params):
+        logits = xp.asarray([0.0, 1.0, 2.0])
+        return {
+            "at": rng.normal((n, 2), 0.0, 0.1),
+            "colour": rng.categorical((n,), logits),
+            "score": (xp.zeros((n,), dtype=xp.int32), rng.integers((n,), 1, 6)),
+        }
+
+    def step(self, xp, rng, state, action, params):
+        pushed = params["wind"][:, None] * rng.normal(state["at"].shape)
+        at = state["at"] + action["move"] * params["sides"] + pushed
+        count, limit = state["score"]
+        worth = xp.take(params["table"], limit, axis=0)
+        reward = xp.stack([at[:, 0], worth], axis=1)
+        turned = xp.astype(state["colour"] + action["turn"][:, 0] + 3, xp.int32) % 3
+        after = {"at": at, "colour": turned, "score": (count + 1, limit)}
+        return after, reward, count + 1 >= limit, xp.abs(at[:, 1]) > 4
+
+    def observe(self, xp, state, params):
+        return {"at": state["at"], "colour": state["colour"]}
+
+    def info(self, xp, state, params):
+        return {"left": state["score"][1] - state["score"][0]}
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+@pytest.mark.parametrize("counted", [False, True])
+def test_an_environment_of_ones_own(mode, counted, tmp_path):
+    env = wrap(Dots(), kernels.RecordEpisodeStatistics()) if counted else Dots()
+    for result, wanted in closed_loop(env, tmp_path, mode, 80):
+        for key, x in wanted[0].items():
+            np.testing.assert_allclose(result[f"observation.{key}"], x, rtol=1e-4, atol=1e-5)
+        if wanted[1] is not None:
+            np.testing.assert_allclose(result["reward"], wanted[1], rtol=1e-4, atol=1e-5)
+            assert np.array_equal(result["truncated"], wanted[3])
+            assert np.array_equal(result["info.left"], wanted[4]["left"])
+        if counted and "episode" in wanted[4]:
+            mask = wanted[4]["_episode"]
+            returns = wanted[4]["episode"]["r"][mask]
+            np.testing.assert_allclose(result["info.episode.r"][mask], returns, rtol=1e-4)
+
+
+def test_parameters_as_inputs(tmp_path):
+    file = File(CartPole(), tmp_path, param_inputs=True, env_params={"gravity": 5.0})
+    assert file.metadata["params"]["params.gravity"] == 5.0
+    file.run(reset=True)
+    before = dict(file.feed)
+    light = file.run(action=np.ones(1, np.int64))
+    file.feed |= before | {"params.force": np.asarray(20.0, np.float32)}
+    strong = file.run(action=np.ones(1, np.int64))
+    assert strong["state.velocity"] > light["state.velocity"]
+
+
+def act(params, observation, rng):
+    xp = af.namespace_of(observation)
+    score = observation @ params["weights"] + params["bias"]
+    return xp.astype(score > 0, xp.int64), None
+
+
+def explore(params, observation, rng):
+    return rng.integers((observation.shape[0],), 0, 2), None
+
+
+WEIGHTS = {"weights": np.array([0.1, 0.5, 1.0, 1.0], np.float32), "bias": 0.0}
+
+
+def test_a_policy_scores_as_in_numpy(tmp_path):
+    env = CartPole()
+    file = File(
+        env, tmp_path, num_envs=16, policy=act, policy_params=WEIGHTS, autoreset_mode="SameStep"
+    )
+    file.run(reset=True)
+    returns, scores = np.zeros(16), []
+    while len(scores) < 16:
+        result = file.run()
+        returns += result["reward"]
+        ended = result["terminated"] | result["truncated"]
+        scores += returns[ended].tolist()
+        returns[ended] = 0
+    wanted = functional.evaluate(env, act, WEIGHTS, episodes=16, num_envs=16, policy_xp="numpy")
+    assert np.mean(scores) > 195
+    assert abs(np.mean(scores) - np.mean(wanted.returns)) < 0.1 * np.mean(wanted.returns)
+
+
+def test_a_policy_that_draws(tmp_path):
+    file = File(CartPole(), tmp_path, num_envs=64, policy=explore)
+    file.run(reset=True)
+    result = file.run()
+    wanted = file.fed("policy").integers((64,), 0, 2)
+    assert np.array_equal(result["action"], wanted)
+
+
+def test_a_module_of_pytorch(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Actor(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)
+            )
+
+        def forward(self, observation):
+            return self.layers(observation).argmax(-1)
+
+    actor = Actor()
+    file = File(CartPole(), tmp_path, num_envs=32, policy=actor)
+    first = file.run(reset=True)
+    for _ in range(20):
+        wanted = actor(torch.from_numpy(first["observation"])).numpy()
+        first = file.run()
+        assert np.array_equal(first["action"], wanted)
+
+
+class Branches(CartPole):
+    def step(self, xp, rng, state, action, params):
+        if xp.any(state.position > 1):  # a value decides
+            action = 1 - action
+        return super().step(xp, rng, state, action, params)
+
+
+class OnHost(CartPole):
+    def observe(self, xp, state, params):
+        return xp.stack([np.sin(state.position)] * 4, axis=1)
+
+
+class Loops(CartPole):
+    def reset(self, xp, rng, n, params):
+        x = rng.uniform((n,))
+        while float(xp.max(x)) > 0.5:
+            x = rng.uniform((n,))
+        return super().reset(xp, rng, n, params)
+
+
+class OfJax(CartPole):
+    library = "jax"
+
+
+def line_of(cls, text):
+    lines, first = inspect.getsourcelines(cls)
+    return f"test_export.py:{first + next(i for i, x in enumerate(lines) if text in x)}"
+
+
+def jax_policy(params, observation, key):
+    import jax
+
+    return jax.numpy.zeros(observation.shape[0], int), None
+
+
+def branching(params, observation, rng):
+    if observation[0, 0] > 0:
+        return rng.integers((1,), 0, 2), None
+    return rng.integers((1,), 0, 1), None
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "words"),
+    [
+        (Branches, {}, line_of(Branches, "if xp.any")),
+        (OnHost, {}, line_of(OnHost, "np.sin")),
+        (Loops, {}, line_of(Loops, "while")),
+        (OfJax, {}, "needs jax"),
+        (CartPole, {"policy": jax_policy}, "a policy of JAX"),
+        (CartPole, {"policy": branching}, line_of(branching, "if").partition(":")[2]),
+        (CartPole, {"policy": 3}, "cannot be called"),
+        (CartPole, {"wrapper_state": {}}, "has no wrappers"),
+        (wrap(CartPole(), kernels.NormalizeObservation()), {}, "wrapper_state="),
+        (CartPole, {"num_envs": 0}, "num_envs"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(env, options, words, tmp_path):
+    path = tmp_path / "env.onnx"
+    with pytest.raises(af.OptionError, match=re.escape(words)):
+        export(env, path, **options)
+    assert not path.exists()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import traceback
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType, SimpleNamespace
@@ -228,7 +230,11 @@ class _Graph:
                 f"{env!r:.80} needs {base.library}, and cannot be exported",
                 remedy="Only environments in Array API code can: those with library = None.",
             )
-        self.env, self.n, self.mode = env, count_of("num_envs", num_envs), autoreset_mode_of(autoreset_mode)
+        self.env, self.n, self.mode = (
+            env,
+            count_of("num_envs", num_envs),
+            autoreset_mode_of(autoreset_mode),
+        )
         self.limit = limit_of(max_episode_steps, env.max_episode_steps)
         self.xp, backend = _Namespace("ndonnx"), af.registry.backend("ndonnx")
         self.checked = CheckedEnv(base, backend, self.n, self.limit)
@@ -279,7 +285,18 @@ class _Graph:
         constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
 
         def act(observation: Any, rng: Any) -> Any:
-            return checked_results(policy(constants, observation, rng), "action", "extras")[0]
+            try:
+                result = policy(constants, observation, rng)
+            except Exception as error:
+                file = getattr(getattr(policy, "__code__", None), "co_filename", None)
+                frames = traceback.extract_tb(error.__traceback__)
+                lines = [f", in line {each.lineno}" for each in frames if each.filename == file]
+                raise _of_policy(f"{type(error).__name__}{''.join(lines[-1:])}: {error}") from error
+            action = checked_results(result, "action", "extras")[0]
+            for x in af.flatten(action, everything=True)[0]:
+                if not isinstance(x, ndx.Array):
+                    raise _of_policy(f"it returned a {type(x).__module__}.{type(x).__qualname__}")
+            return action
 
         self.act = act
 
@@ -310,7 +327,8 @@ class _Graph:
         self.inputs = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
         self.kinds = {}
         rng, acting, choosing, resetting = (
-            _Random(name, self.inputs, self.kinds) for name in ("step", "wrappers", "policy", "reset")
+            _Random(name, self.inputs, self.kinds)
+            for name in ("step", "wrappers", "policy", "reset")
         )
         params = self._params()
         fresh = env.reset(resetting, self.n, params, self.params.fixed)
@@ -402,9 +420,13 @@ class _Graph:
             "max_episode_steps": self.limit,
             "observation_space": _space(outside.observation),
             "action_space": _space(outside.action),
-            "params": {name: _plain(x) for name, x in params.items() if name in inputs or x.size <= FEW},
+            "params": {
+                name: _plain(x) for name, x in params.items() if name in inputs or x.size <= FEW
+            },
             "inputs": [
-                {**_form(name, x), "random": self.kinds[name]} if name in self.kinds else _form(name, x)
+                {**_form(name, x), "random": self.kinds[name]}
+                if name in self.kinds
+                else _form(name, x)
                 for name, x in inputs.items()
             ],
             "outputs": [_form(name, x) for name, x in outputs.items()],
@@ -418,31 +440,41 @@ _FLOAT = {float: ndx.float32}
 def _of_module(module: Any, params: Any) -> Any:
     """Return a module of PyTorch as a function of ndonnx, by PyTorch's own exporter."""
     import copy
-    import io
 
-    import onnx
     import spox
     import torch
 
-    module = copy.deepcopy(module).eval()
+    module = copy.deepcopy(module).cpu().eval()
     if params is not None:
         module.load_state_dict(af.convert(params, "torch", unsupported="keep"))
 
     def act(observation: Any, rng: Any) -> Any:
         named = _named({"observation": observation})
-        example = af.registry.backend("torch")
-        tensors = map_arrays(
-            lambda x: torch.zeros(x.shape, dtype=getattr(torch, plain_name(x.dtype))), observation
+        zeros = map_arrays(
+            lambda x: af.convert(np.zeros(x.shape, plain_name(x.dtype)), "torch"), observation
         )
-        file = io.BytesIO()
-        torch.onnx.export(
-            module.to("cpu"), (tensors,), file, input_names=[*named], output_names=["action"], dynamo=False
-        )
-        model = onnx.load_model_from_string(file.getvalue())
-        results = spox.inline(model)(**{name: x.unwrap_spox() for name, x in named.items()})
-        return ndx.asarray(results["action"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of PyTorch to itself
+            program: Any = torch.onnx.export(
+                module,
+                (zeros,),
+                input_names=[*named],
+                output_names=["action"],
+                dynamo=True,
+                verbose=False,
+            )
+        inputs = {name: x.unwrap_spox() for name, x in named.items()}
+        return ndx.asarray(spox.inline(program.model_proto)(**inputs)["action"])
 
     return act
+
+
+def _of_policy(reason: str) -> af.OptionError:
+    return af.OptionError(
+        f"the policy cannot be exported: {reason}",
+        remedy="Write it in Array API code, with xp = arrayferry.namespace_of(observation) and its weights in policy_params. "
+        "A module of PyTorch is exported as it is; a policy of JAX is not.",
+    )
 
 
 def _named(tree: Any) -> Arrays:
