@@ -15,7 +15,7 @@ TORCH_INDEX ?=
 TORCH := 'torch==2.13.0; python_version < "3.15"' 'torch==2.15.0; python_version >= "3.15"' \
 	$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 # The extra `all` without PyTorch.
-EXTRAS := jax,dask,warp,distributed,gym,video,cli
+EXTRAS := jax,dask,warp,distributed,gym,video,onnx,cli
 PIP := -m pip install --quiet --disable-pip-version-check
 # pip before 25.1 does not know the groups of pyproject.toml.
 UPGRADE_PIP := $(PIP) --upgrade 'pip>=25.1'
@@ -27,7 +27,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lazy test-all pythons newest docs pages package rehearsal release workflows downstream bridges matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo test lazy test-all pythons newest docs play pages package rehearsal release workflows downstream bridges matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -138,6 +138,17 @@ docs: .venv-docs/.ready  ## build the pages into site/, and check them
 	@! grep --invert-match --extended-regexp '^(Build started|No issues found|Build finished in .*|)$$' .venv-docs/log
 	@$(PYTHON) tools/check_site.py site $(call address,Documentation)$(BELOW)
 
+# ONNX Runtime for browsers is 14 MB, so it comes from npm when the page is built.
+RUNTIME := build/npm/package/dist
+$(RUNTIME):
+	mkdir -p build/npm
+	cd build/npm && npm pack --silent onnxruntime-web@1.30.0 && tar xzf onnxruntime-web-*.tgz
+
+play: $(READY) $(RUNTIME)  ## the page to play environments, with its files, in build/play
+	mkdir -p build/play
+	cp docs/play/* build/play
+	$(BIN)/python tools/play.py build/play $(RUNTIME)
+
 # In a folder for this version, beside those of earlier ones. All pages read versions.json, and let the reader choose one.
 # The address of the pages leads to the newest.
 PAGES ?= build/pages
@@ -145,8 +156,10 @@ RELEASE = $(call project,['version'])
 pages:  ## build the pages of this version beside those of earlier ones, in PAGES
 	$(MAKE) docs BELOW=/$(RELEASE)
 	rm -rf $(PAGES)/$(RELEASE)
+	$(MAKE) play
 	mkdir -p $(PAGES)
 	cp -R site $(PAGES)/$(RELEASE)
+	cp build/play/* $(PAGES)/$(RELEASE)/play
 	cd $(PAGES) && set -- $$(ls -d [0-9]*/ | tr -d / | sort -rV) && \
 		$(PYTHON) -c "import json, sys; print(json.dumps([dict(version=v, title=v, aliases=[]) for v in sys.argv[1:]]))" \
 			"$$@" > versions.json && \

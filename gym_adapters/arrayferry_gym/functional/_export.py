@@ -12,7 +12,6 @@ from importlib.metadata import version
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-import ndonnx as ndx
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
@@ -23,6 +22,7 @@ from arrayferry.adapting import map_arrays
 from arrayferry_gym._arrays import mapped, plain_name, select
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
+from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym._spaces.trees import build, leaves
 from arrayferry_gym.wrappers._kernels import moments as moments_of
 from arrayferry_gym.wrappers._kernels.kernel import Chain, Spaces
@@ -35,6 +35,11 @@ from ._contract.params import prepare
 from ._contract.policies import check_arguments, check_policy, checked_results
 from ._policies.policies import is_module
 from ._simulators.engine import Running, advance, restart
+
+try:
+    import ndonnx as ndx
+except ImportError as _error:
+    raise missing_package(f"{__package__}.export", "ndonnx", _error) from _error
 
 Arrays = dict[str, Any]
 """Arrays by the names of inputs or outputs."""
@@ -279,20 +284,25 @@ class _Graph:
         """Let a policy act."""
         check_policy(policy)
         if is_module(policy):
-            self.act = _of_module(policy, params)
-            return
-        check_arguments("export", policy, None)
-        constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
+            run = _of_module(policy, params)
+        else:
+            check_arguments("export", policy, None)
+            constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
+
+            def run(observation: Any, rng: Any) -> Any:
+                result = policy(constants, observation, rng)
+                return checked_results(result, "action", "extras")[0]
 
         def act(observation: Any, rng: Any) -> Any:
             try:
-                result = policy(constants, observation, rng)
+                action = run(observation, rng)
+            except af.ArrayFerryError:
+                raise
             except Exception as error:
                 file = getattr(getattr(policy, "__code__", None), "co_filename", None)
                 frames = traceback.extract_tb(error.__traceback__)
                 lines = [f", in line {each.lineno}" for each in frames if each.filename == file]
                 raise _of_policy(f"{type(error).__name__}{''.join(lines[-1:])}: {error}") from error
-            action = checked_results(result, "action", "extras")[0]
             for x in af.flatten(action, everything=True)[0]:
                 if not isinstance(x, ndx.Array):
                     raise _of_policy(f"it returned a {type(x).__module__}.{type(x).__qualname__}")
@@ -402,7 +412,7 @@ class _Graph:
         """Return the actions, as inputs."""
         space = batch_space(self.chain.outside.action, self.n)
         tree = build(space, (
-            ndx.argument(shape=leaf.shape, dtype=getattr(ndx, leaf.dtype.name)) for leaf, _ in leaves(space)
+            ndx.argument(shape=leaf.shape, dtype=getattr(ndx, str(leaf.dtype))) for leaf, _ in leaves(space)
         ))  # fmt: skip
         self.inputs |= _named({"action": tree})
         return tree
@@ -503,4 +513,5 @@ def _space(space: Any) -> Any:
 def _plain(x: Any) -> Any:
     """Return an array as nested lists, with null for numbers that are not finite."""
     x = np.asarray(af.convert(x, "numpy", scalars="keep"))
-    return np.where(np.isfinite(x), x.astype(object), None).tolist()
+    plain: Any = np.where(np.isfinite(x), x.astype(object), None)
+    return plain.tolist()
