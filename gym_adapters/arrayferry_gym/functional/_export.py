@@ -235,11 +235,9 @@ class _Graph:
                 f"{env!r:.80} needs {base.library}, and cannot be exported",
                 remedy="Only environments in Array API code can: those with library = None.",
             )
-        self.env, self.n, self.mode = (
-            env,
-            count_of("num_envs", num_envs),
-            autoreset_mode_of(autoreset_mode),
-        )
+        self.env = env
+        self.n = count_of("num_envs", num_envs)
+        self.mode = autoreset_mode_of(autoreset_mode)
         self.limit = limit_of(max_episode_steps, env.max_episode_steps)
         self.xp, backend = _Namespace("ndonnx"), af.registry.backend("ndonnx")
         self.checked = CheckedEnv(base, backend, self.n, self.limit)
