@@ -342,7 +342,7 @@ class _Graph:
         fresh = env.reset(resetting, self.n, params, self.params.fixed)
         if form is None:
             running, observation, _ = restart(env, fresh, params)
-            kernels, observation = chain.begin(xp, self.n, self.kernels, None, observation)
+            kernels, observation = chain.begin(xp, self.kernels, None, observation)
             return {}, self._handed_on(running._replace(wrappers=kernels), observation)[1]
         last = form.layout.unflatten([ndx.argument(shape=s, dtype=d) for s, d in form.arrays])
         self.inputs |= {f"last.{name}": x for name, x in _named(last).items()}
@@ -368,7 +368,7 @@ class _Graph:
         begins = self.inputs["reset"]
         state = env.select(begins, fresh, running.state)
         again, first, info = restart(env, state, params, running, begins)
-        kernels, first = chain.begin(xp, self.n, running.wrappers, begins, first)
+        kernels, first = chain.begin(xp, running.wrappers, begins, first)
         observation = before_resets(xp, begins, first, outcome.observation)
         # nothing is said of a step where there was none
         said = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
