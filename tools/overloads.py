@@ -161,7 +161,9 @@ def constructor(kind: Kind, adapter: str, known: list[tuple[str, str]], unclear:
     ]
     if len(lines) > 1:
         lines = [line for each in lines for line in ("@overload", each)]
-        lines.append("def __init__(self, *args: Any, **options: Any) -> None: ...")
+        own = re.sub(r"Unpack.*", "Any", unclear)  # as docs show it
+        own = "*args: Any, **options: Any" if "env_xp" in own else f"env: Any, {own}"
+        lines.append(f"def __init__(self, {own}) -> None: ...")
     return [
         "",
         "",

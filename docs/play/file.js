@@ -16,7 +16,7 @@ export class File {
   constructor(ort, session, metadata) {
     Object.assign(this, { ort, session, metadata });
     this.feed = {};
-    for (const input of metadata.inputs) this.set(input.name, 0);
+    for (const input of metadata.inputs) this.set(input.name, input.value ?? 0);
   }
 
   static async load(ort, name) {
@@ -25,11 +25,12 @@ export class File {
     return new File(ort, session, await metadata.json());
   }
 
-  // Set an input: a number for all elements, or a list of numbers.
+  // Set an input: a number for all elements, or lists of numbers.
   set(name, values) {
+    if (Array.isArray(values)) values = values.flat(Infinity);
     const { dtype, shape } = this.metadata.inputs.find((each) => each.name === name);
     const array = new ARRAYS[dtype](shape.reduce((a, b) => a * b, 1));
-    const one = (x) => (dtype === "int64" ? BigInt(x) : x);
+    const one = (x) => (dtype === "int64" ? BigInt(x) : Number(x));
     for (let i = 0; i < array.length; i++) array[i] = one(Array.isArray(values) ? values[i] : values);
     this.feed[name] = new this.ort.Tensor(dtype, array, shape);
   }

@@ -87,15 +87,16 @@ class File:
         self.session = onnxruntime.InferenceSession(path)
         self.metadata = json.loads(self.session.get_modelmeta().custom_metadata_map["arrayferry"])
         self.rng = np.random.default_rng(1)
-        self.feed = {x["name"]: np.zeros(x["shape"], x["dtype"]) for x in self.metadata["inputs"]}
-        for name in self.feed.keys() & self.metadata["params"].keys():
-            self.feed[name] = np.asarray(self.metadata["params"][name], np.float32)
+        self.feed = {
+            x["name"]: np.full(x["shape"], x.get("value", 0), x["dtype"])
+            for x in self.metadata["inputs"]
+        }
 
     def run(self, reset=False, **given):
         """Run the graph, and return its outputs by name. The next run continues from there."""
         draws = {"uniform": self.rng.random, "normal": self.rng.standard_normal}
         self.raw = {
-            x["name"]: draws[x["random"]](x["shape"]).astype(np.float32)
+            x["name"]: draws[x["random"]](x["shape"], x["dtype"])
             for x in self.metadata["inputs"]
             if "random" in x
         }
@@ -449,3 +450,133 @@ def test_what_cannot_be_exported_is_refused(env, options, words, tmp_path):
     with pytest.raises(af.OptionError, match=re.escape(words)):
         export(env, path, **options)
     assert not path.exists()
+
+
+class Counted(CartPole):
+    """A state that is never 0, whole rewards, and a limit that is not finite."""
+
+    default_params: Any = (CartPole.default_params, {"least": -np.inf})
+
+    def reset(self, xp, rng, n, params):
+        return super().reset(xp, rng, n, params[0]), rng.integers((n,), 5, 2**31 - 1)
+
+    def step(self, xp, rng, state, action, params):
+        inner, count = state
+        inner, _, terminated = super().step(xp, rng, inner, action, params[0])
+        many = xp.where(inner.angle > params[1]["least"], 7 % count, 0)
+        return (inner, count), xp.astype(many, xp.int32), terminated
+
+    def observe(self, xp, state, params):
+        return super().observe(xp, state[0], params[0])
+
+
+@pytest.mark.filterwarnings("ignore:the rewards of Counted")
+@pytest.mark.parametrize("param_inputs", [False, True])
+def test_states_that_are_never_0_and_whole_rewards(param_inputs, tmp_path):
+    file = File(Counted(), tmp_path, num_envs=500, param_inputs=param_inputs)
+    count = file.run(reset=True)["state.1"]
+    assert 0.4 < (count % 2).mean() < 0.6  # float32 has only even numbers beyond 2**25
+    result = file.run()
+    assert result["reward"].dtype == np.float32
+    assert np.array_equal(result["reward"], 7 % count)
+
+
+class Rounded(CartPole):
+    action_space = spaces.Box(0, 1, (), np.int32)
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered")
+def test_rescaled_actions_of_whole_numbers(tmp_path):
+    env = wrap(Rounded(), kernels.RescaleAction(-1.0, 1.0))
+    file = File(env, tmp_path, num_envs=3)
+    file.run(reset=True)
+    before = file.feed["last.state.velocity"]
+    after = file.run(action=np.array([-1.0, 0.9, 5.0], np.float32))["state.velocity"]
+    assert (after > before).tolist() == [False, True, True]
+
+
+def test_infos_have_the_masks_of_observations(tmp_path):
+    env = functional.FrozenLake(masks=True)
+    file = File(env, tmp_path, autoreset_mode="SameStep")
+    result = file.run(reset=True)
+    assert result["info.action_mask"].shape == (1, 4)
+    assert {"final_observation.action_mask", "final_info.prob"} <= file.run().keys()
+
+
+def wide(params, observation, rng):
+    return observation, None
+
+
+def fractions(params, observation, rng):
+    return observation[:, 0], None
+
+
+class Multiplied(CartPole):
+    def observe(self, xp, state, params):
+        return super().observe(xp, state, params) + xp.cumulative_prod(state.angle)[:, None]
+
+
+class SameNames(CartPole):
+    def info(self, xp, state, params):
+        return {"a.b": state.angle, "a": {"b": state.position}}
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "words"),
+    [
+        (CartPole, {"policy": wide}, "its action"),
+        (CartPole, {"policy": fractions}, "whole numbers"),
+        (CartPole, {"policy": act, "policy_params": {"weights": np.ones(3, "float32"), "bias": 0.0}}, "policy"),
+        (Multiplied, {}, "cumulative_prod"),
+        (SameNames, {}, "same name"),
+    ],
+)  # fmt: skip
+def test_what_would_be_wrong_is_refused(env, options, words, tmp_path):
+    with pytest.raises(af.OptionError, match=re.escape(words)):
+        export(env, tmp_path / "env.onnx", **options)
+
+
+def modules():
+    import torch
+
+    class OfDict(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+
+        def forward(self, observation):
+            return {
+                "move": torch.tanh(self.layer(observation["at"])),
+                "turn": observation["colour"][:, None] * torch.tensor([[0, 0]])
+                + torch.tensor([[1, 0]]),
+            }
+
+    class Draws(torch.nn.Module):
+        def forward(self, observation):
+            return (observation[:, 0] + torch.randn(observation.shape[0]) > 0).long()
+
+    class Pair(torch.nn.Module):
+        def forward(self, observation):
+            return (observation[:, 0] > 0).long(), observation[:, 1]
+
+    return OfDict(), Draws(), Pair()
+
+
+@LONG
+def test_modules_of_pytorch_that_take_dicts_draw_or_return_pairs(tmp_path):
+    torch = pytest.importorskip("torch")
+    of_dict, draws, pair = modules()
+    with pytest.raises(af.OptionError, match="draws random numbers"):
+        export(CartPole, tmp_path / "env.onnx", policy=draws)
+    with pytest.raises(af.OptionError, match="its action is"):
+        export(CartPole, tmp_path / "env.onnx", policy=pair)
+    with pytest.raises(af.OptionError, match="RuntimeError"):
+        export(CartPole, tmp_path / "env.onnx", policy=of_dict, policy_params={"no": torch.ones(1)})
+    file = File(Dots(), tmp_path, num_envs=3, policy=of_dict)
+    first = file.run(reset=True)
+    seen = {"at": first["observation.at"], "colour": first["observation.colour"]}
+    with torch.no_grad():
+        wanted = of_dict(af.convert(seen, "torch"))
+    result = file.run()
+    np.testing.assert_allclose(result["action.move"], wanted["move"].numpy(), rtol=1e-5)
+    assert np.array_equal(result["action.turn"], wanted["turn"].numpy())

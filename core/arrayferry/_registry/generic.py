@@ -61,6 +61,12 @@ class GenericBackend(Backend):
             raise TypeError
         return read_values(self.xp.astype(x, self.xp.float32)).astype(dtype_named("bfloat16"))
 
+    def is_traced(self, x: Any) -> bool:
+        try:
+            return hasattr(x, "unwrap_numpy") and x.unwrap_numpy() is None
+        except ValueError:  # of ndonnx, while a graph is made
+            return True
+
     def is_sparse(self, x: Any) -> bool:
         return callable(getattr(type(x), "todense", None))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import json
 import os
 import re
@@ -23,7 +25,7 @@ from arrayferry_gym._arrays import mapped, plain_name, select
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
 from arrayferry_gym._options.refusals import missing_package
-from arrayferry_gym._spaces.trees import build, leaves
+from arrayferry_gym._spaces.trees import build, leaves, split
 from arrayferry_gym.wrappers._kernels import moments as moments_of
 from arrayferry_gym.wrappers._kernels.kernel import Chain, Spaces
 
@@ -71,9 +73,8 @@ def export(
     - "reset", bool (n,), begins episodes: their rewards are 0, and no action is taken.
     - "action..." are the actions, clipped to their space. With a policy, they are outputs, and "last.observation..." are
       the observations of the run before.
-    - "random..." are uniform numbers in [0, 1) or normal ones, float32, new ones in each run. Which is which is in the
-      metadata.
-    - "params...", if `param_inputs`, are numbers that would be constants otherwise.
+    - "random..." are uniform numbers in [0, 1) or normal ones, new ones in each run. Which is which is in the metadata.
+    - "params...", if `param_inputs`, are numbers that would be constants otherwise. Their values are in the metadata.
 
     The outputs are those of a step of a vector environment: "observation...", "reward", "terminated", "truncated",
     "info...", and in SAME_STEP mode "final_observation...". Names of parts of trees have dots: "last.state.position".
@@ -133,6 +134,8 @@ class _Namespace(ModuleType):
     """ndonnx, whose functions also take arrays of NumPy, and indices of any integer dtype."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "cumulative_prod":
+            raise NotImplementedError("ndonnx computes cumulative_prod by logarithms")
         found = getattr(ndx, name)
         if not callable(found) or isinstance(found, type):
             return found
@@ -171,11 +174,11 @@ class _Random(af.Random):
     def __init__(self, name: str, inputs: Arrays, kinds: dict[str, str]) -> None:
         self._name, self._inputs, self._kinds, self._count = name, inputs, kinds, 0
 
-    def _raw(self, kind: str, shape: Sequence[int]) -> Any:
+    def _raw(self, kind: str, shape: Sequence[int], dtype: Any = ndx.float32) -> Any:
         name = f"random.{self._name}.{self._count}"
         self._count += 1
         self._kinds[name] = kind
-        self._inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=ndx.float32)
+        self._inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=dtype)
         return raw
 
     def uniform(
@@ -192,7 +195,7 @@ class _Random(af.Random):
 
     def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
         low, high = (ndx.astype(ndx.asarray(x), ndx.float64) for x in (low, high))
-        numbers = ndx.astype(self._raw("uniform", shape), ndx.float64)
+        numbers = self._raw("uniform", shape, ndx.float64)  # float32 has no odd numbers from 2**24
         drawn = ndx.minimum(ndx.floor(low + numbers * (high - low)), high - 1)
         return ndx.astype(drawn, getattr(ndx, dtype))
 
@@ -281,32 +284,45 @@ class _Graph:
     def act_by(self, policy: Any, params: Any) -> None:
         """Let a policy act."""
         check_policy(policy)
-        if is_module(policy):
-            run = _of_module(policy, params)
-        else:
+        if not is_module(policy):
             check_arguments("export", policy, None)
-            constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
-
-            def run(observation: Any, rng: Any) -> Any:
-                result = policy(constants, observation, rng)
-                return checked_results(result, "action", "extras")[0]
 
         def act(observation: Any, rng: Any) -> Any:
             try:
-                action = run(observation, rng)
+                if is_module(policy):
+                    action = _by_module(policy, params, observation)
+                else:
+                    constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
+                    result = policy(constants, observation, rng)
+                    action = checked_results(result, "action", "extras")[0]
+                return self._fitted(action)
             except af.ArrayFerryError:
                 raise
             except Exception as error:
                 file = getattr(getattr(policy, "__code__", None), "co_filename", None)
                 frames = traceback.extract_tb(error.__traceback__)
-                lines = [f", in line {each.lineno}" for each in frames if each.filename == file]
-                raise _of_policy(f"{type(error).__name__}{''.join(lines[-1:])}: {error}") from error
-            for x in af.flatten(action, everything=True)[0]:
-                if not isinstance(x, ndx.Array):
-                    raise _of_policy(f"it returned a {type(x).__module__}.{type(x).__qualname__}")
-            return action
+                lines = [f"in line {each.lineno}, " for each in frames if each.filename == file]
+                raise _of_policy(f"{''.join(lines[-1:])}{_reason(error)}") from error
 
         self.act = act
+
+    def _fitted(self, action: Any) -> Any:
+        """Check that actions of a policy have the form of their space, and return them in its dtypes."""
+        space = self.chain.outside.action
+
+        def unlike(value: Any, path: str, wanted: str) -> af.OptionError:
+            return _of_policy(f"its action{path} is {value!r:.80}, but {space} asks for {wanted}")
+
+        parts = []
+        for x, (leaf, path) in zip(split(space, action, unlike), leaves(space), strict=True):
+            shape = self.n, *(leaf.shape or ())
+            if not isinstance(x, ndx.Array) or tuple(x.shape) != shape:
+                raise unlike(x, path, f"an array of ndonnx of shape {shape}")
+            whole = not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f"
+            if whole and not ndx.isdtype(x.dtype, "integral"):
+                raise unlike(x, path, "whole numbers")
+            parts.append(ndx.astype(x, getattr(ndx, str(leaf.dtype))))
+        return build(space, parts)
 
     def trace(self) -> tuple[Arrays, Arrays]:
         """Return the inputs and the outputs.
@@ -324,7 +340,7 @@ class _Graph:
         except Exception as error:
             line = last_line(self.env.base, error, "step")
             raise af.OptionError(
-                f"{self.env!r:.80} cannot be exported, because of {line}: {type(error).__name__}: {error}",
+                f"{self.env!r:.80} cannot be exported, because of {line}: {_reason(error)}",
                 remedy="Write it with functions of xp and rng alone, without a branch on the value of an array.",
             ) from error
         return self.inputs, outputs
@@ -350,7 +366,10 @@ class _Graph:
             state._replace(episode=episode)
             for state, episode in zip(self.kernels, last["wrappers"], strict=True)
         )
-        running = Running(last["state"], last["elapsed"], last["ended"], kernels)
+        begins = self.inputs["reset"]
+        # where an episode begins, the last state may be none that an environment has
+        state = env.select(begins, fresh, last["state"])
+        running = Running(state, last["elapsed"], last["ended"], kernels)
         outputs: Arrays = {}
         if self.act is None:
             action = self._actions()
@@ -365,7 +384,6 @@ class _Graph:
         running, outcome = advance(
             env, self.mode, rng, running, action, params, renew, chain, acting
         )
-        begins = self.inputs["reset"]
         state = env.select(begins, fresh, running.state)
         again, first, info = restart(env, state, params, running, begins)
         kernels, first = chain.begin(xp, running.wrappers, begins, first)
@@ -375,13 +393,20 @@ class _Graph:
         added, reward, terminated, truncated = mapped(
             lambda x: select(xp, begins, xp.zeros_like(x), x), said
         )
+        infos = {**added, **info}
+        if env.masks_actions and "action_mask" not in infos:
+            infos["action_mask"] = env.observe(state, params)["action_mask"]
         handed_on, after = self._handed_on(again._replace(wrappers=kernels), observation)
         outputs |= _named({
             "observation": observation, "reward": reward, "terminated": terminated,
-            "truncated": truncated, "info": {**added, **info}, **handed_on,
+            "truncated": truncated, "info": infos, **handed_on,
         })  # fmt: skip
         if outcome.final_observation is not None:
-            outputs |= _named({"final_observation": outcome.final_observation})
+            final = {
+                "final_observation": outcome.final_observation,
+                "final_info": outcome.final_info,
+            }
+            outputs |= _named(final)
         return outputs, after
 
     def _handed_on(self, running: Running, observation: Any) -> tuple[dict[str, Any], _Form]:
@@ -428,13 +453,13 @@ class _Graph:
             "max_episode_steps": self.limit,
             "observation_space": _space(outside.observation),
             "action_space": _space(outside.action),
-            "params": {
-                name: _plain(x) for name, x in params.items() if name in inputs or x.size <= FEW
-            },
+            "params": {name: _plain(x) for name, x in params.items() if x.size <= FEW},
             "inputs": [
-                {**_form(name, x), "random": self.kinds[name]}
-                if name in self.kinds
-                else _form(name, x)
+                {
+                    **_form(name, x),
+                    **({"random": self.kinds[name]} if name in self.kinds else {}),
+                    **({"value": _plain(params[name])} if name in params else {}),
+                }
                 for name, x in inputs.items()
             ],
             "outputs": [_form(name, x) for name, x in outputs.items()],
@@ -445,36 +470,44 @@ class _Graph:
 _FLOAT = {float: ndx.float32}
 
 
-def _of_module(module: Any, params: Any) -> Any:
-    """Return a module of PyTorch as a function of ndonnx, by PyTorch's own exporter."""
-    import copy
-
+def _by_module(module: Any, params: Any, observation: Any) -> Any:
+    """Return the actions of a module of PyTorch, by PyTorch's own exporter."""
     import spox
     import torch
 
     module = copy.deepcopy(module).cpu().eval()
     if params is not None:
         module.load_state_dict(af.convert(params, "torch", unsupported="keep"))
-
-    def act(observation: Any, rng: Any) -> Any:
-        named = _named({"observation": observation})
-        zeros = map_arrays(
-            lambda x: af.convert(np.zeros(x.shape, plain_name(x.dtype)), "torch"), observation
+    named = _named({"observation": observation})
+    dtypes = [(x.shape, plain_name(x.dtype)) for x in named.values()]
+    zeros = af.flatten(observation)[1].unflatten([
+        af.convert(np.zeros(*each), "torch") for each in dtypes
+    ])  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PyTorch to itself
+        # PyTorch takes a dict at the end of other arguments for keywords
+        keyword = isinstance(zeros, dict) and next(
+            iter(inspect.signature(module.forward).parameters)
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of PyTorch to itself
-            program: Any = torch.onnx.export(
-                module,
-                (zeros,),
-                input_names=[*named],
-                output_names=["action"],
-                dynamo=True,
-                verbose=False,
-            )
-        inputs = {name: x.unwrap_spox() for name, x in named.items()}
-        return ndx.asarray(spox.inline(program.model_proto)(**inputs)["action"])
+        own: Any = ((), {keyword: zeros}) if keyword else ((zeros,), {})
+        program: Any = torch.onnx.export(module, own[0], kwargs=own[1], dynamo=True, verbose=False)
+    graph = program.model_proto.graph
+    operations = {node.op_type for node in graph.node}
+    draws = [x for x in operations if x.startswith(("Random", "Bernoulli", "Multinomial"))]
+    if draws:
+        raise _of_policy(f"it draws random numbers ({', '.join(draws)}), which cannot be seeded")
+    given = zip(graph.input, named.values(), strict=True)
+    inputs = {each.name: x.unwrap_spox() for each, x in given}
+    results = spox.inline(program.model_proto)(**inputs)
+    with torch.no_grad():
+        layout = af.flatten(module(zeros))[1]
+    return layout.unflatten([ndx.asarray(results[each.name]) for each in graph.output])
 
-    return act
+
+def _reason(error: Exception) -> str:
+    if "no propagated value" in str(error):
+        return "the value of an array is needed, which is known only when the file runs"
+    return f"{type(error).__name__}: {error}"
 
 
 def _of_policy(reason: str) -> af.OptionError:
@@ -489,7 +522,12 @@ def _named(tree: Any) -> Arrays:
     """Return the arrays of a dict of trees by their paths, with dots: "state.position"."""
     arrays, layout = af.flatten(tree)
     paths = (re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".") for path in layout.paths)
-    return dict(zip(paths, arrays, strict=True))
+    named = dict(zip(paths, arrays, strict=True))
+    if len(named) < len(arrays):
+        raise af.OptionError(
+            f"two of {layout.paths!r:.200} have the same name with dots", remedy="Rename a key."
+        )
+    return named
 
 
 def _form(name: str, x: Any) -> dict[str, Any]:
@@ -497,7 +535,7 @@ def _form(name: str, x: Any) -> dict[str, Any]:
 
 
 def _space(space: Any) -> Any:
-    """Return a space in values of JSON: by its class and its arguments. Infinite bounds are null."""
+    """Return a space in values of JSON: by its class and its arguments."""
     name = type(space).__name__
     if isinstance(space, spaces.Dict):
         return {"class": name, "spaces": {key: _space(x) for key, x in space.spaces.items()}}
@@ -509,7 +547,8 @@ def _space(space: Any) -> Any:
 
 
 def _plain(x: Any) -> Any:
-    """Return an array as nested lists, with null for numbers that are not finite."""
-    x = np.asarray(af.convert(x, "numpy", scalars="keep"))
-    plain: Any = np.where(np.isfinite(x), x.astype(object), None)
+    """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
+    x = np.asarray(x)
+    texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))
+    plain: Any = np.where(np.isfinite(x), x.astype(object), texts)
     return plain.tolist()

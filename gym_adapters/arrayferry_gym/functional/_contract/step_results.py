@@ -77,7 +77,8 @@ class StepResults:
             )
         if kind not in _SHORT:
             backend = af.backend_of(reward)
-            if backend.name != "jax" and backend.device_of(reward) == "cpu":
+            reads = backend.name != "jax" and not backend.is_traced(reward)
+            if reads and backend.device_of(reward) == "cpu":
                 values = reward.detach() if backend.name == "torch" else reward
                 self._check_exact(backend.to_numpy(values))
             elif kind not in self._warned and not getattr(reward, "weak_type", False):

@@ -110,7 +110,7 @@ def _inner(bound: Any, dtype: Any) -> Any:
     """Return a bound of integers as floats. Where a float cannot hold all digits, it is rounded towards 0."""
     x = bound.astype(dtype)
     outside = abs(x.astype(object)) > abs(bound.astype(object))
-    return np.where(outside.astype(bool), np.nextafter(x, dtype.type(0)), x)
+    return np.where(np.asarray(outside, bool), np.nextafter(x, dtype.type(0)), x)
 
 
 class StickyAction(OfGymnasium):
