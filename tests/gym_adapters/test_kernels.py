@@ -741,6 +741,40 @@ def test_states_of_others_are_refused(name, begun):
         env.load_state_dict(before)
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_states_have_the_statistics_of_all_wrappers(many):
+    env = wrap(
+        CartPole(), kernels.NormalizeObservation(), kernels.ClipReward(-1, 1), kernels.NormalizeReward(),
+        kernels.NormalizeObservation(), kernels.RecordEpisodeStatistics(),
+    )  # fmt: skip
+
+    def made():
+        envs = env.make_vec(2) if many else env.make()
+        envs.action_space.seed(0)
+        return envs
+
+    envs = made()
+    envs.reset(seed=0)
+    for _ in range(3):
+        envs.step(envs.action_space.sample())
+    saved = envs.state_dict()
+    assert saved.keys() == {"obs_rms", "return_rms", "obs_rms_2"}
+    assert saved["obs_rms"] != saved["obs_rms_2"]
+    other = made()
+    other.load_state_dict(saved)
+    assert other.state_dict() == saved
+    other.reset(seed=1)
+    assert other.state_dict()["return_rms"] == saved["return_rms"]
+    wrong = {**saved, "obs_rms": {**saved["obs_rms"], "mean": [0.0]}}
+    before = other.state_dict()
+    with pytest.raises(af.OptionError):
+        other.load_state_dict(wrong)
+    assert other.state_dict() == before
+    rewards = other.env.env  # without those around it
+    assert rewards.state_dict().keys() == {"obs_rms", "return_rms"}
+    rewards.load_state_dict({"return_rms": saved["return_rms"]})
+
+
 def test_statistics_are_merged():
     """As those of one run that has seen everything."""
     x = np.random.default_rng(0).normal(100, 3, (60, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import Driver
 from ._kernels.kernel import Kernel
-from ._kernels.moments import PRIOR, Statistics
+from ._kernels.moments import PRIOR, Statistics, checked, numbered
 
 
 class HasStatistics:
@@ -31,22 +32,50 @@ class HasStatistics:
         self._driver.set_updating(setting)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics as plain numbers and lists, without loss of precision.
+        """Return the statistics of this wrapper and of all inside, as plain numbers and lists, without loss of precision.
 
-        Before the first reset, these are the statistics that were loaded, or the initial ones.
+        Before the first reset, these are the statistics that were loaded, or the initial ones. A second wrapper with
+        statistics of the same name, counted from the inside, has a number at the end of its name: "obs_rms_2".
         """
-        return self._driver.read()
+        return {name: driver.read() for name, driver in self._drivers().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Set the statistics to a result of `state_dict`, which may include those of other wrappers.
 
         Raises:
-            arrayferry.OptionError: they do not fit this wrapper.
+            arrayferry.OptionError: those of this wrapper are missing, or some do not fit.
         """
-        self._driver.load(state)
+        drivers = self._drivers()
+        wrong = None
+        if not isinstance(state, Mapping) or (state and not drivers):
+            wrong = f"the state {state!r:.80} is not one of {type(self._driver.kernel).__name__}"
+        else:
+            needed = [name for name, driver in drivers.items() if driver is self._driver]
+            for name in needed or [*drivers][-1:]:
+                if name not in state:
+                    wrong = f"the state has no {name!r}: it is {state!r:.80}"
+        if wrong is not None:
+            raise af.OptionError(
+                wrong, remedy="Pass the result of state_dict() of the same wrapper."
+            )
+        for others in state.values():  # those of other wrappers may be among them
+            checked(others)
+        given = [(each, each.given(state[name])) for name, each in drivers.items() if name in state]
+        for driver, statistics in given:
+            driver.load(statistics)
+
+    def _drivers(self) -> dict[str, Driver]:
+        """Return the drivers with statistics, of this wrapper and of those inside, by the names of the statistics."""
+        found: list[tuple[str, Driver]] = []
+        env: Any = self
+        while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
+            if isinstance(env, HasStatistics) and env._driver.name is not None:
+                found.insert(0, (env._driver.name, env._driver))
+            env = env.env
+        return dict(zip(numbered(name for name, _ in found), (x for _, x in found), strict=True))
 
     def _statistics(self, name: str) -> Statistics:
-        values = self._driver.read()[name]
+        values = self._driver.read()
         mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
         return Statistics(mean, var, values["count"] + PRIOR)
 
@@ -59,7 +88,7 @@ class HasStatistics:
                 f"{name}={values!r:.80} has no mean, var and count",
                 remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
             ) from error
-        self._driver.load({name: given})
+        self._driver.load(self._driver.given(given))
 
 
 class HasObsRms(HasStatistics):

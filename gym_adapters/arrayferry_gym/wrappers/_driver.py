@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -92,7 +91,7 @@ class Driver:
             backend = af.registry.backend("numpy")
         if self.state is not None and backend is self.own.target:
             return
-        before, loaded = self.state, self._loaded if self.state is None else self.read()
+        before, loaded = self.state, None if self.name is None else self.read()
         chosen = array is None or backend.name in ("jax", "numpy")
         self._place = None if chosen else backend.device_of(array)
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
@@ -106,8 +105,8 @@ class Driver:
                 fields["lasting"] = before.lasting
             moved = af.convert(fields, backend, device=self._place, narrowing="allow")
             self.state = self.state._replace(**moved)
-        if loaded:
-            self.load(loaded)
+        if loaded is not None:
+            self.load(self.given(loaded))
         self.set_updating(self.updating)
 
     def _make_functions(self) -> None:
@@ -198,11 +197,9 @@ class Driver:
 
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""
-        if self.name is None:
-            return {}
         if self.state is None and self._loaded is not None:
             return copy.deepcopy(self._loaded)
-        return {self.name: moments.read(self._held()[2][self.name])}
+        return moments.read(self._held()[2][self.name])
 
     def _held(self) -> tuple[Any, Any, Any]:
         """Return the namespace, the device, and the statistics: in NumPy until their library is known."""
@@ -211,34 +208,22 @@ class Driver:
         xp = namespace(af.registry.backend("numpy"))
         return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting
 
-    def load(self, values: Any) -> None:
-        """Set statistics that `read` returned.
+    def given(self, values: Any) -> Any:
+        """Return what `load` takes, for statistics as `read` returned them.
 
         Raises:
-            arrayferry.OptionError: they belong to another kernel.
+            arrayferry.OptionError: they are of another form.
         """
-        name = self.name
-        wrong = None
-        if not isinstance(values, Mapping) or (values and name is None):
-            wrong = f"the state {values!r:.80} is not one of {type(self.kernel).__name__}"
-        elif name is not None and name not in values:
-            wrong = f"the state has no {name!r}: it is {values!r:.80}"
-        if wrong is not None:
-            raise af.OptionError(
-                wrong, remedy="Pass the result of state_dict() of the same wrapper."
-            )
-        for others in values.values():  # those of other wrappers may be among them
-            moments.checked(others)
-        if name is None:
-            return
         xp, device, before = self._held()
-        given = moments.given(
-            xp, before[name], values[name], device, any_shape="reward" in self.kernel.parts
-        )
-        lasting = {**before, name: given}
+        any_shape = "reward" in self.kernel.parts
+        return moments.given(xp, before[self.name], values, device, any_shape=any_shape)
+
+    def load(self, given: Any) -> None:
+        """Set the statistics."""
         if self.state is None:
-            self._loaded = {name: moments.read(lasting[name])}
+            self._loaded = moments.read(given)
         else:
+            lasting = {**self._held()[2], self.name: given}
             self.state = self.state._replace(lasting=lasting)
 
     def set_updating(self, updating: bool) -> None:

@@ -116,13 +116,9 @@ class WrappedEnv(AroundEnv):
 
     def _statistics(self) -> list[tuple[str, int, str]]:
         """Return for all statistics: the unique name, the index of the kernel, and the name in the kernel."""
-        found: list[tuple[str, int, str]] = []
-        for index, kernel in enumerate(self.kernels):
-            own = kernel.statistics
-            if own is not None:
-                count = 1 + sum(name == own for _, _, name in found)
-                found.append((own if count == 1 else f"{own}_{count}", index, own))
-        return found
+        known = [(index, x.statistics) for index, x in enumerate(self.kernels) if x.statistics]
+        names = moments_of.numbered(own for _, own in known)
+        return [(name, *each) for name, each in zip(names, known, strict=True)]
 
     def load_into(self, envs: Any, values: dict[str, Any]) -> None:
         """Load statistics into the wrappers of environments that `make_vec` or `make` has returned.
@@ -134,11 +130,13 @@ class WrappedEnv(AroundEnv):
         Raises:
             arrayferry.OptionError: they belong to other kernels.
         """
-        for name, _, own in reversed(self._statistics()):
-            while envs._driver.name is None:
-                envs = envs.env
-            envs.load_state_dict({own: values[name]} if name in values else values)
-            envs = envs.env
+        for name, _, _ in self._statistics():
+            if name not in values:
+                raise af.OptionError(
+                    f"the state has no {name!r}: it is {values!r:.80}",
+                    remedy="Pass the result of state_dict of an environment with the same wrappers.",
+                )
+        envs.load_state_dict(values)
 
     def wrapper_state(self, values: Any) -> Any:
         """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.

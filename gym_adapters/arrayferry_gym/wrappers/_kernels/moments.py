@@ -55,6 +55,17 @@ class Statistics(NamedTuple):
     count: Any
 
 
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return unique names: a name that came before gets a number at its end."""
+    before: list[str] = []
+    found = []
+    for name in names:
+        before.append(name)
+        count = before.count(name)
+        found.append(name if count == 1 else f"{name}_{count}")
+    return found
+
+
 def wide(xp: Any, device: Any) -> Any:
     """Return the widest floating-point dtype of a library on a device: float64 or float32."""
     try:
