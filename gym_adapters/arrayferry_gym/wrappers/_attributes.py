@@ -37,7 +37,7 @@ class HasStatistics:
         Before the first reset, these are the statistics that were loaded, or the initial ones. A second wrapper with
         statistics of the same name, counted from the inside, has a number at the end of its name: "obs_rms_2".
         """
-        return {name: driver.read() for name, driver in self._drivers().items()}
+        return {name: driver.read() for name, driver in _drivers(self).items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Set the statistics to a result of `state_dict`, which may include those of other wrappers.
@@ -45,7 +45,7 @@ class HasStatistics:
         Raises:
             arrayferry.OptionError: those of this wrapper are missing, or some do not fit.
         """
-        drivers = self._drivers()
+        drivers = _drivers(self)
         wrong = None
         if not isinstance(state, Mapping) or (state and not drivers):
             wrong = f"the state {state!r:.80} is not one of {type(self._driver.kernel).__name__}"
@@ -64,16 +64,6 @@ class HasStatistics:
         for driver, statistics in given:
             driver.load(statistics)
 
-    def _drivers(self) -> dict[str, Driver]:
-        """Return the drivers with statistics, of this wrapper and of those inside, by the names of the statistics."""
-        found: list[tuple[str, Driver]] = []
-        env: Any = self
-        while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-            if isinstance(env, HasStatistics) and env._driver.name is not None:
-                found.insert(0, (env._driver.name, env._driver))
-            env = env.env
-        return dict(zip(numbered(name for name, _ in found), (x for _, x in found), strict=True))
-
     def _statistics(self, name: str) -> Statistics:
         values = self._driver.read()
         mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
@@ -89,6 +79,17 @@ class HasStatistics:
                 remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
             ) from error
         self._driver.load(self._driver.given(given))
+
+
+def _drivers(env: Any) -> dict[str, Driver]:
+    """Return the drivers with statistics, of a wrapper and of those inside, by the names of the statistics."""
+    found: list[tuple[str, Driver]] = []
+    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
+        driver = getattr(env, "_driver", None)
+        if isinstance(driver, Driver) and driver.name is not None:
+            found.insert(0, (driver.name, driver))
+        env = env.env
+    return dict(zip(numbered(name for name, _ in found), (x for _, x in found), strict=True))
 
 
 class HasObsRms(HasStatistics):
