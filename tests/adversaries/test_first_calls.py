@@ -188,7 +188,7 @@ CALLS = {
 }
 
 
-NOT_CALLED = {"check", "from_simulator", "record", "register"}
+NOT_CALLED = {"check", "export", "from_simulator", "record", "register"}
 """What calls others, takes minutes, or changes what all share."""
 
 
