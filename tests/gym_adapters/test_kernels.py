@@ -773,6 +773,21 @@ def test_states_have_the_statistics_of_all_wrappers(many):
     rewards = other.env.env  # without those around it
     assert rewards.state_dict().keys() == {"obs_rms", "return_rms"}
     rewards.load_state_dict({"return_rms": saved["return_rms"]})
+    observations = other.env
+    observations.load_state_dict({"obs_rms": saved["obs_rms"]})  # of that wrapper alone
+    assert observations.state_dict()["obs_rms_2"] == saved["obs_rms"]
+    other.load_state_dict({})  # of the outermost wrapper alone, which has none
+    with pytest.raises(af.OptionError, match="has no"):
+        other.load_state_dict({"other": saved["obs_rms"]})
+
+
+def test_statistics_can_be_changed_and_set_again():
+    env = wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+    env.reset(seed=0)
+    statistics = env.obs_rms
+    statistics.mean = np.ones(4)
+    env.obs_rms = statistics
+    assert env.obs_rms.mean.tolist() == [1.0] * 4
 
 
 def test_statistics_are_merged():

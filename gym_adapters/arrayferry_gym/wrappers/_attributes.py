@@ -45,26 +45,24 @@ class HasStatistics:
         Raises:
             arrayferry.OptionError: those of this wrapper are missing, or some do not fit.
         """
-        drivers = _drivers(self)
-        wrong = None
-        if not isinstance(state, Mapping) or (state and not drivers):
-            wrong = f"the state {state!r:.80} is not one of {type(self._driver.kernel).__name__}"
-        else:
-            needed = [name for name, driver in drivers.items() if driver is self._driver]
-            for name in needed or [*drivers][-1:]:
-                if name not in state:
-                    wrong = f"the state has no {name!r}: it is {state!r:.80}"
-        if wrong is not None:
+        drivers, name = _drivers(self), self._driver.name
+        is_state = isinstance(state, Mapping)
+        if name is not None and not (is_state and [*drivers][-1] in state):
+            drivers = {name: self._driver}  # a state of this wrapper alone
+        found = [each for each in drivers if is_state and each in state]
+        if not is_state or (not found and (state or name is not None)):
+            wanted = repr([*drivers][-1]) if drivers else "statistics"
             raise af.OptionError(
-                wrong, remedy="Pass the result of state_dict() of the same wrapper."
+                f"the state {state!r:.80} has no {wanted} for {type(self._driver.kernel).__name__}",
+                remedy="Pass the result of state_dict() of the same wrapper.",
             )
         for others in state.values():  # those of other wrappers may be among them
             checked(others)
-        given = [(each, each.given(state[name])) for name, each in drivers.items() if name in state]
+        given = [(drivers[each], drivers[each].given(state[each])) for each in found]
         for driver, statistics in given:
             driver.load(statistics)
 
-    def _statistics(self, name: str) -> Statistics:
+    def _statistics(self) -> Statistics:
         values = self._driver.read()
         mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
         return Statistics(mean, var, values["count"] + PRIOR)
@@ -98,7 +96,7 @@ class HasObsRms(HasStatistics):
     @property
     def obs_rms(self) -> Statistics:
         """The statistics in NumPy. They can be set."""
-        return self._statistics("obs_rms")
+        return self._statistics()
 
     @obs_rms.setter
     def obs_rms(self, values: Any) -> None:
@@ -111,7 +109,7 @@ class HasReturnRms(HasStatistics):
     @property
     def return_rms(self) -> Statistics:
         """The statistics in NumPy. They can be set."""
-        return self._statistics("return_rms")
+        return self._statistics()
 
     @return_rms.setter
     def return_rms(self, values: Any) -> None:

@@ -91,7 +91,9 @@ class Driver:
             backend = af.registry.backend("numpy")
         if self.state is not None and backend is self.own.target:
             return
-        before, loaded = self.state, None if self.name is None else self.read()
+        before, loaded = self.state, self._loaded
+        if before is not None and self.name is not None:
+            loaded = self.read()
         chosen = array is None or backend.name in ("jax", "numpy")
         self._place = None if chosen else backend.device_of(array)
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")

@@ -8,7 +8,9 @@ Like Gymnasium's, they begin with a mean of 0 and a variance of 1, which weigh a
 
 from __future__ import annotations
 
+import dataclasses
 import operator
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -41,7 +43,8 @@ class Moments(NamedTuple):
     updating: Any
 
 
-class Statistics(NamedTuple):
+@dataclasses.dataclass(eq=False)
+class Statistics:
     """A mean and a variance in NumPy, with the names of Gymnasium's `RunningMeanStd`.
 
     Attributes:
@@ -52,17 +55,16 @@ class Statistics(NamedTuple):
 
     mean: Any
     var: Any
-    count: Any
+    count: float
 
 
 def numbered(names: Iterable[str]) -> list[str]:
     """Return unique names: a name that came before gets a number at its end."""
-    before: list[str] = []
+    counts: Counter[str] = Counter()
     found = []
     for name in names:
-        before.append(name)
-        count = before.count(name)
-        found.append(name if count == 1 else f"{name}_{count}")
+        counts[name] += 1
+        found.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
     return found
 
 
