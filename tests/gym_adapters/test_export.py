@@ -6,6 +6,8 @@ import importlib
 import inspect
 import json
 import re
+import subprocess
+import sys
 from typing import Any
 
 import array_api_compat.numpy as xp
@@ -580,3 +582,21 @@ def test_modules_of_pytorch_that_take_dicts_draw_or_return_pairs(tmp_path):
     result = file.run()
     np.testing.assert_allclose(result["action.move"], wanted["move"].numpy(), rtol=1e-5)
     assert np.array_equal(result["action.turn"], wanted["turn"].numpy())
+
+
+WITHOUT = """
+import sys
+sys.modules["ndonnx"] = None
+from arrayferry_gym.functional import *
+try:
+    export(CartPole(), "env.onnx")
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_only_a_call_needs_ndonnx(tmp_path):
+    command = [sys.executable, "-c", WITHOUT]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "pip install ndonnx" in ended.stdout
+    assert not list(tmp_path.iterdir())

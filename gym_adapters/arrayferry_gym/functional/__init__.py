@@ -10,6 +10,7 @@ from ._contract.check import Problem, check
 from ._contract.errors import EnvResultError, ImpureError, StaleStateError
 from ._evaluate import evaluate
 from ._evaluation import Evaluation
+from ._export import export
 from ._others import from_env
 from ._served.base import FunctionalEnv
 from ._served.single import FunctionalSingleEnv
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from ._compiled.functions import Functions
     from ._compiled.gymnax_form import GymnaxForm, GymnaxParams, to_gymnax
     from ._compiled.rollout import Carry, Transition, rollout
-    from ._export import export
     from ._host import HostFunctions
 
 __all__ = [
@@ -96,8 +96,7 @@ __all__ = [
     "wrap",
 ]
 
-_LATER = {
-    "export": "_export",
+_JAX = {
     "Functions": "_compiled.functions",
     "GymnaxForm": "_compiled.gymnax_form",
     "GymnaxParams": "_compiled.gymnax_form",
@@ -114,16 +113,16 @@ _LATER = {
 if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name not in _LATER:
+        if name not in _JAX:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         import arrayferry as af
 
         problem = af.registry.backend("jax").problem()
-        if problem is not None and name != "export":
+        if problem is not None:
             raise problem
         from importlib import import_module
 
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+        return getattr(import_module(f".{_JAX[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,480 @@
+"""`Graph`: a step of environments as an ONNX graph. This module imports ndonnx."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import re
+import traceback
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry.adapting import map_arrays
+from arrayferry_gym._arrays import mapped, plain_name, select
+from arrayferry_gym._episodes import before_resets
+from arrayferry_gym._options.env_options import autoreset_mode_of, count_of, limit_of
+from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym._spaces.trees import build, leaves, split
+from arrayferry_gym.wrappers._kernels import moments as moments_of
+from arrayferry_gym.wrappers._kernels.kernel import Chain, Spaces
+
+from ._around.wrapped import WrappedEnv, checked_wrapper_state
+from ._contract.checked import CheckedEnv
+from ._contract.dynamics import Dynamics
+from ._contract.mistakes import last_line
+from ._contract.params import prepare
+from ._contract.policies import check_arguments, check_policy, checked_results
+from ._policies.policies import is_module
+from ._simulators.engine import Running, advance, restart
+
+try:
+    import ndonnx as ndx
+except ImportError as _error:
+    raise missing_package(f"{__package__}.export", "ndonnx", _error) from _error
+
+Arrays = dict[str, Any]
+"""Arrays by the names of inputs or outputs."""
+
+FEW = 64
+"""The maximum number of numbers of a constant in the metadata."""
+
+
+class _Namespace(ModuleType):
+    """ndonnx, whose functions also take arrays of NumPy, and indices of any integer dtype."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "cumulative_prod":
+            raise NotImplementedError("ndonnx computes cumulative_prod by logarithms")
+        found = getattr(ndx, name)
+        if not callable(found) or isinstance(found, type):
+            return found
+
+        def call(*args: Any, device: Any = None, **options: Any) -> Any:
+            args, options = map_arrays(_constant, (args, options))
+            if name == "take":
+                args = args[0], ndx.astype(args[1], ndx.int64), *args[2:]
+            if name == "where":
+                args = args[0], *_alike(*args[1:])
+            return found(*args, **options)
+
+        return call
+
+
+def _constant(x: Any) -> Any:
+    return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
+
+
+def _alike(a: Any, b: Any) -> tuple[Any, Any]:
+    """Return two values of which at least one is an array."""
+    if hasattr(a, "dtype") or hasattr(b, "dtype"):
+        return a, b
+    return ndx.asarray(a, dtype=None if isinstance(a, (bool, int)) else ndx.float32), b
+
+
+class _Random(af.Random):
+    """Random numbers from raw ones, which are inputs of the graph.
+
+    Args:
+        name: what they are for.
+        inputs: where inputs are added.
+        kinds: where it is added whether an input is "uniform" or "normal".
+    """
+
+    def __init__(self, name: str, inputs: Arrays, kinds: dict[str, str]) -> None:
+        self._name, self._inputs, self._kinds, self._count = name, inputs, kinds, 0
+
+    def _raw(self, kind: str, shape: Sequence[int], dtype: Any = ndx.float32) -> Any:
+        name = f"random.{self._name}.{self._count}"
+        self._count += 1
+        self._kinds[name] = kind
+        self._inputs[name] = raw = ndx.argument(shape=tuple(shape), dtype=dtype)
+        return raw
+
+    def uniform(
+        self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
+    ) -> Any:
+        numbers = ndx.astype(self._raw("uniform", shape), getattr(ndx, dtype))
+        return ndx.astype(_constant(low) + numbers * (_constant(high) - low), numbers.dtype)
+
+    def normal(
+        self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
+    ) -> Any:
+        numbers = ndx.astype(self._raw("normal", shape), getattr(ndx, dtype))
+        return ndx.astype(_constant(mean) + numbers * _constant(std), numbers.dtype)
+
+    def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
+        low, high = (ndx.astype(ndx.asarray(x), ndx.float64) for x in (low, high))
+        numbers = self._raw("uniform", shape, ndx.float64)  # float32 has no odd numbers from 2**24
+        drawn = ndx.minimum(ndx.floor(low + numbers * (high - low)), high - 1)
+        return ndx.astype(drawn, getattr(ndx, dtype))
+
+    def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
+        logits = _constant(logits)
+        numbers = self._raw("uniform", (*shape, logits.shape[-1]))
+        # the index with the shortest of exponential waiting times, as `HostRandom` draws it
+        waits = -ndx.log1p(-ndx.astype(numbers, ndx.float64)) + 1e-300
+        drawn = ndx.argmax(ndx.astype(logits, ndx.float64) - ndx.log(waits), axis=-1)
+        return ndx.astype(drawn, getattr(ndx, dtype))
+
+
+class _Form(NamedTuple):
+    """The form of what a run hands on to the next.
+
+    Attributes:
+        layout: its tree.
+        arrays: the shapes and dtypes of its arrays.
+    """
+
+    layout: af.Layout
+    arrays: list[tuple[tuple[int, ...], Any]]
+
+
+class Graph:
+    """A step of environments as a graph.
+
+    Args:
+        env: the environment.
+        num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode: as for `export`.
+    """
+
+    def __init__(
+        self, env: Dynamics, num_envs: Any, env_params: Any, param_inputs: bool, max_episode_steps: Any,
+        autoreset_mode: Any,
+    ) -> None:  # fmt: skip
+        base = env.base
+        if base.library is not None:
+            raise af.OptionError(
+                f"{env!r:.80} needs {base.library}, and cannot be exported",
+                remedy="Only environments in Array API code can: those with library = None.",
+            )
+        self.env = env
+        self.n = count_of("num_envs", num_envs)
+        self.mode = autoreset_mode_of(autoreset_mode)
+        self.limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self.xp, backend = _Namespace("ndonnx"), af.registry.backend("ndonnx")
+        self.checked = CheckedEnv(base, backend, self.n, self.limit)
+        self.checked.xp = self.checked._results._xp = self.xp
+        inside = Spaces(base.observation_space, base.action_space, base._limited(self.limit))
+        self.chain = Chain(env.kernels, inside)
+        own, draws = env.default_params, env._draws_params
+        self.params = prepare(env_params, own, self.n, backend, None, draws=draws)
+        self.param_inputs = param_inputs
+        self.kernels: Any = self.chain.init(self.xp, self.n, None)
+        self.act: Any = None
+        self.inputs: Arrays = {}
+        self.kinds: dict[str, str] = {}
+
+    def use_statistics(self, values: Any) -> None:
+        """Use the statistics of wrappers, which are not updated."""
+        env = self.env
+        if not isinstance(env, WrappedEnv):
+            checked_wrapper_state(env, values)  # raises the error
+        if isinstance(env, WrappedEnv) and (values is not None or env._statistics()):
+            if values is None:
+                raise af.OptionError(
+                    f"{env!r:.80} has statistics, which a file does not update",
+                    remedy="Pass wrapper_state=, such as env.state_dict(carry.running) after a rollout.",
+                )
+            if not isinstance(values, dict):
+                values = env.state_dict(SimpleNamespace(wrappers=values))
+            self.kernels = env.given(self.xp, self.kernels, values)
+
+        def fixed(part: Any) -> Any:
+            is_moments = isinstance(part, moments_of.Moments)
+            return moments_of.switched(self.xp, part, False) if is_moments else part
+
+        self.kernels = tuple(
+            state._replace(lasting={name: fixed(x) for name, x in (state.lasting or {}).items()})
+            for state in self.kernels
+        )
+
+    def act_by(self, policy: Any, params: Any) -> None:
+        """Let a policy act."""
+        check_policy(policy)
+        if not is_module(policy):
+            check_arguments("export", policy, None)
+
+        def act(observation: Any, rng: Any) -> Any:
+            try:
+                if is_module(policy):
+                    action = _by_module(policy, params, observation)
+                else:
+                    constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
+                    result = policy(constants, observation, rng)
+                    action = checked_results(result, "action", "extras")[0]
+                return self._fitted(action)
+            except af.ArrayFerryError:
+                raise
+            except Exception as error:
+                file = getattr(getattr(policy, "__code__", None), "co_filename", None)
+                frames = traceback.extract_tb(error.__traceback__)
+                lines = [f"in line {each.lineno}, " for each in frames if each.filename == file]
+                raise _of_policy(f"{''.join(lines[-1:])}{_reason(error)}") from error
+
+        self.act = act
+
+    def _fitted(self, action: Any) -> Any:
+        """Check that actions of a policy have the form of their space, and return them in its dtypes."""
+        space = self.chain.outside.action
+
+        def unlike(value: Any, path: str, wanted: str) -> af.OptionError:
+            return _of_policy(f"its action{path} is {value!r:.80}, but {space} asks for {wanted}")
+
+        parts = []
+        for x, (leaf, path) in zip(split(space, action, unlike), leaves(space), strict=True):
+            shape = self.n, *(leaf.shape or ())
+            if not isinstance(x, ndx.Array) or tuple(x.shape) != shape:
+                raise unlike(x, path, f"an array of ndonnx of shape {shape}")
+            whole = not isinstance(leaf, spaces.Box) or leaf.dtype.kind != "f"
+            if whole and not ndx.isdtype(x.dtype, "integral"):
+                raise unlike(x, path, "whole numbers")
+            parts.append(ndx.astype(x, getattr(ndx, str(leaf.dtype))))
+        return build(space, parts)
+
+    def written(self) -> tuple[bytes, dict[str, Any]]:
+        """Return the file, and its metadata.
+
+        Raises:
+            arrayferry.OptionError: it is not possible.
+        """
+        outputs = self._outputs()
+        model, metadata = ndx.build(self.inputs, outputs), self._metadata(outputs)
+        entry = model.metadata_props.add()
+        entry.key, entry.value = "arrayferry", json.dumps(metadata, allow_nan=False)
+        return model.SerializeToString(), metadata
+
+    def _outputs(self) -> Arrays:
+        """Trace a run, and return its outputs. Its inputs are then those of the graph.
+
+        Raises:
+            arrayferry.OptionError: it is not possible.
+        """
+        try:
+            form = self._run(None)[1]
+            outputs, after = self._run(form)
+            if after.arrays != form.arrays:  # rewards with several numbers change statistics
+                outputs, after = self._run(after)
+        except af.ArrayFerryError:
+            raise
+        except Exception as error:
+            line = last_line(self.env.base, error, "step")
+            raise af.OptionError(
+                f"{self.env!r:.80} cannot be exported, because of {line}: {_reason(error)}",
+                remedy="Write it with functions of xp and rng alone, without a branch on the value of an array.",
+            ) from error
+        return outputs
+
+    def _run(self, form: _Form | None) -> tuple[Arrays, _Form]:
+        """Trace one run. Without the form of what is handed on, only a reset."""
+        env, xp, chain = self.checked, self.xp, self.chain
+        self.inputs = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
+        self.kinds = {}
+        rng, acting, choosing, resetting = (
+            _Random(name, self.inputs, self.kinds)
+            for name in ("step", "wrappers", "policy", "reset")
+        )
+        params = self._params()
+        fresh = env.reset(resetting, self.n, params, self.params.fixed)
+        if form is None:
+            running, observation, _ = restart(env, fresh, params)
+            kernels, observation = chain.begin(xp, self.kernels, None, observation)
+            return {}, self._handed_on(running._replace(wrappers=kernels), observation)[1]
+        last = form.layout.unflatten([ndx.argument(shape=s, dtype=d) for s, d in form.arrays])
+        self.inputs |= {f"last.{name}": x for name, x in _named(last).items()}
+        kernels = tuple(
+            state._replace(episode=episode)
+            for state, episode in zip(self.kernels, last["wrappers"], strict=True)
+        )
+        begins = self.inputs["reset"]
+        # where an episode begins, the last state may be none that an environment has
+        state = env.select(begins, fresh, last["state"])
+        running = Running(state, last["elapsed"], last["ended"], kernels)
+        outputs: Arrays = {}
+        if self.act is None:
+            action = self._actions()
+        else:
+            action = self.act(last["observation"], choosing)
+            outputs = _named({"action": action})
+
+        def renew(mask: Any, state: Any, observation: Any) -> Any:
+            state = env.select(mask, fresh, state)
+            return state, env.observe(state, params)
+
+        running, outcome = advance(
+            env, self.mode, rng, running, action, params, renew, chain, acting
+        )
+        state = env.select(begins, fresh, running.state)
+        again, seen, info = restart(env, state, params, running, begins)
+        kernels, first = chain.begin(xp, running.wrappers, begins, seen)
+        observation = before_resets(xp, begins, first, outcome.observation)
+        # nothing is said of a step where there was none
+        said = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
+        added, reward, terminated, truncated = mapped(
+            lambda x: select(xp, begins, xp.zeros_like(x), x), said
+        )
+        infos = {**added, **info}
+        if env.masks_actions and "action_mask" not in infos:
+            infos["action_mask"] = seen["action_mask"]
+        handed_on, after = self._handed_on(again._replace(wrappers=kernels), observation)
+        outputs |= _named({
+            "observation": observation, "reward": reward, "terminated": terminated,
+            "truncated": truncated, "info": infos, **handed_on,
+        })  # fmt: skip
+        if outcome.final_observation is not None:
+            final = {
+                "final_observation": outcome.final_observation,
+                "final_info": outcome.final_info,
+            }
+            outputs |= _named(final)
+        return outputs, after
+
+    def _handed_on(self, running: Running, observation: Any) -> tuple[dict[str, Any], _Form]:
+        """Return what a run hands on to the next, and its form."""
+        tree = {
+            "state": running.state, "elapsed": running.elapsed, "ended": running.ended,
+            "wrappers": [state.episode for state in running.wrappers],
+        }  # fmt: skip
+        if self.act is not None:
+            tree["observation"] = observation
+        arrays, layout = af.flatten(tree)
+        return tree, _Form(layout, [(tuple(x.shape), x.dtype) for x in arrays])
+
+    def _params(self) -> Any:
+        """Return the parameters, as inputs if they are to be."""
+        if not self.param_inputs:
+            return self.params.tree
+        arrays = (
+            ndx.asarray(x, dtype=ndx.float32 if type(x) is float else None)
+            for x in self.params.values
+        )
+        tree = self.params.frame.join(ndx.argument(shape=x.shape, dtype=x.dtype) for x in arrays)
+        self.inputs |= _named({"params": tree})
+        return tree
+
+    def _actions(self) -> Any:
+        """Return the actions, as inputs."""
+        space = batch_space(self.chain.outside.action, self.n)
+        tree = build(space, (
+            ndx.argument(shape=leaf.shape, dtype=getattr(ndx, str(leaf.dtype))) for leaf, _ in leaves(space)
+        ))  # fmt: skip
+        self.inputs |= _named({"action": tree})
+        return tree
+
+    def _metadata(self, outputs: Arrays) -> dict[str, Any]:
+        """Return what a program needs to know to run the graph, in values of JSON."""
+        outside, values = self.chain.outside, self.params.values
+        arrays = (np.asarray(af.convert(x, "numpy", scalars="keep")) for x in values)
+        params = _named({"params": self.params.frame.join(arrays)})
+        return {
+            "environment": type(self.env.base).__name__,
+            "wrappers": [repr(kernel) for kernel in self.env.kernels],
+            "num_envs": self.n,
+            "autoreset_mode": self.mode.name,
+            "max_episode_steps": self.limit,
+            "observation_space": _space(outside.observation),
+            "action_space": _space(outside.action),
+            "params": {name: _plain(x) for name, x in params.items() if x.size <= FEW},
+            "inputs": [
+                {
+                    **_described(name, x),
+                    **({"random": self.kinds[name]} if name in self.kinds else {}),
+                    **({"value": _plain(params[name])} if name in params else {}),
+                }
+                for name, x in self.inputs.items()
+            ],
+            "outputs": [_described(name, x) for name, x in outputs.items()],
+            "versions": {name: version(name) for name in ("arrayferry", "ndonnx", "onnx", "numpy")},
+        }
+
+
+def _by_module(module: Any, params: Any, observation: Any) -> Any:
+    """Return the actions of a module of PyTorch, by PyTorch's own exporter."""
+    import spox
+    import torch
+
+    module = copy.deepcopy(module).cpu().eval()
+    if params is not None:
+        module.load_state_dict(af.convert(params, "torch", unsupported="keep"))
+    named = _named({"observation": observation})
+    dtypes = [(x.shape, plain_name(x.dtype)) for x in named.values()]
+    zeros = af.flatten(observation)[1].unflatten([
+        af.convert(np.zeros(*each), "torch") for each in dtypes
+    ])  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PyTorch to itself
+        # PyTorch takes a dict at the end of other arguments for keywords
+        keyword = isinstance(zeros, dict) and next(
+            iter(inspect.signature(module.forward).parameters)
+        )
+        own: Any = ((), {keyword: zeros}) if keyword else ((zeros,), {})
+        program: Any = torch.onnx.export(module, own[0], kwargs=own[1], dynamo=True, verbose=False)
+    graph = program.model_proto.graph
+    operations = {node.op_type for node in graph.node}
+    draws = [x for x in operations if x.startswith(("Random", "Bernoulli", "Multinomial"))]
+    if draws:
+        raise _of_policy(f"it draws random numbers ({', '.join(draws)}), which cannot be seeded")
+    given = zip(graph.input, named.values(), strict=True)
+    inputs = {each.name: x.unwrap_spox() for each, x in given}
+    results = spox.inline(program.model_proto)(**inputs)
+    with torch.no_grad():
+        layout = af.flatten(module(zeros))[1]
+    return layout.unflatten([ndx.asarray(results[each.name]) for each in graph.output])
+
+
+def _reason(error: Exception) -> str:
+    if "no propagated value" in str(error):
+        return "the value of an array is needed, which is known only when the file runs"
+    return f"{type(error).__name__}: {error}"
+
+
+def _of_policy(reason: str) -> af.OptionError:
+    return af.OptionError(
+        f"the policy cannot be exported: {reason}",
+        remedy="Write it in Array API code, with xp = arrayferry.namespace_of(observation) and its weights in policy_params. "
+        "A module of PyTorch is exported as it is; a policy of JAX is not.",
+    )
+
+
+def _named(tree: Any) -> Arrays:
+    """Return the arrays of a dict of trees by their paths, with dots: "state.position"."""
+    arrays, layout = af.flatten(tree)
+    paths = (re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".") for path in layout.paths)
+    named = dict(zip(paths, arrays, strict=True))
+    if len(named) < len(arrays):
+        raise af.OptionError(
+            f"two of {layout.paths!r:.200} have the same name with dots", remedy="Rename a key."
+        )
+    return named
+
+
+def _described(name: str, x: Any) -> dict[str, Any]:
+    return {"name": name, "dtype": plain_name(x.dtype), "shape": list(x.shape)}
+
+
+def _space(space: Any) -> Any:
+    """Return a space in values of JSON: by its class and its arguments."""
+    name = type(space).__name__
+    if isinstance(space, spaces.Dict):
+        return {"class": name, "spaces": {key: _space(x) for key, x in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"class": name, "spaces": [_space(x) for x in space.spaces]}
+    known = ("low", "high", "n", "nvec", "start")
+    bounds = {each: _plain(getattr(space, each)) for each in known if hasattr(space, each)}
+    return {"class": name, **bounds, "shape": list(space.shape), "dtype": space.dtype.name}
+
+
+def _plain(x: Any) -> Any:
+    """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
+    x = np.asarray(x)
+    texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))
+    plain: Any = np.where(np.isfinite(x), x.astype(object), texts)
+    return plain.tolist()
