@@ -81,6 +81,24 @@ class Count(Bare):
         return {"twice": state * 2}
 
 
+class Sums(FunctionalEnv):
+    """The sum of the actions, whose episode ends where it is far from 0. Nothing in it is random."""
+
+    observation_space = spaces.Box(-10.0, 10.0, (2,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (), np.float32)
+    max_episode_steps = 7
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        state = state + xp.astype(action, xp.float32)
+        return state, state * 0.5, xp.abs(state) > 1.5
+
+    def observe(self, xp, state, params):
+        return xp.stack([state, state * state + 1], axis=1)
+
+
 def begun(env, seed=1):
     """Reset an environment, and return it."""
     env.reset(seed=seed)

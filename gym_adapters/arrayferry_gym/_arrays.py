@@ -26,7 +26,7 @@ def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
     return xp.where(rows_of(xp, mask, old), new, old)
 
 
-def selected(
+def select_leaves(
     xp: Any, mask: Any, new: Iterable[Any], old: Iterable[Any], shared: Any = (), rows: Any = None
 ) -> list[Any]:
     """Return the rows of the arrays of states `new` where the mask is true, and those of `old` elsewhere.

@@ -13,12 +13,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from cases import quick_if
+from envs import Sums
 from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, wrappers
 from arrayferry_gym import vector as adapters
-from arrayferry_gym.functional import FunctionalEnv, rollout, wrap
+from arrayferry_gym.functional import rollout, wrap
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as vector_wrappers
 
@@ -95,24 +96,6 @@ def test_operations_before_and_after(seed, x64):
         one, other = (operation(af.namespace_of(y), y) for y in (before, after))
         if not isinstance(other, np.generic):  # a single number of NumPy is no array
             check_same(af.convert(one, target), other, (x.dtype, source, target, name))
-
-
-class Sums(FunctionalEnv):
-    """The sum of the actions, whose episode ends where it is far from 0. Nothing in it is random."""
-
-    observation_space = spaces.Box(-10.0, 10.0, (2,), np.float32)
-    action_space = spaces.Box(-1.0, 1.0, (), np.float32)
-    max_episode_steps = 5
-
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
-
-    def step(self, xp, rng, state, action, params):
-        state = state + xp.astype(action, xp.float32)
-        return state, state * 0.5, xp.abs(state) > 1.5
-
-    def observe(self, xp, state, params):
-        return xp.stack([state, state * state + 1], axis=1)
 
 
 class Tree(Sums):

@@ -15,8 +15,8 @@ from pathlib import Path
 import array_api_compat.numpy as xp
 import numpy as np
 import pytest
+from raw_random import Fed
 
-import arrayferry as af
 from arrayferry_gym import functional
 
 ROOT = Path(__file__).parents[2]
@@ -34,23 +34,6 @@ NAMES = {
     "frozen_lake": "FrozenLake",
     "taxi": "Taxi",
 }
-
-
-class Fed(af.Random):
-    """Random numbers of NumPy from uniform ones."""
-
-    def __init__(self, raw):
-        self.raw = list(raw)
-
-    def uniform(self, shape, low=0.0, high=1.0, dtype="float32"):
-        u = np.asarray(self.raw.pop(0), dtype).reshape(shape)
-        return (low + u * (high - low)).astype(dtype)
-
-    def integers(self, shape, low, high, dtype="int32"):
-        u = np.asarray(self.raw.pop(0)).reshape(shape)
-        return np.floor(low + u * (high - low)).astype(dtype)
-
-    normal = categorical = None
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -14,6 +14,7 @@ import array_api_compat.numpy as xp
 import numpy as np
 import pytest
 from gymnasium import spaces
+from raw_random import Fed
 
 import arrayferry as af
 from arrayferry_gym import functional
@@ -48,30 +49,6 @@ def made(name):
     (path,) = (path for path in REFERENCE if path.endswith(f":{name}"))
     module, _, cls = path.partition(":")
     return getattr(importlib.import_module(module), cls)()
-
-
-class Fed(af.Random):
-    """Random numbers of NumPy from raw ones, by the formulas of files."""
-
-    def __init__(self, raw):
-        self.raw = list(raw)
-
-    def uniform(self, shape, low=0.0, high=1.0, dtype="float32"):
-        u = self.raw.pop(0).astype(dtype)
-        assert u.shape == tuple(shape)
-        return (low + u * (high - low)).astype(dtype)
-
-    def normal(self, shape, mean=0.0, std=1.0, dtype="float32"):
-        return (mean + self.raw.pop(0).astype(dtype) * std).astype(dtype)
-
-    def integers(self, shape, low, high, dtype="int32"):
-        u = self.raw.pop(0).astype(np.float64)
-        low, high = np.float64(low), np.float64(high)
-        return np.minimum(np.floor(low + u * (high - low)), high - 1).astype(dtype)
-
-    def categorical(self, shape, logits, dtype="int32"):
-        waits = -np.log1p(-self.raw.pop(0).astype(np.float64)) + 1e-300
-        return (np.float64(logits) - np.log(waits)).argmax(-1).astype(dtype)
 
 
 class File:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from cases import crossed, quick_if
-from envs import at_random, begun, lean
+from envs import Sums, at_random, begun, lean
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -28,7 +28,6 @@ from arrayferry_gym import vector as adapters
 from arrayferry_gym.functional import (
     CartPole,
     FrozenLake,
-    FunctionalEnv,
     FunctionalVectorEnv,
     Functions,
     Pendulum,
@@ -199,24 +198,6 @@ def test_every_library_has_the_same_values(name, mode):
                 final = [found[4]["final_obs"][index] for found in (step, steps[0])]
                 np.testing.assert_allclose(*map(flat, final), rtol=2e-5, atol=2e-5)
         before = [step[0] for step in steps]
-
-
-class Sums(FunctionalEnv):
-    """The sum of the actions, whose episode ends where it is far from 0. Nothing in it is random."""
-
-    observation_space = spaces.Box(-10.0, 10.0, (2,), np.float32)
-    action_space = spaces.Box(-1.0, 1.0, (), np.float32)
-    max_episode_steps = 7
-
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
-
-    def step(self, xp, rng, state, action, params):
-        state = state + xp.astype(action, xp.float32)
-        return state, state * 0.5, xp.abs(state) > 1.5
-
-    def observe(self, xp, state, params):
-        return xp.stack([state, state * state + 1], axis=1)
 
 
 CHAINS = {

@@ -62,10 +62,13 @@ class GenericBackend(Backend):
         return read_values(self.xp.astype(x, self.xp.float32)).astype(dtype_named("bfloat16"))
 
     def is_traced(self, x: Any) -> bool:
+        if not hasattr(x, "unwrap_numpy"):
+            return False
         try:
-            return hasattr(x, "unwrap_numpy") and x.unwrap_numpy() is None
+            x.unwrap_numpy()
         except ValueError:  # of ndonnx, while a graph is made
             return True
+        return False
 
     def is_sparse(self, x: Any) -> bool:
         return callable(getattr(type(x), "todense", None))

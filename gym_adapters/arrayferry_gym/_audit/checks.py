@@ -93,8 +93,12 @@ def observations_are_in_their_space(run: Run) -> Iterator[Found]:
 
 def _unfit(space: Any, observation: Any, backend: Any) -> str | None:
     """Tell why an observation is not in its space, None if it is."""
+
+    def unlike(value: Any, path: str, needed: str) -> TypeError:
+        return TypeError(f"is no {needed}{path}")
+
     try:
-        parts = split(space, observation, lambda *given: TypeError("is no {2}{1}".format(*given)))
+        parts = split(space, observation, unlike)
     except TypeError as error:
         return str(error)
     for (leaf, path), x in zip(leaves(space), parts, strict=True):

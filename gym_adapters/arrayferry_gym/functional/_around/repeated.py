@@ -7,7 +7,7 @@ import functools
 from typing import Any, NamedTuple
 
 import arrayferry as af
-from arrayferry_gym._arrays import mapped, select, selected
+from arrayferry_gym._arrays import mapped, select, select_leaves
 from arrayferry_gym._options.env_options import check_flag, count_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.step_results import StepResults
@@ -80,8 +80,9 @@ class RepeatedEnv(AroundEnv):
         return _State(inner, elapsed, last), total, terminated, truncated
 
     def _selected(self, xp: Any, mask: Any, old: Any, new: Any) -> Any:
+        """Return the states `old` of the inner environment where the mask is true, and `new` elsewhere."""
         olds, layout = af.flatten(old)
-        return layout.unflatten(selected(xp, mask, olds, af.flatten(new)[0], self._shared))
+        return layout.unflatten(select_leaves(xp, mask, olds, af.flatten(new)[0], self._shared))
 
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
         """Return the observations of the inner environment, or the maxima of its last two."""

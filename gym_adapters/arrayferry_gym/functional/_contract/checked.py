@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, selected
+from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, select_leaves
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from .clipping import clipper
@@ -253,7 +253,7 @@ class CheckedEnv:
     def select(self, mask: Any, new: Any, old: Any) -> Any:
         """Return the states of `new` where the mask is true, and those of `old` elsewhere."""
         shared = self.dynamics._shared
-        return self.join(selected(self.xp, mask, self.leaves(new), self.leaves(old), shared))
+        return self.join(select_leaves(self.xp, mask, self.leaves(new), self.leaves(old), shared))
 
     def leaves(self, state: Any) -> list[Any]:
         """Return the arrays of states."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import arrayferry as af
-from arrayferry_gym._arrays import selected
+from arrayferry_gym._arrays import select_leaves
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 
 FEWEST = 64
@@ -80,6 +80,6 @@ class Renewal:
         env = self._env
         rng = random_of(key)
         fresh = env.leaves(env.reset(rng, count, self._params, self._fixed))
-        chosen = selected(jnp, mask, fresh, before, env.dynamics._shared, rows)
+        chosen = select_leaves(jnp, mask, fresh, before, env.dynamics._shared, rows)
         leaves = tuple(map(without_weak_type, chosen))
         return leaves, env.observe(env.join(leaves), self._params), rng.key()

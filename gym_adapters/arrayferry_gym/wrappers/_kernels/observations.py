@@ -142,9 +142,8 @@ class DtypeObservation(Observations):
         made, action = super().spaces(observation, action)
         if isinstance(made, spaces.Box) and made.dtype.kind in "iu":
             source: Any = observation
-            limits = np.iinfo(
-                made.dtype
-            )  # Gymnasium's highest number is the lowest where there is no bound
+            limits = np.iinfo(made.dtype)
+            # where there is no bound, Gymnasium's highest number is the lowest
             high = np.where(source.high >= limits.max, limits.max, made.high).astype(made.dtype)
             made = spaces.Box(made.low, high, dtype=made.dtype.type)
         return made, action
