@@ -422,6 +422,8 @@ def branching(params, observation, rng):
         (CartPole, {"wrapper_state": {}}, "has no wrappers"),
         (wrap(CartPole(), kernels.NormalizeObservation()), {}, "wrapper_state="),
         (CartPole, {"num_envs": 0}, "num_envs"),
+        (CartPole, {"param_inputs": 2}, "param_inputs"),
+        (CartPole, {"policy_params": WEIGHTS}, "without a policy"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(env, options, words, tmp_path):

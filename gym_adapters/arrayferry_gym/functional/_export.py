@@ -7,7 +7,8 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from arrayferry_gym._options.env_options import UNSET
+import arrayferry as af
+from arrayferry_gym._options.env_options import UNSET, check_flag
 
 from ._contract.dynamics import Dynamics, checked_dynamics
 
@@ -80,6 +81,9 @@ def export(
     from ._onnx import Graph  # which imports ndonnx
 
     env = checked_dynamics(env)
+    check_flag("param_inputs", param_inputs)
+    if policy is None and policy_params is not None:
+        raise af.OptionError("policy_params was passed without a policy", remedy="Pass policy=.")
     graph = Graph(env, num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode)
     graph.use_statistics(wrapper_state)
     if policy is not None:
