@@ -78,13 +78,13 @@ def export(
         >>> observation.shape
         (1, 4)
     """
-    from ._onnx import Graph  # which imports ndonnx
+    from ._onnx import OnnxGraph  # which imports ndonnx
 
     env = checked_dynamics(env)
     check_flag("param_inputs", param_inputs)
     if policy is None and policy_params is not None:
         raise af.OptionError("policy_params was passed without a policy", remedy="Pass policy=.")
-    graph = Graph(env, num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode)
+    graph = OnnxGraph(env, num_envs, env_params, param_inputs, max_episode_steps, autoreset_mode)
     graph.use_statistics(wrapper_state)
     if policy is not None:
         graph.act_by(policy, policy_params)

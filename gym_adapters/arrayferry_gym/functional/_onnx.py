@@ -1,4 +1,4 @@
-"""`Graph`: a step of environments as an ONNX graph. This module imports ndonnx."""
+"""`OnnxGraph`: a step of environments as an ONNX graph. This module imports ndonnx."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class _Random(af.Random):
         return ndx.astype(drawn, getattr(ndx, dtype))
 
 
-class _Form(NamedTuple):
+class HandedOn(NamedTuple):
     """The form of what a run hands on to the next.
 
     Attributes:
@@ -138,7 +138,7 @@ class _Form(NamedTuple):
     arrays: list[tuple[tuple[int, ...], Any]]
 
 
-class Graph:
+class OnnxGraph:
     """A step of environments as a graph.
 
     Args:
@@ -273,7 +273,7 @@ class Graph:
             ) from error
         return outputs
 
-    def _run(self, form: _Form | None) -> tuple[Arrays, _Form]:
+    def _run(self, form: HandedOn | None) -> tuple[Arrays, HandedOn]:
         """Trace one run. Without the form of what is handed on, only a reset."""
         env, xp, chain = self.checked, self.xp, self.chain
         self.inputs = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
@@ -337,7 +337,7 @@ class Graph:
             outputs |= _named(final)
         return outputs, after
 
-    def _handed_on(self, running: Running, observation: Any) -> tuple[dict[str, Any], _Form]:
+    def _handed_on(self, running: Running, observation: Any) -> tuple[dict[str, Any], HandedOn]:
         """Return what a run hands on to the next, and its form."""
         tree = {
             "state": running.state, "elapsed": running.elapsed, "ended": running.ended,
@@ -346,7 +346,7 @@ class Graph:
         if self.act is not None:
             tree["observation"] = observation
         arrays, layout = af.flatten(tree)
-        return tree, _Form(layout, [(tuple(x.shape), x.dtype) for x in arrays])
+        return tree, HandedOn(layout, [(tuple(x.shape), x.dtype) for x in arrays])
 
     def _params(self) -> Any:
         """Return the parameters, as inputs if they are to be."""
