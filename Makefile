@@ -129,14 +129,16 @@ $(NEWEST)/.ready: pyproject.toml
 # The pages, in site/. Some faults are no errors for Zensical, also if it is strict. So anything in its log that is not
 # in that of a build without faults is an error, and the pages are checked.
 project = $(shell $(PYTHON) -c "import tomllib; print(tomllib.load(open('pyproject.toml', 'rb'))['project']$(1))")
-address = $(call project,['urls']['$(1)'])
+address = $(shell $(PYTHON) -c "import tomllib; \
+	print(tomllib.load(open('pyproject.toml', 'rb'))['tool']['hatch']['metadata']['hooks']['custom']['$(1)'])")
+PAGES_URL = $(call address,documentation)
 BELOW :=
 docs: .venv-docs/.ready  ## build the pages into site/, and check them
-	@SITE_URL=$(call address,Documentation)$(BELOW) REPO_URL=$(call address,Source) \
+	@SITE_URL=$(PAGES_URL:%=%$(BELOW)) REPO_URL=$(call address,address) \
 		.venv-docs/bin/zensical build --clean --strict > .venv-docs/log 2>&1; \
 		status=$$?; sed "s/$$(printf '\033')\[[0-9;]*m//g" .venv-docs/log; exit $$status
 	@! grep --invert-match --extended-regexp '^(Build started|No issues found|Build finished in .*|)$$' .venv-docs/log
-	@$(PYTHON) tools/check_site.py site $(call address,Documentation)$(BELOW)
+	@$(PYTHON) tools/check_site.py site $(or $(PAGES_URL),http://localhost)$(BELOW)
 
 # ONNX Runtime for browsers is 14 MB, so it comes from npm when the page is built.
 RUNTIME := build/npm/package/dist
@@ -279,7 +281,7 @@ $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	@echo "Installing the oldest supported libraries into $(FLOOR); PyTorch brings 5 GB of CUDA libraries"
 	$(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all,cli]' \
-		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatch-fancy-pypi-readme hatchling \
+		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatchling \
 		hypothesis matplotlib moviepy opencv-python-headless optax pygame pytest pytest-xdist tensordict
 	@touch $@
 

@@ -2,7 +2,7 @@
 
 `python tools/check_package.py`, with `build` and `twine` installed, writes dist/ anew: an sdist, and the wheel that is
 built from it. It looks at what they hold, and installs the wheel into empty environments, without and with the command.
-With `--release`, it also refuses the address that stands in for the real one. With `--rehearse`, it also uploads both to
+With `--release`, it also refuses a package without the address of its repository. With `--rehearse`, it also uploads both to
 an index on this machine, and installs from there.
 """
 
@@ -69,10 +69,10 @@ def check_sdist() -> None:
         assert not strange, f"in the sdist, but not under version control: {strange}"
 
 
-def refuse_placeholder(wheel: Path) -> None:
-    """Refuse the address that stands in for the real one."""
+def refuse_without_address(wheel: Path) -> None:
+    """Refuse a package without the address of its repository."""
     (metadata,) = [text for name, text in contents(wheel).items() if name.endswith("/METADATA")]
-    assert b"example.org" not in metadata, "the address in pyproject.toml is not the real one"
+    assert b"\nProject-URL: Source, " in metadata, "pyproject.toml has no address of the repository"
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
@@ -181,7 +181,7 @@ if __name__ == "__main__":
     check_sdist()
     check_contents(built)
     if "--release" in sys.argv[1:]:
-        refuse_placeholder(built)
+        refuse_without_address(built)
     try_installed(str(built.absolute()))
     if "--rehearse" in sys.argv[1:]:
         rehearse(built)

@@ -53,7 +53,9 @@ def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any]
         CommandError: there is no such plugin, it cannot be used, or pytest is not installed.
     """
     if importlib.util.find_spec("pytest") is None:
-        raise CommandError("the tests need pytest", 'Run: pip install "arrayferry[cli]"')
+        raise CommandError(
+            "the tests need pytest", "In a checkout of arrayferry, run: pip install '.[cli]'"
+        )
     found = survey(timeout)
     plugins = _matching(package, found)
     for plugin in filter(is_faulty, plugins):

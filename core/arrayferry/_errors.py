@@ -255,7 +255,10 @@ class UnsupportedDtypeError(ConversionError, TypeError):
 
 
 class PluginWarning(UserWarning):
-    """A plugin, or a part of one, was left out. The text names it and gives the reason."""
+    """A plugin, or a part of one, was left out. The text names it and gives the reason.
+
+    What is left out while plugins are loaded is also logged as a warning, by the logger "arrayferry".
+    """
 
 
 class TraceWarning(UserWarning):

@@ -13,7 +13,7 @@ except ImportError as _error:
 
     raise BackendUnavailableError(
         "arrayferry_gym needs gymnasium, which is not installed",
-        remedy="Run: pip install 'arrayferry[gym]', or in the folder of its source pip install '.[gym]'",
+        remedy="In a checkout of arrayferry, run: pip install '.[gym]'",
         backend="gymnasium",
     ) from _error
 

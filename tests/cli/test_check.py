@@ -178,7 +178,7 @@ def test_it_needs_pytest(run, monkeypatch):
     )
     status, out, err = run("check", "numpy")
     assert (status, out) == (1, "")
-    assert 'Run: pip install "arrayferry[cli]"' in err
+    assert "run: pip install '.[cli]'" in err
 
 
 @pytest.mark.long

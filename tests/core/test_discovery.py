@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -229,6 +230,29 @@ def test_a_backend_without_its_library_is_known_and_no_command_is_guessed(regist
     )
     with pytest.raises(af.BackendUnavailableError, match=words):
         af.converter("absent", registry=registry)(np.ones(1))
+
+
+def test_a_warning_is_logged_too(monkeypatch):
+    logged = []
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.append((record.levelname, record.getMessage()))
+    logging.getLogger("arrayferry").addHandler(handler)
+    monkeypatch.setenv("ARRAYFERRY_PLUGINS", "numpy,troch")
+    try:
+        with pytest.warns(af.PluginWarning) as caught:
+            af.Registry().backends()
+    finally:
+        logging.getLogger("arrayferry").removeHandler(handler)
+    assert logged == [("WARNING", str(caught[0].message))]
+
+
+def test_without_a_handler_nothing_is_printed_twice():
+    code = "import arrayferry as af; af.Registry().backends()"
+    environment = os.environ | {"ARRAYFERRY_PLUGINS": "numpy,troch"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert run.stderr.count("'troch'") == 1
 
 
 def test_a_requested_plugin_that_is_not_installed(monkeypatch):

@@ -1,14 +1,14 @@
-"""What pyproject.toml says of the package: versions, addresses and the long description."""
+"""What pyproject.toml says of the package: versions, the address and the long description."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
-import pytest
 from markdown_it import MarkdownIt
 
 import arrayferry
@@ -16,7 +16,7 @@ import arrayferry
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-PLACEHOLDER = PROJECT["urls"]["Homepage"]
+ADDRESS = "https://example.com/arrayferry"
 
 
 def test_the_oldest_versions_are_the_lower_bounds():
@@ -52,23 +52,45 @@ def test_the_pythons_of_the_classifiers_are_tested():
     assert re.findall(r'"(3\.\d+)"', re.search(r"python: (\[.+\])", workflow)[1]) == versions
 
 
-@pytest.mark.skipif(
-    not (ROOT / ".git").exists(), reason="needs the list of the files under version control"
-)
-def test_the_address_stands_in_one_file():
-    found = subprocess.run(
-        ["git", "grep", "--files-with-matches", "--fixed-strings", PLACEHOLDER.partition("://")[2]],
+def test_the_address_is_that_of_a_repository():
+    options = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]
+    assert all(each == "" or each.startswith("https://") for each in options.values())
+    assert "urls" not in PROJECT
+
+
+def test_without_an_address_nothing_refers_to_an_index():
+    address = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["address"]
+    named = subprocess.run(
+        [
+            "git",
+            "grep",
+            "-nE",
+            r"(install|\|).*[^a-z_]arrayferry\[[a-z]",
+            "--",
+            "*.py",
+            "*.md",
+            "*.ipynb",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert found.stdout.split() == ["pyproject.toml"]
+    assert address or not named.stdout
+
+
+def test_without_an_address_the_metadata_has_none():
+    metadata = built(ROOT, "", "")
+    assert metadata["urls"] == {}
+    assert metadata["readme"]["text"] == (ROOT / "README.md").read_text()
 
 
 def test_the_long_description_has_no_relative_link():
-    targets = links(long_description(ROOT))
+    metadata = built(ROOT, ADDRESS, "https://example.com/pages")
+    targets = links(metadata["readme"]["text"])
     assert len(targets) == len(links((ROOT / "README.md").read_text())) > 0
     assert [each for each in targets if not each.startswith(("https://", "#"))] == []
+    assert metadata["urls"]["Source"] == ADDRESS
+    assert metadata["urls"]["Documentation"] == "https://example.com/pages"
 
 
 def test_all_forms_of_links_become_absolute(tmp_path):
@@ -76,8 +98,8 @@ def test_all_forms_of_links_become_absolute(tmp_path):
         "[![a](a.png)](docs/index.md) [b](LICENSE) [c](#part) [d](https://example.com/d)\n\n"
         '| [e](docs/a-b.md#c) |\n|---|\n\n<a href="docs"><img alt="f" src="f.svg"></a>\n'
     )
-    pictures, files = f"{PLACEHOLDER}/raw/v42.0", f"{PLACEHOLDER}/blob/v42.0"
-    assert sorted(links(long_description(tmp_path))) == sorted(
+    pictures, files = f"{ADDRESS}/raw/v42.0", f"{ADDRESS}/blob/v42.0"
+    assert sorted(links(built(tmp_path, ADDRESS, "")["readme"]["text"])) == sorted(
         [
             *(f"{pictures}/a.png", f"{files}/docs/index.md", f"{files}/LICENSE", "#part"),
             *(
@@ -90,16 +112,12 @@ def test_all_forms_of_links_become_absolute(tmp_path):
     )
 
 
-def long_description(folder: Path) -> str:
-    """Return what becomes of the README.md of a folder, in version 42.0."""
-    rendered = subprocess.run(
-        [sys.executable, "-m", "hatch_fancy_pypi_readme", str(ROOT / "pyproject.toml")],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return rendered.stdout
+def built(folder: Path, address: str, documentation: str) -> dict[str, Any]:
+    """Return what the hook makes of the README.md of a folder, in version 42.0."""
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["Addresses"]
+    metadata = {"version": "42.0"}
+    hook(str(folder), {"address": address, "documentation": documentation}).update(metadata)
+    return metadata
 
 
 def links(text: str) -> list[str]:

@@ -67,7 +67,7 @@ def test_without_gymnasium_the_error_names_the_install_command(run_python):
         "try:\n    import arrayferry_gym\n"
         "except ImportError as error:\n    print(type(error).__name__, error)"
     )
-    assert "pip install 'arrayferry[gym]'" in out
+    assert "run: pip install '.[gym]'" in out
 
 
 class Buffered(gym.Env):

@@ -788,7 +788,7 @@ def test_without_distributed(run_python):
             print(error)
         """
     )
-    assert "pip install 'arrayferry[distributed]'" in run_python(script)
+    assert "run: pip install '.[distributed]'" in run_python(script)
     assert (
         run_python("import sys, arrayferry_gym; print('distributed' in sys.modules)") == "False\n"
     )

@@ -80,9 +80,15 @@ class Registry:
             raise
 
     def warn(self, text: str) -> None:
-        """Issue a warning, once until installed plugins are loaded again."""
+        """Log and issue a warning, once until installed plugins are loaded again."""
         if text not in self._warned:
             self._warned.add(text)
+            import logging  # takes time to import, and most programs warn of nothing
+
+            logger = logging.getLogger("arrayferry")
+            if not logger.handlers:  # otherwise it would be printed, besides the warning
+                logger.addHandler(logging.NullHandler())
+            logger.warning(text)
             warnings.warn(text, PluginWarning, stacklevel=3)
 
     def update(self, new: str = "") -> Catalog:

@@ -11,7 +11,7 @@ except ImportError as _error:
 
     raise BackendUnavailableError(
         f"arrayferry_gym.distributed needs {_error.name or 'distributed'}, which is not installed",
-        remedy="Run: pip install 'arrayferry[distributed]', or in the folder of its source pip install '.[distributed]'",
+        remedy="In a checkout of arrayferry, run: pip install '.[distributed]'",
         backend="distributed",
     ) from _error
 

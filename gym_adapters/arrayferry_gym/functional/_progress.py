@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import arrayferry as af
 
-INSTALL = "pip install 'arrayferry[video]', or in the folder of its source pip install '.[video]'"
+INSTALL = "In a checkout of arrayferry, run: pip install '.[video]'"
 
 
 @contextlib.contextmanager
