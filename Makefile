@@ -1,4 +1,10 @@
-PYTHON ?= python3
+# The newest that all libraries have builds for, if it is on the PATH and starts: the newest NumPy and JAX have given up
+# older ones. constraints.txt has versions for those too.
+NEWEST_PYTHONS ?= 3.14 3.13
+ifndef PYTHON
+PYTHON := $(firstword $(foreach version,$(NEWEST_PYTHONS), \
+	$(shell python$(version) -c "import sys; print(sys.executable)" 2>/dev/null)) python3)
+endif
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -12,7 +18,7 @@ FUNCTIONAL := .venv-functional/.ready
 TORCH_INDEX ?=
 # For Python 3.15 there are builds from 2.15 on. Where pip may not take that version, and for other packages that have
 # no build for it, conftest.py skips the tests that need them.
-TORCH := 'torch==2.13.0; python_version < "3.15"' 'torch==2.15.0; python_version >= "3.15"' \
+TORCH := 'torch==2.13.0; python_version < "3.12"' 'torch==2.15.0; python_version >= "3.12"' \
 	$(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 # The extra `all` without PyTorch.
 EXTRAS := jax,dask,warp,distributed,gym,video,onnx,cli
@@ -27,7 +33,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lazy test-all pythons newest docs play pages package rehearsal release workflows downstream bridges matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo check test lazy test-all pythons newest docs play pages package rehearsal release workflows downstream bridges matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,10 +62,30 @@ demo: $(READY)  ## train agents on real environments, and draw their learning cu
 	$(BIN)/python examples/demo.py
 
 # XLA compiles in half the time what it optimises less. It ends the process if it does not know a flag, and that of
-# JAX 0.12, which Python 3.15 has, knows these no more.
+# JAX 0.12, which Python 3.12 and newer get, knows these no more.
 FAST_XLA = JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
-	XLA_FLAGS="$$($(BIN)/python -c 'import sys; print("" if sys.version_info >= (3, 15) else \
+	XLA_FLAGS="$$($(BIN)/python -c 'import sys; print("" if sys.version_info >= (3, 12) else \
 		"--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")')"
+
+# A first check, in an environment of its own that is made in a minute. Dask, functions that cross and plugins that are
+# installed take too long for it.
+CHECK := .venv-check
+CHECKED := tests/core tests/plugins core plugins
+UNCHECKED := functions lazy stream discovery kit
+check: BIN := $(CHECK)/bin
+check: $(CHECK)/.ready  ## check style, types, and core and plugins with NumPy, PyTorch and JAX, in a minute
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy core plugins
+	@$(FAST_XLA) $(PYTEST) -q $(CHECKED) $(UNCHECKED:%=--ignore=tests/core/test_%.py)
+
+$(CHECK)/.ready: pyproject.toml constraints.txt
+	@echo "Installing NumPy, PyTorch and JAX into $(CHECK)"
+	$(PYTHON) -m venv $(CHECK)
+	$(CHECK)/bin/python $(UPGRADE_PIP)
+	$(CHECK)/bin/python $(PIP) --no-compile $(TORCH)
+	$(CHECK)/bin/python $(PIP) --no-compile -c constraints.txt -e '.[jax,gym,distributed,cli]' --group check
+	@touch $@
 
 # The examples and their plugins are for `make test-all`.
 test: $(EXAMPLES)  ## set everything up, and run the tests
@@ -97,11 +123,8 @@ pythons:  ## test with each supported Python
 	done; \
 	if test "$$missing"; then echo "Not tested:$$missing. PYTHONS names those to test."; exit 1; fi
 
-# The tests with the newest version of each library, so with the newest Python that all of them have builds for: the
-# first of NEWEST_PYTHONS that is here. The newest libraries have given up older ones, which would get older libraries.
-# They do not know the flags of FAST_XLA either.
+# The tests with the newest version of each library, which is not pinned, in the first of NEWEST_PYTHONS that is here.
 NEWEST := .venv-newest
-NEWEST_PYTHONS ?= 3.14 3.13
 newest: $(NEWEST)/.ready  ## test with the newest version of each library
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(NEWEST)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider \
 		--ignore-glob='examples/arrayferry-*'

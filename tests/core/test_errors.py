@@ -175,6 +175,7 @@ def test_a_device_is_called_as_the_user_called_it():
 
 @pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dask", "warp", "array_api_strict"])
 def test_device_objects_of_other_libraries_count_by_their_names(target):
+    pytest.importorskip(target)
     devices = [torch.device("cpu"), jax.devices("cpu")[0]]
     if str(devices[1]) == "TFRT_CPU_0":  # older versions of JAX do not say what it is
         del devices[1]
