@@ -63,6 +63,20 @@ def test_every_public_name_is_in_the_reference(module):
     assert [name for name in public(module) if name not in SHOWN] == []
 
 
+def test_each_public_name_is_in_the_changelog():
+    """What 0.1.0 brings is summed up there. What comes later is named."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    names = {name for module in MODULES for name in public(module)}
+    summed_up = set((ROOT / "tests/docs/summed_up.txt").read_text().split())
+    missing = {
+        name
+        for name in names - summed_up
+        if not re.search(rf"\b{name.split('.')[-1]}\b", changelog)
+    }
+    assert missing == set(), "name them in CHANGELOG.md"
+    assert summed_up - names == set(), "these are gone: take them out of summed_up.txt"
+
+
 def test_nothing_is_shown_twice():
     assert sorted(set(SHOWN)) == sorted(SHOWN)
 
