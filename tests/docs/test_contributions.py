@@ -29,7 +29,7 @@ def test_each_wrapper_is_on_the_page_of_wrappers(module):
 @pytest.mark.parametrize(
     ("function", "page", "row"),
     [
-        (af.converter, "docs/reference/options.md", r"\n`{}`\n:"),
+        (af.converter, "docs/reference/convert.md", r"\n`{}`\n:"),
         (arrayferry_gym.ArrayConversion, "docs/how-to/gymnasium-wrappers.md", r"\b{}\b"),
         (arrayferry_gym.vector.ArrayConversion, "docs/how-to/gymnasium-wrappers.md", r"\b{}\b"),
     ],

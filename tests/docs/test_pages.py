@@ -149,7 +149,7 @@ def test_lines_are_short(page):
     assert not long
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/comparison.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/why.md"])
 def test_tables_fit_a_phone(page):
     """The longest words of the columns fit beside each other."""
     rows = [

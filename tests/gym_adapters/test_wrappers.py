@@ -16,7 +16,7 @@ import arrayferry as af
 import arrayferry_gym
 from arrayferry_gym import ArrayConversion, vector
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/gymnasium-wrappers-outside.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/gymnasium-wrappers.md"
 OURS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
@@ -121,7 +121,7 @@ CASES = [("single", name) for name in SINGLE] + [("vector", name) for name in VE
 def read_page():
     """Read what the page says, as {(kind, wrapper, library): what happens outside an adapter}."""
     cells = {}
-    _, single, several = re.split(r"^## .*$", PAGE.read_text(), flags=re.MULTILINE)
+    _, single, several = re.split(r"^### For .*$", PAGE.read_text(), flags=re.MULTILINE)
     for kind, text in (("single", single), ("vector", several)):
         rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
         others = re.search(r"^All others work.*?\.$", text, re.MULTILINE | re.DOTALL)
