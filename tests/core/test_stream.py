@@ -943,6 +943,7 @@ def test_files_are_refused_with_what_to_pass(tmp_path):
 
 
 def test_datasets_of_h5py_stay_in_their_process(tmp_path):
+    """Their `portable_client` raises the error."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = np.arange(4.0)
         cast = (

@@ -566,10 +566,11 @@ def test_modules_of_pytorch_that_take_dicts_draw_or_return_pairs(tmp_path):
 WITHOUT = """
 import sys
 sys.modules["ndonnx"] = None
+import arrayferry as af
 from arrayferry_gym.functional import *
 try:
     export(CartPole(), "env.onnx")
-except ImportError as error:
+except af.BackendUnavailableError as error:
     print(error)
 """
 

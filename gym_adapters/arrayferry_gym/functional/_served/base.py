@@ -27,7 +27,7 @@ class FunctionalEnv(Dynamics):
     A state is any tree of arrays whose first axis is that of the environments: a named tuple, a dataclass, a dict,
     an Equinox module. Parameters are a similar tree of numbers or arrays.
 
-    The methods must be pure: anything that changes belongs in the state. An environment is immutable once created:
+    The methods must be pure: anything that changes belongs in the state. An environment is immutable after its constructor:
     assigning to `self` is an error in every library.
 
     Attributes:
