@@ -1,6 +1,7 @@
 """The n-th allocation of Python fails: there is an error or a right result, and right results afterwards.
 
-Each part runs in a process of its own. PyTorch and JAX do not survive this, so only libraries in Python are used.
+Each part runs in a process of its own. PyTorch and JAX do not survive this (`jax.random.key(0)` alone ends the process),
+so only libraries in Python are used.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 import arrayferry as af
 from arrayferry_gym import ArrayConversion
-from arrayferry_gym.functional import CartPole, wrap
+from arrayferry_gym.functional import CartPole, evaluate, wrap
 from arrayferry_gym.wrappers import kernels
 
 sys.unraisablehook = lambda _: None  # of objects that are deleted meanwhile
@@ -46,6 +47,10 @@ def vector():
     env = wrap(CartPole(), *chain).make_vec(2)
     return lambda: (env.reset(seed=1)[0], *env.step(np.array([0, 1]))[:1])
 
+def evaluation():
+    policy = lambda params, observation, key: ((observation[:, 2] > 0).astype(int), None)
+    return lambda: [*evaluate(CartPole(), policy, num_envs=2, policy_xp="numpy")][:2]
+
 def check(make, step):
     expected, failed, number = read(make()()), 0, -1
     while number < 40 * step or failed:
@@ -72,6 +77,7 @@ PARTS = {
     "stream()": 211,
     "adapter()": 61,
     "vector()": 301,
+    "evaluation()": 2501,
 }
 """Each n-th number is tried, so that a part takes a few seconds."""
 

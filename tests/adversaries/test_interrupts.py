@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import dask.array as da
 import gymnasium as gym
 import jax
 import numpy as np
@@ -76,6 +78,12 @@ def functional_vector():
     return lambda: (envs.reset(seed=1)[0], *envs.step(np.array([0, 1]))[:2])
 
 
+def stream(prefetch):
+    value = {"x": da.arange(8, chunks=2), "y": np.arange(8)}
+    blocks = af.stream(value, "torch", block=3, prefetch=prefetch)
+    return lambda: [*blocks, blocks[1]]
+
+
 CALLS = {
     "numpy": lambda: tree("numpy"),
     "torch": lambda: tree("torch"),
@@ -85,6 +93,8 @@ CALLS = {
     "adapter": adapter,
     "adapted vector": adapted_vector,
     "functional": functional_vector,
+    "stream": lambda: stream(0),
+    "stream that reads ahead": lambda: stream(2),
 }
 
 
@@ -111,3 +121,15 @@ def test_an_interrupt_at_each_line(name):
             while pool.submit(tried, line, calls_before).result():
                 line += 1 + line // 8
         assert line > 3
+
+
+def test_a_trace_that_is_interrupted_as_it_starts_counts_nothing():
+    trace, conversion = af.trace(), af.converter("torch")
+    with ThreadPoolExecutor(1) as pool:
+        for line in itertools.count(1):
+            if not pool.submit(interrupted, trace.__enter__, line).result():
+                break
+            conversion([X])
+            assert trace.calls == 0, line
+    trace.__exit__(None, None, None)
+    assert line > 3
