@@ -984,9 +984,6 @@ def test_what_is_wrong_is_named():
         inside = Spaces(spaces.Discrete(2), spaces.Discrete(2))
         with pytest.raises(gym.error.InvalidBound):
             kernels.NormalizeReward(gamma=1.5).around(inside)
-    for error, wrong in ((gym.error.InvalidProbability, (1.5,)), (ValueError, (0.5, 0))):
-        with pytest.raises(error):
-            wrap(CartPole(), kernels.StickyAction(*wrong))
     with pytest.raises(ValueError, match="max_episode_steps"):
         wrappers.TimeAwareObservation(Steps())
     with pytest.raises(AttributeError):
