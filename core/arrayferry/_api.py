@@ -101,7 +101,7 @@ def convert(
         copy: True always copies. False shares memory or raises `CopyRequiredError`. None shares memory where this is
             possible and safe. It is not safe if an array that must not change could then be written to.
         narrowing: what happens if the target lacks the dtype. "checked" uses the widest dtype of the same
-            kind, and raises `NarrowingError` if a number does not fit; "forbid" always raises; "allow"
+            kind, and raises `NarrowingError` if a number does not fit; "forbid" raises even if all fit; "allow"
             converts anyway.
         scalars: "keep" leaves Python numbers and bools unchanged, "convert" turns them into 0-d arrays.
         unsupported: for arrays that the target does not support (text, dates, records): "raise"

@@ -56,7 +56,7 @@ def check_vector_env(
     done again with one thing changed, such as the actions of one environment, and compared.
 
     Args:
-        envs: the environments, or a function that makes new ones: always the same, with the same seed if it takes one.
+        envs: the environments, or a function that makes new ones: equal ones, with the same seed if it takes one.
             With a function, they are also compared with others that are made, stepped and closed at the same time, and
             they need not be able to repeat a run after another reset. It is called several times, and what it makes is
             closed. Environments that are passed are left open.
@@ -187,7 +187,7 @@ class BridgeContract:
         num_envs: the number of rows: environments, or the agents of one game.
         exclusive: whether the trainer wants at most one of the two flags. If so, an episode that does both has
             terminated.
-        together: whether the rows are agents of one game, which begins and ends for all of them at once.
+        together: whether the rows are agents of one game, which begins and ends for all of them together.
 
     Examples:
         >>> from arrayferry_gym.testing import BridgeContract, Probe

@@ -1,6 +1,6 @@
 """The n-th allocation of Python fails: there is an error or a right result, and right results afterwards.
 
-Each part runs in a process of its own. PyTorch and JAX do not survive this, so only libraries in Python are used.
+Each part runs in a process of its own. PyTorch and JAX end it, as `jax.random.key(0)` alone does: neither is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 import arrayferry as af
 from arrayferry_gym import ArrayConversion
-from arrayferry_gym.functional import CartPole, wrap
+from arrayferry_gym.functional import CartPole, evaluate, wrap
 from arrayferry_gym.wrappers import kernels
 
 sys.unraisablehook = lambda _: None  # of objects that are deleted meanwhile
@@ -46,6 +46,9 @@ def vector():
     env = wrap(CartPole(), *chain).make_vec(2)
     return lambda: (env.reset(seed=1)[0], *env.step(np.array([0, 1]))[:1])
 
+def evaluation():
+    return lambda: evaluate(CartPole(), lambda p, x, k: ((x[:, 2] > 0) * 1, None), num_envs=2, policy_xp="numpy")[:2]
+
 def check(make, step):
     expected, failed, number = read(make()()), 0, -1
     while number < 40 * step or failed:
@@ -72,6 +75,7 @@ PARTS = {
     "stream()": 211,
     "adapter()": 61,
     "vector()": 301,
+    "evaluation()": 2501,
 }
 """Each n-th number is tried, so that a part takes a few seconds."""
 

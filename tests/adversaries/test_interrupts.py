@@ -6,6 +6,7 @@ import linecache
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import dask.array as da
 import gymnasium as gym
 import jax
 import numpy as np
@@ -76,6 +77,11 @@ def functional_vector():
     return lambda: (envs.reset(seed=1)[0], *envs.step(np.array([0, 1]))[:2])
 
 
+def stream():
+    blocks = af.stream([da.arange(8, chunks=2), np.arange(8)], "torch", block=3)
+    return lambda: [*blocks, blocks[1]]
+
+
 CALLS = {
     "numpy": lambda: tree("numpy"),
     "torch": lambda: tree("torch"),
@@ -85,6 +91,7 @@ CALLS = {
     "adapter": adapter,
     "adapted vector": adapted_vector,
     "functional": functional_vector,
+    "stream": stream,
 }
 
 
@@ -111,3 +118,12 @@ def test_an_interrupt_at_each_line(name):
             while pool.submit(tried, line, calls_before).result():
                 line += 1 + line // 8
         assert line > 3
+
+
+def test_a_trace_that_is_interrupted_as_it_starts_counts_nothing():
+    trace, conversion = af.trace(), af.converter("torch")
+    with ThreadPoolExecutor(1) as pool:
+        for line in range(1, 9):
+            assert pool.submit(interrupted, trace.__enter__, line).result()
+            conversion([X])
+            assert trace.calls == 0, line

@@ -6,6 +6,7 @@ import copy
 import pickle
 import time
 import types
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import dask.array as da
@@ -17,19 +18,16 @@ import torch
 from boxes import BoxBackend, registered
 
 import arrayferry as af
+from arrayferry import adapting, inspection
 
 ROOT = Path(__file__).parents[2]
+CYCLE: list = []
+CYCLE.append(CYCLE)
 SPEC = jax.sharding.PartitionSpec("X")
 
 
 def traced():
     jax.jit(lambda x: af.convert({"x": x}, "numpy"))(jnp.ones(1))
-
-
-def cyclic():
-    tree = []
-    tree.append(tree)
-    af.convert(tree, "torch")
 
 
 def streamed(block, **options):
@@ -96,7 +94,7 @@ CAUSES = {
         "narrowing='no' is not valid. Pass one of 'checked', 'forbid', 'allow'.",
     ),
     af.PluginError: (lambda: af.registry.register(object()), "TypeError", "<object object at 0x"),
-    af.StructureError: (cyclic, "ValueError", "the list contains itself, at [0]. Remove the cycle"),
+    af.StructureError: (lambda: af.convert(CYCLE, "torch"), "ValueError", "the list contains itself, at [0]. Remove the cycle"),
     af.TracedValueError: (
         traced,
         "TypeError",
@@ -139,6 +137,24 @@ def test_each_error(error):
         assert type(again) is error
         assert str(again) == str(found)
         assert vars(again) == vars(found)
+
+
+FUNCTIONS = [
+    (lambda: af.fit_dtype(np.array([2**40]), af.registry.backend("jax"), "checked"), af.NarrowingError, "1099511627776 does not fit"),
+    (lambda: af.fit_dtype(np.array(["a"]), af.registry.backend("jax"), "allow"), af.UnsupportedDtypeError, "text"),
+    (lambda: adapting.check_integers(3, 3, "int8"), af.OptionError, "from 3 to below 3"),
+    (lambda: adapting.map_arrays(adapting.refuse_more_than_values, {"a": np.ma.array([1], mask=[True])}), af.ConversionError, r"mask would be lost.*\['a'\]"),
+    (lambda: adapting.map_arrays(np.shape, CYCLE), af.StructureError, "contains itself"),
+    (lambda: inspection.load_parts(EntryPoint("a", "no_such_module", "arrayferry")), af.PluginError, "no_such_module"),
+    (lambda: inspection.route_between(af.registry.backend("torch"), af.registry.backend("numpy"), source_device="cpu", device="cuda"), af.DeviceError, "cuda"),
+    (lambda: af.registry.backend("numpy").callback(len, [], [], name="f"), NotImplementedError, "numpy has no calls"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "words"), FUNCTIONS)
+def test_errors_of_functions_for_plugins(call, error, words):
+    with pytest.raises(error, match=words):
+        call()
 
 
 def test_every_error_is_raised_by_a_test_and_documented():

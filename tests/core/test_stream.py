@@ -950,7 +950,7 @@ def test_datasets_of_h5py_stay_in_their_process(tmp_path):
         )  # it has a shape since
         for x in (file["x"], *cast, [da.ones(4), {"k": file["x"]}]):
             with pytest.raises(TypeError, match=r"stream of h5py datasets cannot be pickled.*Open"):
-                pickle.dumps(af.stream(x, "torch"))
+                pickle.dumps(af.stream(x, "torch"))  # asks for its portable_client
 
 
 @pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler")  # by older versions

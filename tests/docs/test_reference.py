@@ -1,10 +1,11 @@
-"""The reference has every public name, and the pictures show what the code says."""
+"""The reference has every public name, its promises have tests, and the pictures show what the code says."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import inspect
+import pydoc
 import re
 import runpy
 from pathlib import Path
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SHOWN = [
     name
     for page in sorted((ROOT / "docs/reference").glob("*.md"))
-    for name in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE)
+    for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M)
 ]
 # Modules that import a package which is not installed here.
 ABSENT = {"arrayferry_gym.rsl_rl": "rsl_rl.py", "arrayferry_gym.tianshou": "tianshou.py"}
@@ -39,6 +40,25 @@ MODULES = [
     "arrayferry_gym.wrappers.kernels",
     "arrayferry_gym.wrappers.vector",
 ]
+
+PROMISE = re.compile(r"(?<![.@])\b(never|always|once)\b")
+# The words of the reference around these, and the test of what they promise.
+PROMISES = {
+    "never modified": "adversaries/test_properties.py::test_structure_values_and_identity",
+    "never terminate": "gym_adapters/test_functional_physics.py::test_every_step",
+    "never change": "core/test_plugin_errors.py::test_a_view_of_what_never_changes_is_read_only",
+    "never carries over": "gym_adapters/test_kernels.py::test_a_return_ends_with_its_episode",
+    "always cop": "core/test_sharing.py::test_copy_true",
+    "always gets arrays": "gym_adapters/test_actions.py::test_sparse_observations_and_actions_become_dense",
+    "written once": "gym_adapters/test_needed_library.py::test_every_library_is_served",
+    "read once": "core/test_unknown.py::test_a_source_is_read_once",
+    "called once, for all": "gym_adapters/test_sb3.py::test_methods_and_attributes_of_a_batch",
+    "computes each part of the arrays once": "core/test_stream.py::test_each_chunk_is_computed_once",
+    "once until": "core/test_discovery.py::test_a_broken_plugin_is_named_once_and_affects_no_other",
+    "reports it once": "gym_adapters/test_collector_losses.py::test_each_segment_comes_once_and_each_loss_is_told_once",
+    "compiles once for each": "gym_adapters/test_rollouts.py::test_policy_and_step_are_traced_once",
+    "counts once": "gym_adapters/test_kernels.py::test_each_observation_counts_once",
+}
 
 
 def public(module: str) -> list[str]:
@@ -79,6 +99,45 @@ def test_each_public_name_is_in_the_changelog():
 
 def test_nothing_is_shown_twice():
     assert sorted(set(SHOWN)) == sorted(SHOWN)
+
+
+def documented():
+    """Yield the name and the docstring of all that is shown, and of its members."""
+    for name in SHOWN:
+        if name.rpartition(".")[0] not in ABSENT:
+            shown = pydoc.locate(name)
+            yield name, inspect.getdoc(shown) or ""
+            for cls in getattr(shown, "__mro__", ()):
+                for member, value in vars(cls).items():
+                    ours = re.match("arrayferry", cls.__module__) and not re.match(
+                        "_|test_", member
+                    )
+                    if ours and (inspect.isroutine(value) or isinstance(value, property)):
+                        yield f"{name}.{member}", inspect.getdoc(value) or ""
+
+
+def test_promises_have_a_test():
+    pages = [path.read_text() for path in (ROOT / "docs/reference").glob("*.md")]
+    text = "\n".join([*pages, *dict(documented()).values()])
+    text = " ".join(re.sub(r"^ *(>>>|\.\.\.).*", "", text, flags=re.M).split())
+    for promise, test in PROMISES.items():
+        assert promise in text
+        text = text.replace(promise, "")
+        path, _, name = test.partition("::")
+        assert re.search(rf"^(def|class) {name}\b", (ROOT / "tests" / path).read_text(), re.M)
+    assert [text[max(0, at.start() - 60) : at.end() + 30] for at in PROMISE.finditer(text)] == []
+
+
+def test_errors_of_the_reference_have_a_test():
+    """A file of tests has the name of the error, and of what raises it."""
+    paths = {*(ROOT / "tests").rglob("test_*.py")} - {Path(__file__)}
+    words = [set(re.findall(r"\w+", path.read_text())) for path in paths]
+    exact = {"ArrayFerryError": "OptionError", "DistributedEnvError": "EnvFailedError"}
+    for name, text in documented():
+        raised = text.partition("\nRaises:\n")[2].partition("\n\n")[0]
+        for error in re.findall(r"^    (?:\w+\.)*(\w+): ", raised, re.M):
+            wanted = {"raises", name.rpartition(".")[2], exact.get(error, error)}
+            assert any(wanted <= each for each in words), f"{name}: {error}"
 
 
 def test_pictures_are_those_of_the_code():

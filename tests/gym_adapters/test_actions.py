@@ -753,7 +753,9 @@ def test_boxes_keep_their_dtype(library):
     assert "uint8" in str(env.env.taken.dtype)
 
 
-def test_sparse_actions_become_dense():
+def test_sparse_observations_and_actions_become_dense():
+    env = gym.wrappers.TransformObservation(Takes(THREE, "torch"), torch.Tensor.to_sparse, None)
+    assert type(ArrayConversion(env, target_xp="numpy").reset()[0]) is np.ndarray
     env = adapted(THREE)
     env.step(torch.ones(3).to_sparse())
     assert taken_as(env) == [1, 1, 1]

@@ -570,12 +570,12 @@ from arrayferry_gym.functional import *
 try:
     export(CartPole(), "env.onnx")
 except ImportError as error:
-    print(error)
+    print(type(error).__name__, error)
 """
 
 
 def test_only_a_call_needs_ndonnx(tmp_path):
     command = [sys.executable, "-c", WITHOUT]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert "pip install ndonnx" in ended.stdout
+    assert re.match("BackendUnavailableError .*pip install ndonnx", ended.stdout)
     assert not list(tmp_path.iterdir())

@@ -20,6 +20,7 @@ from arrayferry_gym import evaluate
 from arrayferry_gym.functional import (
     CartPole,
     FrozenLake,
+    FunctionalSingleEnv,
     Functions,
     HostFunctions,
     Pendulum,
@@ -241,6 +242,8 @@ MADE = [
     (lambda: repeat_action(CartPole, 2, maximum=1), "maximum=1 is not valid"),
     (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"Call repeat_action\(\) first"),
     (lambda: repeat_action(gym.make("CartPole-v1"), 2), "FunctionalEnv", TypeError),
+    (lambda: wrap(CartPole(), kernels.StickyAction(1.5)), "probability", gym.error.InvalidProbability),
+    (lambda: FunctionalSingleEnv(CartPole(), xp="numpy", device="cuda"), "no device 'cuda'", af.DeviceError),
     (lambda: to_gymnax("CartPole-v1"), "a FunctionalEnv is needed", TypeError),
     (lambda: to_gymnax(type("InTorch", (CartPole,), {"library": "torch"})()), "computes in torch"),
     *[(lambda env=env: HostFunctions(env), r"takes a vector environment.*gymnasium\.make_vec", TypeError)

@@ -234,7 +234,7 @@ class Backend(Origin):
             arrays: arrays of this library, some of them traced.
             results: the shape and the dtype of each result.
             name: the name of the function in errors.
-            ordered: whether it has side effects, so that it must run exactly once per call, in order.
+            ordered: whether it has side effects, so that it must run for each call, in order.
 
         Returns:
             Arrays of this library.

@@ -30,7 +30,7 @@ class Blocks(ABC):
 
     @abstractmethod
     def read(self, array: int, block: int) -> Any:
-        """Return one block, in memory that nothing else writes to. Several threads call this at once.
+        """Return one block, in memory that nothing else writes to. Several threads may call this together.
 
         Args:
             array: the index of the array.
@@ -76,7 +76,7 @@ class Reader:
         self._steps = steps
 
     def read(self, step: int) -> Sequence[Any]:
-        """Return the blocks of a step. Several threads call this at once, each for a different step."""
+        """Return the blocks of a step. Several threads may call this together, each for a different step."""
         return [self._blocks.read(array, block) for array, block in self._steps[step]]
 
     def work(self, step: int) -> Iterable[Hashable]:

@@ -37,7 +37,7 @@ class Container(ABC):
     def takes(self, cls: type) -> bool:
         """Return whether it also handles a class that is not derived from any of `types`.
 
-        It is called once for each class that is neither an array nor a registered container, so it must be quick,
+        It is called for each class that is neither an array nor a registered container, so it must be quick,
         and must not rely on its package being imported.
         """
         return False

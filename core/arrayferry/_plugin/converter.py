@@ -21,7 +21,7 @@ class Inline(NamedTuple):
     """How one array is converted, as Python expressions over `{x}`, the array, and `{y}`, a free name.
 
     Attributes:
-        test: the condition under which `result` is correct, "" if it always is.
+        test: the condition under which `result` is correct, "" for no condition.
         result: an expression for the target's array.
         names: the objects that the expressions refer to, by name.
     """
@@ -79,7 +79,7 @@ class Converter(ABC):
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
         """Return the function to call for each ordinary array under these options, None if they are not supported.
 
-        Override it to check the options once instead of at each call. The function must raise or return
+        Override it to check the options before the calls. The function must raise or return
         `NotImplemented` for an array on another kind of device than `source_device`, and for one whose
         dtype the target does not have, since narrowing is done elsewhere.
         """

@@ -203,8 +203,8 @@ class Source(Origin):
             name may be another's on a public index.
         memory: the guarantee about the values: "writable", "immutable" if they never change, "lazy" if they are
             read or computed on demand, "unknown" to share nothing.
-        to_numpy_shares: whether the result of `to_numpy` is always a view of its memory (True), is always
-            memory that nothing else uses (False), or it depends (None).
+        to_numpy_shares: whether the result of `to_numpy` is a view of its memory (True), is memory that nothing else
+            uses (False), or it depends (None).
         replaces: names of sources that this one replaces, if both are installed.
 
     Examples:

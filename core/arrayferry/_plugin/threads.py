@@ -18,7 +18,7 @@ from arrayferry._cache import existing
 class Threads(Executor):
     """A pool of threads. At exit, the process waits for running calls, but not after `abandon`.
 
-    With Python's own pools, a process with a thread that hangs never ends. A thread ends when there is nothing to do.
+    With Python's own pools, a process with a thread that hangs does not end. A thread ends when there is nothing to do.
 
     Args:
         count: the maximum number of threads.

@@ -90,7 +90,7 @@ def stream(
         block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of the
             array with the most chunks. A block of a file has as many chunks as fit into 64 MiB.
         client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses the
-            current client, or threads if there is none. Files are always read in this process.
+            current client, or threads if there is none. Files are read in this process.
         timeout: seconds to wait for a block, None for no limit.
         copy: as in `convert`, but blocks own their memory unless this is False, which only arrays in memory allow.
         narrowing: as in `convert`.

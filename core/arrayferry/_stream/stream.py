@@ -29,8 +29,8 @@ class Stream(Generic[B]):
     """A sequence of blocks of arrays, as returned by `arrayferry.stream`.
 
     `len(stream)` is the number of blocks, `stream[3]` is one of them, and `stream[2:]` and `stream[1::4]` are streams
-    of some. Iterating reads ahead, and computes once what blocks share; leaving early cancels pending reads. It is
-    a map-style data set, so data loaders shuffle, divide and resume it.
+    of some. Iterating reads ahead, and computes each part of the arrays once; leaving early cancels pending reads. It
+    is a map-style data set, so data loaders shuffle, divide and resume it.
 
     A stream can be pickled if its arrays can. For a spawned process, a `numpy.memmap` is pickled as the name of its
     file, unless `copy=False`. In another process, the client is replaced by a new one for the same scheduler, even

@@ -85,10 +85,14 @@ class Trace:
 
     def __enter__(self) -> Trace:
         """Start counting."""
-        with counting:
-            observers.append(self)
-            notice_observers()
-        return self
+        try:
+            with counting:
+                observers.append(self)
+                notice_observers()
+            return self
+        except BaseException as error:  # an interrupt
+            self.__exit__(type(error), error, None)
+            raise
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Stop counting, and warn of findings."""

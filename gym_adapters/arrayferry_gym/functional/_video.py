@@ -48,7 +48,7 @@ def record(
     Environments are stepped as by `evaluate`: they are reset first, stay open, and statistics of wrappers are not updated. A
     vector environment that resets in the same step does not show the last state of an episode.
 
-    An existing file is replaced once the video is complete.
+    An existing file is replaced when the video is complete.
 
     Args:
         env: a `FunctionalEnv`; or a vector environment, an adapter or a single environment of Gymnasium, made with

@@ -375,8 +375,7 @@ def from_jaxmarl(
 
     Its reset and its step (`step_env`, which does not start new episodes) are compiled. An agent leaves the game
     when it is done, and all leave when `dones["__all__"]` is true. It is truncated if the same step at the start of
-    an episode (with the `step` fields of the state reset) would not have ended it. Otherwise it has terminated,
-    never both.
+    an episode (with the `step` fields of the state reset) would not have ended it. Otherwise it has terminated.
 
     Observation spaces have JaxMARL's bounds, with the shape and dtype of the observations. Action masks are
     `infos[agent]["action_mask"]`, int8 of shape (n,). Infos under the agents' names are split; all others are given

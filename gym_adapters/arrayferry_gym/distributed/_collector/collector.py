@@ -224,7 +224,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
     def update(self, policy_params: Any) -> None:
         """Take a snapshot of new policy parameters, and return immediately.
 
-        Segments requested from now on use them. They are sent to each worker once.
+        Segments requested from now on use them.
 
         Args:
             policy_params: as in the constructor. For a module its `state_dict`, or the module itself.

@@ -27,7 +27,7 @@ class FunctionalEnv(Dynamics):
     A state is any tree of arrays whose first axis is that of the environments: a named tuple, a dataclass, a dict,
     an Equinox module. Parameters are a similar tree of numbers or arrays.
 
-    The methods must be pure: anything that changes belongs in the state. An environment is immutable once created:
+    The methods must be pure: anything that changes belongs in the state. An environment is immutable after its constructor:
     assigning to `self` is an error in every library.
 
     Attributes:
@@ -35,7 +35,7 @@ class FunctionalEnv(Dynamics):
         action_space: the space of the actions of one environment. Actions are clipped to it.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
         default_params: a tree of parameters: numbers, arrays, and anything else. The integers, booleans and
-            strings in it are static: they may set shapes and choose branches, and JAX compiles once for each of
+            strings in it are static: they may set shapes and choose branches, and JAX compiles for each of
             their values. Floats and arrays are values: users may pass an array with one number for each environment
             in place of a number.
         metadata: as in Gymnasium: "render_modes" and "render_fps".

@@ -33,7 +33,7 @@ class State(NamedTuple):
     Attributes:
         episode: arrays (n, ...), such as stacks and counters. Rows are reset with each episode.
         lasting: arrays that outlive episodes, such as statistics.
-        fixed: arrays that never change, such as bounds on the device of the environments.
+        fixed: arrays that no step changes, such as bounds on the device of the environments.
     """
 
     episode: Any = ()
