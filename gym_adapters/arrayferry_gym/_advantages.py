@@ -106,7 +106,10 @@ def advantages(
         if getattr(x, "shape", ()):
             _check_shape(name, x, shape[2:])
     xp = af.namespace_of(values)
-    terminated, truncated = as_flags(terminated), as_flags(truncated)
+    terminated, truncated, counts = (
+        x if x is None else _flags(xp, name, x)
+        for name, x in (("terminated", terminated), ("truncated", truncated), ("counts", counts))
+    )
     rewards, next_values, discount, decay = (
         x if isinstance(x, float) else _cast(xp, x, values.dtype)
         for x in (rewards, next_values, discount, decay)
@@ -115,12 +118,31 @@ def advantages(
     after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
     errors, goes_on = rewards + discount * after - values, ~(terminated | truncated)
     if counts is not None:
-        counts = as_flags(counts)
         errors, goes_on = (
             xp.where(to_shape(xp, counts, shape), errors, xp.zeros_like(errors)),
             goes_on & counts,
         )
     return _sums(xp, errors, to_shape(xp, goes_on, shape), discount * decay)
+
+
+def _is_read(x: Any) -> bool:
+    """Whether values can be looked at: those of lazy and traced arrays cannot."""
+    backend: Any = af.first_array(x)[1]
+    return backend.memory != "lazy" and not backend.is_traced(x)
+
+
+def _flags(xp: Any, name: str, x: Any) -> Any:
+    """Return flags as booleans.
+
+    Raises:
+        arrayferry.OptionError: there are other numbers than 0 and 1. Lazy and traced arrays are not read.
+    """
+    flags = as_flags(x)
+    if flags is not x and _is_read(flags) and bool(xp.any((x != 0) & (x != 1))):
+        raise af.OptionError(
+            f"{name} has other numbers than 0 and 1: {x!r:.80}", remedy="Pass booleans."
+        )
+    return flags
 
 
 def _cast(xp: Any, x: Any, dtype: Any) -> Any:
@@ -129,11 +151,9 @@ def _cast(xp: Any, x: Any, dtype: Any) -> Any:
     Raises:
         arrayferry.OptionError: a finite number is beyond its range. Lazy and traced arrays are not read.
     """
-    backend: Any = af.first_array(x)[1]
     with np.errstate(over="ignore"):
         cast = xp.astype(x, dtype)
-    read = x.dtype != dtype and backend.memory != "lazy" and not backend.is_traced(x)
-    if read and bool(xp.any(xp.isinf(cast) & ~xp.isinf(x))):
+    if x.dtype != dtype and _is_read(cast) and bool(xp.any(xp.isinf(cast) & ~xp.isinf(x))):
         raise af.OptionError(
             f"a number of {x!r:.80} does not fit {dtype}, the dtype of the values",
             remedy="Scale the rewards down, or cast the values to a wider dtype.",
@@ -150,8 +170,8 @@ def _check_shape(name: str, x: Any, needed: tuple[int, ...]) -> None:
     if tuple(getattr(x, "shape", ())) != needed:
         raise af.OptionError(
             f"{name} has the shape {tuple(getattr(x, 'shape', ()))}, but for these values {needed} is needed",
-            remedy="Pass all as (time, environment), and rewards and values with the same axes after those: "
-            "the last axis of (time, environment, 1) is taken away by [..., 0].",
+            remedy="Pass all as (time, environment). Give next_values apart, one for the observation after each step. "
+            "Rewards and values have the same axes after those: the last of (time, environment, 1) is taken away by [..., 0].",
         )
 
 
