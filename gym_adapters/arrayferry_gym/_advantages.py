@@ -53,8 +53,8 @@ def advantages(
         The advantages, in the shape, dtype and library of `values`.
 
     Raises:
-        arrayferry.OptionError: shapes do not fit, values are no floats, flags are missing, or `discount` or `decay` is
-            not between 0 and 1.
+        arrayferry.OptionError: shapes do not fit, values are no floats, flags are missing or other numbers than 0 and 1,
+            or `discount` or `decay` is not between 0 and 1.
 
     Examples:
         >>> import numpy as np
@@ -97,19 +97,20 @@ def advantages(
     rewards, next_values, terminated, truncated, discount, decay, counts = (
         x if x is None or isinstance(x, float) else af.convert(x, like=values) for x in given
     )
+    xp = af.namespace_of(values)
     _check_shape("rewards", rewards, shape)
     _check_shape("next_values", next_values, shape)
     for name, x in (("terminated", terminated), ("truncated", truncated), ("counts", counts)):
         if x is not None:
             _check_shape(name, x, shape[: max(len(getattr(x, "shape", ())), min(len(shape), 2))])
+            if as_flags(x) is not x and _is_read(x != 0) and bool(xp.any((x != 0) & (x != 1))):
+                raise af.OptionError(
+                    f"{name} has other numbers than 0 and 1: {x!r:.80}", remedy="Pass booleans."
+                )
     for name, x in (("discount", discount), ("decay", decay)):
         if getattr(x, "shape", ()):
             _check_shape(name, x, shape[2:])
-    xp = af.namespace_of(values)
-    terminated, truncated, counts = (
-        x if x is None else _flags(xp, name, x)
-        for name, x in (("terminated", terminated), ("truncated", truncated), ("counts", counts))
-    )
+    terminated, truncated = as_flags(terminated), as_flags(truncated)
     rewards, next_values, discount, decay = (
         x if isinstance(x, float) else _cast(xp, x, values.dtype)
         for x in (rewards, next_values, discount, decay)
@@ -118,6 +119,7 @@ def advantages(
     after = xp.where(to_shape(xp, terminated, shape), xp.zeros_like(values), next_values)
     errors, goes_on = rewards + discount * after - values, ~(terminated | truncated)
     if counts is not None:
+        counts = as_flags(counts)
         errors, goes_on = (
             xp.where(to_shape(xp, counts, shape), errors, xp.zeros_like(errors)),
             goes_on & counts,
@@ -129,20 +131,6 @@ def _is_read(x: Any) -> bool:
     """Whether values can be looked at: those of lazy and traced arrays cannot."""
     backend: Any = af.first_array(x)[1]
     return backend.memory != "lazy" and not backend.is_traced(x)
-
-
-def _flags(xp: Any, name: str, x: Any) -> Any:
-    """Return flags as booleans.
-
-    Raises:
-        arrayferry.OptionError: there are other numbers than 0 and 1. Lazy and traced arrays are not read.
-    """
-    flags = as_flags(x)
-    if flags is not x and _is_read(flags) and bool(xp.any((x != 0) & (x != 1))):
-        raise af.OptionError(
-            f"{name} has other numbers than 0 and 1: {x!r:.80}", remedy="Pass booleans."
-        )
-    return flags
 
 
 def _cast(xp: Any, x: Any, dtype: Any) -> Any:
