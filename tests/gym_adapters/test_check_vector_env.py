@@ -275,7 +275,7 @@ WRONG = {
     "late info": (lambda: Changed(counts(SAME), infos(late_info)), "'twice' is not of the episode that begins"),
     "no final_info": (lambda: Changed(counts(SAME), infos(no_info)), r"final_info lacks \['twice'\]"),
     "a limit that terminates": (lambda: Changed(sync(NEXT, max_episode_steps=6), limit), "after 6 steps.*a time limit"),
-    "a limit that ends a few": (lambda: Changed(sync(SAME, max_episode_steps=22), limit), "after 22 steps.*a time limit"),
+    "a limit that ends a few": (lambda: Changed(sync(SAME, max_episode_steps=24), limit), "after 24 steps.*a time limit"),
     "flags are late": (lambda: Changed(sync(SAME), late_flags), "reset in a step that tells no end"),
     "all are reset with one": (lambda: AllAtOnce(SAME), "reset in a step that tells no end"),
     "all are reset with one, later": (lambda: AllAtOnce(NEXT), "reset in a step that tells no end"),
