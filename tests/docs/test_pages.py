@@ -72,7 +72,9 @@ def run(block: Block, names: dict[str, object]) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in BRIDGES:
             raise
-        pytest.skip(f"{error.name} is not installed: `make bridges` or `make downstream` runs this block")
+        pytest.skip(
+            f"{error.name} is not installed: `make bridges` or `make downstream` runs this block"
+        )
 
 
 def _run_script(script: Path) -> None:
