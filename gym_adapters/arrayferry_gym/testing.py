@@ -60,7 +60,7 @@ def check_vector_env(
             With a function, they are also compared with others that are made, stepped and closed at the same time, and
             they need not be able to repeat a run after another reset. It is called several times, and what it makes is
             closed. Environments that are passed are left open.
-        steps: the number of steps of a run. There are up to 10 runs, of which one is kept in memory. Enough episodes
+        steps: the number of steps of a run. There are up to 14 runs, of which one is kept in memory. Enough episodes
             should end: if there is a time limit, take several times as many.
         seed: the seed of the first run, 0 or more.
 
