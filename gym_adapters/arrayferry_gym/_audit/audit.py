@@ -229,7 +229,7 @@ class Audit:
         written = "it depends on what the agent writes to arrays that it has passed or received"
         resetting = "the action counts in a step that only resets (NEXT_STEP)"
         effects: dict[Any, tuple[str, str]] = {}
-        for one in () if self._together else {0, run.n - 1}:
+        for one in () if self._together else (run.n - 1, 0)[: run.n]:
             what = f"its results depend on the actions of environment {one}"
             effects[partial(of_one, one=one)] = what, "Compute each environment by itself."
         of_writing = partial(self._compared, overwrites=True)
