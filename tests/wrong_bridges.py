@@ -194,12 +194,12 @@ class SqueezesOne(Right):
 
 
 class CountsInBytes(Right):
-    """A ring buffer of 100 steps, whose end nobody has reached."""
+    """A ring buffer of 256 steps, whose end nobody has reached."""
 
     time = np.uint8(0)
 
     def step(self, actions):
-        self.time = np.uint8((int(self.time) + 1) % 100)
+        self.time = np.uint8((int(self.time) + 1) % 256)
         return super().step(actions if self.time else np.zeros_like(actions))
 
 

@@ -185,6 +185,7 @@ class BridgeContract:
 
     Attributes:
         num_envs: the number of rows: environments, or the agents of one game.
+        steps: the steps of each run. More find what goes wrong late, such as counts that overflow.
         exclusive: whether the trainer wants at most one of the two flags. If so, an episode that does both has
             terminated.
         together: whether the rows are agents of one game, which begins and ends for all of them at once.
@@ -198,6 +199,7 @@ class BridgeContract:
     """
 
     num_envs: int = 3
+    steps: int = 64
     exclusive: bool = False
     together: bool = False
 
@@ -236,7 +238,7 @@ class BridgeContract:
 
     def test_the_bridge_is_right(self) -> None:
         """The audit finds nothing, and each result is that of the probe. So it is with one row, if `make` can do that."""
-        problems = self._problems(64)
+        problems = self._problems(self.steps)
         if not problems and self.num_envs > 1:
             single = copy.copy(self)
             single.num_envs = 1
