@@ -336,6 +336,10 @@ PLANTED = {
             backend(dlpack_devices=("cpu",)),
             "to_dlpack(), for an array", "__dlpack__ and __dlpack_device__",
         ),
+        "DLPack in one direction": (
+            backend(dlpack_devices=("cpu",), to_dlpack=lambda self, x, copy=None: x.values),
+            "from_dlpack(to_dlpack())", "NotImplementedError: toy has no DLPack",
+        ),
     },
     "test_dtypes_are_named": {
         "names the library": (

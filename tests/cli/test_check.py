@@ -178,6 +178,7 @@ def test_it_needs_pytest(run, monkeypatch):
     )
     status, out, err = run("check", "numpy")
     assert (status, out) == (1, "")
+    assert "the tests need pytest" in err
     assert "run: pip install '.[cli]'" in err
 
 

@@ -97,6 +97,6 @@ def test_wrong_arguments(folder):
 def test_a_file_that_has_changed(folder):
     stream = af.stream(af.files(f"{folder}/*.npz"), "numpy")
     write(folder, 1, x=np.zeros((9, 2), "f4"), y=np.arange(9))
-    with pytest.raises(af.BlockError, match=r"part-1\.npz has changed"):
+    with pytest.raises(af.BlockError, match=r"part-1\.npz has changed: it has \w+\[9"):
         stream[1]
     assert len(af.stream(af.files(f"{folder}/*.npz"), "numpy")[1]["x"]) == 9

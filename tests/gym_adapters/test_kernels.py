@@ -1050,6 +1050,13 @@ def test_options_of_a_reset_stay_as_they_are():
         assert [*options] == ["reset_mask"]
 
 
+def test_statistics_do_not_replace_infos_of_the_same_name():
+    count = vector_wrappers.RecordEpisodeStatistics
+    envs = begun(count(count(Sums().make_vec(3, max_episode_steps=1))))
+    with pytest.raises(ValueError, match="'episode' but this key already exists in info"):
+        envs.step(np.full(3, 0.5, np.float32))
+
+
 def test_vector_environments_without_spaces_of_one_are_refused():
     class Elsewhere(gym.vector.VectorEnv):
         """As those of SuperSuit."""
