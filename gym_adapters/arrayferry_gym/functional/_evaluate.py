@@ -99,6 +99,7 @@ def evaluate(
         policy_state: as in `rollout`: arrays (num_envs, ...).
         wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
             of the environment's `state_dict` for it. The statistics are used but not updated.
+            Without it, statistics begin anew, with a warning.
         sharding: as in `rollout`.
         policy_xp: the library of the policy, as a name or namespace. None means PyTorch for a module; JAX with a
             `FunctionalEnv` or a JAX key; otherwise that of the observations.
@@ -135,11 +136,13 @@ def evaluate(
         >>> envs.close()
     """
     # its converters load the plugins
+    from ._around.wrapped import warn_if_fresh
     from ._policies.stepping import EnvOptions, Stepping, frozen, is_functional, library_of
 
     check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
+    warn_if_fresh("evaluate", env, wrapper_state)
     backend = af.first_array(discount)[1]
     if backend is None or not backend.is_traced(discount):
         if isinstance(discount, numbers.Real) or getattr(discount, "shape", None) == ():

@@ -24,12 +24,27 @@ class HasStatistics:
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether the statistics are updated. They are used either way. Set False to freeze them, True to go on."""
-        return self._driver.updating
+        """Whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on."""
+        return any(driver.updating for driver in self._updated())
 
     @update_running_mean.setter
     def update_running_mean(self, setting: bool) -> None:
-        self._driver.set_updating(setting)
+        for driver in self._updated():
+            driver.set_updating(setting)
+
+    def _updated(self) -> list[Driver]:
+        """Return the drivers with statistics, of this wrapper and of all inside.
+
+        Raises:
+            AttributeError: there are none.
+        """
+        found = [*_drivers(self).values()]
+        if not found:
+            name = type(self._driver.kernel).__name__
+            raise AttributeError(
+                f"neither {name} nor a wrapper of arrayferry inside it has statistics"
+            )
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics of this wrapper and of all inside, as plain numbers and lists, without loss of precision.

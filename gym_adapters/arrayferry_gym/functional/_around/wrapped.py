@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import warnings
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
 import arrayferry_gym.wrappers as wrappers
+from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.errors import EnvResultError
 from arrayferry_gym.wrappers._kernels import moments as moments_of
@@ -108,6 +110,9 @@ class WrappedEnv(AroundEnv):
         Returns:
             The statistics by name, such as "obs_rms", in the form of the `state_dict` of wrappers around ordinary
             environments. If several kernels use one name, later ones have a number at the end: "obs_rms_2".
+
+        Raises:
+            arrayferry.OptionError: they are of several runs, mapped by `jax.vmap`.
         """
         return {
             name: moments_of.read(running.wrappers[index].lasting[own])
@@ -201,7 +206,7 @@ class WrappedEnv(AroundEnv):
             if forms != given:
                 raise af.OptionError(
                     f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is of another kernel",
-                    remedy="Pass the state of an environment with the same wrappers in the same order.",
+                    remedy="Pass the state of an environment with the same wrappers in the same order, and of one run.",
                 )
         return tuple(
             new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
@@ -352,6 +357,16 @@ def checked_wrapper_state(env: Any, given: Any) -> Any:
             f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
         )
     return env.wrapper_state(given)
+
+
+def warn_if_fresh(what: str, env: Any, given: Any) -> None:
+    """Warn if an agent would see statistics that nothing has been counted in."""
+    if given is None and isinstance(env, WrappedEnv) and env._statistics():
+        warnings.warn(
+            f"{what} was given {env!r:.80} without wrapper_state=, so its statistics begin anew. An agent that was trained "
+            "needs those of its training: pass wrapper_state=env.state_dict(carry.running)",
+            stacklevel=caller_level(),
+        )
 
 
 def lasting_state(env: Any, given: Any) -> Any:

@@ -7,6 +7,7 @@ import copy
 import numbers
 import warnings
 from collections.abc import Generator, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym.functional._around.wrapped import WrappedEnv, checked_wrapper_state
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.policies import check_arguments, check_policy
+from arrayferry_gym.wrappers._attributes import HasStatistics
 
 from .make_policy import make_policy
 from .policies import LibraryPolicy, is_module
@@ -340,10 +342,15 @@ def frozen(env: Any) -> Iterator[None]:
                     "around the vector environment, or set their update_running_mean to False",
                     stacklevel=caller_level(),
                 )
-            if hasattr(type(each), "update_running_mean") and each.update_running_mean:
-                each.update_running_mean = False
-                changed.append(each)
+            if isinstance(each, HasStatistics):
+                changed.append((each._driver.set_updating, each._driver.updating))
+            elif hasattr(type(each), "update_running_mean"):
+                changed.append(
+                    (partial(setattr, each, "update_running_mean"), each.update_running_mean)
+                )
+        for switch, _ in changed:
+            switch(False)
         yield
     finally:
-        for each in changed:
-            each.update_running_mean = True
+        for switch, before in changed:
+            switch(before)

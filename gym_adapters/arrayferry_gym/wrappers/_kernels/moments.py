@@ -153,7 +153,17 @@ def switched(xp: Any, moments: Moments, updating: bool) -> Moments:
 
 
 def read(moments: Moments) -> dict[str, Any]:
-    """Return moments as plain numbers: "count", "mean" and "var", the last two in nested lists."""
+    """Return moments as plain numbers: "count", "mean" and "var", the last two in nested lists.
+
+    Raises:
+        arrayferry.OptionError: they are of several runs.
+    """
+    axes = getattr(moments.count, "shape", ())
+    if axes:
+        raise af.OptionError(
+            f"these are the statistics of several runs, with leading axes {axes}, as jax.vmap makes them",
+            remedy="Pass those of one run: jax.tree.map(lambda x: x[0], carry.running).",
+        )
     return {
         "count": int(moments.count),
         "mean": _numpy(moments.mean).tolist(),
