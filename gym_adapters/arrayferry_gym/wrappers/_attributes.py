@@ -30,7 +30,7 @@ class HasStatistics:
     @update_running_mean.setter
     def update_running_mean(self, setting: bool) -> None:
         for driver in self._updated():
-            driver.set_updating(setting)
+            driver.update_running_mean = setting
 
     def _updated(self) -> list[Driver]:
         """Return the drivers with statistics, of this wrapper and of all inside.

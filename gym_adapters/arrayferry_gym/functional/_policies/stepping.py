@@ -7,7 +7,6 @@ import copy
 import numbers
 import warnings
 from collections.abc import Generator, Iterator
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -342,15 +341,11 @@ def frozen(env: Any) -> Iterator[None]:
                     "around the vector environment, or set their update_running_mean to False",
                     stacklevel=caller_level(),
                 )
-            if isinstance(each, HasStatistics):
-                changed.append((each._driver.set_updating, each._driver.updating))
-            elif hasattr(type(each), "update_running_mean"):
-                changed.append(
-                    (partial(setattr, each, "update_running_mean"), each.update_running_mean)
-                )
-        for switch, _ in changed:
-            switch(False)
+            each = each._driver if isinstance(each, HasStatistics) else each  # not those inside
+            if hasattr(type(each), "update_running_mean") and each.update_running_mean:
+                each.update_running_mean = False
+                changed.append(each)
         yield
     finally:
-        for switch, before in changed:
-            switch(before)
+        for each in changed:
+            each.update_running_mean = True
