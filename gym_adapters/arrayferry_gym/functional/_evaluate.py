@@ -136,13 +136,11 @@ def evaluate(
         >>> envs.close()
     """
     # its converters load the plugins
-    from ._around.wrapped import warn_if_fresh
     from ._policies.stepping import EnvOptions, Stepping, frozen, is_functional, library_of
 
     check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
     check_flag("progress", progress)
-    warn_if_fresh("evaluate", env, wrapper_state)
     backend = af.first_array(discount)[1]
     if backend is None or not backend.is_traced(discount):
         if isinstance(discount, numbers.Real) or getattr(discount, "shape", None) == ():

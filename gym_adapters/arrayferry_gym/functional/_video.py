@@ -92,14 +92,12 @@ def record(
         ('cart.gif', True)
     """
     # its converters load the plugins
-    from ._around.wrapped import warn_if_fresh
     from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
 
     check_keywords("record", _misplaced, "path=, policy_params= or episodes=")
     episodes = count_of("episodes", episodes)
     num_steps = None if num_steps is None else count_of("num_steps", num_steps)
     check_flag("progress", progress)
-    warn_if_fresh("record", env, wrapper_state)
     functional = is_functional(env)
     library = library_of("record", policy, policy_xp, key, policy_state, functional=functional)
     options = EnvOptions(1 if functional else None, env_params, max_episode_steps, wrapper_state)

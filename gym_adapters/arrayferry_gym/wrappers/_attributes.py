@@ -25,26 +25,17 @@ class HasStatistics:
     @property
     def update_running_mean(self) -> bool:
         """Whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on."""
-        return any(driver.updating for driver in self._updated())
+        return any(driver.updating for driver in _drivers(self).values())
 
     @update_running_mean.setter
     def update_running_mean(self, setting: bool) -> None:
-        for driver in self._updated():
-            driver.update_running_mean = setting
-
-    def _updated(self) -> list[Driver]:
-        """Return the drivers with statistics, of this wrapper and of all inside.
-
-        Raises:
-            AttributeError: there are none.
-        """
-        found = [*_drivers(self).values()]
-        if not found:
-            name = type(self._driver.kernel).__name__
+        drivers = _drivers(self).values()
+        if not drivers:
             raise AttributeError(
-                f"neither {name} nor a wrapper of arrayferry inside it has statistics"
+                f"neither {self} nor a wrapper of arrayferry inside has statistics"
             )
-        return found
+        for driver in drivers:
+            driver.update_running_mean = setting
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics of this wrapper and of all inside, as plain numbers and lists, without loss of precision.

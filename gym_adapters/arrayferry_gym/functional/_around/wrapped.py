@@ -125,23 +125,20 @@ class WrappedEnv(AroundEnv):
         names = moments_of.numbered(own for _, own in known)
         return [(name, *each) for name, each in zip(names, known, strict=True)]
 
-    def load_into(self, envs: Any, values: dict[str, Any]) -> None:
-        """Load statistics into the wrappers of environments that `make_vec` or `make` has returned.
-
-        Args:
-            envs: the environments.
-            values: the result of `state_dict`.
+    def named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
+        """Return what `_statistics` does, for a result of `state_dict`.
 
         Raises:
-            arrayferry.OptionError: they belong to other kernels.
+            arrayferry.OptionError: it belongs to other kernels.
         """
-        for name, _, _ in self._statistics():
-            if name not in values:
-                raise af.OptionError(
-                    f"the state has no {name!r}: it is {values!r:.80}",
-                    remedy="Pass the result of state_dict of an environment with the same wrappers.",
-                )
-        envs.load_state_dict(values)
+        known = self._statistics()
+        names = [name for name, _, _ in known]
+        if values.keys() != set(names):
+            raise af.OptionError(
+                f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
+                remedy="Pass the result of state_dict of an environment with the same wrappers.",
+            )
+        return known
 
     def wrapper_state(self, values: Any) -> Any:
         """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.
@@ -182,14 +179,7 @@ class WrappedEnv(AroundEnv):
         """
         states = list(fresh)
         if isinstance(values, dict):
-            known = self._statistics()
-            names = [name for name, _, _ in known]
-            if values.keys() != set(names):
-                raise af.OptionError(
-                    f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
-                    remedy="Pass the result of state_dict of an environment with the same wrappers.",
-                )
-            for name, index, own in known:
+            for name, index, own in self.named(values):
                 lasting, rewarded = states[index].lasting, "reward" in self.kernels[index].parts
                 moments = moments_of.given(xp, lasting[own], values[name], None, any_shape=rewarded)
                 states[index] = states[index]._replace(lasting={**lasting, own: moments})
@@ -318,15 +308,10 @@ def freeze(wrapper_state: Any) -> Any:
 
     if wrapper_state is None:
         return None
-    if isinstance(wrapper_state, dict):
-        raise af.OptionError(
-            "freeze takes states of kernels, but was given a result of state_dict",
-            remedy="Pass freeze(env.wrapper_state(statistics)).",
-        )
     if not _is_state(wrapper_state):
         raise af.OptionError(
             f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
-            remedy="Pass carry.running.wrappers of a rollout.",
+            remedy="Pass carry.running.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
         )
     return tuple(state._replace(lasting=frozen(state.lasting)) for state in wrapper_state)
 
@@ -359,12 +344,12 @@ def checked_wrapper_state(env: Any, given: Any) -> Any:
     return env.wrapper_state(given)
 
 
-def warn_if_fresh(what: str, env: Any, given: Any) -> None:
+def warn_if_fresh(env: Any, given: Any) -> None:
     """Warn if an agent would see statistics that nothing has been counted in."""
     if given is None and isinstance(env, WrappedEnv) and env._statistics():
         warnings.warn(
-            f"{what} was given {env!r:.80} without wrapper_state=, so its statistics begin anew. An agent that was trained "
-            "needs those of its training: pass wrapper_state=env.state_dict(carry.running)",
+            f"{env!r:.80} has statistics, which begin anew without wrapper_state=. An agent that was trained needs those of "
+            "its training: pass wrapper_state=env.state_dict(carry.running)",
             stacklevel=caller_level(),
         )
 

@@ -15,7 +15,7 @@ from arrayferry.typing import JaxArray
 from arrayferry_gym._arrays import select
 from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import UNSET
-from arrayferry_gym.functional._around.wrapped import freeze, warn_if_fresh
+from arrayferry_gym.functional._around.wrapped import freeze
 from arrayferry_gym.functional._contract.dynamics import Dynamics
 from arrayferry_gym.functional._contract.policies import Policy
 from arrayferry_gym.functional._evaluation import Evaluation
@@ -128,7 +128,6 @@ def episode(
             f"{env.name} is an ordinary environment, which episode() cannot run",
             remedy="Use rollout(), or a jax.lax.while_loop with its reset and step.",
         )
-    warn_if_fresh("episode", env, wrapper_state)
     call = Call(
         "episode", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
         wrapper_state, sharding,

@@ -158,10 +158,9 @@ def read(moments: Moments) -> dict[str, Any]:
     Raises:
         arrayferry.OptionError: they are of several runs.
     """
-    axes = getattr(moments.count, "shape", ())
-    if axes:
+    if getattr(moments.count, "shape", ()):
         raise af.OptionError(
-            f"these are the statistics of several runs, with leading axes {axes}, as jax.vmap makes them",
+            "these are the statistics of several runs, as jax.vmap makes them",
             remedy="Pass those of one run: jax.tree.map(lambda x: x[0], carry.running).",
         )
     return {
