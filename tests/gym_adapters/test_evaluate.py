@@ -272,13 +272,13 @@ def test_statistics_of_a_training_are_used_and_not_updated(library):
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_statistics_that_begin_anew_are_told(library, tmp_path):
     env = wrap(CartPole(), kernels.NormalizeObservation())
-    with pytest.warns(UserWarning, match="anew without wrapper_state=") as told:
+    with pytest.warns(UserWarning, match="begins with new statistics") as told:
         evaluate(env, lean, key=0, num_envs=2, max_episode_steps=3, policy_xp=library)
     assert [each.filename for each in told] == [__file__]
-    with pytest.warns(UserWarning, match="anew without wrapper_state="):
+    with pytest.warns(UserWarning, match="begins with new statistics"):
         record(env, lean, path=tmp_path / "x.gif", num_steps=1, policy_xp=library)
     if library == "jax":
-        with pytest.warns(UserWarning, match="anew without wrapper_state="):
+        with pytest.warns(UserWarning, match="begins with new statistics"):
             episode(env, lean, None, jax.random.key(0), max_episode_steps=3)
 
 

@@ -68,18 +68,21 @@ class HasStatistics:
         for driver, statistics in given:
             driver.load(statistics)
 
-    def _statistics(self) -> Statistics:
+    @property
+    def _rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
         values = self._driver.read()
         mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
         return Statistics(mean, var, values["count"] + PRIOR)
 
-    def _set_statistics(self, name: str, values: Any) -> None:
+    @_rms.setter
+    def _rms(self, values: Any) -> None:
         try:
             count = round(float(values.count) - PRIOR)
             given = {"count": count, "mean": values.mean, "var": values.var}
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise af.OptionError(
-                f"{name}={values!r:.80} has no mean, var and count",
+                f"{self._driver.name}={values!r:.80} has no mean, var and count",
                 remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
             ) from error
         self._driver.load(self._driver.given(given))
@@ -99,27 +102,13 @@ def _drivers(env: Any) -> dict[str, Driver]:
 class HasObsRms(HasStatistics):
     """Attributes of wrappers with statistics of observations."""
 
-    @property
-    def obs_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics()
-
-    @obs_rms.setter
-    def obs_rms(self, values: Any) -> None:
-        self._set_statistics("obs_rms", values)
+    obs_rms = HasStatistics._rms
 
 
 class HasReturnRms(HasStatistics):
     """Attributes of wrappers with statistics of returns."""
 
-    @property
-    def return_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics()
-
-    @return_rms.setter
-    def return_rms(self, values: Any) -> None:
-        self._set_statistics("return_rms", values)
+    return_rms = HasStatistics._rms
 
 
 class HasDiscountedReward(HasReturnRms):

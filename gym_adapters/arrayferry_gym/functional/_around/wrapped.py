@@ -348,8 +348,7 @@ def warn_if_fresh(env: Any, given: Any) -> None:
     """Warn if an agent would see statistics that nothing has been counted in."""
     if given is None and isinstance(env, WrappedEnv) and env._statistics():
         warnings.warn(
-            f"{env!r:.80} has statistics, which begin anew without wrapper_state=. An agent that was trained needs those of "
-            "its training: pass wrapper_state=env.state_dict(carry.running)",
+            f"{env!r:.80} begins with new statistics. Pass those of a training: wrapper_state=env.state_dict(carry.running)",
             stacklevel=caller_level(),
         )
 
