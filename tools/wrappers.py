@@ -321,16 +321,11 @@ def properties(mixin: str | None) -> list[str]:
     while mixin is not None and mixin in classes:
         node = classes[mixin]
         for each in node.body:
-            name = getattr(each, "name", "_")
-            if isinstance(each, ast.Assign):  # a property of another class
-                name, (owner, own) = (
-                    ast.unparse(each.targets[0]),
-                    ast.unparse(each.value).split("."),
-                )
-                each = next(x for x in classes[owner].body if getattr(x, "name", "") == own)
-            if name[0] != "_" and "property" in map(ast.unparse, each.decorator_list):
+            if isinstance(each, ast.FunctionDef) and "property" in map(
+                ast.unparse, each.decorator_list
+            ):
                 told = (ast.get_docstring(each) or "").partition("\n")[0]
-                lines.append(f"{name}: {told[0].lower()}{told[1:]}")
+                lines.append(f"{each.name}: {told[0].lower()}{told[1:]}")
         mixin = ast.unparse(node.bases[0]) if node.bases else None
     return lines
 

@@ -103,12 +103,12 @@ def contract_for(backend: Backend) -> type[BackendContract]:
     return TestBackend
 
 
-def check_container(container: Container, value: Any = None) -> None:
-    """Check a container with a value that it handles, in a test of your plugin.
+def check_container(container: Container, *values: Any) -> None:
+    """Check a container with values that it handles, in a test of your plugin.
 
     Args:
         container: the container.
-        value: a value that holds different arrays; None to check `types` alone, as `arrayferry check` does.
+        *values: values that hold different arrays. Without any, only `types` are checked, as `arrayferry check` does.
 
     Raises:
         AssertionError: `types` names a class that an installed package does not have; `children` leaves out an attribute
@@ -131,19 +131,18 @@ def check_container(container: Container, value: Any = None) -> None:
     """
     missing = missing_types(container.types)
     assert not missing, f"types of {container!r} has {missing}, and there is no such type"
-    if value is None:
-        return
-    children = [*container.children(value)]
-    known = {id(x) for x in flatten(children)[0]}
-    for name, held in getattr(value, "__dict__", {}).items():
-        lost = any(id(x) not in known for x in flatten(held)[0])
-        assert not lost, f"children() leaves out .{name}, which holds an array"
-    new = copy.deepcopy(children)
-    made = container.rebuild(value, [*new])
-    assert made is not None, "rebuild() returned None"
-    kept = [*container.children(made)]
-    is_same = [*map(id, kept)] == [*map(id, new)]
-    assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
+    for value in values:
+        children = [*container.children(value)]
+        known = {id(x) for x in flatten(children)[0]}
+        for name, held in getattr(value, "__dict__", {}).items():
+            lost = any(id(x) not in known for x in flatten(held)[0])
+            assert not lost, f"children() leaves out .{name}, which holds an array"
+        new = copy.deepcopy(children)
+        made = container.rebuild(value, [*new])
+        assert made is not None, "rebuild() returned None"
+        kept = [*container.children(made)]
+        is_same = [*map(id, kept)] == [*map(id, new)]
+        assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
 
 
 class SourceContract(BlockTests):

@@ -861,7 +861,7 @@ def test_statistics_of_all_wrappers_inside_are_frozen(module):
     env.step(env.action_space.sample())
     assert [name for name, x in env.state_dict().items() if x != before[name]] == ["obs_rms"]
     plain = module.ClipReward(base, -1, 1)
-    with pytest.raises(AttributeError, match="nor a wrapper of arrayferry inside has"):
+    with pytest.raises(AttributeError, match="nor any wrapper inside has statistics"):
         plain.update_running_mean = False
 
 

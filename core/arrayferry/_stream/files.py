@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from arrayferry._api import convert
-from arrayferry._errors import ArrayFerryError, OptionError, describe_error
+from arrayferry._errors import ArrayFerryError, OptionError
 
 Chunk = tuple[Any, ...]
 """A chunk of an array in a file: its length, a function that reads it, and the function's arguments after the path."""
@@ -160,10 +160,7 @@ def _named(path: str, read: Callable[..., Any], *args: Any) -> Any:
     except (ArrayFerryError, ImportError):
         raise
     except Exception as error:
-        raise OptionError(
-            f"{path} cannot be read ({describe_error(error)})",
-            remedy="Leave it out, or write it again.",
-        ) from error
+        raise OptionError(f"{path} cannot be read ({error!r})", remedy="Leave it out.") from error
 
 
 def _npy(path: str, names: set[str] | None) -> FileArrays:

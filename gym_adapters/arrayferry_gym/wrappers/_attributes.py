@@ -31,9 +31,7 @@ class HasStatistics:
     def update_running_mean(self, setting: bool) -> None:
         drivers = _drivers(self).values()
         if not drivers:
-            raise AttributeError(
-                f"neither {self} nor a wrapper of arrayferry inside has statistics"
-            )
+            raise AttributeError(f"neither {self} nor any wrapper inside has statistics")
         for driver in drivers:
             driver.update_running_mean = setting
 
@@ -68,15 +66,12 @@ class HasStatistics:
         for driver, statistics in given:
             driver.load(statistics)
 
-    @property
-    def _rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
+    def _statistics(self) -> Statistics:
         values = self._driver.read()
         mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
         return Statistics(mean, var, values["count"] + PRIOR)
 
-    @_rms.setter
-    def _rms(self, values: Any) -> None:
+    def _set_statistics(self, values: Any) -> None:
         try:
             count = round(float(values.count) - PRIOR)
             given = {"count": count, "mean": values.mean, "var": values.var}
@@ -102,13 +97,27 @@ def _drivers(env: Any) -> dict[str, Driver]:
 class HasObsRms(HasStatistics):
     """Attributes of wrappers with statistics of observations."""
 
-    obs_rms = HasStatistics._rms
+    @property
+    def obs_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics()
+
+    @obs_rms.setter
+    def obs_rms(self, values: Any) -> None:
+        self._set_statistics(values)
 
 
 class HasReturnRms(HasStatistics):
     """Attributes of wrappers with statistics of returns."""
 
-    return_rms = HasStatistics._rms
+    @property
+    def return_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics()
+
+    @return_rms.setter
+    def return_rms(self, values: Any) -> None:
+        self._set_statistics(values)
 
 
 class HasDiscountedReward(HasReturnRms):

@@ -125,7 +125,7 @@ class WrappedEnv(AroundEnv):
         names = moments_of.numbered(own for _, own in known)
         return [(name, *each) for name, each in zip(names, known, strict=True)]
 
-    def named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
+    def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
         """Return what `_statistics` does, for a result of `state_dict`.
 
         Raises:
@@ -179,7 +179,7 @@ class WrappedEnv(AroundEnv):
         """
         states = list(fresh)
         if isinstance(values, dict):
-            for name, index, own in self.named(values):
+            for name, index, own in self._named(values):
                 lasting, rewarded = states[index].lasting, "reward" in self.kernels[index].parts
                 moments = moments_of.given(xp, lasting[own], values[name], None, any_shape=rewarded)
                 states[index] = states[index]._replace(lasting={**lasting, own: moments})
@@ -295,16 +295,13 @@ def freeze(wrapper_state: Any) -> Any:
         >>> bool(running.wrappers[0].lasting["obs_rms"].updating)
         False
     """
+    import jax
 
-    def frozen(lasting: Any) -> Any:
-        if not isinstance(lasting, dict):
-            return lasting
-        return {
-            name: part._replace(updating=part.updating & False)
-            if isinstance(part, moments_of.Moments)
-            else part
-            for name, part in lasting.items()
-        }
+    def is_moments(part: Any) -> bool:
+        return isinstance(part, moments_of.Moments)
+
+    def frozen(part: Any) -> Any:
+        return part._replace(updating=part.updating & False) if is_moments(part) else part
 
     if wrapper_state is None:
         return None
@@ -313,7 +310,7 @@ def freeze(wrapper_state: Any) -> Any:
             f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
             remedy="Pass carry.running.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
         )
-    return tuple(state._replace(lasting=frozen(state.lasting)) for state in wrapper_state)
+    return jax.tree.map(frozen, wrapper_state, is_leaf=is_moments)
 
 
 def _is_state(value: Any) -> bool:

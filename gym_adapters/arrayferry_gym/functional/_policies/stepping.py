@@ -314,7 +314,7 @@ def _served(
     if wrapper_state is not None:
         if not isinstance(wrapper_state, dict):
             wrapper_state = env.state_dict(SimpleNamespace(wrappers=wrapper_state))
-        env.named(wrapper_state)
+        env._named(wrapper_state)
         envs.load_state_dict(wrapper_state)
     return envs
 
