@@ -40,8 +40,8 @@ def files(
 
     Raises:
         FileNotFoundError: no file is found.
-        arrayferry.OptionError: a file cannot be read; files are of different kinds, or differ in names, dtypes or the shapes of rows; or arrays
-            of one file differ in length.
+        arrayferry.OptionError: a file cannot be read; files are of different kinds, or differ in names, dtypes or the shapes
+            of rows; or arrays of one file differ in length.
 
     Examples:
         >>> import os, tempfile
