@@ -299,7 +299,7 @@ PLANTED = {
     "test_array_types_exist": {
         "missing types": (
             backend(array_types=("toy_library.Missing", "toy_library.not_there.Array", "not_there.Array")),
-            "no such type in toy_library",
+            "['toy_library.Missing', 'toy_library.not_there.Array'], and there is no such type",
         ),
     },
     "test_its_arrays_are_recognised": {

@@ -163,7 +163,7 @@ def closed_loop(env, tmp_path, mode, steps, **options):
     simulator = envs.unwrapped._simulator
     envs.reset(seed=0)
     if "wrapper_state" in options:
-        env.load_into(envs, options["wrapper_state"])
+        envs.load_state_dict(options["wrapper_state"])
         for wrapper in (envs, envs.env):
             wrapper.update_running_mean = False
     result = file.run(reset=True)
