@@ -269,6 +269,28 @@ def test_statistics_of_a_training_are_used_and_not_updated(library):
         evaluate(env, lean, key=0, num_envs=2, wrapper_state={"obs_rms": state["obs_rms"]}, policy_xp=library)  # fmt: skip
 
 
+def above_one(params, observation, key):
+    return (observation[:, 0] > 1) * 1, None
+
+
+class Five(CartPole):
+    """Always observes 5.0, and rewards the action."""
+
+    def observe(self, xp, state, params):
+        return 0.0 * super().observe(xp, state, params) + 5.0
+
+    def step(self, xp, rng, state, action, params):
+        return state, xp.astype(action, xp.float32), action < 0
+
+
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_statistics_that_begin_anew_are_updated(library):
+    env = wrap(Five(), kernels.NormalizeObservation())
+    with pytest.warns(UserWarning, match="begins with new statistics"):
+        found = evaluate(env, above_one, key=0, num_envs=2, max_episode_steps=5, policy_xp=library)
+    assert found.returns.tolist() == [[0.0], [0.0]]
+
+
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_statistics_that_begin_anew_are_told(library, tmp_path):
     env = wrap(CartPole(), kernels.NormalizeObservation())

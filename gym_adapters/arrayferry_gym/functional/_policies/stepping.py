@@ -149,18 +149,21 @@ class Stepping:
         if is_module(policy):  # whose mode, weights and statistics shall stay as they are
             policy = _copied(what, policy).eval()
         self._policy = policy, params, state
+        self._anew = False
         if isinstance(env, (Env, VectorEnv)):
             self.envs = _ordinary(what, env, options)
         else:
             env = _checked(what, env)
             assert library is not None
             self.envs = _served(env, options, library, device, mode, render_mode)
+            self._anew = options.wrapper_state is None
         self.mode = declared_mode(self.envs)
 
     def __iter__(self) -> Generator[NumpyStep | None, None, None]:
         """Yield None after each reset, and a `NumpyStep` after each step, without end."""
         envs, mode = self.envs, self.mode
-        with frozen(envs):
+        # statistics that begin anew are updated, as in compiled code
+        with contextlib.nullcontext() if self._anew else frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
             own = af.first_array(observation)[1] or af.registry.backend("numpy")
             chosen = self._made(own, observation)
