@@ -15,15 +15,8 @@ import arrayferry as af
 from arrayferry_gym.functional import FunctionalEnv
 
 ASSETS = Path(__file__).parents[1] / "docs/assets"
-PLACES = {  # library: its label, and where its box is
-    "numpy": ("NumPy", 320, 150),
-    "torch": ("PyTorch", 560, 60),
-    "jax": ("JAX", 560, 240),
-    "dask": ("Dask", 80, 60),
-    "array_api_strict": ("other Array API", 80, 240),
-}
+LABELS = {"numpy": "NumPy", "torch": "PyTorch", "jax": "JAX"}
 DASHES = {"share": "", "copy": "7 4", "compute": "2 4"}
-WORDS = {"share": "shared", "copy": "copied", "compute": "computed"}
 WIDTH, HEIGHT = 130, 40
 
 
@@ -83,23 +76,6 @@ def picture(title: str, width: int, height: int, parts: list[str]) -> str:
     )
 
 
-def routes() -> str:
-    """The steps that `arrayferry.route` puts together, on the CPU."""
-    parts = [box(x, y, label) for label, x, y in PLACES.values()]
-    for source in PLACES:
-        for target in PLACES:
-            steps = af.route(source, target).steps
-            if len(steps) == 1:
-                parts.append(arrow(PLACES[source][1:], PLACES[target][1:], steps[0].cost))
-    for row, (cost, word) in enumerate(WORDS.items()):
-        y = 120 + 30 * row
-        parts.append(
-            f'<line x1="650" y1="{y}" x2="690" y2="{y}" stroke="currentColor" '
-            f'stroke-dasharray="{DASHES[cost]}"/><text x="700" y="{y + 5}">{word}</text>'
-        )
-    return picture("The steps between libraries", 790, 300, parts)
-
-
 def environment() -> str:
     """What calls the methods of an environment, and what users call."""
     methods = sorted(FunctionalEnv.__abstractmethods__, key=["reset", "step", "observe"].index)
@@ -128,7 +104,7 @@ def sharing() -> str:
             name != "jax" and not is_read_only(each) for name, each in ((source, x), (target, y))
         ]
         middle = 45 + 75 * row
-        parts += [box(75, middle, PLACES[source][0]), box(625, middle, PLACES[target][0])]
+        parts += [box(75, middle, LABELS[source]), box(625, middle, LABELS[target])]
         if shared:
             parts.append(box(350, middle, "one memory", 300))
         else:
@@ -218,7 +194,6 @@ PICTURES = {
     "environment.svg": environment,
     "narrowing.svg": narrowing,
     "plans.svg": plans,
-    "routes.svg": routes,
     "sharing.svg": sharing,
 }
 

@@ -1,8 +1,9 @@
-"""Write the wrappers of each kernel, for one environment and for vector environments, and their page in the reference.
+"""Write the wrappers of each kernel, for one environment and for vector environments, and their section of the reference.
 
     python tools/wrappers.py            # after a change of the name, the arguments or the docstring of a kernel
 
-A kernel is written once. Its signature, its docstring and its example are those of its wrappers too.
+A kernel is written once. Its signature, its docstring and its example are those of its wrappers too. An example shows
+what is the same for one environment: `envs` becomes `env`, and `rewards[0]` becomes `reward`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "gym_adapters" / "arrayferry_gym" / "wrappers"
+REFERENCE = ROOT / "docs" / "reference" / "gymnasium.md"
 
 PARTS = ("actions", "observations", "rewards", "statistics")
 """The modules of kernels."""
@@ -152,23 +154,24 @@ if not TYPE_CHECKING:  # type checkers would accept any name
 def __dir__() -> list[str]:
     return sorted(__all__)
 '''
-PAGE = """\
-# Wrappers
+SECTION = """\
+## Wrappers
 
 Gymnasium's wrappers for arrays of any library. [Wrappers](../how-to/wrappers.md) says which of Gymnasium's own to use.
 The arguments of a wrapper are its attributes too.
 
-## One environment
+### One environment
 
 {single}
 
-## Vector environments
+### Vector environments
 
 {vector}
 
-## Kernels
+### Kernels
 
 {kernels}
+
 """
 ONE_OF_MANY = (
     (r"\benvs\b", "env"),
@@ -354,14 +357,16 @@ def indented(text: str) -> str:
 
 
 def reference() -> str:
-    """Return the text of the page of the reference."""
+    """Return the page of the reference, with this section."""
+    before, _, rest = REFERENCE.read_text().partition("## Wrappers\n")
     single = {*every_kernel()} - {*SINGLE.gymnasium}
     vector = {*every_kernel()} - {*VECTOR.gymnasium}
-    return PAGE.format(
+    section = SECTION.format(
         single=shown("", [*sorted(single), "KernelWrapper", "Statistics", "merge"]),
         vector=shown("vector.", [*sorted({*vector, "DictInfoToList"}), "KernelVectorWrapper"]),
         kernels=shown("kernels.", [ENGINE[0], *every_kernel(), *ENGINE[1:]]),
     )
+    return before + section + rest[rest.index("## Bridges\n") :]
 
 
 def shown(module: str, names: list[str]) -> str:
@@ -370,7 +375,7 @@ def shown(module: str, names: list[str]) -> str:
 
 
 WRITTEN = {
-    ROOT / "docs" / "reference" / "wrappers.md": reference,
+    REFERENCE: reference,
     FOLDER / "kernels.py": kernels,
     FOLDER / "__init__.py": single,
     FOLDER / "vector.py": vector,

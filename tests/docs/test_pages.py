@@ -22,8 +22,8 @@ OUTPUT = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Of `make bridges` and `make downstream`, which have these packages.
 BRIDGES = {
-    "brax", "craftax", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
-    "pgx", "ray", "rejax", "rsl_rl", "sklearn", "skrl", "tensordict", "tensorflow", "tianshou", "xminigrid",
+    "brax", "craftax", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pgx",
+    "ray", "rejax", "rsl_rl", "sklearn", "skrl", "tensordict", "tensorflow", "tianshou", "xminigrid",
 }  # fmt: skip
 GPU = re.compile(r"\bcuda\b|cuda:0|import cupy|cupy\.")
 

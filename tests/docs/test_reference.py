@@ -144,3 +144,8 @@ def test_pictures_are_those_of_the_code():
     drawn = runpy.run_path(str(ROOT / "tools/pictures.py"))["PICTURES"]
     for name, draw in drawn.items():
         assert (ROOT / "docs/assets" / name).read_text() == draw(), "run `python tools/pictures.py`"
+
+
+def test_the_table_of_dtypes_is_what_is_converted():
+    table = runpy.run_path(str(ROOT / "tools/dtypes.py"))["table"]()
+    assert table in (ROOT / "docs/reference/types.md").read_text(), "paste `python tools/dtypes.py`"

@@ -168,7 +168,7 @@ MISTAKES = {
     "copy of an adapter": (lambda: JaxToTorch(cart(), copy="always"), "None, True, False"),
     "like the class of a policy": (lambda: ArrayConversion(cart(), like=torch.nn.Linear), "Pass an object"),
     "like a policy without parameters": (lambda: ArrayConversion(cart(), like=NoParameters()), "target_xp"),
-    "like and a target": (lambda: ArrayConversion(cart(), target_xp="torch", like=T), "either like="),
+    "like and a target": (lambda: ArrayConversion(cart(), target_xp="torch", like=T), "together with a target"),
     "a reward dtype with a letter wrong": (lambda: vector.NumpyToTorch(carts(), reward_dtype="flot32"), '"float32"'),
     "a reward dtype that is no dtype": (lambda: vector.NumpyToTorch(carts(), reward_dtype=torch.Tensor), '"float32"'),
     "a reward dtype that JAX lacks": (lambda: vector.ArrayConversion(carts(), target_xp="jax", reward_dtype="float64"), "float32"),
