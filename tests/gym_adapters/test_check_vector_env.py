@@ -144,6 +144,11 @@ def of_before(envs, results):
         results[4]["final_obs"] = envs.before
 
 
+def of_another(envs, results):
+    if "final_obs" in results[4]:
+        results[4]["final_obs"] = np.roll(results[0], 1, axis=0)
+
+
 def info_of_next(given, results):
     if "final_info" in given:
         given["final_info"]["twice"] = given["twice"]
@@ -271,6 +276,7 @@ WRONG = {
     "of the next": (lambda: Changed(sync(SAME), infos(of_next)), "final_obs is the first of the next"),
     "of the next, whole numbers": (lambda: Changed(counts(SAME), infos(of_next)), "is the first of the next"),
     "the one before": (lambda: Changed(sync(SAME), of_before), "final_obs is the one before"),
+    "of another": (lambda: Changed(sync(SAME), of_another), "final_obs is that of another environment"),
     "info of the next": (lambda: Changed(counts(SAME), infos(info_of_next)), "'twice' of the last step is that of a reset"),
     "late info": (lambda: Changed(counts(SAME), infos(late_info)), "'twice' is not of the episode that begins"),
     "no final_info": (lambda: Changed(counts(SAME), infos(no_info)), r"final_info lacks \['twice'\]"),

@@ -205,6 +205,9 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     found = {
         "the first of the next episode": [x == each.last.firsts[each.env] for each, x in ends],
         "the one before the last step": [x == each.before.firsts[each.env] for each, x in ends],
+        "that of another environment": [
+            x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
+        ],
         "all zeros": [several and zeros not in seen and x == zeros for _, x in ends],
     }
     for what, same in found.items():
