@@ -238,6 +238,7 @@ $(VALUES): $(READY) tests/downstream/requirements.txt
 downstream: $(GYMNAX) $(VALUES)  ## run the tests of Gymnasium, gymnax and libraries of containers with arrayferry
 	.venv-gymnax/bin/python -m pytest tests/downstream/test_gymnax.py
 	.venv-values/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/downstream/values
+	.venv-values/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k reference/values -m "long or not long"
 	$(BIN)/python -m pytest -rA tests/downstream/test_gymnasium.py
 
 # Real environments and trainers of many packages. Their pins conflict, so they are installed without what they ask for.

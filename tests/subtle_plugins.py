@@ -402,6 +402,9 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
     "is another library's when written into code": (
         Correct(), direct("toy numpy", inline=written("{x}")), "inline() of", "an array of toy instead of numpy",
     ),
+    "converts what does not fit": (
+        backend(dtypes=lambda self: {"float32"}), direct("numpy toy"), CONVERTS, "an array, although",
+    ),
     "is wrong for many": (
         Correct(), direct("numpy toy", bind_many=many(to_toys(misordered))), "bind_many() of", "instead",
     ),

@@ -299,7 +299,7 @@ PLANTED = {
     "test_array_types_exist": {
         "missing types": (
             backend(array_types=("toy_library.Missing", "toy_library.not_there.Array", "not_there.Array")),
-            "no such type in toy_library",
+            "['toy_library.Missing', 'toy_library.not_there.Array'], and there is no such type",
         ),
     },
     "test_its_arrays_are_recognised": {
@@ -335,6 +335,10 @@ PLANTED = {
         "no DLPack": (
             backend(dlpack_devices=("cpu",)),
             "to_dlpack(), for an array", "__dlpack__ and __dlpack_device__",
+        ),
+        "DLPack in one direction": (
+            backend(dlpack_devices=("cpu",), to_dlpack=lambda self, x, copy=None: x.values),
+            "from_dlpack(to_dlpack())", "NotImplementedError: toy has no DLPack",
         ),
     },
     "test_dtypes_are_named": {

@@ -23,23 +23,30 @@ from ._text import working
 TESTS = """
 import pytest
 from arrayferry import registry
-from arrayferry.testing import contract_for
+from arrayferry.inspection import is_built_in
+from arrayferry.testing import check_container, contract_for
 from importlib.metadata import entry_points
 
 for point in entry_points(group="arrayferry"):
     if point.name in {registered!r}:
         registry.register(point.load())
-backend = registry.backend({backend!r})
-problem = backend.problem()
+backend = registry.backends().get({backend!r})
+problem = backend and backend.problem()
 if problem is not None:
     pytest.exit(str(problem))
-TestBackend = contract_for(backend)
+TestBackend = backend and contract_for(backend)
+
+class TestContainers:
+    ways = {{}}
+    def test_types_of_containers(self):
+        '''`types` names types that are there. check_container() tests the rest, with a value.'''
+        [check_container(x) for x in registry.catalog.containers if not is_built_in(x)]
 """
-"""The tests of a backend. The kit leaves out plugins of other distributions, unless they are registered at run time."""
+"""The tests of a backend, and of the containers of its plugin. The kit leaves out plugins of other distributions, unless they are registered at run time."""
 
 
 def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any], int]:
-    """Run the tests of the backends of a plugin, or of its converters if it has no backend.
+    """Run the tests of the backends of a plugin, or of its converters and containers if it has no backend.
 
     Args:
         package: the name of a backend, an entry point, a distribution or a module.
@@ -105,25 +112,28 @@ def _normal(name: str) -> str:
 def _backends(
     package: str, plugins: list[Plugin], found: dict[str, Any]
 ) -> tuple[list[str], list[str]]:
-    """Return the backends to test, and the plugins of which only the direct converters are tested.
+    """Return the backends to test, and the plugins of which only direct converters and containers are tested.
 
     Raises:
         CommandError: there is nothing to test, or none of it is installed.
     """
-    own = {("backend", name) for plugin in plugins for name in plugin["backends"]}
-    backends = [each for each in found["libraries"] if (each["kind"], each["name"]) in own]
+    named = {("backend", name) for plugin in plugins for name in plugin["backends"]}
+    backends = [each for each in found["libraries"] if (each["kind"], each["name"]) in named]
     backends = [each for each in backends if package in each["names"]] or backends
     installed = [each["name"] for each in backends if each["status"] != "not installed"]
     if backends and not installed:
         raise CommandError(backends[0]["problem"], backends[0]["remedy"])
     pairs = [pair for plugin in plugins for pair in plugin["converters"]]
-    if not backends and not pairs:
+    own = [
+        x for each in plugins if each["distribution"] != "arrayferry" for x in each["containers"]
+    ]
+    if not (backends or pairs or own):
         raise UsageError(
-            f"{package} has no backend and no converter, and only these can be tested without its author",
+            f"{package} has no backend, converter or container, and only these can be tested without its author",
             "Sources are tested by arrayferry.testing.SourceContract, in the tests of the plugin: its author has to say "
             "how an object is made.",
         )
-    starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs))
+    starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs)) or own[:1]
     return (installed, []) if installed else (starts, [plugin["name"] for plugin in plugins])
 
 
@@ -134,7 +144,7 @@ def _run(
     timeout: float,
     to_stderr: bool,
 ) -> dict[str, Any]:
-    """Run pytest on a backend, or on the direct converters of some plugins, and return the outcomes."""
+    """Run pytest on a backend, or on the direct converters and containers of some plugins, and return the outcomes."""
     working(f"testing {backend}")
     checked: dict[str, Any] = {"backend": backend, "error": None, "made_by": {}, "tests": []}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -144,7 +154,7 @@ def _run(
         tests.write_text(TESTS.format(backend=backend, registered=registered), encoding="utf-8")
         (folder / "pytest.ini").touch()  # no other settings count
         options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short"]
-        options += ["-k", "test_direct_converters" if registered else "test_"]
+        options += ["-k", "test_direct_converters or test_types_of" if registered else "test_"]
         options += ["-p", "arrayferry_cli._pytest_plugin", f"--outcomes={outcomes}", tests.name]
         output = 2 if to_stderr else None
         status = 1

@@ -27,17 +27,15 @@ def check(name: str, timeout: float, steps: int | None = None) -> Any:
     """
     if steps is None and not name.partition(":")[2]:
         raise UsageError(
-            f"{name!r:.80} does not name a class. Write module:Class, or file.py:Class"
+            f"{name!r:.80} does not name a class. Write module:Class, or file.py:Class; an id of Gymnasium with --vector"
         )
     try:
         folder = os.getcwd()
     except OSError as error:  # it was removed
         raise UsageError(f"there is no current folder ({error.strerror})") from error
     working(f"trying {name}")
-    if steps is None:
-        return ask("env.check", {"name": name, "folder": folder}, {}, timeout)
-    given = {"name": name, "folder": folder, "steps": steps}
-    return ask("env.check_vector", given, {}, timeout)
+    task, given = ("env.check", {}) if steps is None else ("env.check_vector", {"steps": steps})
+    return ask(task, {"name": name, "folder": folder, **given}, {}, timeout)
 
 
 def describe(report: dict[str, Any]) -> list[str]:

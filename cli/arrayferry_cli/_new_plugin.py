@@ -104,11 +104,8 @@ def _texts(backend: str, package: str, distribution: str) -> dict[str, str]:
     top = package.partition(".")[0]
     known = next(iter(packages_distributions().get(top, ())), None)
     requirement = known or top.replace("_", "-")
-    dependency = f'    "{requirement}",\n'
-    if top in sys.stdlib_module_names:
-        dependency = ""
-    elif known is None:
-        dependency = f'    # "{requirement}",  # remove the first # if this is its name on PyPI\n'
+    mark, note = ("", "") if known else ("# ", "  # remove the first # if this is its name on PyPI")
+    named = top not in sys.stdlib_module_names
     values = {
         "name": backend,
         "package": package,
@@ -116,8 +113,8 @@ def _texts(backend: str, package: str, distribution: str) -> dict[str, str]:
         "module": module,
         "class_name": "".join(part.capitalize() for part in backend.split("_")) + "Backend",
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
-        "requirement": requirement,
-        "dependencies": dependency,
+        "install": f'    {mark}install = "{requirement}"{note}\n' if named else "",
+        "dependencies": f'    {mark}"{requirement}",{note}\n' if named else "",
     }
     paths = {
         "pyproject.toml": "pyproject.toml.txt",

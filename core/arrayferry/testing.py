@@ -18,6 +18,7 @@ with, what was returned, and what was expected instead.
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any, ClassVar
 
@@ -28,9 +29,10 @@ try:
 except ImportError as _error:  # pragma: no cover
     raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from _error
 
-from . import Backend, Source, registry
+from . import Backend, Container, Source, flatten, registry
 from ._contract.blocks import BlockTests
 from ._contract.calls import Call, Given, convert, one_by_one
+from ._contract.classes import missing_types
 from ._contract.devices import DeviceTests
 from ._contract.direct import DirectTests
 from ._contract.pairs import PairTests
@@ -38,7 +40,7 @@ from ._contract.samples import CUBE, SHAPES, case_of, in_layouts, sample
 from ._contract.unattended import Unattended
 from ._contract.values import MemoryTests, ValueTests
 
-__all__ = ["BackendContract", "SourceContract", "contract_for"]
+__all__ = ["BackendContract", "SourceContract", "check_container", "contract_for"]
 
 
 class BackendContract(
@@ -99,6 +101,48 @@ def contract_for(backend: Backend) -> type[BackendContract]:
 
     TestBackend.backend = backend.name
     return TestBackend
+
+
+def check_container(container: Container, *values: Any) -> None:
+    """Check a container with values that it handles, in a test of your plugin.
+
+    Args:
+        container: the container.
+        *values: values that hold different arrays. Without any, only `types` are checked, as `arrayferry check` does.
+
+    Raises:
+        AssertionError: `types` names a class that an installed package does not have; `children` leaves out an attribute
+            that holds an array; or the result of `rebuild` does not hold the children that it was given, in their order.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> from arrayferry.testing import check_container
+        >>> class Pair:
+        ...     def __init__(self, left, right):
+        ...         self.left, self.right = left, right
+        >>> class Pairs(af.Container):
+        ...     types = (Pair,)
+        ...     def children(self, value):
+        ...         return [value.left, value.right]
+        ...     def rebuild(self, value, children):
+        ...         return Pair(*children)
+        >>> check_container(Pairs(), Pair(np.zeros(2), np.ones(2)))
+    """
+    missing = missing_types(container.types)
+    assert not missing, f"types of {container!r} has {missing}, and there is no such type"
+    for value in values:
+        children = [*container.children(value)]
+        known = {id(x) for x in flatten(children)[0]}
+        for name, held in getattr(value, "__dict__", {}).items():
+            lost = any(id(x) not in known for x in flatten(held)[0])
+            assert not lost, f"children() leaves out .{name}, which holds an array"
+        new = copy.deepcopy(children)
+        made = container.rebuild(value, [*new])
+        assert made is not None, "rebuild() returned None"
+        kept = [*container.children(made)]
+        is_same = [*map(id, kept)] == [*map(id, new)]
+        assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
 
 
 class SourceContract(BlockTests):

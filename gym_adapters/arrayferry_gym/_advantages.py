@@ -53,8 +53,8 @@ def advantages(
         The advantages, in the shape, dtype and library of `values`.
 
     Raises:
-        arrayferry.OptionError: shapes do not fit, values are no floats, flags are missing, or `discount` or `decay` is
-            not between 0 and 1.
+        arrayferry.OptionError: shapes do not fit, values are no floats, flags are missing or other numbers than 0 and 1,
+            or `discount` or `decay` is not between 0 and 1.
 
     Examples:
         >>> import numpy as np
@@ -97,15 +97,19 @@ def advantages(
     rewards, next_values, terminated, truncated, discount, decay, counts = (
         x if x is None or isinstance(x, float) else af.convert(x, like=values) for x in given
     )
+    xp = af.namespace_of(values)
     _check_shape("rewards", rewards, shape)
     _check_shape("next_values", next_values, shape)
     for name, x in (("terminated", terminated), ("truncated", truncated), ("counts", counts)):
         if x is not None:
             _check_shape(name, x, shape[: max(len(getattr(x, "shape", ())), min(len(shape), 2))])
+            if as_flags(x) is not x and _is_read(x != 0) and bool(xp.any((x != 0) & (x != 1))):
+                raise af.OptionError(
+                    f"{name} has other numbers than 0 and 1: {x!r:.80}", remedy="Pass booleans."
+                )
     for name, x in (("discount", discount), ("decay", decay)):
         if getattr(x, "shape", ()):
             _check_shape(name, x, shape[2:])
-    xp = af.namespace_of(values)
     terminated, truncated = as_flags(terminated), as_flags(truncated)
     rewards, next_values, discount, decay = (
         x if isinstance(x, float) else _cast(xp, x, values.dtype)
@@ -123,17 +127,21 @@ def advantages(
     return _sums(xp, errors, to_shape(xp, goes_on, shape), discount * decay)
 
 
+def _is_read(x: Any) -> bool:
+    """Whether values can be looked at: those of lazy and traced arrays cannot."""
+    backend: Any = af.first_array(x)[1]
+    return backend.memory != "lazy" and not backend.is_traced(x)
+
+
 def _cast(xp: Any, x: Any, dtype: Any) -> Any:
     """Return an array in another dtype.
 
     Raises:
         arrayferry.OptionError: a finite number is beyond its range. Lazy and traced arrays are not read.
     """
-    backend: Any = af.first_array(x)[1]
     with np.errstate(over="ignore"):
         cast = xp.astype(x, dtype)
-    read = x.dtype != dtype and backend.memory != "lazy" and not backend.is_traced(x)
-    if read and bool(xp.any(xp.isinf(cast) & ~xp.isinf(x))):
+    if x.dtype != dtype and _is_read(cast) and bool(xp.any(xp.isinf(cast) & ~xp.isinf(x))):
         raise af.OptionError(
             f"a number of {x!r:.80} does not fit {dtype}, the dtype of the values",
             remedy="Scale the rewards down, or cast the values to a wider dtype.",
@@ -150,8 +158,8 @@ def _check_shape(name: str, x: Any, needed: tuple[int, ...]) -> None:
     if tuple(getattr(x, "shape", ())) != needed:
         raise af.OptionError(
             f"{name} has the shape {tuple(getattr(x, 'shape', ()))}, but for these values {needed} is needed",
-            remedy="Pass all as (time, environment), and rewards and values with the same axes after those: "
-            "the last axis of (time, environment, 1) is taken away by [..., 0].",
+            remedy="Pass all as (time, environment). Give next_values apart, one for the observation after each step. "
+            "Rewards and values have the same axes after those: the last of (time, environment, 1) is taken away by [..., 0].",
         )
 
 

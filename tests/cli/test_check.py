@@ -126,9 +126,21 @@ def test_a_plugin_with_converters_alone(run, installed):
     checked, tests = check(run, "arrayferry-lossy")
     assert checked["backend"] == "numpy"
     assert [(name[:22], test["outcome"]) for name, test in tests.items()] == [
-        ("test_direct_converters", "failed")
+        ("test_direct_converters", "failed"),
+        ("test_types_of_containe", "passed"),
     ]
     assert "<Converter numpy -> torch>" in next(iter(tests.values()))["message"]
+
+
+@pytest.mark.parametrize("name", ["Box", "Bax"])
+def test_types_of_containers(run, only, installed, name):
+    (installed / "boxes.py").write_text("class Box: pass")
+    write_distribution(installed, "boxes", CONTAINER.replace("boxes.Box", f"boxes.{name}"))
+    only("numpy", "boxes")
+    checked, tests = check(run, "boxes")
+    assert checked["backend"] == "Box"
+    message = tests["test_types_of_containers"]["message"]
+    assert ("types of <Container Box> has ['boxes.Bax']" in message) == (name == "Bax")
 
 
 @pytest.mark.long
@@ -143,10 +155,10 @@ def test_what_cannot_be_tested(run, installed):
     status, _, err = run("check", "absent")
     reason = "absent is not installed: there is no module 'not_there'"
     assert (status, err) == (1, f"Error: {reason}. Run: pip install absent\n")
-    for name in ("boxes", "h5py"):
+    for name in ("h5py", "xarray"):
         status, _, err = run("check", name)
         assert status == 2
-        assert err.startswith(f"Error: {name} has no backend and no converter")
+        assert err.startswith(f"Error: {name} has no backend, converter or container")
     status, _, err = run("check", "arrayferry-boxe")
     assert status == 2
     assert "Did you mean 'arrayferry-boxes'?" in err
@@ -178,6 +190,7 @@ def test_it_needs_pytest(run, monkeypatch):
     )
     status, out, err = run("check", "numpy")
     assert (status, out) == (1, "")
+    assert "the tests need pytest" in err
     assert "run: pip install '.[cli]'" in err
 
 

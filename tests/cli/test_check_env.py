@@ -141,6 +141,7 @@ def test_vector_environments_are_audited(run, folder):
     ("name", "told"),
     [
         ("own_envs_of_test", "does not name a class"),
+        ("CartPole-v1", "an id of Gymnasium with --vector"),
         ("own_envs_of_test:Nothing", "has no Nothing"),
         pytest.param("own_envs_of_test:other", "a FunctionalEnv is needed", marks=pytest.mark.long),
         pytest.param(

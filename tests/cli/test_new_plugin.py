@@ -87,6 +87,7 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
         "tests/test_little_lib.py",
     }
     site = tmp_path / "site"
+    assert '# install = "littlelib"  # remove' in (folder / "arrayferry_little_lib.py").read_text()
 
     pip_install(folder, site)
     status, out = run_tests(folder, site, installed, only="numpy or recognised or copy or pickled")

@@ -318,6 +318,8 @@ def test_a_pool_of_threads_in_a_fork(run_forked):
         run_forked(work)
     assert pool.submit(abs, -5).result(30) == 5
     pool.shutdown()
+    with pytest.raises(RuntimeError, match="new futures after shutdown"):
+        pool.submit(int)
 
 
 @pytest.mark.long

@@ -71,7 +71,10 @@ def test_arrays_without_a_name(tmp_path):
             {"x": np.zeros((4, 2), "f4"), "y": np.zeros(5, int)},
             "part-3.npz have the lengths .*'x': 4, 'y': 5",
         ),
-        ({"x": np.zeros((4, 2), "f4"), "y": np.array(1)}, "'y': None"),
+        (
+            {"x": np.zeros((4, 2), "f4"), "y": np.array(1)},
+            "part-3.npz .*'x': 4, 'y': 'none: a scalar'",
+        ),
     ],
 )
 def test_files_of_another_form_are_named(folder, arrays, words):
@@ -90,13 +93,54 @@ def test_wrong_arguments(folder):
         af.files(folder / "alone.npy", names="x")
     (folder / "alone.npy").unlink()
     (folder / "notes.txt").write_text("")
-    with pytest.raises(af.OptionError, match=r"of the kinds \.npz, \.txt"):
+    with pytest.raises(af.OptionError, match=r"one kind that is read: .*notes\.txt, .*part-2\.npz"):
         af.files(f"{folder}/*")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy"])
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY damaged"])
+def test_a_damaged_file_is_named(suffix, damage, tmp_path):
+    (tmp_path / f"bad{suffix}").write_bytes(damage)
+    with pytest.raises(af.OptionError, match=rf"bad\{suffix} cannot be read \(.*Leave it out"):
+        af.files(tmp_path)
+
+
+def test_a_file_whose_rows_are_damaged_is_named(folder):
+    path = folder / "part-1.npz"
+    stream = af.stream(af.files(folder), "numpy")
+    path.write_bytes(path.read_bytes().replace(np.float32(1).tobytes(), b"\0\1\2\3"))
+    with pytest.raises(af.BlockError, match=r"part-1\.npz cannot be read \(BadZipFile"):
+        stream[1]
+
+
+def test_a_state_is_of_the_same_files_in_the_same_order(folder):
+    def stream(*numbers, block=None):
+        arrays = af.files([folder / f"part-{number}.npz" for number in numbers])
+        return af.stream({"x": arrays["x"] / 2, "y": arrays["y"]}, "numpy", block=block)
+
+    state = stream(0, 1, 2).state_dict()
+    assert state["data"] == ["3 blocks", "15 rows", *[f"part-{n}.npz" for n in (0, 1, 2)] * 2]
+    stream(0, 1, 2).load_state_dict(state)
+    pickle.loads(pickle.dumps(stream(0, 1, 2))).load_state_dict(state)
+    moved = folder / "moved"
+    moved.mkdir()
+    for path in folder.glob("*.npz"):
+        path.rename(moved / path.name)
+    af.stream(af.files(moved), "numpy").load_state_dict(state)
+    folder = moved
+    for other, words in (
+        (stream(1, 0, 2), "has part-0.npz where this stream has part-1.npz"),
+        (stream(0, 1), "has 3 blocks where this stream has 2 blocks"),
+        (stream(0, 1, 1), "has 15 rows where this stream has 14 rows"),
+        (stream(0, 1, 2, block=4), "has 3 blocks where this stream has 4 blocks"),
+    ):
+        with pytest.raises(af.OptionError, match=words):
+            other.load_state_dict(state)
 
 
 def test_a_file_that_has_changed(folder):
     stream = af.stream(af.files(f"{folder}/*.npz"), "numpy")
     write(folder, 1, x=np.zeros((9, 2), "f4"), y=np.arange(9))
-    with pytest.raises(af.BlockError, match=r"part-1\.npz has changed"):
+    with pytest.raises(af.BlockError, match=r"part-1\.npz has changed: it has \w+\[9"):
         stream[1]
     assert len(af.stream(af.files(f"{folder}/*.npz"), "numpy")[1]["x"]) == 9

@@ -37,7 +37,7 @@ from wrong_plugins import PLANTED
 
 import arrayferry as af
 from arrayferry.adapting import describe_error
-from arrayferry.testing import BackendContract, SourceContract, contract_for
+from arrayferry.testing import BackendContract, SourceContract, check_container, contract_for
 from arrayferry_plugins.torch_ import TorchBackend
 
 DIRECT = "test_direct_converters_match_the_general_path"
@@ -522,6 +522,57 @@ def test_the_kit_asks_for_the_source():
     Empty.source = "h5py"
     with pytest.raises(NotImplementedError, match=r"Write make\(self, values\)"):
         Empty().test_to_numpy()
+
+
+# Containers.
+
+
+class Pair:
+    def __init__(self, left, right, name="first"):
+        self.left, self.right, self.name = left, right, name
+
+
+class Pairs(af.Container):
+    types = (f"{__name__}.Pair", "not_installed.Pair")
+
+    def children(self, value):
+        return [value.left, value.right]
+
+    def rebuild(self, value, children):
+        return Pair(*children, value.name)
+
+
+PAIR = Pair(np.zeros(2), {"x": np.zeros(2), "y": 1})
+
+
+def test_a_correct_container_passes():
+    check_container(Pairs())
+    check_container(Pairs(), PAIR)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            {"types": (Pair, f"{__name__}.Pear")},
+            r"has \['[\w.]+\.Pear'\], and there is no such type",
+        ),
+        ({"children": lambda self, value: [value.left]}, r"children\(\) leaves out \.right"),
+        ({"rebuild": lambda self, value, children: None}, r"rebuild\(\) returned None"),
+        (
+            {"rebuild": lambda self, value, xs: Pair(xs[1], xs[0])},
+            r"given \[array.*\{'x'.* holds \[\{'x'",
+        ),
+        ({"rebuild": lambda self, value, xs: value}, "and its result holds"),
+        (
+            {"rebuild": lambda self, value, xs: Pair(xs[0], None)},
+            r"and its result holds \[array\(.*, None\]",
+        ),
+    ],
+)
+def test_a_fault_of_a_container_is_named(fault, words):
+    with pytest.raises(AssertionError, match=words):
+        check_container(type("Faulty", (Pairs,), fault)(), PAIR)
 
 
 # What a message says, and whom it blames.

@@ -157,7 +157,7 @@ def test_invalid_options(option, value):
 def test_like_and_target_exclude_each_other():
     with pytest.raises(af.OptionError, match="either like="):
         af.convert(np.ones(1), "torch", like=np.ones(1))
-    with pytest.raises(af.OptionError, match="no target"):
+    with pytest.raises(af.OptionError, match="no target was given"):
         af.convert(np.ones(1))
     with pytest.raises(af.NotAnArrayError, match="holds no array"):
         af.convert(np.ones(1), like={"a": "text"})

@@ -119,22 +119,26 @@ def test_a_converter_that_comes_before_its_backend(register):
     assert af.convert(X, "torch").tolist() == [0, 1, 2]
 
 
-FAULTY = {
-    "children": [lambda self, value: None, raising, lambda self, value: 3],
-    "rebuild": [raising, lambda *args: None, lambda *args: NotImplemented],
-}
+READ, REBUILT = (rf"{part} by the container Pairs \(" for part in ("read", "rebuilt .*"))
+FAULTY = [
+    ("children", lambda self, value: None, READ),
+    ("children", raising, READ),
+    ("children", lambda self, value: 3, READ),
+    ("steps", lambda self, value: [], f"{READ}ValueError: 1 children have 0 steps"),
+    ("rebuild", raising, REBUILT),
+    ("rebuild", lambda *args: None, rf"{REBUILT}TypeError: rebuild\(\) returned None"),
+    ("rebuild", lambda *args: NotImplemented, rf"{REBUILT}TypeError: rebuild\(\) returned Not"),
+]
 
 
 @pytest.mark.parametrize("times", [1, 4])
-@pytest.mark.parametrize(
-    ("name", "method"), [(name, method) for name, methods in FAULTY.items() for method in methods]
-)
-def test_methods_of_a_container(register, name, method, times):
+@pytest.mark.parametrize(("name", "method", "words"), FAULTY)
+def test_methods_of_a_container(register, name, method, words, times):
     register(type("Pairs", (HeldContainer,), {name: method})())
-    said = "a Held could not be read by" if name == "children" else "by"
+    call = af.flatten if name == "steps" else af.converter("torch")
     for _ in range(times):
-        with pytest.raises(af.StructureError, match=rf"{said} the container Pairs \(.*at \['p'\]"):
-            af.convert({"p": Held(X)}, "torch")
+        with pytest.raises(af.StructureError, match=rf"Held could not be {words}.*at \['p'\]"):
+            call({"p": Held(X)})
     assert isinstance(af.convert({"p": [X]}, "torch")["p"][0], torch.Tensor)
 
 
@@ -552,6 +556,12 @@ def test_methods_that_functions_call(register, fault):
     for _ in range(2):
         with pytest.raises(af.ConversionError, match=f"^{words}"):
             call()
+
+
+def test_a_library_that_cannot_map_functions(register):
+    register(backend(autodiff=gradients()))
+    with pytest.raises(NotImplementedError, match=r"no vmap\. Call the function for each row"):
+        torch.func.vmap(differentiable("boxes")(abs))(torch.ones(3))
 
 
 @pytest.mark.parametrize(

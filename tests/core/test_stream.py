@@ -890,7 +890,7 @@ REFUSED = {
     "a path": ("data", {}, af.NotAnArrayError, r"str holds no array.*files\(path\)"),
     "an iterator": (iter([np.ones(1)]), {}, af.NotAnArrayError, "list_iterator holds no array"),
     "a number": (np.float32(1), {}, af.NotAnArrayError, "no array with an axis"),
-    "no dimensions": ({"x": da.ones(3).sum()}, {}, af.NotAnArrayError, r"without dimensions.*\['x'\]"),
+    "no dimensions": ({"x": da.ones(3).sum()}, {}, af.NotAnArrayError, r"without dimensions cannot be streamed.*\['x'\]"),
     **{
         f"{name}={value!r}": (da.ones(3), {name: value}, af.OptionError, f"{name}={value}{words}")
         for name, value, words in (
@@ -901,7 +901,7 @@ REFUSED = {
     "a client for memory": (np.ones(3), {"client": "tcp://x:1"}, af.OptionError, "nothing here is computed"),
     "lazy memory": (da.ones(3), {"copy": False}, af.CopyRequiredError, "cannot be shared"),
     "text": (da.ones(3).astype("U3"), {}, af.UnsupportedDtypeError, "no dtype for text"),
-    "lengths": ([da.ones(3), da.ones(4)], {}, af.StructureError, r"different lengths.*\[1\]"),
+    "lengths": ([da.ones(3), da.ones(4)], {}, af.StructureError, r"arrays have different lengths: 4, but 3 at \[0\].*\[1\]"),
     "unknown lengths": ({"x": UNKNOWN}, {}, af.ConversionError, r"unknown sizes .*\['x'\].*compute_chunk_sizes"),
     "a bag": ([BAG], {}, af.ConversionError, r"Bag cannot be converted.*\[0\].*compute"),
     "an item": ([BAG.sum()], {}, af.ConversionError, r"Item cannot be converted.*\[0\].*compute"),
@@ -1100,6 +1100,10 @@ WRONG = {
         rows_source(lengths=[["two"]]), r"blocks\(\) of the source 'rows' raised ValueError: .*two",
     ),
     "too short": (rows_source(lengths=[[1]]), "blocks have the length 1 together instead of 6"),
+    "reads too little": (
+        rows_source(open=lambda steps: type("Short", (af.Reader,), {"read": lambda *_: []})(None, steps)),
+        "TypeError: 0 blocks were read instead of 1",
+    ),
     "opens nothing": (rows_source(open=raising(OSError("no"))), r"RowsBlocks.open\(\) raised OSError: no"),
     "no blocks": (
         type("Failing", (RowsSource,), {"blocks": raising(KeyError("gone"))})(),

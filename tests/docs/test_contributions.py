@@ -1,10 +1,12 @@
-"""What a change needs besides its code: a row of a page for each wrapper and option."""
+"""What a change needs besides its code: a row of a page, and a test of the words of each error."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import arrayferry as af
 import arrayferry_gym
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("core", "plugins", "gym_adapters", "cli")
 
 
 @pytest.mark.parametrize("module", ["arrayferry_gym.wrappers", "arrayferry_gym.wrappers.vector"])
@@ -38,3 +41,49 @@ def test_each_option_has_a_row(function, page, row):
     text = (ROOT / page).read_text()
     options = [name for name in inspect.signature(function).parameters if name != "others"]
     assert [name for name in options if not re.search(row.format(name), text)] == []
+
+
+def errors() -> Iterator[tuple[str, list[str]]]:
+    """Yield where each error is made, and the literal parts of its text."""
+    for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and node.args
+                and ast.unparse(node.func).rpartition(".")[2].endswith("Error")
+            ):
+                parts = [
+                    plain(each.value)
+                    for each in ast.walk(node.args[0])
+                    if isinstance(each, ast.Constant) and isinstance(each.value, str)
+                ]
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", parts
+
+
+def plain(text: str) -> str:
+    """Return the words of a text, which may be that of a program or a pattern, with single spaces between."""
+    text = re.sub(r"\\[bsw]", " ", re.sub(r'"\s*\n\s*[fr]*"', "", text))
+    return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def test_each_error_is_held_by_a_test():
+    """Three words of each error in a row stand in a test, or in an example that is run."""
+    tested = [
+        path for folder in ("tests", "docs", "examples") for path in (ROOT / folder).rglob("*")
+    ]
+    texts = [path.read_text() for path in tested if path.suffix in (".py", ".md")]
+    for package in PACKAGES:  # the outputs of examples
+        for path in (ROOT / package).rglob("*.py"):
+            texts += re.findall(r"(?m)^ +[\w.]+Error: .*$", path.read_text())
+    held = plain("\n".join(texts))
+    missing = []
+    for place, parts in errors():
+        runs = [
+            " ".join(words[i : i + 3])
+            for words in map(str.split, parts)
+            for i in range(max(1, len(words) - 2))
+        ]
+        runs = [run for run in runs if len(run) >= 8]
+        if runs and not any(run in held for run in runs):
+            missing.append(f"{place}: {' ... '.join(parts)}")
+    assert missing == [], "no test looks for these words"

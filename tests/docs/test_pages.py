@@ -20,10 +20,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-# Of `make bridges`, which has these packages.
+# Of `make bridges` and `make downstream`, which have these packages.
 BRIDGES = {
     "brax", "craftax", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
-    "pgx", "ray", "rejax", "rsl_rl", "skrl", "tensordict", "tensorflow", "tianshou", "xminigrid",
+    "pgx", "ray", "rejax", "rsl_rl", "sklearn", "skrl", "tensordict", "tensorflow", "tianshou", "xminigrid",
 }  # fmt: skip
 GPU = re.compile(r"\bcuda\b|cuda:0|import cupy|cupy\.")
 
@@ -72,7 +72,9 @@ def run(block: Block, names: dict[str, object]) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in BRIDGES:
             raise
-        pytest.skip(f"{error.name} is not installed: `make bridges` runs this block")
+        pytest.skip(
+            f"{error.name} is not installed: `make bridges` or `make downstream` runs this block"
+        )
 
 
 def _run_script(script: Path) -> None:

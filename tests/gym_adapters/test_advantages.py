@@ -153,6 +153,28 @@ def test_arrays_of_several_libraries_become_that_of_the_values():
     assert torch.isfinite(values.grad).all()
 
 
+@library
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
+def test_flags_of_other_dtypes(library, dtype):
+    *given, terminated, truncated = steps((6, 3), np.float32)
+    counts = np.arange(18).reshape(6, 3) % 5 > 0
+    flags = [
+        af.convert(x.astype(dtype), library, narrowing="allow")
+        for x in (terminated, truncated, counts)
+    ]
+    values = af.convert(given[1], library)
+    found = advantages(given[0], values, given[2], *flags[:2], counts=flags[2], **FACTORS)
+    expected = summed(*given, terminated, truncated, counts, **FACTORS)
+    np.testing.assert_allclose(af.convert(found, "numpy"), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_traced_arrays_are_not_read():
+    """Neither the numbers of flags, nor constants that have the dtype of traced values."""
+    rewards, values, after, *flags = steps((4, 3), np.float64)
+    found = jax.jit(lambda x, ended: advantages(rewards, x, after, ended, flags[1], **FACTORS))
+    assert found(values.astype(np.float16), flags[0] * 1.0).dtype == np.float16
+
+
 def test_gradients_agree():
     rewards, values, after, *flags = steps((12, 3), np.float32)
     after = np.nan_to_num(after)
@@ -184,7 +206,10 @@ X, FLAGS = np.zeros((3, 2), np.float64), np.zeros((3, 2), bool)
 WRONG = {
     "no flags": ((X, X, X), {}, "needs terminated"),
     "values with an axis more": ((X, X[..., None], X, FLAGS, FLAGS), {}, r"rewards has the shape \(3, 2\)"),
-    "next values of one step": ((X, X, X[-1], FLAGS, FLAGS), {}, r"next_values has the shape \(2,\)"),
+    "next values of one step": ((X, X, X[-1], FLAGS, FLAGS), {}, r"next_values has the shape \(2,\).*Give next_values apart"),
+    "flags that are 2": ((X, torch.zeros(3, 2), X, FLAGS + 2.0, FLAGS), {}, "terminated has other numbers than 0 and 1"),
+    "flags that are NaN": ((X, X, X, FLAGS, FLAGS + np.nan), {}, "truncated has other numbers than 0 and 1"),
+    "counts that are 0.5": ((X, jnp.zeros((3, 2)), X, FLAGS, FLAGS), {"counts": FLAGS + 0.5}, "counts has other numbers"),
     "flags of other steps": ((X, X, X, FLAGS[:2], FLAGS), {}, r"terminated has the shape \(2, 2\)"),
     "values of whole numbers": ((X, X.astype(int), X, FLAGS, FLAGS), {}, "not an array of floats"),
     "values in a list": ((X, X.tolist(), X, FLAGS, FLAGS), {}, "not an array of floats"),

@@ -34,7 +34,46 @@ def own(xp):
     return lambda mode: functional.CartPole().make_vec(3, autoreset_mode=mode, **LIBRARIES[xp])
 
 
+class Catch(gym.Env):
+    """The ball falls for 5 steps, and all episodes have this length. The last row ends them, and is seen."""
+
+    observation_space = gym.spaces.Box(0, 1, (6, 3), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.ball, self.paddle, self.row = *self.np_random.integers(3, size=2), 0
+        return self.board(), {}
+
+    def step(self, action):
+        self.paddle, self.row = np.clip(self.paddle + action - 1, 0, 2), self.row + 1
+        return self.board(), float(self.ball == self.paddle), self.row == 5, False, {}
+
+    def board(self):
+        board = np.zeros((6, 3), np.float32)
+        board[self.row, self.ball], board[5, self.paddle] = 1, 1
+        return board
+
+
+class BestOf(Catch):
+    """Episodes of 3 to 5 rounds, until a side has won 3. Only the last round is seen."""
+
+    observation_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        gym.Env.reset(self, seed=seed)
+        self.won = [0, 0]
+        return 0, {}
+
+    def step(self, action):
+        won = int(self.np_random.integers(2))
+        self.won[won] += 1
+        return won, float(won), 3 in self.won, False, {}
+
+
 RIGHT = {
+    "Catch": lambda mode: SyncVectorEnv([Catch] * 3, autoreset_mode=mode),
+    "the best of 5": lambda mode: SyncVectorEnv([BestOf] * 3, autoreset_mode=mode),
     "CartPole": sync,
     "Pendulum": lambda mode: sync(mode, "Pendulum-v1", max_episode_steps=20),
     "Blackjack": lambda mode: sync(mode, "Blackjack-v1"),
@@ -147,6 +186,41 @@ def remembers(envs, results):
     envs.kept["actions"] = envs.actions
 
 
+def first_action(envs, results):
+    results[1] = results[1] + envs.actions[0]
+
+
+def late_flags(envs, results):
+    """Each end is told one step late, with the last observation."""
+    now = {part: results[part] for part in (2, 3)} | {4: dict(results[4])}
+    before = envs.kept.get("late", {2: now[2] & False, 3: now[3] & False, 4: {}})
+    results[2], results[3], results[4] = before[2], before[3], before[4]
+    envs.kept["late"] = now
+
+
+class AllAtOnce(Changed):
+    """Where one environment is reset, all are: in the step that ends the episode, or in the next."""
+
+    def __init__(self, mode):
+        super().__init__(sync(DISABLED), mode=mode)
+
+    def reset(self, *, seed=None, options=None):
+        self.ended = np.zeros(3, bool)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, actions):
+        ended = self.ended
+        if not ended.any():
+            observation, reward, *flags, infos = self.env.step(actions)
+            self.ended = ended = flags[0] | flags[1]
+            if self.metadata["autoreset_mode"] is NEXT or not ended.any():
+                return observation, reward, *flags, infos
+            infos = {"final_obs": observation, "_final_obs": ended}
+            return self.reset(options={"reset_mask": ended | True})[0], reward, *flags, infos
+        observation, infos = self.reset(options={"reset_mask": ended | True})
+        return observation, np.zeros(3), *np.zeros((2, 3), bool), infos
+
+
 def all_alike(envs, seed, options):
     return envs.reset(seed=[seed] * 3 if seed is not None else None, options=options)
 
@@ -201,6 +275,10 @@ WRONG = {
     "late info": (lambda: Changed(counts(SAME), infos(late_info)), "'twice' is not of the episode that begins"),
     "no final_info": (lambda: Changed(counts(SAME), infos(no_info)), r"final_info lacks \['twice'\]"),
     "a limit that terminates": (lambda: Changed(sync(NEXT, max_episode_steps=6), limit), "after 6 steps.*a time limit"),
+    "a limit that ends a few": (lambda: Changed(sync(SAME, max_episode_steps=24), limit), "after 24 steps.*a time limit"),
+    "flags are late": (lambda: Changed(sync(SAME), late_flags), "reset in a step that tells no end"),
+    "all are reset with one": (lambda: AllAtOnce(SAME), "reset in a step that tells no end"),
+    "all are reset with one, later": (lambda: AllAtOnce(NEXT), "reset in a step that tells no end"),
     "SAME_STEP is NEXT_STEP": (lambda: Changed(sync(NEXT), mode=SAME), "last observation is lost"),
     "NEXT_STEP is SAME_STEP": (lambda: Changed(sync(SAME), infos(lost), mode=NEXT), "this step only resets.*1.0"),
     "DISABLED is SAME_STEP": (lambda: Changed(sync(SAME), mode=DISABLED), "the mode is DISABLED, but infos have"),
@@ -209,6 +287,7 @@ WRONG = {
     "a buffer of rewards": (lambda: Changed(counts(SAME), buffered), "the reward was overwritten"),
     "actions are kept": (lambda: Changed(sync(SAME), remembers), "what the agent writes"),
     "rows of others": (lambda: Changed(sync(SAME), neighbours), "depend on the actions of environment 2"),
+    "rows of the first": (lambda: Changed(sync(SAME), first_action), "depend on the actions of environment 0"),
     "all begin alike": (lambda: Changed(sync(SAME), reset=all_alike), "all environments begin alike"),
     "no seed": (lambda: Changed(sync(SAME), reset=without_seed), "same seed.* gave other results"),
     "one seed": (lambda: Changed(sync(SAME), reset=first_seed), "other seeds gave the same run"),

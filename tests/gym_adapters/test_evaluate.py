@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 import arrayferry_gym
 from arrayferry_gym import evaluate, record
-from arrayferry_gym.functional import CartPole, HostFunctions, rollout, wrap
+from arrayferry_gym.functional import CartPole, HostFunctions, episode, rollout, wrap
 from arrayferry_gym.vector import ArrayConversion, NumpyToTorch
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers.vector import NormalizeObservation
@@ -267,6 +267,35 @@ def test_statistics_of_a_training_are_used_and_not_updated(library):
         assert np.isclose(mean, (compiled.returns / compiled.lengths).mean(), rtol=1e-3)
     with pytest.raises(af.OptionError, match="return_rms"):
         evaluate(env, lean, key=0, num_envs=2, wrapper_state={"obs_rms": state["obs_rms"]}, policy_xp=library)  # fmt: skip
+
+
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_statistics_that_begin_anew_are_told(library, tmp_path):
+    env = wrap(CartPole(), kernels.NormalizeObservation())
+    with pytest.warns(UserWarning, match="begins with new statistics") as told:
+        evaluate(env, lean, key=0, num_envs=2, max_episode_steps=3, policy_xp=library)
+    assert [each.filename for each in told] == [__file__]
+    with pytest.warns(UserWarning, match="begins with new statistics"):
+        record(env, lean, path=tmp_path / "x.gif", num_steps=1, policy_xp=library)
+    if library == "jax":
+        with pytest.warns(UserWarning, match="begins with new statistics"):
+            episode(env, lean, None, jax.random.key(0), max_episode_steps=3)
+
+
+def test_statistics_of_mapped_trainings_are_read_one_by_one():
+    env = wrap(CartPole(), kernels.NormalizeObservation())
+    keys = jax.random.split(jax.random.key(0), 3)
+    running = jax.vmap(lambda key: rollout(env, lean, None, key, 2, 4)[0].running)(keys)
+    with pytest.raises(af.OptionError, match="these are the statistics of several runs"):
+        env.state_dict(running)
+    one = jax.tree.map(lambda x: x[0], running)
+    assert env.state_dict(one)["obs_rms"]["count"] == 12
+    with pytest.raises(af.OptionError, match="and of one run"):
+        evaluate(env, lean, key=0, num_envs=2, wrapper_state=running.wrappers)
+    states = jax.vmap(
+        lambda state: evaluate(env, lean, key=0, num_envs=2, wrapper_state=state).returns
+    )(running.wrappers)
+    assert states.shape == (3, 2, 1)
 
 
 def test_statistics_of_wrappers_are_not_updated_meanwhile():

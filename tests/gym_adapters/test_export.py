@@ -163,7 +163,7 @@ def closed_loop(env, tmp_path, mode, steps, **options):
     simulator = envs.unwrapped._simulator
     envs.reset(seed=0)
     if "wrapper_state" in options:
-        env.load_into(envs, options["wrapper_state"])
+        envs.load_state_dict(options["wrapper_state"])
         for wrapper in (envs, envs.env):
             wrapper.update_running_mean = False
     result = file.run(reset=True)
@@ -420,7 +420,7 @@ def branching(params, observation, rng):
         (CartPole, {"policy": branching}, line_of(branching, "if").partition(":")[2]),
         (CartPole, {"policy": 3}, "cannot be called"),
         (CartPole, {"wrapper_state": {}}, "has no wrappers"),
-        (wrap(CartPole(), kernels.NormalizeObservation()), {}, "wrapper_state="),
+        (wrap(CartPole(), kernels.NormalizeObservation()), {}, "has statistics, which a file"),
         (CartPole, {"num_envs": 0}, "num_envs"),
         (CartPole, {"param_inputs": 2}, "param_inputs"),
         (CartPole, {"policy_params": WEIGHTS}, "without a policy"),
@@ -508,7 +508,7 @@ class SameNames(CartPole):
         (CartPole, {"policy": wide}, "its action"),
         (CartPole, {"policy": fractions}, "whole numbers"),
         (CartPole, {"policy": act, "policy_params": {"weights": np.ones(3, "float32"), "bias": 0.0}}, "policy"),
-        (Multiplied, {}, "cumulative_prod"),
+        (Multiplied, {}, "ndonnx computes cumulative_prod by logarithms"),
         (SameNames, {}, "same name"),
     ],
 )  # fmt: skip

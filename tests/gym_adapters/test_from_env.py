@@ -226,7 +226,7 @@ def test_no_word_of_an_error_is_cut():
         def initial(self, rng, params=None):
             raise ValueError("words " * 100)
 
-    with pytest.raises(af.OptionError, match=r"\(ValueError: (words ?)+\.\.\.\)"):
+    with pytest.raises(af.OptionError, match=r"fails with JAX .* \(ValueError: (words ?)+\.\.\.\)"):
         from_env(Fails())
 
 
@@ -238,6 +238,8 @@ def test_a_library_that_does_not_run_is_named():
         from_env(of_module("brax.envs.base", reset=staticmethod(reset), action_size=1))
     with pytest.raises(af.OptionError, match="has none"):
         from_env(of_module("pgx.core"), {"a": 1})
+    with pytest.raises(af.OptionError, match=r"fn was passed, but .* has no physical model"):
+        from_env(of_module("pgx.core"), randomization_fn=print)
 
 
 def test_nothing_is_imported_for_it():

@@ -161,6 +161,8 @@ def test_resets_of_some_keep_the_others():
     assert infos == {}
     with pytest.raises(af.OptionError, match="cannot be reset in part"):
         from_simulator(IsaacLab(3)).reset(options={"reset_mask": [True, False, False]})
+    with pytest.raises(af.OptionError, match=r"takes no options\. Leave out terrain"):
+        genesis(action_space=spaces.Discrete(3)).reset(options={"terrain": 1})
 
 
 class TestSeeds:
@@ -207,7 +209,7 @@ class TestSpaces:
     def test_those_that_a_simulator_does_not_say_are_asked_for(self):
         simulator = Genesis(3)
         for name, given in (("action", {"observation_space": ONE}), ("observation", {})):
-            with pytest.raises(af.OptionError, match=f"Pass {name}_space"):
+            with pytest.raises(af.OptionError, match=f"has no single_{name}_space. Pass {name}"):
                 from_simulator(simulator, final="lost", **given)
 
     def test_bounds_of_actions(self):

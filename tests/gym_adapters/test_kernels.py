@@ -837,6 +837,34 @@ def test_a_state_that_was_loaded_before_the_first_reset():
         env.obs_rms = 3
 
 
+@pytest.mark.parametrize("module", [wrappers, vector_wrappers])
+def test_statistics_of_all_wrappers_inside_are_frozen(module):
+    base = Sums().make() if module is wrappers else Sums().make_vec(2)
+    inner = module.NormalizeObservation(base)
+    reward = module.NormalizeReward(inner)
+    env = module.ClipReward(reward, -1, 1)
+    env.reset(seed=0)
+    before = env.state_dict()
+    env.update_running_mean = False
+    env.step(env.action_space.sample())
+    assert env.state_dict() == before
+    assert not any(each.update_running_mean for each in (env, reward, inner))
+    inner.update_running_mean = True
+    env.step(env.action_space.sample())
+    assert [name for name, x in env.state_dict().items() if x != before[name]] == ["obs_rms"]
+    assert env.update_running_mean
+    assert reward.update_running_mean
+    before = env.state_dict()
+    if module is vector_wrappers:  # evaluate() leaves each as it was
+        evaluate(env, at_random, policy_xp="jax")
+        assert env.state_dict() == before
+    env.step(env.action_space.sample())
+    assert [name for name, x in env.state_dict().items() if x != before[name]] == ["obs_rms"]
+    plain = module.ClipReward(base, -1, 1)
+    with pytest.raises(AttributeError, match="nor any wrapper inside has statistics"):
+        plain.update_running_mean = False
+
+
 @pytest.mark.long
 def test_kernel_states_of_others_are_refused():
     def policy(params, observation, key):
@@ -1048,6 +1076,13 @@ def test_options_of_a_reset_stay_as_they_are():
         options = {"reset_mask": np.array([True, False, True])}
         envs.reset(options=options)
         assert [*options] == ["reset_mask"]
+
+
+def test_statistics_do_not_replace_infos_of_the_same_name():
+    count = vector_wrappers.RecordEpisodeStatistics
+    envs = begun(count(count(Sums().make_vec(3, max_episode_steps=1))))
+    with pytest.raises(ValueError, match="'episode' but this key already exists in info"):
+        envs.step(np.full(3, 0.5, np.float32))
 
 
 def test_vector_environments_without_spaces_of_one_are_refused():

@@ -511,7 +511,7 @@ def test_copies_in_the_middle_of_a_game(twin):
 
 
 MISTAKES = [
-    (lambda: ParallelConversion(rps.env()), "AECConversion"),
+    (lambda: ParallelConversion(rps.env()), "environment of PettingZoo, but got .*AECConversion"),
     (lambda: AECConversion(Probe()), "ParallelConversion"),
     (lambda: ParallelConversion(gym.make("CartPole-v1")), "ArrayConversion"),
     (lambda: ParallelConversion(rps), r"parallel_env\(\)"),

@@ -97,12 +97,18 @@ def test_a_failure_leaves_the_file_that_was_there(env, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "missing", [["imageio.v2"], ["av", "imageio_ffmpeg"], ["rich.console"]], ids=str
+    ("missing", "words"),
+    [
+        (["imageio.v2"], "a video needs imageio"),
+        (["av", "imageio_ffmpeg"], "an .mp4 also PyAV or imageio-ffmpeg"),
+        (["rich.console"], "progress is shown by rich"),
+    ],
+    ids=str,
 )
-def test_missing_libraries_are_named(missing, monkeypatch, tmp_path):
+def test_missing_libraries_are_named(missing, words, monkeypatch, tmp_path):
     for module in missing:
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(af.OptionError, match=r"arrayferry\[video\]"):
+    with pytest.raises(af.OptionError, match=rf"{words}.*'\.\[video\]'"):
         record(Glow(), still, path=tmp_path / "a.mp4", num_steps=2)
 
 

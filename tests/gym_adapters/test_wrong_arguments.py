@@ -129,7 +129,7 @@ WRONG = [
     ("rollout episode", {"policy": lambda *_: (torch.zeros(N, dtype=torch.int64), None)}, r"array of torch in its action.*make_vec\(n, xp='torch'\)"),
     ("rollout episode", {"policy": lambda *_: (jnp.zeros(N, int), {"a": torch.zeros(2)})}, "array of torch in its extras"),
     ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None)}, "returned 2 values, not an action, extras and policy_state"),
-    ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None, s["steps"])}, "of the same structure"),
+    ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "total": 0})}, "the policy got the policy_state PyTreeDef.*but returned"),
     ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "steps": s["steps"] + 0.5})}, r"policy_state\['steps'\] of dtype int32"),
     ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "seen": s["seen"][:, 0]})}, r"policy_state\['seen'\] of dtype float32 and shape \(4, 4\)"),
     *[("evaluate ordinary", {"policy": policy, **own}, r"evaluate calls policy\(policy_params, observation, key") for policy, own in (
@@ -141,11 +141,12 @@ WRONG = [
     ("ordinary", {"policy": Agent(4, 2), "policy_xp": "jax"}, "module of PyTorch"),
     ("ordinary", {"policy": lambda *_: np.zeros(2)}, "not an action and extras"),
     ("ordinary", {"policy": lambda *_: None, "policy_state": np.zeros(3)}, "2 environments"),
+    ("ordinary", {"policy": lambda p, o, k, s: (np.zeros(2, int), None, [s]), "policy_state": np.zeros(2)}, "the policy got the policy_state .*but returned"),
     ("evaluate", {"policy_xp": "none"}, "none", af.UnknownBackendError),
     ("record", {"policy": Agent}, r"record calls policy\(.*, which Agent does not"),
     # other options
     ("rollout", {"policy_state": {**STATE, "seen": jnp.zeros((2, 4))}}, r"policy_state\['seen'\] has the shape \(2, 4\)"),
-    ("rollout", {"collect": "states"}, "cannot collect 'states'"),
+    ("rollout", {"collect": "states"}, "a rollout cannot collect 'states'"),
     ("rollout", {"collect": ("info", 3)}, "cannot collect 3"),
     ("host", {"collect": "state"}, "stay on the host"),
     ("host", {"num_envs": 5}, "has 4"),
@@ -192,7 +193,7 @@ WRONG = [
     *[(run, {"params": x} if run == "make" else {"options": {"params": x}}, words) for run in ("make", "reset") for x, words in (
         ({"gravitation": 1.0}, "no parameter 'gravitation'.*gravity"), ({"gravity": np.zeros(4)}, r"gravity has the shape \(4,\).*\(3,\)"),
         ({"gravity": "strong"}, "gravity is 'strong'"), ({"gravity": None}, "gravity is None"), ({"gravity": 1j}, "gravity"),
-        ((1.0, 2.0), "defaults are"))],
+        ((1.0, 2.0), "but their defaults are"))],
     *[("reset", {"seed": x}, words) for x, words in (
         (-1, "seed=-1"), ("one", "seed='one'"), ([1], "1 seeds were passed to 3"), ([-1, 0, 0], r"seed=\[-1, 0, 0\]"),
         ([1.5, 2, 3], "seed="), (np.array(1.5), "seed="), (1.5, "seed="), ([1, -1, 2], "seed="), ([[1], [2], [3]], "seed="))],
@@ -243,6 +244,7 @@ MADE = [
     (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"Call repeat_action\(\) first"),
     (lambda: repeat_action(gym.make("CartPole-v1"), 2), "FunctionalEnv", TypeError),
     (lambda: wrap(CartPole(), kernels.StickyAction(1.5)), "probability", gym.error.InvalidProbability),
+    (lambda: FunctionalSingleEnv(wrap(CartPole(), kernels.RecordEpisodeStatistics())), r"is wrapped\. Call its make\(\)", TypeError),
     (lambda: FunctionalSingleEnv(CartPole(), xp="numpy", device="cuda"), "no device 'cuda'", af.DeviceError),
     (lambda: to_gymnax("CartPole-v1"), "a FunctionalEnv is needed", TypeError),
     (lambda: to_gymnax(type("InTorch", (CartPole,), {"library": "torch"})()), "computes in torch"),

@@ -123,7 +123,9 @@ class Autodiff(ABC):
             axes: the axis of each argument, None for those that are the same for all.
             size: the length of the axis.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no vmap")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no vmap. Call the function for each row, and stack the results."
+        )
 
     @abstractmethod
     def call(self, crossing: Crossing, arrays: Sequence[Any]) -> Flat:

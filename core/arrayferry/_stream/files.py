@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from arrayferry._api import convert
-from arrayferry._errors import OptionError
+from arrayferry._errors import ArrayFerryError, OptionError
 
 Chunk = tuple[Any, ...]
 """A chunk of an array in a file: its length, a function that reads it, and the function's arguments after the path."""
 FileArrays = dict[str | None, tuple[Any, tuple[int, ...], list[Chunk]]]
 """The arrays of a file by name, None for one without a name: dtype, shape and chunks."""
+_MARK = "read "
+"""What the names of arrays of one chunk begin with, before the path of the file."""
 
 
 def files(
@@ -38,8 +40,8 @@ def files(
 
     Raises:
         FileNotFoundError: no file is found.
-        arrayferry.OptionError: files are of different kinds, or differ in names, dtypes or the shapes of rows; or arrays
-            of one file differ in length.
+        arrayferry.OptionError: a file cannot be read; files are of different kinds, or differ in names, dtypes or the shapes
+            of rows; or arrays of one file differ in length.
 
     Examples:
         >>> import os, tempfile
@@ -54,16 +56,15 @@ def files(
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = [path for each in given for path in _matching(os.fspath(each))]
-    kinds = {os.path.splitext(path.rstrip("/"))[1].lower() for path in found}
-    if len(kinds) > 1 or not kinds <= _READERS.keys():
-        names_of_kinds = ", ".join(sorted(kind or "without a suffix" for kind in kinds))
+    kinds = {os.path.splitext(path.rstrip("/"))[1].lower(): path for path in found}
+    if len(kinds) > 1 or not kinds.keys() <= _READERS.keys():
         raise OptionError(
-            f"these are files of the kinds {names_of_kinds}",
+            f"these are not files of one kind that is read: {', '.join(sorted(kinds.values()))}",
             remedy=f"Pass files of one kind: {', '.join(_READERS)}.",
         )
-    read = _READERS[kinds.pop()]
+    read = _READERS[kinds.popitem()[0]]
     wanted = None if names is None else {names} if isinstance(names, str) else set(names)
-    return _joined([(path, _chosen(path, read(path, wanted), wanted)) for path in found])
+    return _joined([(path, _chosen(path, _named(path, read, wanted), wanted)) for path in found])
 
 
 def _matching(pattern: str) -> list[str]:
@@ -94,8 +95,8 @@ def _chosen(path: str, held: FileArrays, names: set[str] | None) -> FileArrays:
             has = ", ".join(name or "one array without a name" for name in held)
             raise OptionError(f"{path} has no {missing[0]!r}", remedy=f"It has {has}.")
         held = {name: part for name, part in held.items() if name in names}
-    lengths = {name: shape[0] if shape else None for name, (_, shape, _) in held.items()}
-    if len(set(lengths.values())) != 1 or None in lengths.values():
+    lengths = {n: shape[0] if shape else "none: a scalar" for n, (_, shape, _) in held.items()}
+    if len(set(lengths.values())) != 1 or "none: a scalar" in lengths.values():
         raise OptionError(
             f"the arrays of {path} have the lengths {lengths}",
             remedy="Choose some of one length by names=.",
@@ -108,6 +109,7 @@ def _joined(parts: list[tuple[str, FileArrays]]) -> Any:
     import dask
     import dask.array as da
 
+    folder = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path, _ in parts])
     forms = [_form(held) for _, held in parts]
     chunks: dict[Any, list[Any]] = {name: [] for name in forms[0]}
     for (path, held), form in zip(parts, forms, strict=True):
@@ -123,9 +125,17 @@ def _joined(parts: list[tuple[str, FileArrays]]) -> Any:
             for length, *read in own:
                 shape = (length, *row)
                 value: Any = dask.delayed(_checked, pure=True)(path, dtype, shape, stamp, *read)
-                chunks[name].append(da.from_delayed(value, shape, dtype))
+                key = f"{_MARK}{os.path.relpath(path, folder)} {value.key}"
+                chunks[name].append(da.from_delayed(value, shape, dtype, name=key))
     arrays = {name: da.concatenate(own) for name, own in chunks.items()}
     return arrays.get(None, arrays)
+
+
+def file_names(x: Any) -> list[str]:
+    """Return the files that a Dask array of `files` reads, in their order, as paths below their common folder."""
+    layers = getattr(getattr(x, "dask", None), "layers", ())
+    names = [name[len(_MARK) :].rpartition(" ")[0] for name in layers if name.startswith(_MARK)]
+    return [*dict.fromkeys(names)]
 
 
 def _form(held: FileArrays) -> dict[Any, str]:
@@ -135,12 +145,22 @@ def _form(held: FileArrays) -> dict[Any, str]:
 
 def _checked(path: str, dtype: Any, shape: Any, stamp: Any, read: Any, *args: Any) -> Any:
     """Read a chunk, and check that it has the form that it had when sizes were read."""
-    x = read(path, *args)
+    x = _named(path, read, *args)
     if x.dtype != dtype or x.shape != shape:
         raise ValueError(
             f"{path} has changed: it has {x.dtype}{list(x.shape)}, not {dtype}{list(shape)}"
         )
     return x
+
+
+def _named(path: str, read: Callable[..., Any], *args: Any) -> Any:
+    """Read from a file. Errors name it."""
+    try:
+        return read(path, *args)
+    except (ArrayFerryError, ImportError):
+        raise
+    except Exception as error:
+        raise OptionError(f"{path} cannot be read ({error!r})", remedy="Leave it out.") from error
 
 
 def _npy(path: str, names: set[str] | None) -> FileArrays:

@@ -6,6 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Generator, Hashable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, Generic, overload
 
 from arrayferry._cache import Cache
@@ -22,6 +23,7 @@ from arrayferry._route.memory import copy_required
 from arrayferry._types import B
 
 from .arrays import by_file_name, common_length, cut, grouped, take_apart
+from .files import file_names
 from .reads import Arrays, FailedError, Reads
 
 
@@ -78,6 +80,7 @@ class Stream(Generic[B]):
         self._cuts = cut(leaves, self.length, block)
         self._numbers = range(len(self._cuts))  # the numbers of its blocks
         self._repeated = _Repeated()
+        self._files = [name for leaf in leaves for name in file_names(leaf.x)]
         self._refuse_early()
 
     def _refuse_early(self) -> None:
@@ -99,6 +102,23 @@ class Stream(Generic[B]):
             except ConversionError as error:
                 error.locate(path=leaf.path)
                 raise
+
+    def state_dict(self) -> dict[str, list[str]]:
+        """Return what must be the same when a loader is resumed: how many blocks and rows there are, and the files in their order."""
+        return {"data": [f"{len(self)} blocks", f"{self.length} rows", *self._files]}
+
+    def load_state_dict(self, state: dict[str, list[str]]) -> None:
+        """Check that a result of `state_dict` is that of this stream. `StatefulDataLoader` calls both.
+
+        Raises:
+            OptionError: it is of other blocks or rows, or of other files or another order of them.
+        """
+        for was, now in zip_longest(state["data"], self.state_dict()["data"]):
+            if was != now:
+                raise OptionError(
+                    f"the saved state has {was} where this stream has {now}, so rows would be lost or come twice",
+                    remedy="Pass the same files in the same order, and the same block=, or begin a new epoch.",
+                )
 
     @property
     def bounds(self) -> Sequence[tuple[int, int]]:

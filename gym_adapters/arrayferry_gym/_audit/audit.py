@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ SEEDS = 4
 """How many other seeds are tried."""
 
 SEED = "Let reset(seed=...) seed all random numbers, of later episodes too, and forget all that was before."
+TELL = "Tell ends in the step that resets, and reset only what has ended."
 DRAW = "Draw a new first state for each environment at each reset, from random numbers that the seed decides."
 
 Difference = tuple[int, int] | None
@@ -75,18 +78,18 @@ class Audit:
         if len(run.steps) == len(self._table):
             self._repeat()
 
-    def _add(self, what: str, remedy: str, place: Difference = None) -> None:
-        env, step = place or (None, None)
-        self.problems.append(VectorProblem(env, step, what, remedy))
+    def _add(self, what: str, remedy: str, place: Any = (None, None)) -> None:
+        self.problems.append(VectorProblem(place[0], place[1], what, remedy))
 
     def _repeat(self) -> None:
         """Repeat the run in several ways."""
         try:
-            self._until_an_end()
+            self._until("ended", self._seed + 1, self._table)
             again = self._compared(self._first)
             new = None if self._make is None else self._beside()
             if again is None:
                 self._seeds()
+                self._hidden_resets()
             else:
                 what = "a reset with the same seed, right after an episode had ended, and the same actions gave other results"
                 self._add(what, SEED, again)
@@ -106,13 +109,14 @@ class Audit:
         self._made.append(self._make())
         return Recorder(self._made[-1], self._mode)
 
-    def _until_an_end(self) -> None:
-        """Take steps until one ends an episode, if there is one soon."""
-        over = np.zeros(self._first.n, bool)
-        for step, actions in enumerate(self._table):
-            over = self._first.step(step, actions, over).ended
-            if over.any():
-                return
+    def _until(self, what: str, seed: int, table: Any) -> list[Call]:
+        """Run the environments until an episode has "ended" or "began", if one does, and return the calls."""
+        calls: list[Call] = []
+        for call in self._first.run(seed, table):
+            calls.append(call)
+            if call.step and getattr(call, what).any():
+                break
+        return calls
 
     def _compared(
         self, recorder: Recorder, table: Any = None, look: Look = None, *, overwrites: bool = False
@@ -177,12 +181,29 @@ class Audit:
             what = "seeds for each environment do not count for it alone"
             self._add(what, "Seed each by itself.", (first.n - 1, 0))
 
+    def _hidden_resets(self) -> None:
+        """Take other actions up to the first automatic reset. What the seed alone decides is the result of a reset."""
+        seen, table = self._run, self._table
+        tries = len(table) // seen.episodes[0].last.step if seen.episodes and seen.unique else 0
+        runs = [
+            [self._until("began", seed, table[k:] + table[:k])[-3:] for k in range(tries)]
+            for seed in (self._seed, self._seed + 1000)
+        ]
+        for env, late in product(range(seen.n), (True, False)):
+            ends = [[x for x in run if len(x) > 2 and x[-1].began[env] == late] for run in runs]
+            moves = [{x[1 - late].firsts[env]: x[2 - late].firsts[env] for x in y} for y in ends]
+            one, two = (set(x.values()) for x in moves)
+            if min(map(len, moves)) > 2 and len(one) == len(two) == 1 and one != two:
+                what = "it was reset in a step that tells no end of its episode"
+                self._add(what, TELL, (env, None))
+                return
+
     def _variations(self, new: Callable[[], Recorder]) -> None:
         """Repeat the run with one thing changed. What is not the same twice is no effect of it."""
-        run, last = self._run, self._first.n - 1
+        run = self._run
         drawn = self._first.drawn(self._seed + 1, len(self._table))
 
-        def of_one(recorder: Recorder) -> Difference:
+        def of_one(recorder: Recorder, one: int) -> Difference:
             """The random numbers of others may differ once its episodes end at another time, as many share a generator."""
             apart = False
 
@@ -190,15 +211,13 @@ class Audit:
                 nonlocal apart
                 if apart:
                     return None
-                apart = bool(before.ended[last] != now.ended[last])
-                others = np.arange(run.n) < last
+                apart = bool(before.ended[one] != now.ended[one])
+                others = np.arange(run.n) != one
                 return others & ~(before.began & now.began) if apart else others
 
-            table = [[*x[:last], y[last]] for x, y in zip(self._table, drawn, strict=False)]
+            pairs = zip(self._table, drawn, strict=False)
+            table = [[*x[:one], y[one], *x[one + 1 :]] for x, y in pairs]
             return self._compared(recorder, table, look)
-
-        def of_writing(recorder: Recorder) -> Difference:
-            return self._compared(recorder, overwrites=True)
 
         def of_resets(recorder: Recorder) -> Difference:
             table = list(self._table)
@@ -207,12 +226,13 @@ class Audit:
                 table[index] = [x if counts else y for counts, x, y in given]
             return self._compared(recorder, table)
 
-        of_others = f"its results depend on the actions of environment {last}"
         written = "it depends on what the agent writes to arrays that it has passed or received"
         resetting = "the action counts in a step that only resets (NEXT_STEP)"
         effects: dict[Any, tuple[str, str]] = {}
-        if not self._together:
-            effects[of_one] = of_others, "Compute each environment by itself."
+        for one in () if self._together else (run.n - 1, 0)[: run.n]:
+            what = f"its results depend on the actions of environment {one}"
+            effects[partial(of_one, one=one)] = what, "Compute each environment by itself."
+        of_writing = partial(self._compared, overwrites=True)
         effects[of_writing] = written, "Copy actions that are kept, and what is read later."
         if not all(call.counts.all() for call in run.steps):
             effects[of_resets] = resetting, "Ignore it; or state SAME_STEP, if the step resets."

@@ -68,6 +68,13 @@ class Run:
         """The steps of episodes that go on: the call before, the call, and the environment."""
         return [(x, call, env) for x, call in self.pairs for env in _in(call.counts & ~call.ended)]
 
+    @cached_property
+    def unique(self) -> bool:
+        """Whether observations rarely come again, as continuous ones do."""
+        seen = [first for call in self.steps for first in call.firsts]
+        moves = all(before.firsts[env] != call.firsts[env] for before, call, env in self.usual)
+        return moves and len(set(seen)) > 0.7 * len(seen)
+
 
 Found = tuple[int | None, Call | None, str]
 """The number of an environment, the call, and what is wrong."""
@@ -191,8 +198,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     moves = [before.firsts[env] != call.firsts[env] for before, call, env in run.usual]
     if run.mode is not SAME_STEP or not any(moves):
         return
-    seen = [first for call in run.steps for first in call.firsts]
-    unique = all(moves) and len(set(seen)) > 0.7 * len(seen)  # as continuous observations are
+    seen = {first for call in run.steps for first in call.firsts}
     often = len(ends) > 2 and sum(moves) > 0.5 * len(moves)
     zeros = digest(map_arrays(np.zeros_like, run.calls[0].observations[0]))
     several = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
@@ -202,7 +208,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
         "all zeros": [several and zeros not in seen and x == zeros for _, x in ends],
     }
     for what, same in found.items():
-        if any(same) and (unique or (often and all(same))):
+        if any(same) and (run.unique or (often and all(same))):
             each, _ = ends[same.index(True)]
             yield each.env, each.last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends"
 
@@ -245,17 +251,30 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
 
 
 def time_limits_are_truncations(run: Run) -> Iterator[Found]:
-    lengths = Counter(each.length for each in run.episodes)
-    if not lengths or any(each.last.seen[3][each.env] for each in run.episodes):
+    """By ends in states like those of other steps: many are after the longest episodes, and few have another length."""
+    longest = max((each.length for each in run.episodes), default=0)
+    if longest < 2 or any(each.last.seen[3][each.env] for each in run.episodes):
         return
+    usual = np.stack([_flat(run, call, env) for _, call, env in run.usual])
+    low, high, seen = usual.min(0), usual.max(0), {x.tobytes() for x in usual}
+    ends = [(each.length, _flat(run, each.last, each.env)) for each in run.episodes]
+    within = [(n, x) for n, x in ends if ((low <= x) & (x <= high)).all()]
+    lengths = Counter(n for n, x in within if run.unique or x.tobytes() in seen)
+    count, others = lengths.pop(longest, 0), max(lengths.values(), default=0)
     limit = getattr(getattr(run.envs, "spec", None), "max_episode_steps", None)
-    longest = max(lengths)
-    count, others = lengths.pop(longest), max(lengths.values(), default=0)
-    if longest == limit or (count > 2 and longest > 1 and count > 3 * others):
+    if longest == limit or count > 2 + 3 * others:
         each = next(each for each in run.episodes if each.length == longest)
-        of = ", which is max_episode_steps," if longest == limit else ", the longest,"
-        told = f"{count} of {len(run.episodes)} episodes terminated after {longest} steps{of}"
-        yield each.env, each.last, f"{told} and none was truncated: this seems to be a time limit"
+        of = f"{sum(n == longest for n, _ in ends)} of {len(ends)} episodes"
+        told = f"{of} terminated after {longest} steps, the longest, and none was truncated"
+        yield each.env, each.last, f"{told}: this seems to be a time limit"
+
+
+def _flat(run: Run, call: Call, env: int) -> Any:
+    """Return the arrays of the observation after a step and before any reset, as one."""
+    last = call.observations[env] if call.finals[env] is None else call.finals[env]
+    parts = zip(leaves(run.observed), split(run.observed, last), strict=True)
+    arrays = [np.ravel(x) for (leaf, _), x in parts if isinstance(leaf, ARRAYS)]
+    return np.concatenate([[], *arrays])
 
 
 def arrays_are_not_overwritten(run: Run) -> Iterator[Found]:

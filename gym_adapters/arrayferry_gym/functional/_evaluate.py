@@ -99,6 +99,7 @@ def evaluate(
         policy_state: as in `rollout`: arrays (num_envs, ...).
         wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
             of the environment's `state_dict` for it. The statistics are used but not updated.
+            Without it, statistics begin anew, with a warning.
         sharding: as in `rollout`.
         policy_xp: the library of the policy, as a name or namespace. None means PyTorch for a module; JAX with a
             `FunctionalEnv` or a JAX key; otherwise that of the observations.

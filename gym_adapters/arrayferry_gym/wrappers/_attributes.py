@@ -24,12 +24,16 @@ class HasStatistics:
 
     @property
     def update_running_mean(self) -> bool:
-        """Whether the statistics are updated. They are used either way. Set False to freeze them, True to go on."""
-        return self._driver.updating
+        """Whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on."""
+        return any(driver.updating for driver in _drivers(self).values())
 
     @update_running_mean.setter
     def update_running_mean(self, setting: bool) -> None:
-        self._driver.set_updating(setting)
+        drivers = _drivers(self).values()
+        if not drivers:
+            raise AttributeError(f"neither {self} nor any wrapper inside has statistics")
+        for driver in drivers:
+            driver.update_running_mean = setting
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics of this wrapper and of all inside, as plain numbers and lists, without loss of precision.
@@ -67,13 +71,13 @@ class HasStatistics:
         mean, var = np.asarray(values["mean"]), np.asarray(values["var"])
         return Statistics(mean, var, values["count"] + PRIOR)
 
-    def _set_statistics(self, name: str, values: Any) -> None:
+    def _set_statistics(self, values: Any) -> None:
         try:
             count = round(float(values.count) - PRIOR)
             given = {"count": count, "mean": values.mean, "var": values.var}
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise af.OptionError(
-                f"{name}={values!r:.80} has no mean, var and count",
+                f"{self._driver.name}={values!r:.80} has no mean, var and count",
                 remedy="Pass Statistics(mean, var, count), or those of another wrapper.",
             ) from error
         self._driver.load(self._driver.given(given))
@@ -100,7 +104,7 @@ class HasObsRms(HasStatistics):
 
     @obs_rms.setter
     def obs_rms(self, values: Any) -> None:
-        self._set_statistics("obs_rms", values)
+        self._set_statistics(values)
 
 
 class HasReturnRms(HasStatistics):
@@ -113,7 +117,7 @@ class HasReturnRms(HasStatistics):
 
     @return_rms.setter
     def return_rms(self, values: Any) -> None:
-        self._set_statistics("return_rms", values)
+        self._set_statistics(values)
 
 
 class HasDiscountedReward(HasReturnRms):

@@ -109,7 +109,7 @@ class Driver:
             self.state = self.state._replace(**moved)
         if loaded is not None:
             self.load(self.given(loaded))
-        self.set_updating(self.updating)
+        self.update_running_mean = self.updating
 
     def _make_functions(self) -> None:
         """Create everything that depends on the library and the device."""
@@ -228,8 +228,13 @@ class Driver:
             lasting = {**self._held()[2], self.name: given}
             self.state = self.state._replace(lasting=lasting)
 
-    def set_updating(self, updating: bool) -> None:
-        """Set whether statistics are updated."""
+    @property
+    def update_running_mean(self) -> bool:
+        """Whether statistics are updated."""
+        return self.updating
+
+    @update_running_mean.setter
+    def update_running_mean(self, updating: bool) -> None:
         self.updating = bool(updating)
         if self.state is not None and self.name is not None:
             lasting = self.state.lasting

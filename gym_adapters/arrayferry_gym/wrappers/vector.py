@@ -290,7 +290,7 @@ class NormalizeObservation(HasObsRms, KernelVectorWrapper):
     Attributes:
         epsilon: as given.
         obs_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether the statistics are updated. They are used either way. Set False to freeze them, True to go on.
+        update_running_mean: whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on.
 
     Raises:
         gymnasium.error.InvalidBound: `epsilon` is not positive.
@@ -326,7 +326,7 @@ class NormalizeReward(HasAccumulatedReward, KernelVectorWrapper):
         epsilon: as given.
         accumulated_reward: the discounted returns of the current episodes so far, (num_envs,).
         return_rms: the statistics in NumPy. They can be set.
-        update_running_mean: whether the statistics are updated. They are used either way. Set False to freeze them, True to go on.
+        update_running_mean: whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on.
 
     Raises:
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.

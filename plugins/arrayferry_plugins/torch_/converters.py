@@ -30,7 +30,7 @@ def _view() -> Callable[[Any], Any]:
 
     def values(x: Any) -> Any:
         if address(x) < FIRST:
-            raise ValueError("the tensor has no storage")
+            raise ValueError  # the general conversion, tried next, says what is wrong
         return view(x)
 
     return values

@@ -62,3 +62,22 @@ def test_zarr(tmp_path, named):
     stream = af.stream(arrays["x"] if named else arrays, "numpy")
     assert [len(block) for block in stream] == [2, 2, 1] * 2
     assert stream[5].tolist() == [[108, 109]]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "is_folder"), [("parquet", False), ("zarr", False), ("zarr", True)]
+)
+def test_a_damaged_file_is_named(suffix, is_folder, tmp_path):
+    path = tmp_path / f"bad.{suffix}"
+    path.mkdir() if is_folder else path.write_bytes(b"damaged")
+    with pytest.raises(af.OptionError, match=rf"bad\.{suffix} cannot be read"):
+        af.files([path])
+
+
+def test_a_damaged_row_group_is_named(tmp_path):
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"x": [77] * 5}), path, compression="none", use_dictionary=False)
+    stream = af.stream(af.files(path), "torch")
+    path.write_bytes(path.read_bytes()[:20] + b"\xff" * 30 + path.read_bytes()[50:])
+    with pytest.raises(af.BlockError, match=r"x\.parquet cannot be read"):
+        stream[0]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import warnings
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
 import arrayferry_gym.wrappers as wrappers
+from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.errors import EnvResultError
 from arrayferry_gym.wrappers._kernels import moments as moments_of
@@ -108,6 +110,9 @@ class WrappedEnv(AroundEnv):
         Returns:
             The statistics by name, such as "obs_rms", in the form of the `state_dict` of wrappers around ordinary
             environments. If several kernels use one name, later ones have a number at the end: "obs_rms_2".
+
+        Raises:
+            arrayferry.OptionError: they are of several runs, mapped by `jax.vmap`.
         """
         return {
             name: moments_of.read(running.wrappers[index].lasting[own])
@@ -120,23 +125,20 @@ class WrappedEnv(AroundEnv):
         names = moments_of.numbered(own for _, own in known)
         return [(name, *each) for name, each in zip(names, known, strict=True)]
 
-    def load_into(self, envs: Any, values: dict[str, Any]) -> None:
-        """Load statistics into the wrappers of environments that `make_vec` or `make` has returned.
-
-        Args:
-            envs: the environments.
-            values: the result of `state_dict`.
+    def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
+        """Return what `_statistics` does, for a result of `state_dict`.
 
         Raises:
-            arrayferry.OptionError: they belong to other kernels.
+            arrayferry.OptionError: it belongs to other kernels.
         """
-        for name, _, _ in self._statistics():
-            if name not in values:
-                raise af.OptionError(
-                    f"the state has no {name!r}: it is {values!r:.80}",
-                    remedy="Pass the result of state_dict of an environment with the same wrappers.",
-                )
-        envs.load_state_dict(values)
+        known = self._statistics()
+        names = [name for name, _, _ in known]
+        if values.keys() != set(names):
+            raise af.OptionError(
+                f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
+                remedy="Pass the result of state_dict of an environment with the same wrappers.",
+            )
+        return known
 
     def wrapper_state(self, values: Any) -> Any:
         """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.
@@ -177,14 +179,7 @@ class WrappedEnv(AroundEnv):
         """
         states = list(fresh)
         if isinstance(values, dict):
-            known = self._statistics()
-            names = [name for name, _, _ in known]
-            if values.keys() != set(names):
-                raise af.OptionError(
-                    f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
-                    remedy="Pass the result of state_dict of an environment with the same wrappers.",
-                )
-            for name, index, own in known:
+            for name, index, own in self._named(values):
                 lasting, rewarded = states[index].lasting, "reward" in self.kernels[index].parts
                 moments = moments_of.given(xp, lasting[own], values[name], None, any_shape=rewarded)
                 states[index] = states[index]._replace(lasting={**lasting, own: moments})
@@ -201,7 +196,7 @@ class WrappedEnv(AroundEnv):
             if forms != given:
                 raise af.OptionError(
                     f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is of another kernel",
-                    remedy="Pass the state of an environment with the same wrappers in the same order.",
+                    remedy="Pass the state of an environment with the same wrappers in the same order, and of one run.",
                 )
         return tuple(
             new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
@@ -300,30 +295,22 @@ def freeze(wrapper_state: Any) -> Any:
         >>> bool(running.wrappers[0].lasting["obs_rms"].updating)
         False
     """
+    import jax
 
-    def frozen(lasting: Any) -> Any:
-        if not isinstance(lasting, dict):
-            return lasting
-        return {
-            name: part._replace(updating=part.updating & False)
-            if isinstance(part, moments_of.Moments)
-            else part
-            for name, part in lasting.items()
-        }
+    def is_moments(part: Any) -> bool:
+        return isinstance(part, moments_of.Moments)
+
+    def frozen(part: Any) -> Any:
+        return part._replace(updating=part.updating & False) if is_moments(part) else part
 
     if wrapper_state is None:
         return None
-    if isinstance(wrapper_state, dict):
-        raise af.OptionError(
-            "freeze takes states of kernels, but was given a result of state_dict",
-            remedy="Pass freeze(env.wrapper_state(statistics)).",
-        )
     if not _is_state(wrapper_state):
         raise af.OptionError(
             f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
-            remedy="Pass carry.running.wrappers of a rollout.",
+            remedy="Pass carry.running.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
         )
-    return tuple(state._replace(lasting=frozen(state.lasting)) for state in wrapper_state)
+    return jax.tree.map(frozen, wrapper_state, is_leaf=is_moments)
 
 
 def _is_state(value: Any) -> bool:
@@ -352,6 +339,15 @@ def checked_wrapper_state(env: Any, given: Any) -> Any:
             f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
         )
     return env.wrapper_state(given)
+
+
+def warn_if_fresh(env: Any, given: Any) -> None:
+    """Warn if an agent would see statistics that nothing has been counted in."""
+    if given is None and isinstance(env, WrappedEnv) and env._statistics():
+        warnings.warn(
+            f"{env!r:.80} begins with new statistics. Pass those of a training: wrapper_state=env.state_dict(carry.running)",
+            stacklevel=caller_level(),
+        )
 
 
 def lasting_state(env: Any, given: Any) -> Any:

@@ -11,7 +11,7 @@ import jax
 import arrayferry as af
 from arrayferry_gym._keys import Immutable, Key, memo_of
 from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
-from arrayferry_gym.functional._around.wrapped import lasting_state
+from arrayferry_gym.functional._around.wrapped import lasting_state, warn_if_fresh
 from arrayferry_gym.functional._contract.dynamics import checked_dynamics
 from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._contract.policies import check_policy
@@ -87,6 +87,8 @@ class Call:
             )
         )
         self.sharding = batch_sharding(self.sharding, n)
+        if self.what != "rollout":
+            warn_if_fresh(env, self.wrapper_state)
         self.values = Values(
             leaves,
             self.env_params.values,

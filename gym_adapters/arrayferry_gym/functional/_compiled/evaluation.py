@@ -105,6 +105,7 @@ def episode(
         policy_state: as in `rollout`.
         wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
             of the environment's `state_dict` for it. The statistics are used but not updated.
+            Without it, statistics begin anew, with a warning.
         sharding: as in `rollout`.
 
     Returns:

@@ -24,9 +24,10 @@ from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym._options.env_options import UNSET, count_of, declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
-from arrayferry_gym.functional._around.wrapped import WrappedEnv, checked_wrapper_state
+from arrayferry_gym.functional._around import wrapped
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.policies import check_arguments, check_policy
+from arrayferry_gym.wrappers._attributes import HasStatistics
 
 from .make_policy import make_policy
 from .policies import LibraryPolicy, is_module
@@ -303,8 +304,9 @@ def _served(
     count, params, limit, wrapper_state, sharding = options
     if sharding is not None:
         device = sharding  # only JAX has shardings
-    if wrapper_state is not None and not isinstance(env, WrappedEnv):
-        checked_wrapper_state(env, wrapper_state)  # raises the error
+    wrapped.warn_if_fresh(env, wrapper_state)
+    if wrapper_state is not None and not isinstance(env, wrapped.WrappedEnv):
+        wrapped.checked_wrapper_state(env, wrapper_state)  # raises the error
     envs = env.make_vec(
         count_of("num_envs", count), xp=library, device=device, autoreset_mode=mode, params=params,
         max_episode_steps=limit, render_mode=render_mode,
@@ -312,7 +314,8 @@ def _served(
     if wrapper_state is not None:
         if not isinstance(wrapper_state, dict):
             wrapper_state = env.state_dict(SimpleNamespace(wrappers=wrapper_state))
-        env.load_into(envs, wrapper_state)
+        env._named(wrapper_state)
+        envs.load_state_dict(wrapper_state)
     return envs
 
 
@@ -340,6 +343,7 @@ def frozen(env: Any) -> Iterator[None]:
                     "around the vector environment, or set their update_running_mean to False",
                     stacklevel=caller_level(),
                 )
+            each = each._driver if isinstance(each, HasStatistics) else each  # not those inside
             if hasattr(type(each), "update_running_mean") and each.update_running_mean:
                 each.update_running_mean = False
                 changed.append(each)

@@ -153,7 +153,16 @@ def switched(xp: Any, moments: Moments, updating: bool) -> Moments:
 
 
 def read(moments: Moments) -> dict[str, Any]:
-    """Return moments as plain numbers: "count", "mean" and "var", the last two in nested lists."""
+    """Return moments as plain numbers: "count", "mean" and "var", the last two in nested lists.
+
+    Raises:
+        arrayferry.OptionError: they are of several runs.
+    """
+    if getattr(moments.count, "shape", ()):
+        raise af.OptionError(
+            "these are the statistics of several runs, as jax.vmap makes them",
+            remedy="Pass those of one run: jax.tree.map(lambda x: x[0], carry.running).",
+        )
     return {
         "count": int(moments.count),
         "mean": _numpy(moments.mean).tolist(),
