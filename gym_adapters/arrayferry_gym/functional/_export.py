@@ -66,11 +66,13 @@ def export(
         arrayferry.BackendUnavailableError: ndonnx is not installed.
 
     Examples:
+        >>> import tempfile
         >>> import numpy as np
         >>> import onnxruntime
         >>> from arrayferry_gym.functional import CartPole, export
-        >>> metadata = export(CartPole(), "cart_pole.onnx")
-        >>> session = onnxruntime.InferenceSession("cart_pole.onnx")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     metadata = export(CartPole(), f"{folder}/cart_pole.onnx")
+        ...     session = onnxruntime.InferenceSession(f"{folder}/cart_pole.onnx")
         >>> feed = {x.name: np.zeros(x.shape, np.float32) for x in session.get_inputs() if "float" in x.type}
         >>> feed["action"], feed["last.elapsed"] = np.zeros(1, np.int64), np.zeros(1, np.int32)
         >>> feed["last.ended"], feed["reset"] = np.zeros(1, bool), np.ones(1, bool)
