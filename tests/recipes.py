@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-TEXT = (Path(__file__).parents[1] / "docs/how-to/trainers.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs/how-to/trainers.md").read_text()
+TEXT = PAGE.partition("\n## Train in PyTorch")[0]
 RECIPES = dict(re.findall(r"^## (.+?)\n.*?```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL))
 
 

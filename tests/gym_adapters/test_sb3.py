@@ -405,7 +405,7 @@ def test_seeds_and_options_count_for_the_next_reset():
     assert rows(envs.reset())["n"][:, 1].tolist() == [4.5] * 3
     assert rows(envs.reset())["n"][:, 1].tolist() != [4.5] * 3
     envs.set_options([{"start": 1.0}, {}, {}])
-    with pytest.raises(af.OptionError, match="different options"):
+    with pytest.raises(af.OptionError, match="was given different options"):
         envs.reset()
 
 

@@ -123,7 +123,11 @@ def read_page():
     cells = {}
     _, single, several = re.split(r"^### For .*$", PAGE.read_text(), flags=re.MULTILINE)
     for kind, text in (("single", single), ("vector", several)):
-        rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)
+        rows = [
+            (name, row)
+            for names, row in re.findall(r"^\| (`.*`) \| (.*) \|$", text, re.MULTILINE)
+            for name in re.findall(r"\w+", names)
+        ]
         others = re.search(r"^All others work.*?\.$", text, re.MULTILINE | re.DOTALL)
         rows += [(name, "works | works | works") for name in re.findall(r"`(\w+)`", others[0])]
         for name, row in rows:
