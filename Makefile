@@ -310,7 +310,7 @@ $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	@touch $@
 
 # The tests that libraries matter most to, with versions drawn between the oldest and the newest, by SEED. PyTorch stays
-# as it is, since its other builds are large. Equinox reads a deprecated name of some versions of JAX.
+# as it is, since its other builds are large. Equinox reads deprecated names of some versions of JAX.
 DRAWN := .venv-drawn
 SEED ?= $(shell date +%j)
 drawn:  ## test with versions of libraries that are drawn by SEED
@@ -323,7 +323,7 @@ drawn:  ## test with versions of libraries that are drawn by SEED
 		distributed equinox flax hypothesis ml-dtypes pygame pytest pytest-xdist tensordict
 	$(DRAWN)/bin/python -m pip freeze | grep -E "^($$(sed 's/<.*//' build/drawn.txt | paste -sd '|'))=="
 	$(DRAWN)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider \
-		-W "ignore:jax.core.mapped_aval:DeprecationWarning" tests/core/test_matrix.py tests/core/test_trees.py \
+		-W "ignore:jax.core:DeprecationWarning" tests/core/test_matrix.py tests/core/test_trees.py \
 		tests/core/test_lazy.py tests/adversaries/test_relations.py tests/gym_adapters/test_adapters.py \
 		tests/gym_adapters/test_pickles.py tests/gym_adapters/test_rollouts.py
 

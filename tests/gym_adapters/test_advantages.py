@@ -204,7 +204,7 @@ def test_with_a_decay_of_1_they_are_returns():
 
 X, FLAGS = np.zeros((3, 2), np.float64), np.zeros((3, 2), bool)
 WRONG = {
-    "no flags": ((X, X, X), {}, "needs terminated"),
+    "no flags": ((X, X, X), {}, "needs terminated and truncated"),
     "values with an axis more": ((X, X[..., None], X, FLAGS, FLAGS), {}, r"rewards has the shape \(3, 2\)"),
     "next values of one step": ((X, X, X[-1], FLAGS, FLAGS), {}, r"next_values has the shape \(2,\).*Give next_values apart"),
     "flags that are 2": ((X, torch.zeros(3, 2), X, FLAGS + 2.0, FLAGS), {}, "terminated has other numbers than 0 and 1"),
