@@ -7,6 +7,7 @@ import sys
 
 import dask.array as da
 import gymnasium as gym
+import gymnasium.wrappers.vector
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from gymnasium.wrappers.array_conversion import array_conversion
 
 import arrayferry as af
 import arrayferry_gym
+import arrayferry_gym.vector
 
+SAME_STEP = gym.vector.AutoresetMode.SAME_STEP
 FLIPPED = """
 import numpy as np
 import torch
@@ -50,6 +53,23 @@ def test_a_flipped_image():
         assert theirs.returncode == 1
         assert "RuntimeError: Storage size calculation overflowed" in theirs.stderr
     assert convert_flipped("arrayferry_gym").stdout == "torch.Size([2, 2])\n"
+
+
+def test_last_observations():
+    def ended(adapter, **options):
+        envs = gym.make_vec(
+            "CartPole-v1", 3, vectorization_mode="sync", vector_kwargs={"autoreset_mode": SAME_STEP}
+        )
+        envs = adapter(envs, **options)
+        envs.reset(seed=1)
+        while True:
+            *_, terminated, _, infos = envs.step(torch.zeros(3, dtype=torch.int64))
+            if terminated.any():
+                return infos["final_obs"]
+
+    with pytest.raises(BufferError):
+        ended(gym.wrappers.vector.NumpyToTorch)
+    assert ended(arrayferry_gym.vector.NumpyToTorch, stack_final=True).shape == (3, 4)
 
 
 def test_a_large_number():
