@@ -112,7 +112,8 @@ def check_container(container: Container, *values: Any) -> None:
 
     Raises:
         AssertionError: `types` names a class that an installed package does not have; `children` leaves out an attribute
-            that holds an array; or the result of `rebuild` does not hold the children that it was given, in their order.
+            that holds an array; the result of `rebuild` does not hold the children that it was given, in their order, or
+            has lost another attribute; or `rebuild` has changed the value.
 
     Examples:
         >>> import arrayferry as af
@@ -140,9 +141,15 @@ def check_container(container: Container, *values: Any) -> None:
         new = copy.deepcopy(children)
         made = container.rebuild(value, [*new])
         assert made is not None, "rebuild() returned None"
+        again = [*container.children(value)]
+        is_new = made is not value and [*map(id, again)] == [*map(id, children)]
+        assert is_new, "rebuild() has changed the value. Return a new container"
         kept = [*container.children(made)]
         is_same = [*map(id, kept)] == [*map(id, new)]
         assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
+        attributes = getattr(value, "__dict__", {})
+        lost = [k for k, x in attributes.items() if x is not None and getattr(made, k, None) is None]
+        assert not lost, f"the result of rebuild() has lost the attributes {lost}"
 
 
 class SourceContract(BlockTests):

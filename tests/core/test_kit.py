@@ -542,7 +542,12 @@ class Pairs(af.Container):
         return Pair(*children, value.name)
 
 
-PAIR = Pair(np.zeros(2), {"x": np.zeros(2), "y": 1})
+def written(self, value, children):
+    value.left, value.right = children
+    return value
+
+
+PAIR = Pair(np.zeros(2), {"x": np.zeros(2), "y": 1}, "a")
 
 
 def test_a_correct_container_passes():
@@ -563,7 +568,9 @@ def test_a_correct_container_passes():
             {"rebuild": lambda self, value, xs: Pair(xs[1], xs[0])},
             r"given \[array.*\{'x'.* holds \[\{'x'",
         ),
-        ({"rebuild": lambda self, value, xs: value}, "and its result holds"),
+        ({"rebuild": lambda self, value, xs: value}, "has changed the value"),
+        ({"rebuild": written}, "has changed the value"),
+        ({"rebuild": lambda self, value, xs: Pair(*xs, None)}, r"lost the attributes \['name'\]"),
         (
             {"rebuild": lambda self, value, xs: Pair(xs[0], None)},
             r"and its result holds \[array\(.*, None\]",

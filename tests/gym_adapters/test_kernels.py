@@ -8,6 +8,7 @@ import io
 import itertools
 import pickle
 import types
+from pathlib import Path
 from unittest import mock
 
 import array_api_compat.numpy as xnp  # as the kernels get it: NumPy 1.26 has no devices
@@ -172,6 +173,28 @@ def test_vector_values_are_those_of_gymnasium(name, mode):
 
 
 ALL = {**SINGLE, **STACKED}
+
+
+def test_each_kernel_is_tested_here():
+    names = [
+        name for name in kernels.__all__ if name not in ("Kernel", "Spaces", "State", "StepResult")
+    ]
+    text = Path(__file__).read_text()
+    assert [
+        name for name in names if f'"{name}"' not in text and f"kernels.{name}(" not in text
+    ] == []
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_transformed_actions_are_those_of_the_environment(library):
+    turned = wrap(Pendulum(), kernels.TransformAction(lambda action: -action))
+    results = []
+    for env, sign in ((Pendulum(), 1), (turned, -1)):
+        envs = env.make_vec(3, xp=library)
+        envs.reset(seed=1)
+        actions = sign * np.linspace(-1, 1, 3, dtype=np.float32)[:, None]
+        results.append(af.convert(envs.step(af.convert(actions, library))[0], "numpy"))
+    np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize(("name", "mode"), crossed(ALL, MODES[:2]))

@@ -305,6 +305,7 @@ def test_ordinary_environments():
     assert (results.returns == results.lengths).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*begins with new statistics")
 @pytest.mark.parametrize("wrapped", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_policy_and_step_are_traced_once(wrapped):
     log = io.StringIO()  # whose contents are no part of what the policy is compiled for

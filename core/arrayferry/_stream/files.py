@@ -93,7 +93,10 @@ def _chosen(path: str, held: FileArrays, names: set[str] | None) -> FileArrays:
         missing = sorted(names - held.keys())
         if missing:
             has = ", ".join(name or "one array without a name" for name in held)
-            raise OptionError(f"{path} has no {missing[0]!r}", remedy=f"It has {has}.")
+            raise OptionError(
+                f"{path} has no {missing[0]!r}",
+                remedy=f"It has {has}." if has else "It has none of these names.",
+            )
         held = {name: part for name, part in held.items() if name in names}
     lengths = {n: shape[0] if shape else "none: a scalar" for n, (_, shape, _) in held.items()}
     if len(set(lengths.values())) != 1 or "none: a scalar" in lengths.values():

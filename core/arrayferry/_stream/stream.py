@@ -117,7 +117,7 @@ class Stream(Generic[B]):
             if was != now:
                 raise OptionError(
                     f"the saved state has {was} where this stream has {now}, so rows would be lost or come twice",
-                    remedy="Pass the same files in the same order, and the same block=, or begin a new epoch.",
+                    remedy="Pass the same files in the same order, with the same names= and block=, or begin a new epoch.",
                 )
 
     @property

@@ -433,6 +433,8 @@ def _by_module(module: Any, params: Any, observation: Any) -> Any:
 def _reason(error: Exception) -> str:
     if "no propagated value" in str(error):
         return "the value of an array is needed, which is known only when the file runs"
+    if isinstance(error, NotImplementedError):
+        return f"ndonnx does not compute this. {error}".strip()
     return f"{type(error).__name__}: {error}"
 
 

@@ -346,6 +346,11 @@ def frozen(env: Any) -> Iterator[None]:
                     "around the vector environment, or set their update_running_mean to False",
                     stacklevel=caller_level(),
                 )
+            if any(getattr(getattr(each, name, None), "count", 1) < 1 for name in ("obs_rms", "return_rms")):
+                warnings.warn(
+                    f"{each!r:.80} has new statistics, which are not updated here. Load those of a training: load_state_dict",
+                    stacklevel=caller_level(),
+                )
             each = each._driver if isinstance(each, HasStatistics) else each  # not those inside
             if hasattr(type(each), "update_running_mean") and each.update_running_mean:
                 each.update_running_mean = False
