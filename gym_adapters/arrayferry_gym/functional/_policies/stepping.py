@@ -346,10 +346,7 @@ def frozen(env: Any) -> Iterator[None]:
                     "around the vector environment, or set their update_running_mean to False",
                     stacklevel=caller_level(),
                 )
-            if any(
-                getattr(getattr(each, name, None), "count", 1) < 1
-                for name in ("obs_rms", "return_rms")
-            ):
+            if getattr(getattr(each, "obs_rms", None), "count", 1) < 1:
                 warnings.warn(
                     f"{each!r:.80} has new statistics, which are not updated here. Load those of a training: load_state_dict",
                     stacklevel=caller_level(),
