@@ -148,10 +148,10 @@ def check_container(container: Container, *values: Any) -> None:
         is_same = [*map(id, kept)] == [*map(id, new)]
         assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
         attributes = getattr(value, "__dict__", {})
-        lost = [
+        gone = [
             k for k, x in attributes.items() if x is not None and getattr(made, k, None) is None
         ]
-        assert not lost, f"the result of rebuild() has lost the attributes {lost}"
+        assert not gone, f"the result of rebuild() has lost the attributes {gone}"
 
 
 class SourceContract(BlockTests):
