@@ -151,9 +151,8 @@ $(NEWEST)/.ready: pyproject.toml
 
 # The pages, in site/. Some faults are no errors for Zensical, also if it is strict. So anything in its log that is not
 # in that of a build without faults is an error, and the pages are checked.
-project = $(shell $(PYTHON) -c "import tomllib; print(tomllib.load(open('pyproject.toml', 'rb'))['project']$(1))")
-address = $(shell $(PYTHON) -c "import tomllib; \
-	print(tomllib.load(open('pyproject.toml', 'rb'))['tool']['hatch']['metadata']['hooks']['custom']['$(1)'])")
+pyproject = $(shell $(PYTHON) -c "import tomllib; print(tomllib.load(open('pyproject.toml', 'rb'))$(1))")
+address = $(call pyproject,['tool']['hatch']['metadata']['hooks']['custom']['$(1)'])
 PAGES_URL = $(call address,documentation)
 BELOW :=
 docs: .venv-docs/.ready  ## build the pages into site/, and check them
@@ -177,7 +176,7 @@ play: $(READY) $(RUNTIME)  ## the page to play environments, with its files, in 
 # In a folder for this version, beside those of earlier ones. All pages read versions.json, and let the reader choose one.
 # The address of the pages leads to the newest.
 PAGES ?= build/pages
-RELEASE = $(call project,['version'])
+RELEASE = $(call pyproject,['project']['version'])
 pages:  ## build the pages of this version beside those of earlier ones, in PAGES
 	$(MAKE) docs BELOW=/$(RELEASE)
 	rm -rf $(PAGES)/$(RELEASE)

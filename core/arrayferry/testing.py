@@ -135,7 +135,8 @@ def check_container(container: Container, *values: Any) -> None:
     for value in values:
         children = [*container.children(value)]
         known = {id(x) for x in flatten(children)[0]}
-        for name, held in getattr(value, "__dict__", {}).items():
+        attributes = getattr(value, "__dict__", {})
+        for name, held in attributes.items():
             lost = any(id(x) not in known for x in flatten(held)[0])
             assert not lost, f"children() leaves out .{name}, which holds an array"
         new = copy.deepcopy(children)
@@ -147,7 +148,6 @@ def check_container(container: Container, *values: Any) -> None:
         kept = [*container.children(made)]
         is_same = [*map(id, kept)] == [*map(id, new)]
         assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
-        attributes = getattr(value, "__dict__", {})
         gone = [
             k for k, x in attributes.items() if x is not None and getattr(made, k, None) is None
         ]

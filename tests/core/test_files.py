@@ -1,6 +1,7 @@
 """`files`: a run of files as one source of blocks."""
 
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -144,3 +145,11 @@ def test_a_file_that_has_changed(folder):
     with pytest.raises(af.BlockError, match=r"part-1\.npz has changed: it has \w+\[9"):
         stream[1]
     assert len(af.stream(af.files(f"{folder}/*.npz"), "numpy")[1]["x"]) == 9
+
+
+def test_too_little_memory_is_no_fault_of_the_file(tmp_path):
+    form = {"descr": "<f8", "fortran_order": False, "shape": (2**46,)}
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, archive.open("x.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, form)
+    with pytest.raises(MemoryError):
+        af.files(tmp_path / "a.npz")["x"].compute()

@@ -160,7 +160,7 @@ def _named(path: str, read: Callable[..., Any], *args: Any) -> Any:
     """Read from a file. Errors name it."""
     try:
         return read(path, *args)
-    except (ArrayFerryError, ImportError):
+    except (ArrayFerryError, ImportError, MemoryError):
         raise
     except Exception as error:
         raise OptionError(f"{path} cannot be read ({error!r})", remedy="Leave it out.") from error
