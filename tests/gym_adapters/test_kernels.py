@@ -860,6 +860,14 @@ def test_a_state_that_was_loaded_before_the_first_reset():
         env.obs_rms = 3
 
 
+def test_statistics_of_wrappers_of_gymnasium_inside_are_frozen():
+    theirs = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+    env = wrappers.ClipReward(theirs, -1, 1)
+    for setting in (False, True):
+        env.update_running_mean = setting
+        assert theirs.update_running_mean is env.update_running_mean is setting
+
+
 @pytest.mark.parametrize("module", [wrappers, vector_wrappers])
 def test_statistics_of_all_wrappers_inside_are_frozen(module):
     base = Sums().make() if module is wrappers else Sums().make_vec(2)

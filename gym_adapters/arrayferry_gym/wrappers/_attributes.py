@@ -25,15 +25,15 @@ class HasStatistics:
     @property
     def update_running_mean(self) -> bool:
         """Whether any statistics are updated, here or in a wrapper inside. They are used either way. Set False to freeze all, True to go on."""
-        return any(driver.updating for driver in _drivers(self).values())
+        return any(each.update_running_mean for each in _updated(self))
 
     @update_running_mean.setter
     def update_running_mean(self, setting: bool) -> None:
-        drivers = _drivers(self).values()
-        if not drivers:
+        updated = _updated(self)
+        if not updated:
             raise AttributeError(f"neither {self} nor any wrapper inside has statistics")
-        for driver in drivers:
-            driver.update_running_mean = setting
+        for each in updated:
+            each.update_running_mean = setting
 
     def state_dict(self) -> dict[str, Any]:
         """Return the statistics of this wrapper and of all inside, as plain numbers and lists, without loss of precision.
@@ -92,6 +92,16 @@ def _drivers(env: Any) -> dict[str, Driver]:
             found.insert(0, (driver.name, driver))
         env = env.env
     return dict(zip(numbered(name for name, _ in found), (x for _, x in found), strict=True))
+
+
+def _updated(env: Any) -> list[Any]:
+    """Return what has statistics that are updated: the drivers of our wrappers, and wrappers of Gymnasium's."""
+    found: list[Any] = [*_drivers(env).values()]
+    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
+        if not isinstance(env, HasStatistics) and hasattr(type(env), "update_running_mean"):
+            found.append(env)
+        env = env.env
+    return found
 
 
 class HasObsRms(HasStatistics):
