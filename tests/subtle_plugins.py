@@ -259,7 +259,7 @@ METHODS = {
     "converts out": (lambda change: [backend(**all_types()), direct("toy numpy", change)], CONVERTS),
 }  # fmt: skip
 """How each method is written so that it changes the values, and how the message begins."""
-LARGE, MUST_NOT = "16,777,216 bytes", "which must not change"
+LARGE, MUST_NOT = "16,777,216 bytes", "which is constant, must not change"
 CHANGES = {
     "Fortran order as it lies": (lambda: if_(is_fortran, scrambled), "Fortran"),
     "permuted axes as they lie": (lambda: if_(is_permuted, scrambled), "axes in the order"),
@@ -361,7 +361,7 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
                   from_numpy=lambda self, x, device=None: Array(np.array(x, order="K") if not is_neither(x) else
                                                                 np.concatenate([x, x], -1)[..., : x.shape[-1]],
                                                                 device or "cpu")),
-        "the source, which must not change", "made by from_numpy()",
+        "the source, which is constant, must not change", "made by from_numpy()",
     ),
     "writable views of what never changes, if large": (
         immutable(to_numpy=lambda self, x: x.values if large(x.values) else read_only(x.values)), LARGE,
@@ -442,7 +442,7 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
     ),
     "computes cubes in place": (
         backend(CorrectLazy, compute=lambda self, xs: [x.values if x.values.ndim == 3 else x.values.copy() for x in xs]),
-        "to_numpy() by convert(", "the result was written to",
+        "to_numpy() by convert(", "when the result is written to",
     ),
     # the rest
     "the address of the whole": (AddressOfTheWhole(), "address(), for"),

@@ -112,7 +112,7 @@ PLANTED = {
         ),
         "a writable view of what is immutable": (
             backend(CorrectImmutable, to_numpy=lambda self, x: x.values),
-            "to_numpy_shares is True", "the result was written to: the source, which must not change",
+            "to_numpy_shares is True", "the source, which is constant, must not change when the result is written to",
         ),
         "claims to share what is constant": (
             backend(CorrectImmutable, to_numpy=lambda self, x: read_only(x.values.copy())),

@@ -75,7 +75,11 @@ def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any]
     environment = {"ARRAYFERRY_PLUGINS": ",".join(set(names) - set(registered))}
     checks = [_run(each, registered, environment, timeout, to_stderr) for each in backends]
     status = next((each["status"] for each in checks if each["status"]), 0)
-    return {"schema": 1, "ok": not status, "package": package, "checks": checks}, status
+    containers = [
+        x for each in plugins for x in each["containers"] if each["distribution"] != "arrayferry"
+    ]
+    report = {"schema": 1, "ok": not status, "package": package, "checks": checks}
+    return {**report, "containers": containers}, status
 
 
 def _matching(package: str, found: dict[str, Any]) -> list[Plugin]:
@@ -182,4 +186,9 @@ def describe(report: dict[str, Any]) -> list[str]:
         lines += [f"Error: {each['error']}."] if each["error"] else []
         ways = " and ".join(each["made_by"])
         lines += [f"Arrays of {each['backend']} were made by {ways}."] if ways else []
+    if report["containers"]:
+        names = ", ".join(report["containers"])
+        lines.append(
+            f"Of {names}, only `types` was looked at. Test the rest by arrayferry.testing.check_container, with a value."
+        )
     return lines

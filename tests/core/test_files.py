@@ -1,6 +1,7 @@
 """`files`: a run of files as one source of blocks."""
 
 import pickle
+import sys
 import zipfile
 
 import numpy as np
@@ -153,3 +154,12 @@ def test_too_little_memory_is_no_fault_of_the_file(tmp_path):
         np.lib.format.write_array_header_1_0(member, form)
     with pytest.raises(MemoryError):
         af.files(tmp_path / "a.npz")["x"].compute()
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "zarr"])
+def test_a_library_that_is_missing(tmp_path, monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    path = tmp_path / {"pyarrow": "a.parquet", "zarr": "a.zarr"}[library]
+    path.touch()
+    with pytest.raises(af.BackendUnavailableError, match=rf"{library}.*pip install {library}"):
+        af.files(path)

@@ -99,6 +99,24 @@ def failures(contract, part, only: str = "") -> dict[str, BaseException]:
     return found
 
 
+def test_a_dtype_that_the_library_lacks():
+    """`dtypes()` is named where arrays of a dtype cannot be made."""
+
+    class Claims(OnlyDoubles):
+        dtypes = Correct.dtypes
+
+    class Contract(BackendContract):
+        backend = Claims()
+
+        def make(self, values):
+            assert values.dtype == float, values.dtype
+            return Array(values)
+
+    failed = failures(Contract(), Contract.backend, "test_its_arrays_are_recognised")
+    notes = [note for error in failed.values() for note in error.__notes__]
+    assert notes == ["If the library has no float32, leave it out of dtypes()."]
+
+
 def toy_failures(plugin: af.Backend, only: str = "") -> dict[str, BaseException]:
     class Contract(ToyContract):
         backend = plugin
@@ -401,7 +419,7 @@ CONVERTERS = {
     ),
     **{
         f"never copies to {target}": (
-            NeverCopies(source, target), "copy=True, after the (source|result) was written to",
+            NeverCopies(source, target), "copy=True: .* must not change when the (source|result) is written to",
         )
         for source, target in (("toy", "torch"), ("torch", "toy"))
     },
@@ -487,7 +505,7 @@ SOURCES = {
     "reads the same again": (source(remembering()), "test_to_numpy", "to_numpy(), for", " instead of "),
     "shares": (
         source(lambda x: x), "test_to_numpy",
-        "to_numpy_shares is False, after the result was written to: the source",
+        "to_numpy_shares is False: the source must not change when the result is written to",
     ),
     "misnames its types": (
         source(array_types=("toy_library.Other",)), "test_its_arrays_are_recognised",

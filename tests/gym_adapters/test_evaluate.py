@@ -232,6 +232,20 @@ class Ignores(torch.nn.Module):
         return state
 
 
+class Both(torch.nn.Module):
+    def forward(self, observation):
+        choice = torch.distributions.Categorical(logits=observation[:, :2])
+        return choice, observation[:, 0]
+
+
+@pytest.mark.parametrize(
+    "env", [CartPole().make_vec(2), gym.make("CartPole-v1")], ids=["functional", "single"]
+)
+def test_a_module_that_returns_more_than_actions(env):
+    with pytest.raises(af.ConversionError, match=r"forward\(\) of a module must return actions"):
+        evaluate(env, Both())
+
+
 def test_several_objectives():
     class Two(Stops):
         def step(self, xp, rng, state, action, params):

@@ -135,7 +135,11 @@ class Runner:
     def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
         """Return an array with these values in its own memory: a NumPy array for `from_numpy`."""
         own = values.copy()
-        x = own if method == "from_numpy" else self.make(own)
+        try:
+            x = own if method == "from_numpy" else self.make(own)
+        except Exception as error:
+            error.add_note(f"If the library has no {own.dtype}, leave it out of dtypes().")
+            raise
         return Given(x, values, samples.case_of(values, *details))
 
     def _others(self) -> list[af.Backend]:
@@ -253,8 +257,11 @@ class Runner:
             values[to] = np.broadcast_to(np.asarray(number, given.values.dtype), given.values.shape)
             if in_use and not _share_memory(sides):
                 continue  # the library has moved the array, since its memory was in use elsewhere
-            constant = ", which must not change" if is_constant else ""
-            after = f"{what}, after the {names[to]} was written to: the {names[other]}{constant}"
+            constant = ", which is constant," if is_constant and call.shares is not False else ""
+            must = "must change too" if shares else "must not change"
+            after = (
+                f"{what}: the {names[other]}{constant} {must} when the {names[to]} is written to"
+            )
             actual, expected = self.values_of(*sides[other]), values[to if shares else other]
             same(_sampled(actual), _sampled(expected), after)
         given.values = values[0]

@@ -9,7 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from arrayferry._api import convert
-from arrayferry._errors import ArrayFerryError, OptionError
+from arrayferry._errors import (
+    ArrayFerryError,
+    BackendUnavailableError,
+    ConversionError,
+    OptionError,
+)
 
 Chunk = tuple[Any, ...]
 """A chunk of an array in a file: its length, a function that reads it, and the function's arguments after the path."""
@@ -40,6 +45,7 @@ def files(
 
     Raises:
         FileNotFoundError: no file is found.
+        arrayferry.BackendUnavailableError: pyarrow or zarr is missing.
         arrayferry.OptionError: a file cannot be read; files are of different kinds, or differ in names, dtypes or the shapes
             of rows; or arrays of one file differ in length.
 
@@ -95,7 +101,7 @@ def _chosen(path: str, held: FileArrays, names: set[str] | None) -> FileArrays:
             has = ", ".join(name or "one array without a name" for name in held)
             raise OptionError(
                 f"{path} has no {missing[0]!r}",
-                remedy=f"It has {has}." if has else "It has none of these names.",
+                remedy=f"It has {has or 'no arrays'}.",
             )
         held = {name: part for name, part in held.items() if name in names}
     lengths = {n: shape[0] if shape else "none: a scalar" for n, (_, shape, _) in held.items()}
@@ -160,8 +166,13 @@ def _named(path: str, read: Callable[..., Any], *args: Any) -> Any:
     """Read from a file. Errors name it."""
     try:
         return read(path, *args)
-    except (ArrayFerryError, ImportError, MemoryError):
+    except (ArrayFerryError, MemoryError):
         raise
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"{path} cannot be read: {error}",
+            remedy=f"Run: pip install {error.name}" if error.name else "",
+        ) from error
     except Exception as error:
         raise OptionError(f"{path} cannot be read ({error!r})", remedy="Leave it out.") from error
 
@@ -201,11 +212,9 @@ def _parquet(path: str, names: set[str] | None) -> FileArrays:
     with parquet.ParquetFile(path) as file:
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         empty = file.schema_arrow.empty_table()
-    columns = {n: empty.column(n) for n in empty.column_names if names is None or n in names}
-    place = os.path.basename(path)  # errors name it, and the column
-    columns = convert({place: columns}, "numpy", unknown="convert")[place]
-    found: FileArrays = {}
-    for name, x in columns.items():
+    found: FileArrays = dict.fromkeys(empty.column_names, (None, (), []))
+    for name in empty.column_names if names is None else names & found.keys():
+        x = _numbers(path, name, empty.column(name))
         chunks: list[Chunk] = [(n, _column, i, name) for i, n in enumerate(lengths)]
         found[name] = x.dtype, (sum(lengths), *x.shape[1:]), chunks
     return found
@@ -215,7 +224,16 @@ def _column(path: str, group: int, name: str) -> Any:
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
-        return convert(file.read_row_group(group, columns=[name]).column(name), "numpy")
+        return _numbers(path, name, file.read_row_group(group, columns=[name]).column(name))
+
+
+def _numbers(path: str, name: str, column: Any) -> Any:
+    """Convert a column to NumPy. Errors name it and the file."""
+    try:
+        return convert(column, "numpy")
+    except ConversionError as error:
+        error.remedy = "Leave it out by names=, or write it as numbers without nulls."
+        raise error.locate(path=f"[{os.path.basename(path)!r}][{name!r}]") from None
 
 
 def _zarr(path: str, names: set[str] | None) -> FileArrays:

@@ -174,7 +174,12 @@ class Stepping:
             yield None
             while True:
                 action = self._acted(chosen, observation, began, number)
-                observation, *results, _ = inside.step(action)
+                try:
+                    observation, *results, _ = inside.step(action)
+                except af.ConversionError as error:
+                    if is_module(self._policy[0]) and isinstance(action, tuple):
+                        error.remedy = "forward() of a module must return actions alone."
+                    raise
                 reward, *flags = TO_HOST(results)
                 reward, (terminated, truncated) = as_rewards(reward, envs.num_envs), flags
                 turn = turn_of(mode, ended, terminated, truncated)
