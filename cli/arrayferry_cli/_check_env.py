@@ -42,7 +42,10 @@ def describe(report: dict[str, Any]) -> list[str]:
     """Return a report as lines of text."""
     count = len(report["problems"])
     found = "nothing is wrong" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
-    lines = [f"{report['env']}: {found}", *(f"Warning: {text}" for text in report["warnings"])]
+    lines = [
+        f"{report['env']}{report.get('made', '')}: {found}",
+        *(f"Warning: {text}" for text in report["warnings"]),
+    ]
     for each in report["problems"]:
         method = f"{each['method']}(), " if "method" in each else ""
         seen = f" (in {', '.join(each['libraries'])})" if each.get("libraries") else ""

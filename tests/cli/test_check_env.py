@@ -132,7 +132,10 @@ def test_vector_environments_are_audited(run, folder):
     )
     assert problem["times"] > 30
     status, out, _ = run("check-env", "--vector", "CartPole-v1")
-    assert (status, out) == (0, "CartPole-v1: nothing is wrong\n")
+    assert (status, out) == (
+        0,
+        "CartPole-v1 (3 in CartPoleVectorEnv, NEXT_STEP): nothing is wrong\n",
+    )
     assert "NameNotFound" in run("check-env", "--vector", "CartPool-v1")[2]
     assert "it must be 1 or more" in run("check-env", "--vector", "CartPole-v1", "--steps", "0")[2]
 

@@ -199,7 +199,7 @@ FAULTS = {
     "the final observation is that before": "final_obs is the one before",
     "no final observation": "without 'final_obs'",
     "zeros as final observation": "all zeros",
-    "the next episode begins alike": "episodes began alike",
+    "the next episode begins alike": "began in only",
     "the limit counts on": "truncated is True",
     "the seed is ignored": "same seed.* gave other results",
     "observations are overwritten": "was overwritten",
@@ -216,11 +216,11 @@ def test_the_bridge_without_fault_passes():
 # bridges of others, and a part of the message of their fault
 WRONG = {
     wrong_bridges.SeedZeroIsNone: "same seed.* gave other results",
-    wrong_bridges.SeedsOfEpisodes: "episodes began alike",
+    wrong_bridges.SeedsOfEpisodes: "began in only",
     wrong_bridges.LaterEpisodesOfTheirOwnSeed: "same seed.* gave other results",
     wrong_bridges.SeedsOnce: "same seed.* gave other results",
     wrong_bridges.ResetsWithoutASeedAreRandom: "same seed.* gave other results",
-    wrong_bridges.TwoStarts: "resets without a seed gave",
+    wrong_bridges.TwoStarts: "resets without a seed began in only",
     wrong_bridges.MarksAndResetsLater: "same seed.* gave other results",
     wrong_bridges.Cached: "made, stepped and closed",
     wrong_bridges.GlobalGenerator: "made, stepped and closed",

@@ -71,6 +71,10 @@ class BestOf(Catch):
         return won, float(won), 3 in self.won, False, {}
 
 
+def timed():
+    return gym.wrappers.TimeAwareObservation(gym.make("CartPole-v1", max_episode_steps=12))
+
+
 RIGHT = {
     "Catch": lambda mode: SyncVectorEnv([Catch] * 3, autoreset_mode=mode),
     "the best of 5": lambda mode: SyncVectorEnv([BestOf] * 3, autoreset_mode=mode),
@@ -84,6 +88,7 @@ RIGHT = {
     "for torch": lambda mode: vector.ArrayConversion(sync(mode), target_xp="torch"),
     "wrapped": lambda mode: wrappers.RecordEpisodeStatistics(sync(mode)),
     "counts": counts,
+    "with the time": lambda mode: SyncVectorEnv([timed] * 3, autoreset_mode=mode),
     **{xp: own(xp) for xp in LIBRARIES},
 }
 
@@ -195,6 +200,58 @@ def first_action(envs, results):
     results[1] = results[1] + envs.actions[0]
 
 
+def rescaled(envs, results):
+    if "final_obs" in results[4]:
+        results[4]["final_obs"] = np.array(
+            [x if x is None else 9 * x for x in results[4]["final_obs"]]
+        )
+
+
+class Timed(Changed):
+    """The observation has the time, which goes on after automatic resets; or a time limit that terminates."""
+
+    def __init__(self, mode, keeps=False, **options):
+        super().__init__(sync(mode, **options))
+        self.single_observation_space = gym.spaces.Box(-9, 999, (5,), np.float32)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, 3)
+        self.keeps = keeps
+
+    def timed(self, x):
+        return np.concatenate([x, self.time[:, None]], 1, dtype=np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.time, self.over = np.zeros(3), np.zeros(3, bool)
+        x, infos = self.env.reset(seed=seed, options=options)
+        return self.timed(x), infos
+
+    def step(self, actions):
+        self.time = np.where(self.over & (not self.keeps), 0, self.time + 1)
+        x, reward, terminated, truncated, infos = self.env.step(actions)
+        self.over = terminated | truncated
+        return self.timed(x), reward, self.over.copy(), self.over & False, infos
+
+
+class Statistics(Changed):
+    """Statistics of episodes that go on after an end, or that are told one step late."""
+
+    def __init__(self, key, late=False):
+        super().__init__(sync(NEXT))
+        self.key, self.late = key, late
+
+    def reset(self, *, seed=None, options=None):
+        self.sums = np.zeros(3)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, actions):
+        *results, _ = self.env.step(actions)
+        ended, before = results[2] | results[3], self.sums
+        self.sums = self.sums + results[1]  # each reward is 1, that of a reset is 0
+        told = np.where(ended, before if self.late else self.sums, 0)
+        if self.late:
+            self.sums = np.where(ended, 0, self.sums)
+        return *results, {"episode": {self.key: told}, "_episode": ended}
+
+
 def late_flags(envs, results):
     """Each end is told one step late, with the last observation."""
     now = {part: results[part] for part in (2, 3)} | {4: dict(results[4])}
@@ -279,6 +336,13 @@ WRONG = {
     "of another": (lambda: Changed(sync(SAME), of_another), "final_obs is that of another environment"),
     "info of the next": (lambda: Changed(counts(SAME), infos(info_of_next)), "'twice' of the last step is that of a reset"),
     "late info": (lambda: Changed(counts(SAME), infos(late_info)), "'twice' is not of the episode that begins"),
+    "final_obs in other units": (lambda: Changed(sync(SAME, max_episode_steps=9), rescaled), "final_obs is unlike other observations"),
+    "a reset keeps the time": (lambda: Timed(NEXT, keeps=True), "begins with .* in element 4 .* but after a reset with 0"),
+    "a limit that terminates, timed": (lambda: Timed(NEXT, max_episode_steps=16), "after 16 steps.*a time limit"),
+    "returns of several episodes": (lambda: Statistics("r"), r"infos\['episode'\]\['r'\] of an episode is"),
+    "lengths of several episodes": (lambda: Statistics("l"), r"infos\['episode'\]\['l'\] of an episode is"),
+    "lengths that lack a step": (lambda: Statistics("l", late=True), r"infos\['episode'\]\['l'\] of an episode is"),
+    "statistics of Gymnasium": (lambda: gym.wrappers.vector.RecordEpisodeStatistics(sync(DISABLED)), r"infos\['episode'\]\['l'\]"),
     "no final_info": (lambda: Changed(counts(SAME), infos(no_info)), r"final_info lacks \['twice'\]"),
     "a limit that terminates": (lambda: Changed(sync(NEXT, max_episode_steps=6), limit), "after 6 steps.*a time limit"),
     "a limit that ends a few": (lambda: Changed(sync(SAME, max_episode_steps=24), limit), "after 24 steps.*a time limit"),
@@ -294,10 +358,10 @@ WRONG = {
     "actions are kept": (lambda: Changed(sync(SAME), remembers), "what the agent writes"),
     "rows of others": (lambda: Changed(sync(SAME), neighbours), "depend on the actions of environment 2"),
     "rows of the first": (lambda: Changed(sync(SAME), first_action), "depend on the actions of environment 0"),
-    "all begin alike": (lambda: Changed(sync(SAME), reset=all_alike), "all environments begin alike"),
+    "all begin alike": (lambda: Changed(sync(SAME), reset=all_alike), "with one seed, all environments begin alike"),
     "no seed": (lambda: Changed(sync(SAME), reset=without_seed), "same seed.* gave other results"),
     "one seed": (lambda: Changed(sync(SAME), reset=first_seed), "other seeds gave the same run"),
-    "always the first": (lambda: first_again(SAME), "episodes began alike: automatic resets"),
+    "always the first": (lambda: first_again(SAME), "automatic resets began in only . ways"),
     "copy=False": (lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, copy=False), "was overwritten"),
 }  # fmt: skip
 
@@ -314,6 +378,9 @@ def test_an_error_is_a_problem_too():
     (problem,) = check_vector_env(envs)
     assert (problem.env, problem.step) == (None, 1)
     assert "cannot be read: ValueError" in problem.what
+    assert "Return a row for each environment" in problem.remedy
+    (problem,) = check_vector_env(Changed(sync(SAME), lambda envs, results: 1 / 0))
+    assert re.search(r"ZeroDivisionError: division by zero, at test_\w+\.py:\d+\.$", str(problem))
 
 
 def test_environments_are_closed_only_if_they_were_made_here():

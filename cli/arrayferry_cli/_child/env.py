@@ -55,15 +55,18 @@ def check_vector(step: Callable[[str], None], name: str, folder: str, steps: int
     from arrayferry_gym.testing import check_vector_env
 
     module, _, attribute = name.partition(":")
-    make = partial(gym.make_vec, name, num_envs=3)
+    make, kind = partial(gym.make_vec, name, num_envs=3), ""
     if attribute.replace(".", "").isidentifier():
         make = _named(module, attribute)
     else:
         try:
-            make().close()
+            made = make()
+            mode = made.metadata.get("autoreset_mode")
+            kind = f" (3 in {type(made.unwrapped).__name__}, {getattr(mode, 'name', mode)})"
+            made.close()
         except gym.error.Error as error:
             raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
-    return _report(name, lambda: check_vector_env(make, steps=steps))
+    return _report(name, lambda: check_vector_env(make, steps=steps)) | {"made": kind}
 
 
 def _report(name: str, check: Callable[[], list[Any]]) -> dict[str, Any]:

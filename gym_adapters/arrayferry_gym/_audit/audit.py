@@ -21,6 +21,7 @@ SEEDS = 4
 
 SEED = "Let reset(seed=...) seed all random numbers, of later episodes too, and forget all that was before."
 TELL = "Tell ends in the step that resets, and reset only what has ended."
+OWN = "Seed each environment by itself, as by seed + its number."
 DRAW = "Draw a new first state for each environment at each reset, from random numbers that the seed decides."
 
 Difference = tuple[int, int] | None
@@ -161,16 +162,16 @@ class Audit:
                 self._add(what, SEED)
             return
         if rows > 1 and all(len(set(x)) == 1 for x in seeded):
-            self._add("all environments begin alike after a reset, but not with another seed", DRAW)
+            self._add("with one seed, all environments begin alike", f"{DRAW} {OWN}")
         rarely = len({x for firsts in seeded for x in firsts[:rows]}) == len(seeded) * rows
         starts = {
             "resets without a seed": [x for firsts in unseeded for x in firsts[:rows]],
-            "automatic resets, with two seeds,": [x for _, x in later],
+            "automatic resets": [x for _, x in later],
         }
         for how, firsts in starts.items() if rarely else ():  # do two episodes begin alike
             count, unique = len(firsts), len(set(firsts))
             if count > 5 and 3 * unique <= 2 * count:
-                self._add(f"{count} episodes began alike: {how} gave {unique} observations", DRAW)
+                self._add(f"{count} {how} began in only {unique} ways", DRAW)
         seeds = [self._seed + 10 * env for env in range(first.n)]
         try:
             one, two = (first.reset(0, [*seeds[:-1], last]).firsts for last in (seeds[-1], 99_999))
@@ -179,7 +180,7 @@ class Audit:
         changed = [x != y for x, y in zip(one, two, strict=True)]
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
             what = "seeds for each environment do not count for it alone"
-            self._add(what, "Seed each by itself.", (first.n - 1, 0))
+            self._add(what, OWN, (first.n - 1, 0))
 
     def _hidden_resets(self) -> None:
         """Take other actions up to the first automatic reset. What the seed alone decides is the result of a reset."""

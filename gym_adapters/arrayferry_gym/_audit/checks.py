@@ -25,10 +25,11 @@ FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 
 
 class Episode(NamedTuple):
-    """An episode that has ended: its environment, its number of steps, and its last two calls."""
+    """An episode that has ended: its environment, its number of steps, the sum of its rewards, and its last two calls."""
 
     env: int
     length: int
+    total: Any
     before: Call
     last: Call
 
@@ -55,12 +56,15 @@ class Run:
     @cached_property
     def episodes(self) -> list[Episode]:
         """All episodes that have ended."""
-        found, lengths = [], np.zeros(self.n, int)
+        found: list[Episode] = []
+        rewards: list[list[Any]] = [[] for _ in range(self.n)]
         for before, call in self.pairs:
-            lengths += call.counts
+            for env in _in(call.counts):
+                rewards[env].append(call.seen[1][env])
             for env in _in(call.ended):
-                found.append(Episode(env, int(lengths[env]), before, call))
-            lengths[call.ended | call.began] = 0
+                found.append(Episode(env, len(rewards[env]), sum(rewards[env]), before, call))
+            for env in _in(call.ended | call.began):
+                rewards[env] = []
         return found
 
     @cached_property
@@ -216,6 +220,76 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
             yield each.env, each.last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends"
 
 
+def last_observations_are_like_others(run: Run) -> Iterator[Found]:
+    """By steps at time limits, which change an observation no more than others do."""
+    ends = [x for x in run.episodes if x.last.seen[3][x.env] and x.last.finals[x.env] is not None]
+    if len(ends) < 3 or not run.usual:
+        return
+
+    def change(before: Call, call: Call, env: int) -> Any:
+        return abs(_flat(run, _after(call, env)) - _flat(run, before.observations[env]))
+
+    with np.errstate(invalid="ignore"):
+        most = np.max([change(*step) for step in run.usual], 0)
+        least = np.min([change(x.before, x.last, x.env) for x in ends], 0)
+    if ((least > 2 * most) & (most > 0)).any():
+        what = f"final_obs is unlike other observations, at {len(ends)} ends that are truncated"
+        yield (
+            ends[0].env,
+            ends[0].last,
+            f"{what}: it is farther from the one before than in any other step",
+        )
+
+
+def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
+    """By elements that are alike in all resets, and that no other step has; or by their range."""
+    resets = [_flat(run, x) for call in run.calls if call.is_reset for x in call.observations]
+    begins = [(env, x) for x in run.calls if not x.is_reset for env in _in(x.began)]
+    if len(begins) < 3 or len(run.usual) < 10:
+        return
+    low, high = np.min(resets, 0), np.max(resets, 0)
+    fixed = low == high
+    for _, call, env in run.usual:
+        fixed &= _flat(run, _after(call, env)) != low
+    x = np.stack([_flat(run, call.observations[env]) for env, call in begins])
+    with np.errstate(invalid="ignore"):
+        far = 2 * (high - low)
+        out = (x < low - far) | (x > high + far)
+    often = (fixed & (out.sum(0) > 2)) | ((low < high) & run.unique & (out.mean(0) > 0.5))
+    for element in _in(often)[:1]:
+        row = int(np.argmax(out[:, element]))
+        ways = f"{low[element]:.6g}" + f" to {high[element]:.6g}" * bool(
+            low[element] < high[element]
+        )
+        what = (
+            f"an episode begins with {x[row, element]:.6g} in element {element} of the observation"
+        )
+        yield *begins[row], f"{what}, but after a reset with {ways}"
+
+
+def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
+    """By infos of `RecordEpisodeStatistics` that are too small, or that are sums over several episodes."""
+    for key in ("l", "r"):
+        before: dict[int, Any] = {}
+        sums, later = [], 0
+        for each in run.episodes:
+            infos, env = each.last.infos, each.env
+            held = infos["episode"].get(key) if isinstance(infos.get("episode"), dict) else None
+            if held is None or not infos.get("_episode", each.last.ended)[env]:
+                continue
+            told, own = held[env], each.length if key == "l" else each.total
+            what = f"infos['episode'][{key!r}] of an episode is {told}, not {own}"
+            if key == "l" and told < own:
+                yield env, each.last, what
+            elif env in before:
+                later += 1
+                is_sum = np.allclose(told, before[env] + own, 1e-3) and not np.allclose(told, own)
+                sums += [(env, each.last, what)] * is_sum
+            before[env] = told
+        if len(sums) > max(2, later / 2):
+            yield sums[0]
+
+
 def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     """By infos that all resets give one value, such as 0 for a count, and that no other step gives this value."""
     resets = [_infos(call, env) for call in run.calls if call.is_reset for env in range(run.n)]
@@ -258,9 +332,15 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     longest = max((each.length for each in run.episodes), default=0)
     if longest < 2 or any(each.last.seen[3][each.env] for each in run.episodes):
         return
-    usual = np.stack([_flat(run, call, env) for _, call, env in run.usual])
-    low, high, seen = usual.min(0), usual.max(0), {x.tobytes() for x in usual}
-    ends = [(each.length, _flat(run, each.last, each.env)) for each in run.episodes]
+    usual = np.stack([_flat(run, _after(call, env)) for _, call, env in run.usual])
+    low, high = usual.min(0), usual.max(0)
+    ends = [(x.length, _flat(run, _after(x.last, x.env))) for x in run.episodes]
+    same = np.stack([x for n, x in ends if n == longest])
+    clock = (same == same[0]).all(0) & ((same[0] < low) | (same[0] > high))
+    if len({n for n, _ in ends}) > 1:  # else it may end by what the clock counts
+        usual, low, high = (x[..., ~clock] for x in (usual, low, high))
+        ends = [(n, x[~clock]) for n, x in ends]
+    seen = {x.tobytes() for x in usual}
     within = [(n, x) for n, x in ends if ((low <= x) & (x <= high)).all()]
     lengths = Counter(n for n, x in within if run.unique or x.tobytes() in seen)
     count, others = lengths.pop(longest, 0), max(lengths.values(), default=0)
@@ -272,10 +352,14 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
         yield each.env, each.last, f"{told}: this seems to be a time limit"
 
 
-def _flat(run: Run, call: Call, env: int) -> Any:
-    """Return the arrays of the observation after a step and before any reset, as one."""
-    last = call.observations[env] if call.finals[env] is None else call.finals[env]
-    parts = zip(leaves(run.observed), split(run.observed, last), strict=True)
+def _after(call: Call, env: int) -> Any:
+    """Return the observation after a step and before any reset."""
+    return call.observations[env] if call.finals[env] is None else call.finals[env]
+
+
+def _flat(run: Run, observation: Any) -> Any:
+    """Return the arrays of an observation as one, in double precision."""
+    parts = zip(leaves(run.observed), split(run.observed, observation), strict=True)
     arrays = [np.ravel(x) for (leaf, _), x in parts if isinstance(leaf, ARRAYS)]
     return np.concatenate([[], *arrays])
 
@@ -296,10 +380,13 @@ CHECKS: dict[Check, str] = {
     results_are_of_one_library: "Return all in one library, on one device.",
     infos_have_masks: "Return a dict of arrays. Beside 'x' it has the mask '_x', bool (num_envs,): which environments have it.",
     infos_are_those_of_the_mode: "State SAME_STEP if the step resets; else leave them out.",
-    resets_change_only_those_in_their_mask: "Return the last one there.",
+    resets_change_only_those_in_their_mask: "Reset only where the mask is true, and return the last observation elsewhere.",
     steps_that_only_reset_return_nothing_else: "Return 0 and false; or state SAME_STEP, if the step before has reset.",
-    ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs'; or state another mode.",
+    ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs', only in steps that end one; or state another mode.",
     last_observations_are_those_of_the_last_state: "Keep the observation before the reset, in memory of its own.",
+    last_observations_are_like_others: "Treat infos['final_obs'] as other observations, as where these are normalised.",
+    first_observations_are_like_those_of_resets: "Let automatic resets forget all that reset() does.",
+    statistics_are_of_their_episode: "Count each episode by itself, and tell it in the step that ends it.",
     infos_are_of_their_episode: "Infos belong to the observation that they come with; those of the last step are infos['final_info'], with masks.",
     time_limits_are_truncations: "Set truncated at a time limit. If no value follows there, terminated is right.",
     arrays_are_not_overwritten: "Return new arrays in each call, as copy=True does, and copy actions before you write to them.",

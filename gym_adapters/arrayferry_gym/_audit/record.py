@@ -16,6 +16,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._episodes import turn
+from arrayferry_gym.functional._contract.mistakes import authors_line
 
 REST = 8
 """After the steps of a run, all environments are reset without a seed, and take this many steps. This is done twice."""
@@ -50,7 +51,7 @@ class VectorProblem(NamedTuple):
 
     def __str__(self) -> str:
         again = f" ({self.times} times)" if self.times > 1 else ""
-        return f"{self.place}: {self.what}{again}. {self.remedy}"
+        return f"{self.place}: {self.what}{again}. {self.remedy}".rstrip()
 
 
 class UnreadableError(Exception):
@@ -223,7 +224,10 @@ def _reading(step: int) -> Iterator[None]:
         yield
     except Exception as error:
         what = f"the call raised, or its results cannot be read: {type(error).__name__}: {error!s:.200}"
+        what, line = what.rstrip(". "), authors_line(error)
         remedy = "Return a row for each environment, as gymnasium.vector.VectorEnv says."
+        if line is not None:
+            what, remedy = f"{what}, at {line}", ""
         raise UnreadableError(VectorProblem(None, step, what, remedy)) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +62,19 @@ def last_line(dynamics: Dynamics, error: BaseException, method: str) -> str:
         for name, function in vars(kind).items()
         if name in SIGNATURES and inspect.isfunction(function)
     }
+    return authors_line(error, codes) or first_line(dynamics, method)
+
+
+def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
+    """Return the last line in a traceback that is of no library, or that is in the files of some code, and called by it."""
     files = {code.co_filename for code in codes}
-    inside, found = False, None
+    inside, found = not codes, None
     for frame, line in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
         inside = inside or frame.f_code in codes
         if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, *_OURS, "<"))):
             found = f"{Path(name).name}:{line}"
-    return found or first_line(dynamics, method)
+    return found
 
 
 _OURS = str(Path(af.__file__).parent), str(Path(__file__).parents[2])
