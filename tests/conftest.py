@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dask
 import hypothesis
-import jax
 import numpy as np
 import pytest
 
@@ -33,9 +32,12 @@ hypothesis.settings.load_profile("test")
 # What JAX has compiled for one test is not compiled again for another. Each process has a folder
 # of its own, since JAX does not lock it.
 _COMPILED = tempfile.mkdtemp(prefix="arrayferry-tests-")
-jax.config.update("jax_compilation_cache_dir", _COMPILED)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+with contextlib.suppress(ModuleNotFoundError):
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", _COMPILED)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def pytest_unconfigure() -> None:
@@ -43,7 +45,36 @@ def pytest_unconfigure() -> None:
 
 
 # Workers of clusters, also those that take the place of killed ones, need not import everything anew.
-dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+with contextlib.suppress(ModuleNotFoundError):
+    import dask
+
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--installed",
+        action="store_true",
+        help="skip what needs a library that is missing, for those who package this",
+    )
+
+
+def _skipped_if_missing(report: Any, node: pytest.Collector | pytest.Item) -> Any:
+    missing = re.findall(r"(?:ModuleNotFound|BackendUnavailable)Error: .*", str(report.longrepr))
+    if report.failed and missing and node.config.getoption("--installed"):
+        report.outcome, report.longrepr = "skipped", (str(node.path), 0, missing[-1])
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Any:
+    return _skipped_if_missing((yield), collector)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    return _skipped_if_missing((yield), item)
+
 
 # Collection imports all libraries, and need not search them for garbage.
 gc.disable()
@@ -60,7 +91,8 @@ def old_objects_are_not_searched() -> None:
     Each of the many `gc.collect()` of the tests takes half a second otherwise. What JAX has compiled for other modules
     is dropped, as it would take gigabytes.
     """
-    jax.clear_caches()
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
     gc.collect()
     gc.freeze()
 

@@ -258,6 +258,8 @@ def test_the_kit_tells_how_to_refuse(value, words):
 
 @pytest.mark.usefixtures("toy")
 def test_others_are_those_that_are_named():
+    pytest.importorskip("jax")
+
     class Test(BackendContract):
         backend = Correct()
         others: tuple[str, ...] = ()
@@ -373,6 +375,8 @@ def test_a_wrong_memory_is_caught(array, says, words):
 @pytest.mark.needs("torch")
 @pytest.mark.usefixtures("toy")
 def test_others_are_the_built_in_backends(register):
+    pytest.importorskip("jax")
+
     class Test(BackendContract):
         backend = Correct()
 
@@ -455,6 +459,7 @@ class TorchContract(BackendContract):
 
 @pytest.mark.parametrize("fault", [_without_gradient, _doubled])
 def test_planted_faults_of_gradients_are_caught(fault, monkeypatch):
+    pytest.importorskip("jax")
     correct = TorchBackend.autodiff
 
     class Faulty(type(correct)):
@@ -723,6 +728,8 @@ def test_no_converter_is_blamed_for_a_compiler_that_is_missing(method, register)
 
 @pytest.mark.parametrize("lack", LACKING)
 def test_gradients_that_need_a_compiler(lack, monkeypatch):
+    pytest.importorskip("jax")
+
     class Compiled(type(TorchBackend.autodiff)):
         def vjp(self, function, wanted, *, compiled):
             raise missing(LACKING[lack])

@@ -6,6 +6,8 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,3 +89,12 @@ def test_each_error_is_held_by_a_test():
         if runs and not any(run in held for run in runs):
             missing.append(f"{place}: {' ... '.join(parts)}")
     assert missing == [], "no test looks for these words"
+
+
+@pytest.mark.parametrize(("option", "told"), [("--installed", "1 skipped"), ("-q", "1 error")])
+def test_what_needs_a_missing_library_is_skipped_if_asked(option, told):
+    code = "import sys; sys.modules['dask'] = None; import pytest; pytest.main(sys.argv[1:])"
+    arguments = [sys.executable, "-c", code, "tests/core/test_lazy.py", option]
+    out = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True).stdout
+    assert told in out
+    assert "ModuleNotFoundError: import of dask halted" in out

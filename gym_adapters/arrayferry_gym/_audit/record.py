@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._episodes import turn
-from arrayferry_gym.functional._contract.mistakes import authors_line
+from arrayferry_gym._options.caller import authors_line
 
 REST = 8
 """After the steps of a run, all environments are reset without a seed, and take this many steps. This is done twice."""

@@ -1,9 +1,18 @@
-"""Where a user called this package, for warnings."""
+"""Where a user called this package, for warnings, and where a user's code failed."""
 
 from __future__ import annotations
 
 import sys
+import sysconfig
+from collections.abc import Collection
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
+
+import arrayferry as af
+
+_LIBRARY_FOLDERS = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), "<"
+_OURS = str(Path(af.__file__).parent), str(Path(__file__).parents[1])
 
 
 def caller_level() -> int:
@@ -15,3 +24,15 @@ def caller_level() -> int:
     ):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
+    """Return the last line in a traceback that is of no library, or that is in the files of some code, and called by it."""
+    files = {code.co_filename for code in codes}
+    inside, found = not codes, None
+    for frame, line in walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        inside = inside or frame.f_code in codes
+        if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, *_OURS))):
+            found = f"{Path(name).name}:{line}"
+    return found

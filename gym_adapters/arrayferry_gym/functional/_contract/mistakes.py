@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import sysconfig
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import arrayferry as af
+from arrayferry_gym._options.caller import authors_line
 
 from .dynamics import Dynamics
 from .params import field_names
@@ -50,9 +50,6 @@ def first_line(dynamics: Dynamics, method: str) -> str:
     return Path(line_of(getattr(type(dynamics), method))).name
 
 
-_LIBRARY_FOLDERS = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))  # fmt: skip
-
-
 def last_line(dynamics: Dynamics, error: BaseException, method: str) -> str:
     """Return the author's last line in a traceback."""
     codes = {
@@ -63,21 +60,6 @@ def last_line(dynamics: Dynamics, error: BaseException, method: str) -> str:
         if name in SIGNATURES and inspect.isfunction(function)
     }
     return authors_line(error, codes) or first_line(dynamics, method)
-
-
-def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
-    """Return the last line in a traceback that is of no library, or that is in the files of some code, and called by it."""
-    files = {code.co_filename for code in codes}
-    inside, found = not codes, None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        name = frame.f_code.co_filename
-        inside = inside or frame.f_code in codes
-        if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, *_OURS, "<"))):
-            found = f"{Path(name).name}:{line}"
-    return found
-
-
-_OURS = str(Path(af.__file__).parent), str(Path(__file__).parents[2])
 
 
 def explanation(error: Exception, params: Any) -> tuple[str, str]:
