@@ -41,9 +41,10 @@ def check(name: str, timeout: float, steps: int | None = None) -> Any:
 def describe(report: dict[str, Any]) -> list[str]:
     """Return a report as lines of text."""
     count = len(report["problems"])
-    found = "nothing is wrong" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
+    found = "no problem was found" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
+    made = f" ({report['made']})" if report.get("made") else ""
     lines = [
-        f"{report['env']}{report.get('made', '')}: {found}",
+        f"{report['env']}{made}: {found}",
         *(f"Warning: {text}" for text in report["warnings"]),
     ]
     for each in report["problems"]:

@@ -56,7 +56,7 @@ def check_vector_env(
     done again with one thing changed, such as the actions of one environment, and compared.
 
     Args:
-        envs: the environments, or a function that makes new ones: equal ones, with the same seed if it takes one.
+        envs: the environments, or a function without arguments that makes new ones, which are alike.
             With a function, they are also compared with others that are made, stepped and closed at the same time, and
             they need not be able to repeat a run after another reset. It is called several times, and what it makes is
             closed. Environments that are passed are left open.

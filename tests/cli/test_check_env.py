@@ -98,7 +98,7 @@ def test_code_that_ends_its_process(run, folder, name, told, options):
 @pytest.mark.long
 def test_nothing_is_wrong(run, folder):
     status, out, _ = run("check-env", "own_envs_of_test:Right")
-    assert (status, out) == (0, "own_envs_of_test:Right: nothing is wrong\n")
+    assert (status, out) == (0, "own_envs_of_test:Right: no problem was found\n")
 
 
 @pytest.mark.long
@@ -106,7 +106,7 @@ def test_what_may_be_meant_is_a_warning(run, folder):
     status, out, _ = run("check-env", "own_envs_of_test:Endless")
     assert status == 0
     told, warning = out.splitlines()
-    assert told == "own_envs_of_test:Endless: nothing is wrong"
+    assert told == "own_envs_of_test:Endless: no problem was found"
     assert warning.startswith("Warning: Endless.step(), own_envs_of_test.py:17: no episode ended")
     _, out, _ = run("check-env", "own_envs_of_test:Endless", "--json")
     assert warning == f"Warning: {json.loads(out)['warnings'][0]}"
@@ -134,7 +134,7 @@ def test_vector_environments_are_audited(run, folder):
     status, out, _ = run("check-env", "--vector", "CartPole-v1")
     assert (status, out) == (
         0,
-        "CartPole-v1 (3 in CartPoleVectorEnv, NEXT_STEP): nothing is wrong\n",
+        "CartPole-v1 (3 in CartPoleVectorEnv, NEXT_STEP): no problem was found\n",
     )
     assert "NameNotFound" in run("check-env", "--vector", "CartPool-v1")[2]
     assert "it must be 1 or more" in run("check-env", "--vector", "CartPole-v1", "--steps", "0")[2]

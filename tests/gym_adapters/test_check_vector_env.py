@@ -187,6 +187,11 @@ def buffered(envs, results):
     results[1] = buffer
 
 
+def buffered_info(envs, results):
+    results[4]["twice"] = buffer = envs.kept.setdefault("twice", np.zeros(3, np.float32))
+    buffer += 1
+
+
 def neighbours(envs, results):
     results[1] = results[1] + np.roll(envs.actions, 1)
 
@@ -250,6 +255,31 @@ class Statistics(Changed):
         if self.late:
             self.sums = np.where(ended, 0, self.sums)
         return *results, {"episode": {self.key: told}, "_episode": ended}
+
+
+def no_last_reward(envs, results):
+    results[1] = results[1] * ~results[3]
+
+
+class LateLimit(gym.Wrapper):
+    """An automatic reset after a termination does not count the steps anew."""
+
+    def step(self, action):
+        x, reward, terminated, _, infos = self.env.step(action)
+        self.time += 1
+        truncated = self.time >= 14 and not terminated
+        self.time *= not truncated
+        return x, reward, terminated, truncated, infos
+
+
+class LateLimits(SyncVectorEnv):
+    def __init__(self):
+        super().__init__([lambda: LateLimit(gym.make("CartPole-v1"))] * 3)
+
+    def reset(self, *, seed=None, options=None):
+        for env in self.envs:
+            env.time = 0
+        return super().reset(seed=seed, options=options)
 
 
 def late_flags(envs, results):
@@ -330,8 +360,8 @@ WRONG = {
     "a mask that is none": (lambda: Changed(sync(SAME), infos(lambda x, _: x.update(_final_obs=True))), "cannot be told whether ends have"),
     "no batch": (lambda: single(SAME), "observation_space is not the batch of 3"),
     "lost": (lambda: Changed(sync(SAME), infos(lost)), "its last observation is lost"),
-    "of the next": (lambda: Changed(sync(SAME), infos(of_next)), "final_obs is the first of the next"),
-    "of the next, whole numbers": (lambda: Changed(counts(SAME), infos(of_next)), "is the first of the next"),
+    "of the next": (lambda: Changed(sync(SAME), infos(of_next)), "final_obs is the observation that is returned"),
+    "of the next, whole numbers": (lambda: Changed(counts(SAME), infos(of_next)), "is the observation that is returned"),
     "the one before": (lambda: Changed(sync(SAME), of_before), "final_obs is the one before"),
     "of another": (lambda: Changed(sync(SAME), of_another), "final_obs is that of another environment"),
     "info of the next": (lambda: Changed(counts(SAME), infos(info_of_next)), "'twice' of the last step is that of a reset"),
@@ -343,6 +373,9 @@ WRONG = {
     "lengths of several episodes": (lambda: Statistics("l"), r"infos\['episode'\]\['l'\] of an episode is"),
     "lengths that lack a step": (lambda: Statistics("l", late=True), r"infos\['episode'\]\['l'\] of an episode is"),
     "statistics of Gymnasium": (lambda: gym.wrappers.vector.RecordEpisodeStatistics(sync(DISABLED)), r"infos\['episode'\]\['l'\]"),
+    "no reward at a limit": (lambda: Changed(sync(SAME, max_episode_steps=9), no_last_reward), "the reward is 0 in all"),
+    "a limit over several episodes": (LateLimits, "truncated after .* steps, but after 14 if reset"),
+    "a buffer of infos": (lambda: Changed(counts(SAME), buffered_info), r"infos\['twice'\] was overwritten"),
     "no final_info": (lambda: Changed(counts(SAME), infos(no_info)), r"final_info lacks \['twice'\]"),
     "a limit that terminates": (lambda: Changed(sync(NEXT, max_episode_steps=6), limit), "after 6 steps.*a time limit"),
     "a limit that ends a few": (lambda: Changed(sync(SAME, max_episode_steps=24), limit), "after 24 steps.*a time limit"),

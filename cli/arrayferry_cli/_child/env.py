@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -55,18 +56,27 @@ def check_vector(step: Callable[[str], None], name: str, folder: str, steps: int
     from arrayferry_gym.testing import check_vector_env
 
     module, _, attribute = name.partition(":")
-    make, kind = partial(gym.make_vec, name, num_envs=3), ""
+    make: Any = partial(gym.make_vec, name, num_envs=3)
     if attribute.replace(".", "").isidentifier():
         make = _named(module, attribute)
-    else:
-        try:
-            made = make()
-            mode = made.metadata.get("autoreset_mode")
-            kind = f" (3 in {type(made.unwrapped).__name__}, {getattr(mode, 'name', mode)})"
-            made.close()
-        except gym.error.Error as error:
-            raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
-    return _report(name, lambda: check_vector_env(make, steps=steps)) | {"made": kind}
+    made: list[str] = []
+
+    def kept() -> Any:
+        envs = make()
+        mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+        of = type(getattr(envs, "unwrapped", envs)).__name__
+        made.append(f"{getattr(envs, 'num_envs', 1)} in {of}, {getattr(mode, 'name', mode)}")
+        return envs
+
+    try:
+        given = kept if callable(make) else make
+        report = _report(name, lambda: check_vector_env(given, steps=steps))
+    except gym.error.Error as error:
+        raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
+    return report | {"made": next(iter(made), "")}
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _report(name: str, check: Callable[[], list[Any]]) -> dict[str, Any]:
@@ -82,7 +92,7 @@ def _report(name: str, check: Callable[[], list[Any]]) -> dict[str, Any]:
         "ok": not problems,
         "env": name,
         "problems": [each._asdict() | {"place": each.place} for each in problems],
-        "warnings": list(dict.fromkeys(str(each.message) for each in caught)),
+        "warnings": list(dict.fromkeys(_COLOURS.sub("", str(each.message)) for each in caught)),
     }
 
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym._options.env_options import autoreset_mode_of
 
-from .checks import CHECKS, Run, problems_of
+from .checks import CHECKS, Episode, Run, problems_of
 from .record import Call, Recorder, UnreadableError, VectorProblem
 
 SEEDS = 4
@@ -151,6 +151,7 @@ class Audit:
         """Try other seeds, and look at how episodes begin."""
         first, run, rows = self._first, self._run, 1 if self._together else self._first.n
         other = Run(first, list(first.run(self._seed + 1000, self._table)))
+        self._limits([*run.truncated, *other.truncated])
         seeded = [run.calls[0].firsts, other.calls[0].firsts]
         seeded += [first.reset(0, self._seed + 1000 * k).firsts for k in range(2, SEEDS + 1)]
         unseeded = [call.firsts for call in run.calls if call.is_reset]
@@ -181,6 +182,18 @@ class Audit:
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
             what = "seeds for each environment do not count for it alone"
             self._add(what, OWN, (first.n - 1, 0))
+
+    def _limits(self, truncated: list[Episode]) -> None:
+        """Compare the first episodes after a reset of all with later ones."""
+        limits = {each.length for each in truncated if each.is_first}
+        later = [each for each in truncated if not each.is_first and each.length not in limits]
+        count = sum(each.is_first for each in truncated)
+        if count > 2 and len(limits) == 1 and len(later) > 2:
+            each, limit = later[0], limits.pop()
+            what = f"an episode is truncated after {each.length} steps, but after {limit} if reset() began it"
+            self._add(
+                what, "Count the steps of each episode by itself.", (each.env, each.last.step)
+            )
 
     def _hidden_resets(self) -> None:
         """Take other actions up to the first automatic reset. What the seed alone decides is the result of a reset."""

@@ -25,11 +25,12 @@ FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 
 
 class Episode(NamedTuple):
-    """An episode that has ended: its environment, its number of steps, the sum of its rewards, and its last two calls."""
+    """An episode that has ended: its environment, its number of steps, the sum of its rewards, whether a reset of all began it, and its last two calls."""
 
     env: int
     length: int
     total: Any
+    is_first: bool
     before: Call
     last: Call
 
@@ -58,14 +59,22 @@ class Run:
         """All episodes that have ended."""
         found: list[Episode] = []
         rewards: list[list[Any]] = [[] for _ in range(self.n)]
+        first = np.ones(self.n, bool)
         for before, call in self.pairs:
             for env in _in(call.counts):
                 rewards[env].append(call.seen[1][env])
             for env in _in(call.ended):
-                found.append(Episode(env, len(rewards[env]), sum(rewards[env]), before, call))
+                own = rewards[env]
+                found.append(Episode(env, len(own), sum(own), bool(first[env]), before, call))
             for env in _in(call.ended | call.began):
                 rewards[env] = []
+            first = first & ~call.ended | call.is_reset
         return found
+
+    @property
+    def truncated(self) -> list[Episode]:
+        """The episodes that were truncated."""
+        return [each for each in self.episodes if each.last.seen[3][each.env]]
 
     @cached_property
     def usual(self) -> list[tuple[Call, Call, int]]:
@@ -207,7 +216,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     zeros = digest(map_arrays(np.zeros_like, run.calls[0].observations[0]))
     several = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
     found = {
-        "the first of the next episode": [x == each.last.firsts[each.env] for each, x in ends],
+        "the observation that is returned": [x == each.last.firsts[each.env] for each, x in ends],
         "the one before the last step": [x == each.before.firsts[each.env] for each, x in ends],
         "that of another environment": [
             x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
@@ -222,7 +231,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
 
 def last_observations_are_like_others(run: Run) -> Iterator[Found]:
     """By steps at time limits, which change an observation no more than others do."""
-    ends = [x for x in run.episodes if x.last.seen[3][x.env] and x.last.finals[x.env] is not None]
+    ends = [each for each in run.truncated if each.last.finals[each.env] is not None]
     if len(ends) < 3 or not run.usual:
         return
 
@@ -265,6 +274,15 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
             f"an episode begins with {x[row, element]:.6g} in element {element} of the observation"
         )
         yield *begins[row], f"{what}, but after a reset with {ways}"
+
+
+def last_rewards_are_told(run: Run) -> Iterator[Found]:
+    """By time limits, which change no reward."""
+    usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
+    lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
+    if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual):
+        what = f"the reward is 0 in all {len(lost)} steps that are truncated, and in no other step"
+        yield run.truncated[0].env, run.truncated[0].last, what
 
 
 def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
@@ -330,7 +348,7 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
 def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     """By ends in states like those of other steps: many are after the longest episodes, and few have another length."""
     longest = max((each.length for each in run.episodes), default=0)
-    if longest < 2 or any(each.last.seen[3][each.env] for each in run.episodes):
+    if longest < 2 or run.truncated:
         return
     usual = np.stack([_flat(run, _after(call, env)) for _, call, env in run.usual])
     low, high = usual.min(0), usual.max(0)
@@ -364,12 +382,21 @@ def _flat(run: Run, observation: Any) -> Any:
     return np.concatenate([[], *arrays])
 
 
-def arrays_are_not_overwritten(run: Run) -> Iterator[Found]:
+def actions_are_not_changed(run: Run) -> Iterator[Found]:
     for call in run.calls:
         if not call.keeps_actions:
             yield None, call, "the step has changed the array of actions"
+
+
+def arrays_are_not_overwritten(run: Run) -> Iterator[Found]:
+    for call in run.calls:
         for name, now, then in zip(PARTS, in_numpy(call.given), call.seen, strict=True):
             if digest(now) != digest(then):
+                same = (
+                    isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys()
+                )
+                keys = [key for key in now if digest(now[key]) != digest(then[key])] if same else ()
+                name = f"infos[{keys[0]!r}]" if keys and name == PARTS[4] else name
                 yield None, call, f"{name} was overwritten by a later step or reset"
 
 
@@ -383,13 +410,15 @@ CHECKS: dict[Check, str] = {
     resets_change_only_those_in_their_mask: "Reset only where the mask is true, and return the last observation elsewhere.",
     steps_that_only_reset_return_nothing_else: "Return 0 and false; or state SAME_STEP, if the step before has reset.",
     ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs', only in steps that end one; or state another mode.",
-    last_observations_are_those_of_the_last_state: "Keep the observation before the reset, in memory of its own.",
+    last_observations_are_those_of_the_last_state: "Keep the observation before the reset as final_obs, in memory of its own, and return the first of the next episode.",
     last_observations_are_like_others: "Treat infos['final_obs'] as other observations, as where these are normalised.",
     first_observations_are_like_those_of_resets: "Let automatic resets forget all that reset() does.",
-    statistics_are_of_their_episode: "Count each episode by itself, and tell it in the step that ends it.",
+    last_rewards_are_told: "Return the reward of the step that ends an episode, as of any other.",
+    statistics_are_of_their_episode: "Count each episode by itself, and set a flag in the step that ends it.",
     infos_are_of_their_episode: "Infos belong to the observation that they come with; those of the last step are infos['final_info'], with masks.",
     time_limits_are_truncations: "Set truncated at a time limit. If no value follows there, terminated is right.",
-    arrays_are_not_overwritten: "Return new arrays in each call, as copy=True does, and copy actions before you write to them.",
+    actions_are_not_changed: "Copy actions before you write to them.",
+    arrays_are_not_overwritten: "Return new arrays in each call, as Gymnasium's copy=True does.",
 }
 """The checks, and what to do about what each of them finds."""
 
