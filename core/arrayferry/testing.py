@@ -29,7 +29,7 @@ try:
 except ImportError as _error:  # pragma: no cover
     raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from _error
 
-from . import Backend, Container, Source, flatten, registry
+from . import Backend, Container, Source, first_array, flatten, registry
 from ._contract.blocks import BlockTests
 from ._contract.calls import Call, Given, convert, one_by_one
 from ._contract.classes import missing_types
@@ -39,6 +39,9 @@ from ._contract.pairs import PairTests
 from ._contract.samples import CUBE, SHAPES, case_of, in_layouts, sample
 from ._contract.unattended import Unattended
 from ._contract.values import MemoryTests, ValueTests
+from ._registry.checks import check_part
+from ._registry.discovery import is_built_in
+from ._tree.keys import exact_key
 
 __all__ = ["BackendContract", "SourceContract", "check_container", "contract_for"]
 
@@ -111,9 +114,11 @@ def check_container(container: Container, *values: Any) -> None:
         *values: values that hold different arrays. Without any, only `types` are checked, as `arrayferry check` does.
 
     Raises:
+        arrayferry.PluginError: an attribute of the container is missing or wrong.
         AssertionError: `types` names a class that an installed package does not have; `children` leaves out an attribute
-            that holds an array; the result of `rebuild` does not hold the children that it was given, in their order, or
-            has lost another attribute; or `rebuild` has changed the value.
+            that holds an array; the result of `rebuild` does not hold the children that it was given, also those of
+            another library, in their order; has another attribute, of which numbers and text are compared, or those
+            that `static` returns; or `rebuild` has changed the value.
 
     Examples:
         >>> import arrayferry as af
@@ -130,6 +135,7 @@ def check_container(container: Container, *values: Any) -> None:
         ...         return Pair(*children)
         >>> check_container(Pairs(), Pair(np.zeros(2), np.ones(2)))
     """
+    check_part(container)
     missing = missing_types(container.types)
     assert not missing, f"types of {container!r} has {missing}, and there is no such type"
     for value in values:
@@ -139,19 +145,41 @@ def check_container(container: Container, *values: Any) -> None:
         for name, held in attributes.items():
             lost = any(id(x) not in known for x in flatten(held)[0])
             assert not lost, f"children() leaves out .{name}, which holds an array"
-        new = copy.deepcopy(children)
-        made = container.rebuild(value, [*new])
-        assert made is not None, "rebuild() returned None"
-        again = [*container.children(value)]
-        is_new = made is not value and [*map(id, again)] == [*map(id, children)]
-        assert is_new, "rebuild() has changed the value. Return a new container"
-        kept = [*container.children(made)]
-        is_same = [*map(id, kept)] == [*map(id, new)]
-        assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
-        gone = [
-            k for k, x in attributes.items() if x is not None and getattr(made, k, None) is None
-        ]
-        assert not gone, f"the result of rebuild() has lost the attributes {gone}"
+        for new in (copy.deepcopy(children), _in_another_library(children)):
+            made = container.rebuild(value, [*new])
+            assert made is not None, "rebuild() returned None"
+            again = [*container.children(value)]
+            is_new = made is not value and [*map(id, again)] == [*map(id, children)]
+            assert is_new, "rebuild() has changed the value. Return a new container"
+            kept = [*container.children(made)]
+            is_same = [*map(id, kept)] == [*map(id, new)]
+            assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
+            lost = [
+                k for k, x in attributes.items() if x is not None and getattr(made, k, None) is None
+            ]
+            assert not lost, f"the result of rebuild() has lost the attributes {lost}"
+            was, now = _static(container, value), _static(container, made)
+            told = f"the result of rebuild() has {now!r:.200} instead of {was!r:.200}"
+            assert exact_key(was) == exact_key(now), told
+
+
+def _in_another_library(children: list[Any]) -> Any:
+    """Return children with their arrays in another library, if there is one."""
+    own = first_array(children)[1]
+    for other in registry.backends().values():
+        if other is not own and is_built_in(other) and other.usable and other.memory != "lazy":
+            return convert(children, other, unsupported="keep", narrowing="allow")
+    return children
+
+
+def _static(container: Container, value: Any) -> Any:
+    """Return what a container says is static, or numbers and text among the attributes."""
+    static = container.static(value)
+    plain = (bool, int, float, complex, str, bytes)
+    own = getattr(value, "__dict__", {})
+    return (
+        {k: x for k, x in own.items() if type(x) in plain} if static is NotImplemented else static
+    )
 
 
 class SourceContract(BlockTests):

@@ -565,6 +565,10 @@ class Pairs(af.Container):
         return Pair(*children, value.name)
 
 
+def as_numpy(x):
+    return x if isinstance(x, dict) else np.asarray(x)
+
+
 def written(self, value, children):
     value.left, value.right = children
     return value
@@ -594,6 +598,18 @@ def test_a_correct_container_passes():
         ({"rebuild": lambda self, value, xs: value}, "has changed the value"),
         ({"rebuild": written}, "has changed the value"),
         ({"rebuild": lambda self, value, xs: Pair(*xs, None)}, r"lost the attributes \['name'\]"),
+        ({"rebuild": lambda self, value, xs: Pair(*xs, "")}, r"has \{'name': ''\} instead of"),
+        (
+            {
+                "static": lambda self, value: value.name,
+                "rebuild": lambda self, value, xs: Pair(*xs, "b"),
+            },
+            "has 'b' instead of 'a'",
+        ),
+        (
+            {"rebuild": lambda self, value, xs: Pair(*map(as_numpy, xs), value.name)},
+            r"given \[.*and its result holds \[array",
+        ),
         (
             {"rebuild": lambda self, value, xs: Pair(xs[0], None)},
             r"and its result holds \[array\(.*, None\]",
@@ -603,6 +619,11 @@ def test_a_correct_container_passes():
 def test_a_fault_of_a_container_is_named(fault, words):
     with pytest.raises(AssertionError, match=words):
         check_container(type("Faulty", (Pairs,), fault)(), PAIR)
+
+
+def test_a_container_with_a_wrong_attribute():
+    with pytest.raises(af.PluginError, match="mind the comma"):
+        check_container(type("Faulty", (Pairs,), {"types": Pair})(), PAIR)
 
 
 # What a message says, and whom it blames.

@@ -137,6 +137,8 @@ class Runner:
         own = values.copy()
         try:
             x = own if method == "from_numpy" else self.make(own)
+        except NotImplementedError:
+            raise
         except Exception as error:
             error.add_note(f"If the library has no {own.dtype}, leave it out of dtypes().")
             raise

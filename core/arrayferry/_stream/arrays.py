@@ -194,8 +194,7 @@ def common_length(leaves: list[StreamedArray]) -> int:
     for leaf in cut:
         if leaf.x.shape[leaf.axis] != length:
             raise StructureError(
-                f"the arrays have different lengths: {leaf.x.shape[leaf.axis]}, but {length} at "
-                f"{first.path or 'the top'}",
+                f"the arrays have different lengths: {length} at {first.path or 'the top'}, but {leaf.x.shape[leaf.axis]}",
                 remedy="Pass arrays of the same length along the axis.",
                 path=leaf.path,
             )

@@ -66,7 +66,7 @@ def files(
     if len(kinds) > 1 or not kinds.keys() <= _READERS.keys():
         raise OptionError(
             f"these are not files of one kind that is read: {', '.join(sorted(kinds.values()))}",
-            remedy=f"Pass files of one kind: {', '.join(_READERS)}.",
+            remedy=f"Pass files of one kind, {', '.join(_READERS)}, or a pattern such as 'data/**/*.npz'.",
         )
     read = _READERS[kinds.popitem()[0]]
     wanted = None if names is None else {names} if isinstance(names, str) else set(names)

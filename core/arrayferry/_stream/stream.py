@@ -80,7 +80,8 @@ class Stream(Generic[B]):
         self._cuts = cut(leaves, self.length, block)
         self._numbers = range(len(self._cuts))  # the numbers of its blocks
         self._repeated = _Repeated()
-        self._files = [name for leaf in leaves for name in file_names(leaf.x)]
+        runs = dict.fromkeys(tuple(file_names(leaf.x)) for leaf in leaves)  # mostly one
+        self._files = [name for run in runs for name in run]
         self._refuse_early()
 
     def _refuse_early(self) -> None:
@@ -104,8 +105,9 @@ class Stream(Generic[B]):
                 raise
 
     def state_dict(self) -> dict[str, list[str]]:
-        """Return what must be the same when a loader is resumed: how many blocks and rows there are, and the files in their order."""
-        return {"data": [f"{len(self)} blocks", f"{self.length} rows", *self._files]}
+        """Return what must be the same when a loader is resumed: which blocks, how many rows, and the files in their order."""
+        part = "" if self._numbers == range(len(self._cuts)) else f", those of {self._numbers}"
+        return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows", *self._files]}
 
     def load_state_dict(self, state: dict[str, list[str]]) -> None:
         """Check that a result of `state_dict` is that of this stream. `StatefulDataLoader` calls both.
@@ -113,11 +115,12 @@ class Stream(Generic[B]):
         Raises:
             OptionError: it is of other blocks or rows, or of other files or another order of them.
         """
-        for was, now in zip_longest(state["data"], self.state_dict()["data"]):
+        for was, now in zip_longest(state["data"], self.state_dict()["data"], fillvalue="no more"):
             if was != now:
                 raise OptionError(
                     f"the saved state has {was} where this stream has {now}, so rows would be lost or come twice",
-                    remedy="Pass the same files in the same order, with the same names= and block=, or begin a new epoch.",
+                    remedy="Pass the same files in the same order, with the same block= and part of the stream, or begin a "
+                    "new epoch.",
                 )
 
     @property

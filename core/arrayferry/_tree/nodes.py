@@ -128,7 +128,7 @@ class Nodes:
             raise StructureError(
                 f"a {type(value).__name__} could not be rebuilt with its converted arrays by the "
                 f"container {type(container).__name__} ({describe_error(error)})",
-                remedy="Register a Container for the class.",
+                remedy="Correct its rebuild(), or register a Container for the class.",
                 path=self._path_to(lambda node: node is branch),
             ) from error
 

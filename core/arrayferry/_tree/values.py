@@ -93,7 +93,8 @@ def refuse_object(value: Any) -> NotAnArrayError:
     """Return the error for a whole value that neither is an array nor could become one."""
     return NotAnArrayError(
         f"a value of type {_type_name(value)} is neither an array of a known library nor a structure",
-        remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types.",
+        remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types, or a "
+        "Container for it.",
     )
 
 
