@@ -84,8 +84,8 @@ def check_vector_env(
         []
         >>> envs.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP  # which is wrong
         >>> problems = check_vector_env(envs)
-        >>> print(problems[1].place, problems[1].what)
-        environment 1, step 13 this step only resets (NEXT_STEP), but reward and flags are 1.0, False, False
+        >>> print(problems[0].place, problems[0].remedy)
+        all environments, step 1 State SAME_STEP if the step resets; else leave them out.
     """
     steps = count_of("steps", steps)
     seed = count_of("seed", seed, "an integer of 0 or more", least=0)

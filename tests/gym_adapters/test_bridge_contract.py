@@ -195,7 +195,7 @@ FAULTS = {
     "the limit is a termination": "terminated is True, not False.*no termination",
     "exclusive flags": "truncated is False, not True",
     "only truncated": "terminated is False, not True",
-    "the final observation is the first of the next": "final_obs is the first of the next",
+    "the final observation is the first of the next": "final_obs is the observation that is returned",
     "the final observation is that before": "final_obs is the one before",
     "no final observation": "without 'final_obs'",
     "zeros as final observation": "all zeros",

@@ -261,6 +261,17 @@ def no_last_reward(envs, results):
     results[1] = results[1] * ~results[3]
 
 
+def both_flags(envs, results):
+    results[2] = results[2] | results[3]
+
+
+def spread(envs, results):
+    """The last observations are scaled down, so that they are near the ones before."""
+    if "final_obs" in results[4]:
+        scaled = [x if x is None else x * np.float32(0.2) for x in results[4]["final_obs"]]
+        results[4]["final_obs"] = np.array(scaled)
+
+
 class LateLimit(gym.Wrapper):
     """An automatic reset after a termination does not count the steps anew."""
 
@@ -367,6 +378,8 @@ WRONG = {
     "info of the next": (lambda: Changed(counts(SAME), infos(info_of_next)), "'twice' of the last step is that of a reset"),
     "late info": (lambda: Changed(counts(SAME), infos(late_info)), "'twice' is not of the episode that begins"),
     "final_obs in other units": (lambda: Changed(sync(SAME, max_episode_steps=9), rescaled), "final_obs is unlike other observations"),
+    "final_obs in smaller units": (lambda: Changed(sync(SAME, "Pendulum-v1", max_episode_steps=9), spread), "it has another spread"),
+    "a limit sets both flags": (lambda: Changed(sync(SAME, max_episode_steps=16), both_flags), "episodes that were truncated were terminated"),
     "a reset keeps the time": (lambda: Timed(NEXT, keeps=True), "begins with .* in element 4 .* but after a reset with 0"),
     "a limit that terminates, timed": (lambda: Timed(NEXT, max_episode_steps=16), "after 16 steps.*a time limit"),
     "returns of several episodes": (lambda: Statistics("r"), r"infos\['episode'\]\['r'\] of an episode is"),

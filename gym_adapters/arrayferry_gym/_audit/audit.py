@@ -90,15 +90,20 @@ class Audit:
             new = None if self._make is None else self._beside()
             if again is None:
                 self._seeds()
-                self._hidden_resets()
             else:
                 what = "a reset with the same seed, right after an episode had ended, and the same actions gave other results"
                 self._add(what, SEED, again)
             if new is not None:
                 what = "new environments gave other results, while others were made, stepped and closed at the same time"
                 self._add(what, f"Share nothing between them. {SEED}", new)
+            first = len(self.problems)
+            if again is None:
+                self._hidden_resets()
             if again is None or (self._make is not None and new is None):
                 self._variations(self._new if again else lambda: self._first)
+            # causes before what follows from them
+            self.problems = self.problems[first:] + self.problems[:first]
+            self.problems.sort(key=lambda problem: not problem.what.startswith("the mode is"))
         except UnreadableError as error:
             self.problems.append(error.problem)
         finally:
@@ -245,7 +250,10 @@ class Audit:
         effects: dict[Any, tuple[str, str]] = {}
         for one in () if self._together else (run.n - 1, 0)[: run.n]:
             what = f"its results depend on the actions of environment {one}"
-            effects[partial(of_one, one=one)] = what, "Compute each environment by itself."
+            effects[partial(of_one, one=one)] = (
+                what,
+                "Compute each environment by itself, and return the rows in their order.",
+            )
         of_writing = partial(self._compared, overwrites=True)
         effects[of_writing] = written, "Copy actions that are kept, and what is read later."
         if not all(call.counts.all() for call in run.steps):

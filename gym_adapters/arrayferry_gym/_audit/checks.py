@@ -230,24 +230,34 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
 
 
 def last_observations_are_like_others(run: Run) -> Iterator[Found]:
-    """By steps at time limits, which change an observation no more than others do."""
+    """By steps at time limits, which change an observation no more than others do, and its spread neither."""
     ends = [each for each in run.truncated if each.last.finals[each.env] is not None]
     if len(ends) < 3 or not run.usual:
         return
 
-    def change(before: Call, call: Call, env: int) -> Any:
-        return abs(_flat(run, _after(call, env)) - _flat(run, before.observations[env]))
+    def pair(before: Call, call: Call, env: int) -> Any:
+        return _flat(run, before.observations[env]), _flat(run, _after(call, env))
 
-    with np.errstate(invalid="ignore"):
-        most = np.max([change(*step) for step in run.usual], 0)
-        least = np.min([change(x.before, x.last, x.env) for x in ends], 0)
-    if ((least > 2 * most) & (most > 0)).any():
-        what = f"final_obs is unlike other observations, at {len(ends)} ends that are truncated"
-        yield (
-            ends[0].env,
-            ends[0].last,
-            f"{what}: it is farther from the one before than in any other step",
+    most: Any = 0.0
+    for step in run.usual:
+        most = np.maximum(most, abs(np.subtract(*pair(*step))))
+    last = np.array([pair(x.before, x.last, x.env) for x in ends])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        far = abs(last[:, 1] - last[:, 0]).min(0) > 2 * most
+        spread = last.std(0)
+        ratio = spread[1] / spread[0]
+    ratio = ratio[np.isfinite(ratio)] if len(ends) > 9 else ratio[:0]
+    is_far = bool(far.any())
+    if is_far or (ratio.size and ((ratio < 0.4).all() or (ratio > 2.5).all())):
+        how = (
+            "it is farther from the one before than in any other step"
+            if is_far
+            else "it has another spread"
         )
+        what = (
+            f"final_obs is unlike other observations, at {len(ends)} ends that are truncated: {how}"
+        )
+        yield ends[0].env, ends[0].last, what
 
 
 def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
@@ -345,6 +355,14 @@ def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
     return found
 
 
+def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
+    """By truncations that all are terminations too, where episodes have several lengths."""
+    both = [each for each in run.truncated if each.last.seen[2][each.env]]
+    if 2 < len(both) == len(run.truncated) and len({each.length for each in run.episodes}) > 1:
+        what = f"all {len(both)} episodes that were truncated were terminated in the same step"
+        yield both[0].env, both[0].last, what
+
+
 def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     """By ends in states like those of other steps: many are after the longest episodes, and few have another length."""
     longest = max((each.length for each in run.episodes), default=0)
@@ -416,6 +434,7 @@ CHECKS: dict[Check, str] = {
     last_rewards_are_told: "Return the reward of the step that ends an episode, as of any other.",
     statistics_are_of_their_episode: "Count each episode by itself, and set a flag in the step that ends it.",
     infos_are_of_their_episode: "Infos belong to the observation that they come with; those of the last step are infos['final_info'], with masks.",
+    truncated_episodes_go_on: "Set terminated only where the task itself has ended.",
     time_limits_are_truncations: "Set truncated at a time limit. If no value follows there, terminated is right.",
     actions_are_not_changed: "Copy actions before you write to them.",
     arrays_are_not_overwritten: "Return new arrays in each call, as Gymnasium's copy=True does.",

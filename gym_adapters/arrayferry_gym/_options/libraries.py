@@ -172,7 +172,7 @@ class Libraries:
         warnings.warn(
             f"the library of the environment was stated as {stated!r}, but its observations are of "
             f"{detected.name!r}. Its actions will be of {stated!r}. If that is wrong, write ArrayConversion(env, "
-            f"target_xp={agent!r}) with the library of the agent, which detects that of the environment",
+            f"env_xp={detected.name!r}, target_xp={agent!r})",
             stacklevel=caller_level(),
         )
 

@@ -112,7 +112,7 @@ class WrappedEnv(AroundEnv):
             environments. If several kernels use one name, later ones have a number at the end: "obs_rms_2".
 
         Raises:
-            arrayferry.OptionError: they are of several runs, mapped by `jax.vmap`.
+            arrayferry.OptionError: they are of several runs, mapped by `jax.vmap`, or traced, as inside `jax.jit`.
         """
         return {
             name: moments_of.read(running.wrappers[index].lasting[own])
@@ -126,14 +126,14 @@ class WrappedEnv(AroundEnv):
         return [(name, *each) for name, each in zip(names, known, strict=True)]
 
     def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
-        """Return what `_statistics` does, for a result of `state_dict`.
+        """Return what `_statistics` does, for a result of `state_dict`, which may include those of other kernels.
 
         Raises:
-            arrayferry.OptionError: it belongs to other kernels.
+            arrayferry.OptionError: some are missing.
         """
         known = self._statistics()
         names = [name for name, _, _ in known]
-        if values.keys() != set(names):
+        if not values.keys() >= set(names):
             raise af.OptionError(
                 f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
                 remedy="Pass the result of state_dict of an environment with the same wrappers.",

@@ -122,7 +122,8 @@ def rollout(
         key: a JAX key, a different one for each call.
         num_steps: the number of steps to take in each environment.
         num_envs: the number of environments. An ordinary vector environment has its own number.
-        env_params: the parameters of the environment, or a dict of those that differ from the defaults.
+        env_params: the parameters of the environment, or a dict of those that differ from the defaults. With a carry,
+            they hold from the next step on; if the environment draws parameters, from the next episode on.
         carry: where another rollout stopped. None starts new episodes in all environments.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
             the environment's.

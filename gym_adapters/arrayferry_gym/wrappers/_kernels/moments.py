@@ -156,8 +156,14 @@ def read(moments: Moments) -> dict[str, Any]:
     """Return moments as plain numbers: "count", "mean" and "var", the last two in nested lists.
 
     Raises:
-        arrayferry.OptionError: they are of several runs.
+        arrayferry.OptionError: they are of several runs, or traced.
     """
+    count, backend = af.first_array(moments.count)
+    if backend is not None and backend.is_traced(count):
+        raise af.OptionError(
+            "statistics are read in a traced function, where they have no numbers",
+            remedy="Return carry.running from it, and call state_dict outside.",
+        )
     if getattr(moments.count, "shape", ()):
         raise af.OptionError(
             "these are the statistics of several runs, as jax.vmap makes them",
