@@ -283,6 +283,29 @@ def test_statistics_of_a_training_are_used_and_not_updated(library):
         evaluate(env, lean, key=0, num_envs=2, wrapper_state={"obs_rms": state["obs_rms"]}, policy_xp=library)  # fmt: skip
 
 
+@pytest.mark.parametrize("library", ["numpy", "jax"])
+def test_statistics_of_other_wrappers_are_left_out(library):
+    """As of `NormalizeReward`, which an evaluation leaves out."""
+    env, outer = CartPole(), kernels.NormalizeReward(gamma=0.9)
+    carry, _ = rollout(wrap(env, kernels.NormalizeObservation(), outer), lean, None, jax.random.key(0), 30, 4)  # fmt: skip
+    state = wrap(env, kernels.NormalizeObservation(), outer).state_dict(carry.running)
+    env = wrap(env, kernels.NormalizeObservation())
+    found, expected = (
+        evaluate(env, lean, key=0, num_envs=9, wrapper_state=each, policy_xp=library)
+        for each in (state, {"obs_rms": state["obs_rms"]})
+    )
+    assert (found.returns == expected.returns).all()
+    assert (found.returns == found.lengths).all()
+
+
+def test_statistics_are_not_read_in_a_traced_function():
+    env = wrap(CartPole(), kernels.NormalizeObservation())
+    with pytest.raises(af.OptionError, match="statistics are read in a traced function"):
+        jax.jit(lambda key: env.state_dict(rollout(env, lean, None, key, 2, 4)[0].running))(
+            jax.random.key(0)
+        )
+
+
 def above_one(params, observation, key):
     return (observation[:, 0] > 1) * 1, None
 
