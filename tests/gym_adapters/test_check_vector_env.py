@@ -239,8 +239,8 @@ class Timed(Changed):
 class Statistics(Changed):
     """Statistics of episodes that go on after an end, or that are told one step late."""
 
-    def __init__(self, key, late=False):
-        super().__init__(sync(NEXT))
+    def __init__(self, key, late=False, mode=NEXT):
+        super().__init__(sync(mode))
         self.key, self.late = key, late
 
     def reset(self, *, seed=None, options=None):
@@ -248,17 +248,41 @@ class Statistics(Changed):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions):
-        *results, _ = self.env.step(actions)
+        *results, given = self.env.step(actions)
         ended, before = results[2] | results[3], self.sums
         self.sums = self.sums + results[1]  # each reward is 1, that of a reset is 0
         told = np.where(ended, before if self.late else self.sums, 0)
         if self.late:
             self.sums = np.where(ended, 0, self.sums)
-        return *results, {"episode": {self.key: told}, "_episode": ended}
+        infos = {"episode": {self.key: told}, "_episode": ended}
+        if self.metadata["autoreset_mode"] is NEXT or not ended.any():
+            return *results, infos
+        given["final_info"] = infos
+        return *results, given
 
 
 def no_last_reward(envs, results):
     results[1] = results[1] * ~results[3]
+
+
+class Stacked(gym.wrappers.FrameStackObservation):
+    """A stack that an automatic reset does not clear."""
+
+    def reset(self, *, seed=None, options=None):
+        old = [*self.obs_queue]
+        observation, infos = super().reset(seed=seed, options=options)
+        if seed is None and old and options is None:
+            self.obs_queue.extend([old[-1], self.obs_queue[-1]])
+            observation = np.stack(self.obs_queue)
+        return observation, infos
+
+
+class StackedEnvs(SyncVectorEnv):
+    def __init__(self):
+        super().__init__([lambda: Stacked(gym.make("CartPole-v1"), 2)] * 3)
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options=options or {})
 
 
 def both_flags(envs, results):
@@ -379,10 +403,12 @@ WRONG = {
     "late info": (lambda: Changed(counts(SAME), infos(late_info)), "'twice' is not of the episode that begins"),
     "final_obs in other units": (lambda: Changed(sync(SAME, max_episode_steps=9), rescaled), "final_obs is unlike other observations"),
     "final_obs in smaller units": (lambda: Changed(sync(SAME, "Pendulum-v1", max_episode_steps=9), spread), "it has another spread"),
+    "old frames": (StackedEnvs, "episodes begin with numbers of the last one"),
     "a limit sets both flags": (lambda: Changed(sync(SAME, max_episode_steps=16), both_flags), "episodes that were truncated were terminated"),
     "a reset keeps the time": (lambda: Timed(NEXT, keeps=True), "begins with .* in element 4 .* but after a reset with 0"),
     "a limit that terminates, timed": (lambda: Timed(NEXT, max_episode_steps=16), "after 16 steps.*a time limit"),
     "returns of several episodes": (lambda: Statistics("r"), r"infos\['episode'\]\['r'\] of an episode is"),
+    "returns of several episodes, in final_info": (lambda: Statistics("r", mode=SAME), r"infos\['episode'\]\['r'\] of an episode is"),
     "lengths of several episodes": (lambda: Statistics("l"), r"infos\['episode'\]\['l'\] of an episode is"),
     "lengths that lack a step": (lambda: Statistics("l", late=True), r"infos\['episode'\]\['l'\] of an episode is"),
     "statistics of Gymnasium": (lambda: gym.wrappers.vector.RecordEpisodeStatistics(sync(DISABLED)), r"infos\['episode'\]\['l'\]"),

@@ -291,8 +291,31 @@ def last_rewards_are_told(run: Run) -> Iterator[Found]:
     usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
     lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
     if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual):
-        what = f"the reward is 0 in all {len(lost)} steps that are truncated, and in no other step"
+        what = (
+            f"the reward is 0 in all {len(lost)} steps that are truncated, and in none that goes on"
+        )
         yield run.truncated[0].env, run.truncated[0].last, what
+
+
+def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
+    """By numbers of the last observation that no reset gives. Images have the same numbers by chance."""
+    resets = [
+        np.concatenate([_flat(run, x.observations[env]) for x in run.calls if x.is_reset])
+        for env in range(run.n)
+    ]
+    found, count = [], 0
+    for before, call in run.pairs if run.unique and len(resets[0]) < 2**10 else ():
+        for env in _in(call.began) if not call.is_reset else ():
+            x = _flat(run, call.observations[env])
+            last = before.observations[env] if call.finals[env] is None else call.finals[env]
+            kept = np.isin(x, _flat(run, last)) & ~np.isin(x, resets[env])
+            count += 1
+            if kept.any():
+                found.append((env, call, x[kept][0], int(np.argmax(kept))))
+    if len(found) > max(2, count / 2):
+        env, call, number, element = found[0]
+        what = f"{len(found)} of {count} episodes begin with numbers of the last one: {number:.6g} in element {element}"
+        yield env, call, f"{what} of the observation"
 
 
 def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
@@ -302,6 +325,7 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
         sums, later = [], 0
         for each in run.episodes:
             infos, env = each.last.infos, each.env
+            infos = infos if "episode" in infos else infos.get("final_info", {})
             held = infos["episode"].get(key) if isinstance(infos.get("episode"), dict) else None
             if held is None or not infos.get("_episode", each.last.ended)[env]:
                 continue
@@ -431,8 +455,9 @@ CHECKS: dict[Check, str] = {
     last_observations_are_those_of_the_last_state: "Keep the observation before the reset as final_obs, in memory of its own, and return the first of the next episode.",
     last_observations_are_like_others: "Treat infos['final_obs'] as other observations, as where these are normalised.",
     first_observations_are_like_those_of_resets: "Let automatic resets forget all that reset() does.",
+    first_observations_hold_nothing_of_the_last: "Let automatic resets forget all that reset() does.",
     last_rewards_are_told: "Return the reward of the step that ends an episode, as of any other.",
-    statistics_are_of_their_episode: "Count each episode by itself, and set a flag in the step that ends it.",
+    statistics_are_of_their_episode: "Set a flag in each step that ends an episode, and count each by itself.",
     infos_are_of_their_episode: "Infos belong to the observation that they come with; those of the last step are infos['final_info'], with masks.",
     truncated_episodes_go_on: "Set terminated only where the task itself has ended.",
     time_limits_are_truncations: "Set truncated at a time limit. If no value follows there, terminated is right.",
