@@ -65,8 +65,9 @@ def picture(title: str, width: int, height: int, parts: list[str]) -> str:
     head = '<path d="M0,0 L8,4 L0,8 z" fill="currentColor"/>'
     return "\n".join(
         [
-            f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{title}" font-size="15" '
-            'font-family="inherit" fill="currentColor" style="max-width:100%">',
+            # a grey that can be read on white and on black
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" color="#777" '
+            f'role="img" aria-label="{title}" font-size="15" font-family="sans-serif" fill="currentColor">',
             '<defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
             f"{head}</marker></defs>",
             *parts,
@@ -86,8 +87,8 @@ def environment() -> str:
         *(box(130 + 230 * i, 50, name, 210) for i, name in enumerate(uses)),
     ]
     for i in range(3):
-        parts.append(arrow((130 + 230 * i, 75), (360, 140)))
-        parts.append(arrow((360, 165), (160 + 200 * i, 240)))
+        x = 360 + 110 * (i - 1)
+        parts += [line(130 + 230 * i, 71, x, 129), line(x, 171, 160 + 200 * i, 229)]
     parts.append('<text x="640" y="255">yours</text><text x="640" y="155">ours</text>')
     return picture("What calls the methods of an environment", 740, 290, parts)
 
