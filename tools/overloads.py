@@ -56,7 +56,6 @@ class Kind(NamedTuple):
         adapter: an adapter `C` whose observations are `O`, and whose other arrays are `A`.
         env: an environment whose observations are `O`.
         observations: those that are known, and what becomes of them if each array becomes an `A`.
-        only: its own options, which errors list last.
     """
 
     name: str
@@ -64,7 +63,6 @@ class Kind(NamedTuple):
     adapter: str
     env: str
     observations: dict[str, str]
-    only: tuple[str, ...] = ()
 
 
 KINDS = (
@@ -81,7 +79,6 @@ KINDS = (
         adapter="arrayferry_gym.vector.C[O, Any, A]",
         env="VectorEnv[Any, Any, Any]",  # gymnasium.make_vec() says no more
         observations={"Any": "Any"},
-        only=("stack_final", "reward_dtype"),
     ),
 )
 
@@ -103,9 +100,9 @@ def adapters() -> str:
     for kind in KINDS:
         options = options_of(kind.module.ArrayConversion)
         del options["like"]
-        options = dict(sorted(options.items(), key=lambda each: each[0] in kind.only))
         name = f"{kind.name}Options"
-        only = {each: options[each] for each in kind.only}
+        of_all = options_of(KINDS[0].module.ArrayConversion)
+        only = {each: x for each, x in options.items() if each not in of_all}
         lines += group(name, only or options, "Options" if only else "TypedDict")
         devices = {"env_device": ("Any", ""), "target_device": ("Any", ""), "like": ("None", "")}
         lines += group(f"{name}AndDevices", devices, name)

@@ -135,11 +135,20 @@ KERNELS = {
 OF_ALL = {"NormalizeObservation", "NormalizeReward"}  # whose statistics are those of the batch
 
 
-def some_chain(rng):
-    """Return an environment and a chain of kernels that fits it."""
+def test_all_kernels_are_drawn():
+    """But for those of random numbers, of images, and that take a function."""
+    others = {"StickyAction", "GrayscaleObservation", *(x for x in kernels.__all__ if x[:9] == "Transform")}  # fmt: skip
+    found = {x for x in kernels.__all__ if issubclass(getattr(kernels, x), kernels.Kernel)}
+    assert found - {"Kernel"} == others | KERNELS.keys()
+
+
+def some_chain(rng, first):
+    """Return an environment and a chain of kernels that fits it, with one that is given."""
     while True:
         env = rng.choice([Sums, Tree, Image])()
-        chain = {name: KERNELS[name](rng) for name in rng.sample(list(KERNELS), rng.choice([2, 3]))}
+        others = [name for name in KERNELS if name != first]
+        names = [first, *rng.sample(others, rng.choice([1, 2]))]
+        chain = {name: KERNELS[name](rng) for name in rng.sample(names, len(names))}
         try:
             wrap(env, *(getattr(kernels, name)(**options) for name, options in chain.items()))
         except (AssertionError, TypeError, ValueError):  # that of older Gymnasiums
@@ -175,7 +184,7 @@ def check_close(one, other, label):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_chains_of_wrappers(seed):
     rng = random.Random(seed)
-    env, chain = some_chain(rng)
+    env, chain = some_chain(rng, list(KERNELS)[seed % len(KERNELS)])
     mode = rng.choice(["NEXT_STEP", "SAME_STEP", "DISABLED"])
     wrapped = wrap(env, *(getattr(kernels, name)(**options) for name, options in chain.items()))
     actions = np.random.default_rng(seed).uniform(-1, 1, (12, 3)).astype(np.float32)

@@ -187,12 +187,12 @@ MISTAKES = {
 WARNED = {
     "a converter to nobody": (lambda: register_and_convert(part(Direct, target="troch")), "troch"),
     "the target in the place of the environment's library": (
-        lambda: ArrayConversion(cart(), "torch").reset(), "ArrayConversion\\(env, target_xp='torch'\\)"),
+        lambda: ArrayConversion(cart(), "torch").reset(), "ArrayConversion\\(env, env_xp='numpy', target_xp='torch'\\)"),
     "JaxToNumpy for a NumPy environment": (lambda: JaxToNumpy(cart()).reset(), "'jax'.*'numpy'"),
     "NumpyToTorch for a JAX environment": (
         lambda: NumpyToTorch(gym.make("phys2d/CartPole-v1")).reset(), "'numpy'.*'jax'.*target_xp='torch'"),
     "an adapter around another": (lambda: NumpyToTorch(NumpyToTorch(cart())).reset(), "'numpy'.*'torch'"),
-    "a library that is not the environment's": (lambda: ArrayConversion(cart(), env_xp="jax").reset(), "target_xp='jax'.*library of the agent"),
+    "a library that is not the environment's": (lambda: ArrayConversion(cart(), env_xp="jax").reset(), "write ArrayConversion.*env_xp='numpy', target_xp='jax'"),
     "a vector adapter for the wrong library": (lambda: vector.JaxToTorch(carts()).reset(), "target_xp='torch'"),
 }  # fmt: skip
 
