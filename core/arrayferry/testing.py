@@ -154,10 +154,10 @@ def check_container(container: Container, *values: Any) -> None:
             kept = [*container.children(made)]
             is_same = [*map(id, kept)] == [*map(id, new)]
             assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
-            lost = [
+            gone = [
                 k for k, x in attributes.items() if x is not None and getattr(made, k, None) is None
             ]
-            assert not lost, f"the result of rebuild() has lost the attributes {lost}"
+            assert not gone, f"the result of rebuild() has lost the attributes {gone}"
             was, now = _static(container, value), _static(container, made)
             told = f"the result of rebuild() has {now!r:.200} instead of {was!r:.200}"
             assert exact_key(was) == exact_key(now), told
