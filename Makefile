@@ -30,7 +30,7 @@ JOBS ?= 2
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # The tests start many processes, which load faster what Python has compiled before. PyTorch takes one thread in each:
 # its threads wait for each other in loops, which takes ten times as long where processes share the processors.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test lazy test-all pythons newest docs play pages package rehearsal release workflows downstream bridges matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
