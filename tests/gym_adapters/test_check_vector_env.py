@@ -98,6 +98,17 @@ def test_what_is_right_passes(name, mode):
     assert check_vector_env(lambda: RIGHT[name](mode), steps=60) == []
 
 
+def test_final_infos_may_be_an_array_of_dicts():
+    """As older versions of Gymnasium returned them."""
+
+    def old(envs, results):
+        if "final_info" in results[4]:
+            results[4]["final_info"] = np.array([{"episode": {"l": 1}}] * 3, object)
+            results[4]["_final_info"] = results[4]["_final_obs"]
+
+    assert check_vector_env(Changed(sync(SAME), old), steps=60) == []
+
+
 class Changed(VectorWrapper):
     """Vector environments whose results are changed by a function, which also gets what was observed before."""
 

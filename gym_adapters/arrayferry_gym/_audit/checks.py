@@ -239,10 +239,10 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
         return _flat(run, before.observations[env]), _flat(run, _after(call, env))
 
     most: Any = 0.0
-    for step in run.usual:
-        most = np.maximum(most, abs(np.subtract(*pair(*step))))
     last = np.array([pair(x.before, x.last, x.env) for x in ends])
     with np.errstate(invalid="ignore", divide="ignore"):
+        for step in run.usual:
+            most = np.maximum(most, abs(np.subtract(*pair(*step))))
         far = abs(last[:, 1] - last[:, 0]).min(0) > 2 * most
         spread = last.std(0)
         ratio = spread[1] / spread[0]
@@ -325,8 +325,9 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
         sums, later = [], 0
         for each in run.episodes:
             infos, env = each.last.infos, each.env
-            infos = infos if "episode" in infos else infos.get("final_info", {})
-            held = infos["episode"].get(key) if isinstance(infos.get("episode"), dict) else None
+            infos = infos if "episode" in infos else infos.get("final_info")
+            info = infos.get("episode") if isinstance(infos, dict) else None
+            held = info.get(key) if isinstance(info, dict) else None
             if held is None or not infos.get("_episode", each.last.ended)[env]:
                 continue
             told, own = held[env], each.length if key == "l" else each.total
