@@ -324,8 +324,8 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
         before: dict[int, Any] = {}
         sums, later = [], 0
         for each in run.episodes:
-            infos, env = each.last.infos, each.env
-            infos = infos if "episode" in infos else infos.get("final_info")
+            env, infos = each.env, each.last.infos.get("final_info")
+            infos = each.last.infos if "episode" in each.last.infos else infos
             info = infos.get("episode") if isinstance(infos, dict) else None
             held = info.get(key) if isinstance(info, dict) else None
             if held is None or not infos.get("_episode", each.last.ended)[env]:
