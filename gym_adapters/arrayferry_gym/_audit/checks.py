@@ -324,8 +324,8 @@ def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
         before: dict[int, Any] = {}
         sums, later = [], 0
         for each in run.episodes:
-            env, infos = each.env, each.last.infos.get("final_info")
-            infos = each.last.infos if "episode" in each.last.infos else infos
+            env, told_by = each.env, each.last.infos
+            infos: Any = told_by if "episode" in told_by else told_by.get("final_info")
             info = infos.get("episode") if isinstance(infos, dict) else None
             held = info.get(key) if isinstance(info, dict) else None
             if held is None or not infos.get("_episode", each.last.ended)[env]:
