@@ -126,7 +126,18 @@ def columns(self, xp, rng, state, action, params):
     return state, state["x"][:, None], state["x"] > 5.0
 
 
+def counts_a_flag(self, xp, rng, state, action, params):
+    return state, 1.0 * (state["x"] > 0), state["x"] > 5.0  # here
+
+
+def broadcasts(self, xp, rng, state, action, params):
+    both = xp.stack([state["x"], state["v"]], axis=1) * state["x"]  # here
+    return {**state, "x": both[:, 0]}, 1.0, state["x"] > 5.0
+
+
 WRONG = [
+    ("step", counts_a_flag, "computes with a flag", {"array_api_strict"}),
+    ("step", broadcasts, r"of other shapes: .* xp\.reshape\(x, \(-1, 1\)\)", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", branches, "asks whether an array is true", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", assigns, "changes an array in place", {"numpy", "jax"}),
     ("step", adds, "changes an array in place", {"numpy"}),

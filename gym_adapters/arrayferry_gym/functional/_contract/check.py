@@ -357,7 +357,7 @@ class _Trial:
                 raise self._found(method,
                                   f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
                                   "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
-                                  "action[:, 0], and stack them.")  # fmt: skip
+                                  "action[:, 0], and stack them; for an array (n, d), take xp.reshape(xp.asarray(x, dtype=xp.float32), (-1, 1)).")  # fmt: skip
 
     def _pure(self, method: str, call: Callable[[], Any]) -> None:
         """Check that calls of a method give one result. Hidden randomness may show in some calls only."""

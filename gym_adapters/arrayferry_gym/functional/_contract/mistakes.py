@@ -118,4 +118,14 @@ _MISTAKES = [
         "it mixes dtypes: {text}",
         "Cast by xp.astype(x, xp.float32), and give a dtype to xp.zeros and the like.",
     ),
+    (
+        ("Only numeric dtypes are allowed",),
+        "it computes with a flag: {text}",
+        "Write xp.astype(flag, xp.float32), or choose by xp.where.",
+    ),
+    (
+        ("be broadcast together", "must match the size of tensor", "Incompatible shapes for broadcasting"),
+        "it combines arrays of other shapes: {text}",
+        "One number for each environment has the shape (n,). For an array (n, d), take xp.reshape(x, (-1, 1)).",
+    ),
 ]  # fmt: skip
