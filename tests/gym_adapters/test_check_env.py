@@ -137,7 +137,7 @@ def broadcasts(self, xp, rng, state, action, params):
 
 WRONG = [
     ("step", counts_a_flag, "computes with a flag", {"array_api_strict"}),
-    ("step", broadcasts, r"of other shapes: .* xp\.reshape\(x, \(-1, 1\)\)", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", broadcasts, "it combines arrays of other shapes", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", branches, "asks whether an array is true", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", assigns, "changes an array in place", {"numpy", "jax"}),
     ("step", adds, "changes an array in place", {"numpy"}),
