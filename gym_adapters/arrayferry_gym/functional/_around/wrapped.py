@@ -129,15 +129,17 @@ class WrappedEnv(AroundEnv):
         """Return what `_statistics` does, for a result of `state_dict`, which may include those of other kernels.
 
         Raises:
-            arrayferry.OptionError: some are missing.
+            arrayferry.OptionError: some are missing, or none is known here.
         """
         known = self._statistics()
         names = [name for name, _, _ in known]
-        if not values.keys() >= set(names):
+        if not values.keys() >= set(names) or (values and not names):
             raise af.OptionError(
                 f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
                 remedy="Pass the result of state_dict of an environment with the same wrappers.",
             )
+        for others in values.values():
+            moments_of.checked(others)
         return known
 
     def wrapper_state(self, values: Any) -> Any:
