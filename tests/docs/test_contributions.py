@@ -91,7 +91,10 @@ def test_each_error_is_held_by_a_test():
     assert missing == [], "no test looks for these words"
 
 
-@pytest.mark.parametrize(("option", "told"), [("--installed", "1 skipped"), ("-q", "1 error")])
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [("--installed", "1 skipped"), pytest.param("-q", "1 error", marks=pytest.mark.long)],
+)
 def test_what_needs_a_missing_library_is_skipped_if_asked(option, told):
     code = "import sys; sys.modules['dask'] = None; import pytest; pytest.main(sys.argv[1:])"
     arguments = [sys.executable, "-c", code, "tests/core/test_lazy.py", option]
