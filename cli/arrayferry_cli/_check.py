@@ -75,11 +75,8 @@ def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any]
     environment = {"ARRAYFERRY_PLUGINS": ",".join(set(names) - set(registered))}
     checks = [_run(each, registered, environment, timeout, to_stderr) for each in backends]
     status = next((each["status"] for each in checks if each["status"]), 0)
-    containers = [
-        x for each in plugins for x in each["containers"] if each["distribution"] != "arrayferry"
-    ]
     report = {"schema": 1, "ok": not status, "package": package, "checks": checks}
-    return {**report, "containers": containers}, status
+    return {**report, "containers": _containers(plugins)}, status
 
 
 def _matching(package: str, found: dict[str, Any]) -> list[Plugin]:
@@ -128,9 +125,7 @@ def _backends(
     if backends and not installed:
         raise CommandError(backends[0]["problem"], backends[0]["remedy"])
     pairs = [pair for plugin in plugins for pair in plugin["converters"]]
-    own = [
-        x for each in plugins if each["distribution"] != "arrayferry" for x in each["containers"]
-    ]
+    own = _containers(plugins)
     if not (backends or pairs or own):
         raise UsageError(
             f"{package} has no backend, converter or container, and only these can be tested without its author",
@@ -139,6 +134,13 @@ def _backends(
         )
     starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs)) or own[:1]
     return (installed, []) if installed else (starts, [plugin["name"] for plugin in plugins])
+
+
+def _containers(plugins: list[Plugin]) -> list[str]:
+    """Return the names of the containers of plugins, but for those that are built in."""
+    return [
+        x for each in plugins if each["distribution"] != "arrayferry" for x in each["containers"]
+    ]
 
 
 def _run(

@@ -82,6 +82,12 @@ class Run:
         return [(x, call, env) for x, call in self.pairs for env in _in(call.counts & ~call.ended)]
 
     @cached_property
+    def begins(self) -> list[tuple[Call, Call, int]]:
+        """Where an episode begins that no reset of all has begun: the call before, the call, and the environment."""
+        calls = [(before, call) for before, call in self.pairs if not call.is_reset]
+        return [(before, call, env) for before, call in calls for env in _in(call.began)]
+
+    @cached_property
     def unique(self) -> bool:
         """Whether observations rarely come again, as continuous ones do."""
         seen = [first for call in self.steps for first in call.firsts]
@@ -263,14 +269,13 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
 def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
     """By elements that are alike in all resets, and that no other step has; or by their range."""
     resets = [_flat(run, x) for call in run.calls if call.is_reset for x in call.observations]
-    begins = [(env, x) for x in run.calls if not x.is_reset for env in _in(x.began)]
-    if len(begins) < 3 or len(run.usual) < 10:
+    if len(run.begins) < 3 or len(run.usual) < 10:
         return
     low, high = np.min(resets, 0), np.max(resets, 0)
     fixed = low == high
     for _, call, env in run.usual:
         fixed &= _flat(run, _after(call, env)) != low
-    x = np.stack([_flat(run, call.observations[env]) for env, call in begins])
+    x = np.stack([_flat(run, call.observations[env]) for _, call, env in run.begins])
     with np.errstate(invalid="ignore"):
         far = 2 * (high - low)
         out = (x < low - far) | (x > high + far)
@@ -283,7 +288,8 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
         what = (
             f"an episode begins with {x[row, element]:.6g} in element {element} of the observation"
         )
-        yield *begins[row], f"{what}, but after a reset with {ways}"
+        _, call, env = run.begins[row]
+        yield env, call, f"{what}, but after a reset with {ways}"
 
 
 def last_rewards_are_told(run: Run) -> Iterator[Found]:
@@ -303,15 +309,13 @@ def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
         np.concatenate([_flat(run, x.observations[env]) for x in run.calls if x.is_reset])
         for env in range(run.n)
     ]
-    found, count = [], 0
-    for before, call in run.pairs if run.unique and len(resets[0]) < 2**10 else ():
-        for env in _in(call.began) if not call.is_reset else ():
-            x = _flat(run, call.observations[env])
-            last = before.observations[env] if call.finals[env] is None else call.finals[env]
-            kept = np.isin(x, _flat(run, last)) & ~np.isin(x, resets[env])
-            count += 1
-            if kept.any():
-                found.append((env, call, x[kept][0], int(np.argmax(kept))))
+    found, count = [], len(run.begins)
+    for before, call, env in run.begins if run.unique and len(resets[0]) < 2**10 else ():
+        x = _flat(run, call.observations[env])
+        last = before.observations[env] if call.finals[env] is None else call.finals[env]
+        kept = np.isin(x, _flat(run, last)) & ~np.isin(x, resets[env])
+        if kept.any():
+            found.append((env, call, x[kept][0], int(np.argmax(kept))))
     if len(found) > max(2, count / 2):
         env, call, number, element = found[0]
         what = f"{len(found)} of {count} episodes begin with numbers of the last one: {number:.6g} in element {element}"

@@ -11,9 +11,6 @@ from typing import Any
 
 import arrayferry as af
 
-_LIBRARY_FOLDERS = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), "<"
-_OURS = str(Path(af.__file__).parent), str(Path(__file__).parents[1])
-
 
 def caller_level() -> int:
     """Return the `stacklevel` of the first caller outside this package, Gymnasium, PettingZoo and JAX."""
@@ -28,11 +25,13 @@ def caller_level() -> int:
 
 def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
     """Return the last line in a traceback that is of no library, or that is in the files of some code, and called by it."""
+    libraries = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), "<"
+    ours = str(Path(af.__file__).parent), str(Path(__file__).parents[1])
     files = {code.co_filename for code in codes}
     inside, found = not codes, None
     for frame, line in walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
         inside = inside or frame.f_code in codes
-        if inside and (name in files or not name.startswith((*_LIBRARY_FOLDERS, *_OURS))):
+        if inside and (name in files or not name.startswith((*libraries, *ours))):
             found = f"{Path(name).name}:{line}"
     return found
