@@ -1,13 +1,14 @@
 """Agents in PyTorch and JAX learn CartPole on environments in NumPy and JAX.
 
-First step by step, each pair of libraries through an adapter, then in JAX in one compiled call. A video shows one of them.
-Run it with `make demo`.
+First step by step, each pair of libraries through an adapter, then in JAX in one compiled call. Videos show one of them
+before and after it has learned. Run it with `make demo`.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -36,15 +37,15 @@ def pair(library: str, agent: Agent, add: Add) -> Result:
     return run(name, agent, library, 0, add)
 
 
-def film(agent: TorchAgent, path: str) -> None:
-    """Write a video of an agent in PyTorch in an environment in JAX."""
+def film(agent: TorchAgent, path: Path) -> None:
+    """Write a video of three seconds of an agent in PyTorch in an environment in JAX."""
     env = gym.make("arrayferry/CartPole-v0", xp="jax", render_mode="rgb_array")
 
     def policy(params: Any, observation: Any, rng: Any) -> tuple[Any, None]:
         return agent.greedy(observation), None
 
     adapter = ArrayConversion(env, "jax", "torch")
-    record(adapter, policy, path=path, key=1, num_steps=150, policy_xp="torch")
+    record(adapter, policy, path=path, key=1, episodes=150, num_steps=150, policy_xp="torch")
     adapter.close()
 
 
@@ -75,8 +76,13 @@ def main() -> int:
         for found in results
     ]
     draw(given.picture, lines, "seconds, with compilation (dotted)", mean_of=10)
-    film(agent, given.video)
-    print(f"{given.video} shows the PyTorch agent in the JAX environment.")
+    video = Path(given.video)
+    before = video.with_name(f"{video.stem}-before{video.suffix}")
+    film(TorchAgent(settings, seed=0), before)
+    film(agent, video)
+    print(
+        f"{before} and {video} show the PyTorch agent before and after it learns, in the JAX environment."
+    )
     learned = all(found.learned for found in results)
     print("Every agent learned." if learned else "An agent did not learn.")
     return 0 if learned else 1
