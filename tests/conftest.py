@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,8 +242,6 @@ def run_python() -> Callable[..., str]:
     """Run a script in a fresh interpreter and return its output."""
 
     def run(script: str, *, python: str = sys.executable, env: dict[str, str] | None = None) -> str:
-        import os
-
         done = subprocess.run(
             [python, "-c", script],
             capture_output=True,
@@ -259,10 +260,6 @@ def run_forked() -> Callable[[Callable[[], None]], None]:
     """Call a function in a forked process."""
 
     def run(function: Callable[[], None]) -> None:
-        import os
-        import traceback
-        import warnings
-
         tracer = sys.gettrace()
         sys.settrace(None)  # that of coverage takes a lock, which another thread may hold
         with warnings.catch_warnings(action="ignore"):  # about threads and forks
