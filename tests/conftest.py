@@ -241,12 +241,18 @@ def boxlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_python() -> Callable[..., str]:
     """Run a script in a fresh interpreter and return its output."""
 
-    def run(script: str, *, python: str = sys.executable, env: dict[str, str] | None = None) -> str:
+    def run(
+        script: str,
+        *,
+        python: str = sys.executable,
+        env: dict[str, str] | None = None,
+        timeout: float = 300,
+    ) -> str:
         done = subprocess.run(
             [python, "-c", script],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=timeout,
             env={**os.environ, **(env or {})},
         )
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"

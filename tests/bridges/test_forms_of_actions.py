@@ -5,13 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import random
-import sys
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from real_environments import UnusableError, takes_every_form
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from real_environments import UnusableError, takes_every_form_in_batches
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

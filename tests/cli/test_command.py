@@ -67,8 +67,12 @@ def test_wrong_usage(run, arguments):
 
 
 @pytest.mark.parametrize("width", [pytest.param(200, marks=pytest.mark.long), 24])
-def test_a_table_that_is_too_wide_becomes_a_list(on_terminal, width):
-    shown = on_terminal(width, "routes", ARRAYFERRY_PLUGINS="numpy,dask", FORCE_COLOR="1")
+def test_a_table_that_is_too_wide_becomes_a_list(run, only, monkeypatch, width):
+    only("numpy", "dask")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, shown, _ = run("routes")
     assert "\x1b" not in shown
     words = shown.replace(":", "").split()
     assert [word for word in ("numpy", "dask", "computed") if word not in words] == []
