@@ -118,17 +118,11 @@ def test_vector_environments_are_audited(run, folder):
     status, out, err = run("check-env", "--vector", "vectors.py:make", "--steps", "30", "--json")
     assert (status, err) == (1, "")
     (problem,) = json.loads(out)["problems"]
-    assert (problem["env"], problem["step"], problem["place"]) == (
-        None,
-        0,
-        "all environments, reset",
-    )
+    place = {"env": None, "step": 0, "place": "all environments, reset"}
+    assert place.items() <= problem.items()
     assert problem["times"] > 30
-    status, out, _ = run("check-env", "--vector", "CartPole-v1")
-    assert (status, out) == (
-        0,
-        "CartPole-v1 (3 in CartPoleVectorEnv, NEXT_STEP): no problem was found\n",
-    )
+    words = "CartPole-v1 (3 in CartPoleVectorEnv, NEXT_STEP): no problem was found\n"
+    assert run("check-env", "--vector", "CartPole-v1")[:2] == (0, words)
     assert "NameNotFound" in run("check-env", "--vector", "CartPool-v1")[2]
     assert "it must be 1 or more" in run("check-env", "--vector", "CartPole-v1", "--steps", "0")[2]
 
