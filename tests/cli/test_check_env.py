@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from cases import quick_if
 
 WRONG = """
 import os, time
@@ -66,23 +67,20 @@ def test_what_is_wrong_is_told(run, folder):
     assert problem["libraries"] == ["numpy", "array_api_strict", "torch", "jax"]
 
 
-@pytest.mark.parametrize(
-    ("name", "told", "options"),
-    [
-        ("Ends", "it ended the process with exit status 0", ()),
-        pytest.param("Crashes", "it crashed with SIGSEGV", (), marks=pytest.mark.long),
-        pytest.param(
-            "Hangs",
-            "there was no answer within 15 seconds",
-            ("--timeout", "15"),
-            marks=pytest.mark.long,
-        ),
-    ],
-)
-def test_code_that_ends_its_process(run, folder, name, told, options):
-    status, out, err = run("check-env", f"own_envs_of_test.py:{name}", "--json", *options)
+ENDS = {
+    "Ends": "it ended the process with exit status 0",
+    "Crashes": "it crashed with SIGSEGV",
+    "Hangs": "there was no answer within 15 seconds",
+}
+
+
+@pytest.mark.parametrize(("name", "told"), quick_if(ENDS.items(), lambda row: row[0] == "Ends"))
+def test_code_that_ends_its_process(run, folder, name, told):
+    place = f"own_envs_of_test.py:{name}"
+    options = ("--timeout", "15") if name == "Hangs" else ()
+    status, out, err = run("check-env", place, "--json", *options)
     assert (status, out) == (1, "")
-    assert f"trying own_envs_of_test.py:{name} failed: {told}" in err
+    assert f"trying {place} failed: {told}" in err
 
 
 @pytest.mark.long
@@ -127,21 +125,19 @@ def test_vector_environments_are_audited(run, folder):
     assert "it must be 1 or more" in run("check-env", "--vector", "CartPole-v1", "--steps", "0")[2]
 
 
+WRONG_NAMES = {
+    "own_envs_of_test": "does not name a class",
+    "CartPole-v1": "an id of Gymnasium with --vector",
+    "own_envs_of_test:Nothing": "has no Nothing",
+    "own_envs_of_test:other": "a FunctionalEnv is needed",
+    "no_such_module:X": "no_such_module cannot be imported",
+    "missing.py:X": "cannot be imported: FileNotFoundError",
+    "leaves.py:X": "cannot be imported: SystemExit: 3",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("own_envs_of_test", "does not name a class"),
-        ("CartPole-v1", "an id of Gymnasium with --vector"),
-        ("own_envs_of_test:Nothing", "has no Nothing"),
-        pytest.param("own_envs_of_test:other", "a FunctionalEnv is needed", marks=pytest.mark.long),
-        pytest.param(
-            "no_such_module:X", "no_such_module cannot be imported", marks=pytest.mark.long
-        ),
-        pytest.param(
-            "missing.py:X", "cannot be imported: FileNotFoundError", marks=pytest.mark.long
-        ),
-        pytest.param("leaves.py:X", "cannot be imported: SystemExit: 3", marks=pytest.mark.long),
-    ],
+    ("name", "told"), quick_if(WRONG_NAMES.items(), lambda row: "X" not in row[0])
 )
 def test_wrong_names(run, folder, name, told):
     status, out, err = run("check-env", name)
