@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,14 +241,18 @@ def boxlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_python() -> Callable[..., str]:
     """Run a script in a fresh interpreter and return its output."""
 
-    def run(script: str, *, python: str = sys.executable, env: dict[str, str] | None = None) -> str:
-        import os
-
+    def run(
+        script: str,
+        *,
+        python: str = sys.executable,
+        env: dict[str, str] | None = None,
+        timeout: float = 300,
+    ) -> str:
         done = subprocess.run(
             [python, "-c", script],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=timeout,
             env={**os.environ, **(env or {})},
         )
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -259,10 +266,6 @@ def run_forked() -> Callable[[Callable[[], None]], None]:
     """Call a function in a forked process."""
 
     def run(function: Callable[[], None]) -> None:
-        import os
-        import traceback
-        import warnings
-
         tracer = sys.gettrace()
         sys.settrace(None)  # that of coverage takes a lock, which another thread may hold
         with warnings.catch_warnings(action="ignore"):  # about threads and forks

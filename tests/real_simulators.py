@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
 from typing import NamedTuple
 
 import numpy as np
+import recipes
 import torch
 
 import arrayferry as af
@@ -22,6 +24,16 @@ def built(name, duration, build):
     simulator = build()
     print(f"{name}: built in {time.perf_counter() - before:.0f} s", flush=True)
     return simulator
+
+
+@contextlib.contextmanager
+def learns(module):
+    """Fail unless the numbers of a module change, and stay finite."""
+    before = copy.deepcopy(module.state_dict())
+    yield
+    after = module.state_dict()
+    assert any(not torch.equal(before[key], after[key]) for key in before)
+    assert all(torch.isfinite(value).all() for value in after.values())
 
 
 class Row(NamedTuple):
@@ -77,30 +89,15 @@ class ByHand:
 
         envs = from_simulator(simulator, **self.options, action_bounds=(-1, 1))
         model = PPO("MlpPolicy", SB3VecEnv(envs), n_steps=32, batch_size=64, device="cpu")
-        before = copy.deepcopy(model.policy.state_dict())
-        model.learn(64 * simulator.num_envs)
-        self.assert_learned(before, model.policy.state_dict())
+        with learns(model.policy):
+            model.learn(64 * simulator.num_envs)
 
     def test_rsl_rl_trains(self, simulator):
         from rsl_rl.runners import OnPolicyRunner
 
         from arrayferry_gym.rsl_rl import RslRlVecEnv
 
-        network = {"class_name": "MLPModel", "hidden_dims": [16], "activation": "elu"}
-        config = {
-            "num_steps_per_env": 32,
-            "save_interval": 100,
-            "obs_groups": {"actor": ["policy"], "critic": ["policy"]},
-            "algorithm": {"class_name": "PPO"},
-            "actor": {**network, "distribution_cfg": {"class_name": "GaussianDistribution"}},
-            "critic": network,
-        }
-        runner = OnPolicyRunner(RslRlVecEnv(from_simulator(simulator, **self.options)), config)
-        before = copy.deepcopy(runner.alg.actor.state_dict())
-        runner.learn(2)
-        self.assert_learned(before, runner.alg.actor.state_dict())
-
-    @staticmethod
-    def assert_learned(before, after):
-        assert any(not torch.equal(before[key], after[key]) for key in before)
-        assert all(torch.isfinite(value).all() for value in after.values())
+        envs = RslRlVecEnv(from_simulator(simulator, **self.options))
+        runner = OnPolicyRunner(envs, recipes.run("rsl_rl")["config"])
+        with learns(runner.alg.actor):
+            runner.learn(2)

@@ -32,10 +32,12 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import coverage
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTEST = (sys.executable, "-m", "pytest", "-q")
 SOURCES = ("core", "plugins", "gym_adapters", "cli")
 COPIED = (
     *SOURCES,
@@ -63,75 +65,54 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-class Mutation:
+class Mutation(NamedTuple):
     """One change of one node of a module.
 
-    Args:
+    Attributes:
         path: the module.
         index: which of the nodes, in the order of `ast.walk`.
         what: which change.
         lines: the lines of the changed expression.
     """
 
-    def __init__(self, path: Path, index: int, what: str, lines: range) -> None:
-        self.path = path
-        self.index = index
-        self.what = what
-        self.lines = lines
-        self.line = lines[0]
+    path: Path
+    index: int
+    what: str
+    lines: range
+
+    @property
+    def place(self) -> str:
+        """The module in the tree, and the line."""
+        return f"{self.path.relative_to(ROOT)}:{self.lines[0]}"
 
     def apply(self, source: str) -> str:
         """Return the source with the change."""
         tree = ast.parse(source)
         node = list(ast.walk(tree))[self.index]
-        _CHANGES[self.what](node)
+        setattr(node, *changes(node)[self.what])
         ast.fix_missing_locations(tree)
         return ast.unparse(tree)
 
 
-def _compare(node: ast.Compare) -> None:
-    node.ops[0] = _COMPARISONS[type(node.ops[0])]()
-
-
-def _and_or(node: ast.BoolOp) -> None:
-    node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-
-
-def _negate(node: ast.If) -> None:
-    node.test = ast.UnaryOp(ast.Not(), node.test)
-
-
-def _drop_guard(node: ast.If) -> None:
-    node.test = ast.Constant(False)
-
-
-def _flip(node: ast.Constant) -> None:
-    node.value = not node.value
-
-
-def _add_one(node: ast.Constant) -> None:
-    node.value += 1  # type: ignore[operator]
-
-
-def _drop_not(node: ast.UnaryOp) -> None:
-    operand = node.operand
-    node.op, node.operand = ast.Not(), ast.UnaryOp(ast.Not(), operand)
-
-
-def _drop_statement(node: ast.Expr) -> None:
-    node.value = ast.Constant(None)
-
-
-_CHANGES = {
-    "compare": _compare,
-    "and/or": _and_or,
-    "negate": _negate,
-    "drop guard": _drop_guard,
-    "flip": _flip,
-    "add one": _add_one,
-    "drop not": _drop_not,
-    "drop call": _drop_statement,
-}
+def changes(node: ast.AST) -> dict[str, tuple[str, Any]]:
+    """Return what can be changed of a node: for each change a field, and what stands in it instead."""
+    match node:
+        case ast.Compare(ops=[operator]):
+            return {"compare": ("ops", [_COMPARISONS[type(operator)]()])}
+        case ast.BoolOp(op=operator):
+            return {"and/or": ("op", ast.Or() if isinstance(operator, ast.And) else ast.And())}
+        case ast.If(test=test):
+            never, negated = ast.Constant(False), ast.UnaryOp(ast.Not(), test)
+            return {"negate": ("test", negated), "drop guard": ("test", never)}
+        case ast.Constant(value=bool(value)):
+            return {"flip": ("value", not value)}
+        case ast.Constant(value=int(value)):
+            return {"add one": ("value", value + 1)}
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return {"drop not": ("operand", ast.UnaryOp(ast.Not(), operand))}
+        case ast.Expr(value=ast.Call()):
+            return {"drop call": ("value", ast.Constant(None))}
+    return {}
 
 
 def mutations(path: Path) -> Iterator[Mutation]:
@@ -139,41 +120,17 @@ def mutations(path: Path) -> Iterator[Mutation]:
     source = path.read_text()
     lines = source.splitlines()
     tree = ast.parse(source)
-    annotations = {
-        id(part)
-        for node in ast.walk(tree)
-        for field in ("annotation", "returns")
-        if getattr(node, field, None) is not None
-        for part in ast.walk(getattr(node, field))
-    }
-    checking = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for part in ast.walk(node)
-    }
+    types = set()
+    for node in ast.walk(tree):
+        places = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            places.append(node)
+        types |= {id(part) for place in places if place for part in ast.walk(place)}
     for index, node in enumerate(ast.walk(tree)):
         line = getattr(node, "lineno", 0)
-        if id(node) in annotations | checking or any(
-            word in lines[line - 1].lower() for word in GPU_WORDS
-        ):
+        if id(node) in types or any(word in lines[line - 1].lower() for word in GPU_WORDS):
             continue
-        names = []
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            names.append("compare")
-        elif isinstance(node, ast.BoolOp):
-            names.append("and/or")
-        elif isinstance(node, ast.If):
-            names += ["negate", "drop guard"]
-        elif isinstance(node, ast.Constant) and type(node.value) is bool:
-            names.append("flip")
-        elif isinstance(node, ast.Constant) and type(node.value) is int:
-            names.append("add one")
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            names.append("drop not")
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            names.append("drop call")
-        for what in names:
+        for what in changes(node):
             part: ast.AST = node.test if isinstance(node, ast.If) else node
             last = getattr(part, "end_lineno", None) or line
             yield Mutation(path, index, what, range(line, last + 1))
@@ -202,18 +159,7 @@ class Reach:
 
     def _make(self, jobs: int) -> None:
         print("running `make test` with coverage first, for some ten minutes", flush=True)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-n",
-            str(jobs),
-            "--dist=loadfile",
-            "-q",
-            "--durations=0",
-            "-vv",
-            "-rfE",
-        ]
+        command = [*PYTEST, "-n", str(jobs), "--dist=loadfile", "-vv", "-rfE", "--durations=0"]
         command += ["--durations-min=0", "--cov-context=test", "--cov-report="]
         command += [f"--cov={source}" for source in SOURCES]
         environment = {**os.environ, "COVERAGE_FILE": str(MAP / "coverage")}
@@ -262,7 +208,7 @@ def survives(mutation: Mutation, tests: list[str], folder: Path) -> tuple[bool, 
             changed.splitlines(),
             lineterm="",
             n=1,
-            fromfile=f"{mutation.path.relative_to(ROOT)}:{mutation.line}",
+            fromfile=mutation.place,
             tofile=mutation.what,
         )
     )
@@ -274,25 +220,10 @@ def survives(mutation: Mutation, tests: list[str], folder: Path) -> tuple[bool, 
     try:
         paths = os.pathsep.join(str(folder / source) for source in SOURCES)
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"@{chosen}",
-        ]
+        command = [*PYTEST, "-x", "-p", "no:cacheprovider", f"@{chosen}"]
+        options = {"cwd": folder, "env": environment, "timeout": 6 * BUDGET}
         try:
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=6 * BUDGET,
-            )
+            done = subprocess.run(command, capture_output=True, text=True, **options)
         except subprocess.TimeoutExpired:
             return False, diff
         if "no tests ran" in done.stdout or "not found:" in done.stderr:
@@ -318,7 +249,7 @@ def main() -> None:
         for path in sorted((ROOT / source).rglob("*.py"))
         if path.name not in SKIPPED
         for mutation in mutations(path)
-        if f"{arguments.only}:" in f"{path}:{mutation.line}:" or arguments.only in str(path)
+        if f"{arguments.only}:" in f"{ROOT / mutation.place}:" or arguments.only in str(path)
     ]
     sample = random.Random(arguments.seed).sample(found, min(arguments.count, len(found)))
     print(f"{len(sample)} of {len(found)} mutants, seed {arguments.seed}", flush=True)
@@ -331,11 +262,8 @@ def main() -> None:
             folder = Path(place) / str(job)
             folder.mkdir()
             for part in COPIED:
-                if (ROOT / part).is_dir():
-                    ignored = shutil.ignore_patterns("__pycache__")
-                    shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-                else:
-                    shutil.copy(ROOT / part, folder / part)
+                copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+                copy(ROOT / part, folder / part)
             free.append(folder)
 
         def run(mutation: Mutation) -> tuple[Mutation, int, bool, str]:
@@ -351,11 +279,8 @@ def main() -> None:
                 survivors += alive
                 minutes = (time.monotonic() - began) / 60
                 verdict = "SURVIVED" if alive else "noticed"
-                where = f"{mutation.path.relative_to(ROOT)}:{mutation.line}"
-                print(
-                    f"{number:4} {minutes:5.1f} min  {verdict}  {mutation.what:10}  {where}  ({tests} tests)",
-                    flush=True,
-                )
+                what = f"{mutation.what:10}  {mutation.place}  ({tests} tests)"
+                print(f"{number:4} {minutes:5.1f} min  {verdict}  {what}", flush=True)
                 if alive:
                     print(diff, flush=True)
     print(f"{len(sample) - survivors} of {len(sample)} noticed")

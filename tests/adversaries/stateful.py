@@ -153,27 +153,13 @@ def tree(rng: random.Random, depth: int = 0) -> Any:
 
 def wrap(rng: random.Random, parts: list[Any]) -> Any:
     """Put parts into some container."""
-    keys = [f"k{i}" for i in range(len(parts))]
-    how = rng.randrange(13)
-    if how < 3:
-        return dict(zip(keys, parts, strict=True))
-    if how < 5:
-        return parts
-    if how < 7:
-        return tuple(parts)
-    if how == 7 and parts:
-        return Point(*parts[:2])
-    if how == 8 and parts:
-        return rng.choice((Step, Frozen))(*parts[:2])
-    if how == 9:
-        return Custom(zip(keys, parts, strict=True))
-    if how == 10:
-        return collections.deque(parts, maxlen=30)
-    if how == 11:
-        return collections.defaultdict(list, zip(keys, parts, strict=True))
-    return rng.choice((collections.OrderedDict, MappingProxyType, collections.UserDict))(
-        dict(zip(keys, parts, strict=True))
-    )
+    items = {f"k{i}": part for i, part in enumerate(parts)}
+    mapping = rng.choice((collections.OrderedDict, MappingProxyType, collections.UserDict))(items)
+    others = [Custom(items), collections.defaultdict(list, items), mapping]
+    others += [collections.deque(parts, maxlen=30)]
+    if parts:
+        others += [Point(*parts[:2]), rng.choice((Step, Frozen))(*parts[:2])]
+    return rng.choice([items, items, items, parts, parts, tuple(parts), tuple(parts), *others])
 
 
 def mutate(rng: random.Random, value: Any) -> Any:
@@ -181,11 +167,8 @@ def mutate(rng: random.Random, value: Any) -> Any:
     parts = inside(value)
     if parts is None or (rng.random() < 0.2):
         if isinstance(value, np.ndarray) and value.dtype != object and rng.random() < 0.7:
-            return (
-                vary(rng, np.array(value))
-                if rng.random() < 0.5
-                else value.astype(rng.choice(DTYPES))
-            )
+            other = value.astype(rng.choice(DTYPES))
+            return rng.choice((vary(rng, np.array(value)), other))
         return leaf(rng) if parts is None else tree(rng, 1)
     parts = list(parts)
     if not parts or rng.random() < 0.1:
@@ -216,20 +199,17 @@ def inside(value: Any) -> Any:
 def like(value: Any, parts: list[Any]) -> Any:
     """Make a container of the same type."""
     cls = type(value)
-    if isinstance(value, collections.defaultdict | collections.deque):
-        made = copy.copy(value)
-        made.clear()
-        keys = [*value, "new"]
-        made.extend(parts) if cls is collections.deque else made.update(
-            zip(keys, parts, strict=False)
-        )
-        return made
-    if isinstance(value, Mapping):
-        keys = [*value, "new"]
-        return cls(dict(zip(keys, parts, strict=False)))
     if cls in (Point, Step, Frozen):
         return cls(*parts[:2]) if parts else cls(None)
-    return cls(parts)
+    filled = (
+        dict(zip([*value, "new"], parts, strict=False)) if isinstance(value, Mapping) else parts
+    )
+    if cls in (collections.defaultdict, collections.deque):  # which have more than their parts
+        made = copy.copy(value)
+        made.clear()
+        (made.extend if cls is collections.deque else made.update)(filled)
+        return made
+    return cls(filled)
 
 
 def values_of(x: Any) -> np.ndarray:
@@ -388,7 +368,7 @@ def surroundings(rng: random.Random, stack: contextlib.ExitStack) -> list[str]:
     devices = jax.devices()
     mesh = jax.make_mesh((len(devices),), ("i",))
     ways = {
-        "trace": lambda: af.trace(),
+        "trace": af.trace,
         "mesh": lambda: jax.set_mesh(mesh),
         "device": lambda: jax.default_device(rng.choice(devices)),
         "x64": lambda: jax.enable_x64(True),

@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
 
-
-def run(script: str) -> str:
+@pytest.fixture
+def run(run_python: Callable[..., str]) -> Callable[[str], str]:
     """Run a script in a fresh interpreter, where no library has started threads before the fork."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            f"import sys; sys.path.insert(0, {str(HERE)!r})\n{script}",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    env = {"PYTHONPATH": str(Path(__file__).parent), "PYTHONWARNINGS": "ignore"}
+    return functools.partial(run_python, env=env, timeout=900)
 
 
 @pytest.mark.long
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("count", [50, 400])
-def test_raw_buffers_never_crash_and_keep_their_values(count):
+def test_raw_buffers_never_crash_and_keep_their_values(run, count):
     assert run(f"import fuzz; print(fuzz.fuzz({count}, first=7_000_000))").strip() == "[]"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("count", [15_000, 60_000])
-def test_memory_does_not_grow(count):
+def test_memory_does_not_grow(run, count):
     grown = int(run(f"import fuzz; print(fuzz.growth({count}))"))
     assert grown < count * 160
 
 
-def test_the_fuzzer_finds_a_crash_and_a_wrong_value():
+def test_the_fuzzer_finds_a_crash_and_a_wrong_value(run):
     out = run(
         "import fuzz, os, signal\n"
         "def dies(seed):\n"

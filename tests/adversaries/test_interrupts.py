@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from cases import quick_if
+from envs import make_vec
+from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
@@ -65,9 +67,7 @@ def adapter():
 
 
 def adapted_vector():
-    mode = {"autoreset_mode": "SameStep"}
-    envs = gym.make_vec("CartPole-v1", 2, vectorization_mode="sync", vector_kwargs=mode)
-    envs = vector.ArrayConversion(envs, target_xp="torch")
+    envs = vector.ArrayConversion(make_vec(2, AutoresetMode.SAME_STEP), target_xp="torch")
     return lambda: (envs.reset(seed=1)[0], *envs.step(torch.tensor([0, 1]))[:2])
 
 

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from cases import quick_if
-from envs import Sums
+from envs import Sums, host
 from gymnasium import spaces
 
 import arrayferry as af
@@ -225,10 +225,6 @@ def test_chains_of_wrappers(seed):
 
 def given(action, observation, key):
     return jnp.asarray(action), None
-
-
-def host(value):
-    return af.convert(value, "numpy")
 
 
 def check_single(env, wrapped, chain, index, actions, expected):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import functools
+import importlib
+import warnings
 
 import jax
 import numpy as np
@@ -12,35 +13,30 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from infos import Tells
+from real_simulators import learns
 from recipes import RECIPES, run
 
 import arrayferry as af
 from arrayferry_gym import vector
 from arrayferry_gym.functional import CartPole, Pendulum
+from arrayferry_gym.sb3 import SB3VecEnv
 from arrayferry_gym.testing import BridgeContract, BridgeStep, Probe
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-SAME_STEP = AutoresetMode.SAME_STEP
+with warnings.catch_warnings(action="ignore"):
+    from sb3_contrib import MaskablePPO
+    from tianshou.env import DummyVectorEnv
+
+    from arrayferry_gym.rsl_rl import RslRlVecEnv
+    from arrayferry_gym.tianshou import TianshouVectorEnv
 
 
-PACKAGES = {
-    "Stable-Baselines3": "stable_baselines3",
-    "TorchRL": "torchrl",
-    "Tianshou": "tianshou",
-    "rsl_rl": "rsl_rl",
-    "RLlib": "ray",  # which test_rllib.py runs
-    "skrl": "skrl",
-}
-
-
-@pytest.mark.parametrize("trainer", sorted(PACKAGES.keys() - {"RLlib"}))
+@pytest.mark.parametrize(
+    "trainer", sorted(RECIPES.keys() - {"RLlib", "rsl_rl", "Tianshou", "skrl"})
+)
 def test_the_recipe(trainer):
-    pytest.importorskip(PACKAGES[trainer])
+    """RLlib has a file of its own, and others of these are run below."""
     run(trainer)
-
-
-def test_every_recipe_is_run():
-    assert RECIPES.keys() == PACKAGES.keys()
 
 
 class Allowed(Probe):
@@ -56,11 +52,8 @@ class Allowed(Probe):
 
 
 def test_maskable_ppo_takes_allowed_actions_only():
-    contrib = pytest.importorskip("sb3_contrib")
-    from arrayferry_gym.sb3 import SB3VecEnv
-
     envs = SB3VecEnv(Allowed().make_vec(4, xp="jax", autoreset_mode="SameStep"))
-    model = contrib.MaskablePPO("MultiInputPolicy", envs, n_steps=16, batch_size=32, device="cpu")
+    model = MaskablePPO("MultiInputPolicy", envs, n_steps=16, batch_size=32, device="cpu")
     model.learn(256)
     masks, actions = model.rollout_buffer.action_masks, model.rollout_buffer.actions
     assert masks.shape == (64, 3)
@@ -85,7 +78,6 @@ class TestRslRlSameStep(BridgeContract):
     xp, mode = "jax", "SameStep"
 
     def make(self):
-        RslRlVecEnv = pytest.importorskip("arrayferry_gym.rsl_rl").RslRlVecEnv
         return RslRlVecEnv(
             ContinuousProbe().make_vec(self.num_envs, xp=self.xp, autoreset_mode=self.mode)
         )
@@ -111,32 +103,15 @@ class TestRslRlDisabled(TestRslRlSameStep):
 
 
 def test_rsl_rl_learns():
-    runners = pytest.importorskip("rsl_rl.runners")
-    from arrayferry_gym.rsl_rl import RslRlVecEnv
-
-    env = RslRlVecEnv(Pendulum().make_vec(8, xp="jax", autoreset_mode="SameStep"))
-    network = {"class_name": "MLPModel", "hidden_dims": [16], "activation": "elu"}
-    actor = {**network, "distribution_cfg": {"class_name": "GaussianDistribution"}}
-    config = {
-        "num_steps_per_env": 16,
-        "save_interval": 100,
-        "obs_groups": {"actor": ["policy"], "critic": ["policy"]},
-        "algorithm": {"class_name": "PPO"},
-        "actor": actor,
-        "critic": network,
-    }
-    runner = runners.OnPolicyRunner(env, config)
-    before = copy.deepcopy(runner.alg.actor.state_dict())
-    runner.learn(3)
-    after = runner.alg.actor.state_dict()
-    assert any(not torch.equal(before[key], after[key]) for key in before)
-    assert all(torch.isfinite(value).all() for value in after.values())
+    recipe = run("rsl_rl")
+    runner = recipe["OnPolicyRunner"](recipe["env"], recipe["config"])
+    with learns(runner.alg.actor):
+        runner.learn(3)
     with pytest.raises(af.OptionError, match="init_at_random_ep_len=False"):
         runner.learn(1, init_at_random_ep_len=True)
 
 
 def test_what_rsl_rl_does_not_take():
-    RslRlVecEnv = pytest.importorskip("arrayferry_gym.rsl_rl").RslRlVecEnv
     with pytest.raises(TypeError, match="continuous, but the actions are Discrete"):
         RslRlVecEnv(CartPole().make_vec(2, autoreset_mode="SameStep"))
     with pytest.raises(af.OptionError, match="rsl_rl learns from every step"):
@@ -150,15 +125,13 @@ def test_what_rsl_rl_does_not_take():
 # Tianshou
 
 
-def for_tianshou(envs):
-    return pytest.importorskip("arrayferry_gym.tianshou").TianshouVectorEnv(envs)
-
-
 class TestTianshouSameStep(BridgeContract):
     xp, mode = "jax", "SameStep"
 
     def make(self):
-        return for_tianshou(Probe().make_vec(self.num_envs, xp=self.xp, autoreset_mode=self.mode))
+        return TianshouVectorEnv(
+            Probe().make_vec(self.num_envs, xp=self.xp, autoreset_mode=self.mode)
+        )
 
     def reset(self, bridge, seed):
         bridge.seed(seed)
@@ -183,12 +156,12 @@ class TestTianshouDisabled(TestTianshouSameStep):
 class TestTianshouGymnasium(TestTianshouSameStep):
     def make(self):
         makes = [lambda: Probe().make()] * self.num_envs
-        return for_tianshou(SyncVectorEnv(makes, autoreset_mode=SAME_STEP))
+        return TianshouVectorEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP))
 
 
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
 def test_tianshou_steps_some_environments(mode):
-    envs = for_tianshou(Probe().make_vec(4, xp="jax", autoreset_mode=mode))
+    envs = TianshouVectorEnv(Probe().make_vec(4, xp="jax", autoreset_mode=mode))
     starts = envs.reset()[0][:, 0]
     for count in range(1, 4):
         observations, rewards, *_, infos = envs.step([2, 0], [3, 1])
@@ -211,15 +184,13 @@ def test_tianshou_steps_some_environments(mode):
 def test_tianshou_takes_actions_from_0_on():
     env = type("Starts", (Probe,), {"action_space": spaces.Discrete(3, start=1)})()
     with pytest.raises(af.OptionError, match=r"start=1\).*Tianshou takes numbers from 0 on"):
-        for_tianshou(env.make_vec(2, autoreset_mode="SameStep"))
+        TianshouVectorEnv(env.make_vec(2, autoreset_mode="SameStep"))
 
 
 @pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
 def test_infos_are_those_of_tianshous_own(mode):
-    from tianshou.env import DummyVectorEnv
-
     makes = [functools.partial(Tells, number) for number in range(4)]
-    ours = for_tianshou(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
+    ours = TianshouVectorEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
     theirs = DummyVectorEnv(makes)
     for envs in (ours, theirs):
         envs.reset()
@@ -242,7 +213,7 @@ def test_infos_are_those_of_tianshous_own(mode):
 @pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
 def test_infos_of_a_seed_come_with_the_next_reset(mode):
     makes = [functools.partial(Tells, number) for number in range(2)]
-    envs = for_tianshou(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
+    envs = TianshouVectorEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
     envs.seed(1)
     assert [info["begun"] for info in envs.reset()[1]] == [1, 1]
     assert [info["begun"] for info in envs.reset([1])[1]] == [2]
@@ -250,44 +221,16 @@ def test_infos_of_a_seed_come_with_the_next_reset(mode):
 
 
 def test_tianshou_learns():
-    data = pytest.importorskip("tianshou.data")
-    from tianshou.algorithm import PPO
-    from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
-    from tianshou.algorithm.optim import AdamOptimizerFactory
-    from tianshou.trainer import OnPolicyTrainerParams
-    from tianshou.utils.net.common import Net
-    from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
-
-    envs = for_tianshou(CartPole().make_vec(8, xp="jax", autoreset_mode="SameStep"))
-    net = Net(state_shape=4, hidden_sizes=[16])
-    actor = DiscreteActor(preprocess_net=net, action_shape=2)
-    policy = ProbabilisticActorPolicy(
-        actor=actor,
-        dist_fn=torch.distributions.Categorical,
-        action_space=envs.action_space[0],
-        action_scaling=False,
-    )
-    algorithm = PPO(
-        policy=policy,
-        critic=DiscreteCritic(preprocess_net=net),
-        optim=AdamOptimizerFactory(lr=1e-3),
-    )
-    collector = data.Collector(algorithm, envs, data.VectorReplayBuffer(2000, 8))
-    before = copy.deepcopy(actor.state_dict())
-    algorithm.run_training(
-        OnPolicyTrainerParams(
-            training_collector=collector,
-            max_epochs=1,
-            epoch_num_steps=400,
-            collection_step_num_env_steps=200,
-            show_progress=False,
-        )
-    )
-    after = actor.state_dict()
-    assert any(not torch.equal(before[key], after[key]) for key in before)
+    recipe = run("Tianshou")
+    buffer = recipe["VectorReplayBuffer"](4000, 16)  # in which each episode has room
+    collector = recipe["Collector"](recipe["algorithm"], recipe["envs"], buffer)
+    steps = {"epoch_num_steps": 400, "collection_step_num_env_steps": 200}
+    options = recipe["OnPolicyTrainerParams"](training_collector=collector, max_epochs=1, **steps)
+    with learns(recipe["policy"].actor):
+        recipe["algorithm"].run_training(options)
     collector.reset()
-    stats = collector.collect(n_episode=11)  # of which some environments play one, some two
-    assert stats.n_collected_episodes == 11
+    stats = collector.collect(n_episode=20)  # of which some environments play one, some two
+    assert stats.n_collected_episodes == 20
     assert (stats.lens >= 8).all()
     assert np.array_equal(stats.lens, stats.returns)
     whole = collector.buffer[:]
@@ -299,7 +242,7 @@ def test_tianshou_learns():
 
 
 def wrapped(mode, library="torch", make=CartPole, n=4):
-    wrap_env = pytest.importorskip(f"skrl.envs.wrappers.{library}").wrap_env
+    wrap_env = importlib.import_module(f"skrl.envs.wrappers.{library}").wrap_env
     envs = make().make_vec(n, xp="jax", autoreset_mode=mode)
     return wrap_env(vector.ArrayConversion(envs, env_xp="jax", target_xp="numpy"), verbose=False)
 
@@ -340,51 +283,42 @@ def test_skrl_for_jax():
 
 
 def test_skrl_learns(tmp_path):
-    pytest.importorskip("skrl")
     from skrl.agents.torch.ppo import PPO, PPO_CFG
     from skrl.memories.torch import RandomMemory
     from skrl.models.torch import CategoricalMixin, DeterministicMixin, Model
     from skrl.trainers.torch import SequentialTrainer
 
-    env = wrapped("SameStep")
+    env = run("skrl")["env"]
     given = {
         "observation_space": env.observation_space,
         "action_space": env.action_space,
         "device": env.device,
     }
 
-    class Policy(CategoricalMixin, Model):
-        def __init__(self):
-            Model.__init__(self, **given)
-            CategoricalMixin.__init__(self)
-            self.net = torch.nn.Linear(4, 2)
+    def model(mixin, outputs):
+        class Linear(mixin, Model):
+            def __init__(self):
+                Model.__init__(self, **given)
+                mixin.__init__(self)
+                self.net = torch.nn.Linear(4, outputs)
 
-        def compute(self, inputs, role):
-            return self.net(inputs["observations"]), {}
+            def compute(self, inputs, role):
+                return self.net(inputs["observations"]), {}
 
-    class Value(DeterministicMixin, Model):
-        def __init__(self):
-            Model.__init__(self, **given)
-            DeterministicMixin.__init__(self)
-            self.net = torch.nn.Linear(4, 1)
-
-        def compute(self, inputs, role):
-            return self.net(inputs["observations"]), {}
+        return Linear()
 
     config = PPO_CFG(rollouts=16, learning_epochs=1, mini_batches=2, time_limit_bootstrap=True)
     config.experiment.directory = str(tmp_path)
     config.experiment.write_interval = config.experiment.checkpoint_interval = 0
-    models = {"policy": Policy(), "value": Value()}
-    memory = RandomMemory(memory_size=16, num_envs=4, device=env.device)
+    models = {"policy": model(CategoricalMixin, 2), "value": model(DeterministicMixin, 1)}
+    memory = RandomMemory(memory_size=16, num_envs=env.num_envs, device=env.device)
     agent = PPO(models=models, memory=memory, cfg=config, **given)
-    before = copy.deepcopy(models["policy"].state_dict())
     options = {"timesteps": 48, "headless": True, "disable_progressbar": True}
     trainer = SequentialTrainer(
         cfg={**options, "close_environment_at_exit": False}, env=env, agents=agent
     )
-    trainer.train()
-    after = models["policy"].state_dict()
-    assert any(not torch.equal(before[key], after[key]) for key in before)
+    with learns(models["policy"]):
+        trainer.train()
 
 
 # CleanRL: its scripts are loops over vector environments of Gymnasium

@@ -1,10 +1,6 @@
-"""The command, run in this process, or in one of its own with a terminal."""
+"""The command, run in this process."""
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
 
 import pytest
 from distributions import plugin, write_distribution
@@ -56,36 +52,3 @@ def toy(installed, only):
         only("numpy", "toy")
 
     return install
-
-
-@pytest.fixture
-def on_terminal():
-    """Run the command on a terminal of some width, and return what it shows."""
-    pty = pytest.importorskip("pty")
-    import fcntl
-    import struct
-    import termios
-
-    def call(width, *arguments, **environment):
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-        kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR", "TERM")}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "arrayferry", *arguments],
-            stdout=theirs,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**kept, "TERM": "xterm-256color", **environment},
-        )
-        os.close(theirs)
-        shown = b""
-        try:
-            while part := os.read(ours, 65536):
-                shown += part
-        except OSError:  # the other end is closed
-            pass
-        os.close(ours)
-        assert process.wait(60) == 0
-        return shown.decode().replace("\r\n", "\n")
-
-    return call

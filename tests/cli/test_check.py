@@ -6,6 +6,7 @@ import importlib.util
 import json
 
 import pytest
+from cases import quick_if
 from distributions import plugin, write_distribution
 
 CONVERTERS = """
@@ -44,14 +45,7 @@ def check(run, *arguments):
     return checked, {test["name"]: test for test in checked["tests"]}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("sparse", marks=pytest.mark.long),
-        "mlx",
-        pytest.param("tensorflow", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("name", quick_if(["sparse", "mlx", "tensorflow"], "mlx".__eq__))
 def test_the_example_plugins_pass(run, only, name):
     only("numpy", name)
     if importlib.util.find_spec(name) is None:

@@ -12,7 +12,14 @@ import pytest
 import arrayferry as af
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("doctor", "routes", "check", "check-env", "new-plugin")
+COMMANDS = {
+    "doctor": "[--json]",
+    "routes": "[SOURCE] [TARGET]",
+    "check": "PACKAGE",
+    "check-env": "MODULE:CLASS",
+    "new-plugin": "NAME",
+}
+"""The commands, and how the line of their usage ends."""
 
 
 @pytest.mark.parametrize(
@@ -24,17 +31,8 @@ def test_it_is_a_module_too(module):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"arrayferry {af.__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    ("command", "usage"),
-    [
-        ("doctor", "[--json]"),
-        ("routes", "[SOURCE] [TARGET]"),
-        ("check", "PACKAGE"),
-        ("check-env", "MODULE:CLASS"),
-        ("new-plugin", "NAME"),
-    ],
-)
-def test_help(run, command, usage):
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(run, command):
     status, out, _ = run("--help")
     assert status == 0
     assert [name for name in COMMANDS if f"  {name} " not in out] == []
@@ -42,7 +40,7 @@ def test_help(run, command, usage):
     shown = " ".join(out.partition("\n\n")[0].split())
     assert status == 0
     assert shown.startswith(f"usage: arrayferry {command} ")
-    assert shown.endswith(f" {usage}")
+    assert shown.endswith(f" {COMMANDS[command]}")
     assert "--timeout SECONDS" in out
 
 
@@ -67,8 +65,12 @@ def test_wrong_usage(run, arguments):
 
 
 @pytest.mark.parametrize("width", [pytest.param(200, marks=pytest.mark.long), 24])
-def test_a_table_that_is_too_wide_becomes_a_list(on_terminal, width):
-    shown = on_terminal(width, "routes", ARRAYFERRY_PLUGINS="numpy,dask", FORCE_COLOR="1")
+def test_a_table_that_is_too_wide_becomes_a_list(run, only, monkeypatch, width):
+    only("numpy", "dask")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, shown, _ = run("routes")
     assert "\x1b" not in shown
     words = shown.replace(":", "").split()
     assert [word for word in ("numpy", "dask", "computed") if word not in words] == []

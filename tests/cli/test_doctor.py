@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from distributions import plugin, write_distribution
+from remote_workers import eventually
 
 import arrayferry as af
 from arrayferry_cli._ask import without_paths
@@ -243,22 +243,13 @@ def test_no_process_is_left_behind(run, only, installed, tmp_path, name):
     only("numpy", name)
     status, _, _ = run("doctor")
     assert status == (1 if name == "aborts" else 0)
-    for pid in map(int, (tmp_path / "pids").read_text().split()):
-        wait_for_the_end_of(pid)
+    eventually(lambda: all_have_ended((tmp_path / "pids").read_text()), 30)
 
 
-def wait_for_the_end_of(pid):
-    """Wait until a process that was killed has ended. It may stay a zombie, if nobody reaps it."""
-    state = Path(f"/proc/{pid}/stat")
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        try:
-            if state.read_text().rpartition(") ")[2].startswith("Z"):
-                return
-        except FileNotFoundError:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"process {pid} still runs")
+def all_have_ended(pids):
+    """Tell whether processes that were killed have ended. They may stay zombies, if nobody reaps them."""
+    states = [Path(f"/proc/{pid}/status") for pid in pids.split()]
+    return all("State:\tZ" in state.read_text() for state in states if state.exists())
 
 
 @pytest.mark.long
@@ -270,14 +261,11 @@ def test_it_ends_what_it_started_when_it_is_ended(only, installed, tmp_path):
     env = {**os.environ, "ARRAYFERRY_PLUGINS": "hanging", "PYTHONPATH": path}
     command = [sys.executable, "-m", "arrayferry", "doctor"]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not (pids.exists() and pids.read_text().endswith("\n")):
-        assert process.poll() is None
-        time.sleep(0.01)
+    eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
     process.terminate()
     assert process.communicate(timeout=60) == (b"", b"")
     assert process.returncode == 128 + signal.SIGTERM
-    for pid in map(int, pids.read_text().split()):
-        wait_for_the_end_of(pid)
+    eventually(lambda: all_have_ended(pids.read_text()), 30)
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 
 import pytest
 from distributions import plugin, write_distribution
@@ -56,8 +57,8 @@ def test_one_source(run, only):
 
 
 @pytest.mark.long
-def test_a_pair_step_by_step(run, only, installed):
-    write_distribution(installed, "toy", plugin("toy"))
+def test_a_pair_step_by_step(run, only, toy):
+    toy()
     only("numpy", "torch", "jax", "dask", "toy")
     status, out, _ = run("routes", "jnp", "torch")
     assert status == 0
@@ -82,10 +83,9 @@ def test_several_devices(run, toy):
     devices = 'def devices(self):\n        return ("gpu:0", "gpu:1", "cpu")\n\n    def copy'
     toy(("def copy", devices))
     status, out, _ = run("routes", "toy", "numpy", "--json")
-    ends = [
-        (r["source_device"], r["target_device"], r["transfers"]) for r in json.loads(out)["routes"]
-    ]
-    assert (status, ends) == (0, [("gpu", "cpu", 1), ("cpu", "cpu", 0)])
+    ends = operator.itemgetter("source_device", "target_device", "transfers")
+    found = [*map(ends, json.loads(out)["routes"])]
+    assert (status, found) == (0, [("gpu", "cpu", 1), ("cpu", "cpu", 0)])
     status, out, _ = run("routes", "toy", "numpy")
     assert "toy (gpu) -> numpy (cpu) transferred" in out
     assert "\n\ntoy (cpu) -> numpy (cpu)\n" in out
@@ -129,8 +129,8 @@ def test_a_library_that_crashes(run, only, installed):
     assert run("routes", "absent", "numpy")[2] == f"Error: {reason}. Run: pip install absent\n"
 
 
-def test_what_is_left_out_is_told(run, only, installed):
-    write_distribution(installed, "toy", plugin("toy").replace("import numpy", "import not_there"))
+def test_what_is_left_out_is_told(run, only, toy):
+    toy(("import numpy", "import not_there"))
     only("numpy", "toy", "dask")
     status, out, _ = run("routes")
     assert status == 0
@@ -138,29 +138,28 @@ def test_what_is_left_out_is_told(run, only, installed):
 
 
 @pytest.mark.long
-def test_libraries_are_not_imported_again(run, only, installed):
+def test_libraries_are_not_imported_again(run, only, installed, toy):
     """Their devices are known from the processes in which each is imported alone."""
-    devices = 'def devices(self):\n        return LINE and ("gpu:0", "cpu")\n\n    def copy'
     line = "open(__file__ + '.log', 'a').write('x')"
-    write_distribution(
-        installed, "toy", plugin("toy").replace("def copy", devices.replace("LINE", line))
+    toy(
+        (
+            "def copy",
+            f'def devices(self):\n        return {line} and ("gpu:0", "cpu")\n\n    def copy',
+        )
     )
     only("numpy", "dask", "toy")
     status, out, _ = run("routes", "toy")
     assert status == 0
     assert ["numpy", "to", "host", "to", "gpu"] in [line.split() for line in out.splitlines()]
-    assert (
-        installed / "toy_plugin.py.log"
-    ).read_text() == "xx"  # for devices() and default_device()
+    log = installed / "toy_plugin.py.log"
+    assert log.read_text() == "xx"  # for devices() and default_device()
 
 
 @pytest.mark.long
 def test_nothing_to_show(run, only, monkeypatch):
     only("numpy")
     status, out, _ = run("routes", "numpy")
-    assert (status, out) == (
-        0,
-        "There is no other library that can be used here: see arrayferry doctor.\n",
-    )
+    words = "There is no other library that can be used here: see arrayferry doctor.\n"
+    assert (status, out) == (0, words)
     monkeypatch.setenv("ARRAYFERRY_DISABLE_AUTOLOAD", "1")
     assert run("routes")[1].startswith("There is no other library")

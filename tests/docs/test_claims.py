@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import begun, make_vec
 from gymnasium.wrappers import NumpyToTorch
 from gymnasium.wrappers.array_conversion import array_conversion
 
@@ -19,7 +20,6 @@ import arrayferry as af
 import arrayferry_gym
 import arrayferry_gym.vector
 
-SAME_STEP = gym.vector.AutoresetMode.SAME_STEP
 FLIPPED = """
 import numpy as np
 import torch
@@ -28,15 +28,11 @@ print({function}(np.zeros((2, 2), np.uint8)[::-1], xp=torch).shape)
 """
 
 
-class Speaking(gym.Env):
+class Speaking(gym.Wrapper):
     """Has a text among its infos."""
 
-    observation_space = gym.spaces.Discrete(2)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.int64(0), {"mission": "go to the door"}
+    def reset(self, **options):
+        return self.env.reset(**options)[0], {"mission": "go to the door"}
 
 
 def convert_flipped(module: str) -> subprocess.CompletedProcess[str]:
@@ -57,11 +53,7 @@ def test_a_flipped_image():
 
 def test_last_observations():
     def ended(adapter, **options):
-        envs = gym.make_vec(
-            "CartPole-v1", 3, vectorization_mode="sync", vector_kwargs={"autoreset_mode": SAME_STEP}
-        )
-        envs = adapter(envs, **options)
-        envs.reset(seed=1)
+        envs = begun(adapter(make_vec(3, gym.vector.AutoresetMode.SAME_STEP), **options))
         while True:
             *_, terminated, _, infos = envs.step(torch.zeros(3, dtype=torch.int64))
             if terminated.any():
@@ -79,8 +71,9 @@ def test_a_large_number():
 
 
 def test_a_text_in_an_info():
-    assert "<generator object" in NumpyToTorch(Speaking()).reset()[1]["mission"]
-    assert arrayferry_gym.NumpyToTorch(Speaking()).reset()[1]["mission"] == "go to the door"
+    env = Speaking(gym.make("CartPole-v1"))
+    assert "<generator object" in NumpyToTorch(env).reset()[1]["mission"]
+    assert arrayferry_gym.NumpyToTorch(env).reset()[1]["mission"] == "go to the door"
 
 
 def test_a_buffer_that_is_written_to_again():

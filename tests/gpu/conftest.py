@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import arrayferry as af
@@ -41,6 +43,20 @@ class Machine(simulated.Machine):
         self.settle()
         self.counts.clear()
         return x
+
+    def reuse(self, library, gpu=0):
+        """Write -1 to the memory of an array of four numbers that was dropped, if it is free."""
+        gc.collect()
+        self.libraries[library].array(np.full(4, -1.0), gpu).stream.synchronize()
+
+    def values(self, y):
+        """Return the values once all work is done."""
+        self.settle()
+        return y.values.tolist()
+
+    def stays_on_device(self):
+        """Tell whether nothing went to the host or came from there."""
+        return not self.counts.keys() & {"to host", "to device"}
 
 
 @pytest.fixture

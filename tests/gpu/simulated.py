@@ -10,6 +10,8 @@ exchanged by DLPack, whose capsule is the array itself here.
 
 from __future__ import annotations
 
+import functools
+import operator
 import types
 from collections import Counter
 
@@ -94,13 +96,6 @@ class Array:
         self.values = values
         self.owner = owner
 
-    shape = property(lambda self: self.values.shape)
-    dtype = property(lambda self: self.values.dtype)
-    strides = property(lambda self: self.values.strides)
-    flags = property(lambda self: self.values.flags)
-    ndim = property(lambda self: self.values.ndim)
-    nbytes = property(lambda self: self.values.nbytes)
-    size = property(lambda self: self.values.size)
     data = property(lambda self: types.SimpleNamespace(ptr=self.pointer))
 
     @property
@@ -231,14 +226,9 @@ class Namespace:
     def astype(self, x, dtype):
         return self.apply(lambda values: values.astype(dtype), x)
 
-    def isfinite(self, x):
-        return self.apply(np.isfinite, x)
-
-    def real(self, x):
-        return self.apply(np.real, x)
-
-    def imag(self, x):
-        return self.apply(np.imag, x)
+    isfinite = functools.partialmethod(apply, np.isfinite)
+    real = functools.partialmethod(apply, np.real)
+    imag = functools.partialmethod(apply, np.imag)
 
     def any(self, x):
         self.library.machine.counts["flags"] += 1
@@ -249,6 +239,8 @@ def _operator(function):
     return lambda *arrays: arrays[0].library.namespace.apply(function, *arrays)
 
 
+for _name in ("shape", "dtype", "strides", "flags", "ndim", "nbytes", "size"):
+    setattr(Array, _name, property(operator.attrgetter(f"values.{_name}")))
 Array.__ne__ = _operator(np.not_equal)
 Array.__and__ = _operator(np.logical_and)
 Array.__or__ = _operator(np.logical_or)
@@ -296,14 +288,12 @@ def cupy_module(machine, version="14.1.0"):
 
         def __enter__(self):
             self.gpu = library.current
-            self.before = library.entered.get(self.gpu)
+            self.before = library.stream(self.gpu)
             library.entered[self.gpu] = self
             return self
 
         def __exit__(self, *exception):
-            library.entered.pop(self.gpu)
-            if self.before is not None:
-                library.entered[self.gpu] = self.before
+            library.entered[self.gpu] = self.before
 
     def count():
         machine.questions += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import warnings
 from functools import partial
@@ -28,21 +27,14 @@ VALUES = np.arange(6, dtype=np.float32)
 NARROW = {"lacks": frozenset({"int64", "uint64", "float64", "complex128"})}
 
 
-def values(machine, y):
-    machine.settle()
-    return y.values.tolist()
-
-
 def test_the_simulation_bites(machine):
     """A copy by hand whose source is dropped reads what comes after it in the same memory."""
     x = machine.array("constant", np.full(4, 7.0))
     shown = machine.libraries["writing"].from_dlpack(x)
     y = shown.copy()
     del x, shown
-    gc.collect()
-    after = machine.libraries["constant"].array(np.full(4, -1.0))
-    after.stream.synchronize()
-    assert values(machine, y) == [-1, -1, -1, -1]
+    machine.reuse("constant")
+    assert machine.values(y) == [-1, -1, -1, -1]
 
 
 # What is shared.
@@ -119,7 +111,7 @@ def test_one_copy_on_the_device(make_machine, one, two, copy, gpu, kind):
     machine = make_machine(kind=kind)
     x = machine.array(one, VALUES, gpu)
     y = af.convert(x, two, copy=copy)
-    assert (values(machine, y), y.device.id) == (VALUES.tolist(), gpu)
+    assert (machine.values(y), y.device.id) == (VALUES.tolist(), gpu)
     assert y.pointer != x.pointer
     assert machine.counts["copies"] == 1
     assert not machine.counts.keys() & {"to host", "to device", "between devices"}
@@ -129,12 +121,12 @@ def test_one_copy_on_the_device(make_machine, one, two, copy, gpu, kind):
 def test_one_transfer_to_another_device(machine, one, two, copy):
     x = machine.array(one, VALUES, 0)
     y = af.convert(x, two, copy=copy, device="cuda:1")
-    assert (values(machine, y), y.device.id) == (VALUES.tolist(), 1)
+    assert (machine.values(y), y.device.id) == (VALUES.tolist(), 1)
     assert machine.counts["between devices"] == 1
     assert machine.counts["copies"] == (
         two == "constant"
     )  # which does not take over memory of others
-    assert not machine.counts.keys() & {"to host", "to device"}
+    assert machine.stays_on_device()
     route = af.route(x, two, device="cuda:1")
     assert route.transfers == 1
     assert "cuda:1" in str(route)
@@ -170,13 +162,9 @@ def test_the_source_is_kept_until_it_is_copied(make_machine, one, two, device, k
         x = machine.array(one, np.full(4, 7.0))
         y = af.convert(x, two, copy=True, device=device)
         del x
-        gc.collect()
-        after = machine.libraries[one].array(
-            np.full(4, -1.0)
-        )  # in the memory of x, if that is free
-        after.stream.synchronize()
-        assert values(machine, y) == [7, 7, 7, 7]
-        del y, after
+        machine.reuse(one)
+        assert machine.values(y) == [7, 7, 7, 7]
+        del y
 
 
 @pytest.mark.parametrize(
@@ -188,7 +176,7 @@ def test_a_source_that_is_changed_at_once(machine, one, two, device):
     y = af.convert(x, two, copy=True, device=device)
     x.fill(-1)
     x.stream.synchronize()
-    assert values(machine, y) == [7, 7, 7, 7]
+    assert machine.values(y) == [7, 7, 7, 7]
 
 
 @pytest.mark.parametrize(("one", "two", "copy"), crossed(params(PAIRS), [None, True]))
@@ -206,10 +194,8 @@ def test_a_source_on_another_stream(machine):
     with machine.cupy.cuda.Stream(non_blocking=True):
         y = af.convert(x, "cupy", copy=True)
         del x
-        gc.collect()
-    after = machine.libraries["cupy"].array(np.full(4, -1.0))
-    after.stream.synchronize()
-    assert values(machine, y) == [7, 7, 7, 7]
+    machine.reuse("cupy")
+    assert machine.values(y) == [7, 7, 7, 7]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +227,7 @@ def test_a_fence_that_fails(machine, monkeypatch):
         y = af.convert(x, "writing")
     assert all("fence() of the backend" in str(each.message) for each in told)
     assert all("raised RuntimeError: no event" in str(each.message) for each in told)
-    assert values(machine, y) == [7, 7, 7, 7]
+    assert machine.values(y) == [7, 7, 7, 7]
 
 
 @pytest.mark.parametrize(("one", "two"), COPYING)
@@ -252,11 +238,9 @@ def test_a_result_that_is_dropped_while_it_is_read(machine, one, two):
         y = af.convert(x, two, device=device)
         reading = machine.libraries[two].array(y, y.device.id)  # which is queued
         del y
-        gc.collect()
         for gpu in (0, 1):
-            after = machine.libraries[one].array(np.full(4, -1.0), gpu)
-            after.stream.synchronize()
-        assert values(machine, reading) == [7, 7, 7, 7]
+            machine.reuse(one, gpu)
+        assert machine.values(reading) == [7, 7, 7, 7]
 
 
 @pytest.mark.parametrize("target", ["writing", "constant"])
@@ -306,8 +290,8 @@ def test_an_array_that_goes_through_the_host_keeps_its_gpu(machine):
 def test_strides_are_mended_on_the_device(machine, target, cut, options):
     x = machine.array("cupy", VALUES)[cut]
     y = af.convert(x, target, **options)
-    assert values(machine, y) == VALUES[cut].tolist()
-    assert not machine.counts.keys() & {"to host", "to device"}
+    assert machine.values(y) == VALUES[cut].tolist()
+    assert machine.stays_on_device()
     assert machine.counts["copies"] <= 2
 
 
@@ -322,8 +306,8 @@ def test_strides_and_copy_false(machine):
 def test_managed_memory_stays_on_the_device(machine, target):
     x = machine.array("cupy", VALUES)
     x.managed = True
-    assert values(machine, af.convert(x, target)) == VALUES.tolist()
-    assert not machine.counts.keys() & {"to host", "to device"}
+    assert machine.values(af.convert(x, target)) == VALUES.tolist()
+    assert machine.stays_on_device()
     if target == "writing":
         with pytest.raises(
             af.CopyRequiredError, match=r"refused it .BufferError: Unsupported device_type"
@@ -361,7 +345,7 @@ def test_what_is_refused_twice_goes_through_the_host(machine, error):
     x = machine.array("cupy", VALUES)
     with warnings.catch_warnings(record=True, action="always") as told:
         y = af.convert(x, "writing")
-    assert values(machine, y) == VALUES.tolist()
+    assert machine.values(y) == VALUES.tolist()
     assert (machine.counts["to host"], machine.counts["to device"]) == (1, 1)
     if isinstance(error, BufferError):
         assert not told
@@ -380,11 +364,11 @@ def test_narrowing_on_the_device(machine, dtype):
     x = machine.array("writing", np.array([1, 2, 3]).astype(dtype))
     y = af.convert(x, "constant")
     assert y.dtype.itemsize * 2 == x.dtype.itemsize
-    assert values(machine, y) == [1, 2, 3]
+    assert machine.values(y) == [1, 2, 3]
     assert machine.counts["flags"] == 1
-    assert not machine.counts.keys() & {"to host", "to device"}
+    assert machine.stays_on_device()
     y = af.convert(x, "constant", narrowing="allow")
-    assert values(machine, y) == [1, 2, 3]
+    assert machine.values(y) == [1, 2, 3]
     assert machine.counts["flags"] == 1
     with pytest.raises(af.NarrowingError, match="forbidden"):
         af.convert(x, "constant", narrowing="forbid")
@@ -437,8 +421,7 @@ def test_one_transfer_for_each_dtype(machine, options):
             found = af.convert(value, "cupy", **options)
             assert machine.counts["to device"] == transfers
             machine.settle()
-            pairs = zip(value.values(), found.values(), strict=False) if isinstance(value, dict) else zip(value, found, strict=False)  # fmt: skip
-            for x, y in pairs:
+            for x, y in zip(af.flatten(value)[0], af.flatten(found)[0], strict=True):
                 assert (y.dtype, y.shape, y.values.tolist()) == (x.dtype, x.shape, x.tolist())
                 assert y.device.id == ("device" in options)
                 assert not x.size or y.pointer % 4 == 0
@@ -449,7 +432,7 @@ def test_each_has_memory_of_its_own(machine):
     ys = af.convert(xs, "cupy")
     ys[2].fill(1)
     xs[3][:] = 5
-    assert [values(machine, y)[0] for y in ys] == [0, 0, 1, 0, 0, 0, 0, 0]
+    assert [machine.values(y)[0] for y in ys] == [0, 0, 1, 0, 0, 0, 0, 0]
 
 
 def test_odd_arrays_among_them(machine):
@@ -515,7 +498,7 @@ def test_a_converter_that_ignores_the_device(machine, register, result, why):
             for _ in range(4):
                 y = conversion(value)
                 y = y if value is VALUES else y[1]
-                assert (y.device.id, values(machine, y)) == (1, VALUES.tolist())
+                assert (y.device.id, machine.values(y)) == (1, VALUES.tolist())
 
 
 # Questions to the driver.
@@ -583,7 +566,7 @@ def test_a_dask_graph_whose_meta_is_wrong_is_computed_once(machine):
 
     meta = machine.array("cupy", np.zeros(0))
     lazy = da.from_array(np.zeros(4), chunks=4).map_blocks(on_host, dtype="f8", meta=meta)
-    assert values(machine, af.convert(lazy, "cupy")) == [1, 1, 1, 1]
+    assert machine.values(af.convert(lazy, "cupy")) == [1, 1, 1, 1]
     assert len(calls) == 1
 
 
@@ -603,7 +586,7 @@ def test_bfloat16_with_cupy(make_machine, version, has):
         machine.libraries["writing"].namespace.float32 = np.dtype("float32")
     y = af.convert(x, "cupy")
     assert y.dtype.name == ("bfloat16" if has else "float32")
-    assert values(machine, y) == [1, 2]
+    assert machine.values(y) == [1, 2]
     assert machine.counts["to host"] == 0
     assert machine.counts.keys() <= {"waits"} if has else True
 
@@ -729,33 +712,20 @@ def test_nothing_is_asked_while_a_graph_is_captured(monkeypatch):
     assert len(asked) == 2
 
 
-class Robot(gym.Env):
-    """Many small observations, as of sensors."""
-
-    observation_space = gym.spaces.Dict(
-        {f"sensor{i}": gym.spaces.Box(-1, 1, (3,)) for i in range(8)}
-    )
-    action_space = gym.spaces.Discrete(2)
-
-    def _look(self):
-        return {f"sensor{i}": np.full(3, i / 10, np.float32) for i in range(8)}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self._look(), {}
-
-    def step(self, action):
-        return self._look(), 0.5, False, False, {}
+SENSORS = {f"sensor{i}": np.full(3, i / 10, np.float32) for i in range(8)}
 
 
 def test_observations_of_an_environment_go_together(machine):
-    env = arrayferry_gym.ArrayConversion(Robot(), env_xp="numpy", target_xp="cupy")
+    space = gym.spaces.Dict(dict.fromkeys(SENSORS, gym.spaces.Box(-1, 1, (3,))))
+    env = gym.wrappers.TransformObservation(gym.make("CartPole-v1"), lambda _: SENSORS, space)
+    env = arrayferry_gym.ArrayConversion(env, env_xp="numpy", target_xp="cupy")
     env.reset(seed=0)
     for _ in range(5):
         machine.counts.clear()
         observation, reward, *_ = env.step(0)
         assert machine.counts["to device"] == 1 + isinstance(reward, machine.cupy.ndarray)
-        assert [values(machine, observation[f"sensor{i}"])[0] for i in range(8)] == [np.float32(i / 10) for i in range(8)]  # fmt: skip
+        for name, x in SENSORS.items():
+            assert machine.values(observation[name]) == x.tolist()
 
 
 def test_a_mask_on_a_gpu(machine):

@@ -48,6 +48,7 @@ with warnings.catch_warnings(action="ignore"):
     from mujoco_playground._src import mjx_env
     from navix.environments import environment as navix_base
     from navix.spaces import Continuous, Discrete
+    from pgx import tic_tac_toe
 
 
 def observed(start, count):
@@ -179,15 +180,8 @@ class PlaygroundProbe(mjx_env.MjxEnv):
 
 
 @struct.dataclass
-class PgxState(pgx.State):
-    start: jax.Array
-    current_player: jax.Array
-    observation: jax.Array
-    rewards: jax.Array
-    terminated: jax.Array
-    truncated: jax.Array
-    legal_action_mask: jax.Array
-    _step_count: jax.Array
+class PgxState(tic_tac_toe.State):
+    start: jax.Array = np.float32(0.0)
     env_id = "probe"
 
 
@@ -196,17 +190,11 @@ class PgxProbe(pgx.Env):
 
     def _init(self, key):
         start, player = jax.random.split(key)
-        player = jax.random.randint(player, (), 0, 2)
-        no = jnp.zeros((), bool)
         return PgxState(
             start=jax.random.uniform(start),
-            current_player=player,
+            current_player=jax.random.randint(player, (), 0, 2),
             observation=jnp.zeros(2),
-            rewards=jnp.zeros(2),
-            terminated=no,
-            truncated=no,
             legal_action_mask=jnp.ones(3, bool),
-            _step_count=jnp.int32(0),
         )
 
     def _step(self, state, action, key):
@@ -290,16 +278,13 @@ class NavixProbe(navix_base.Environment):
 
 
 class Served(BridgeContract):
-    xp, limit = "numpy", None
+    """The environment of the library is `own`."""
 
-    def probe(self):
-        raise NotImplementedError
+    xp, options = "numpy", {}
 
     def make(self):
-        options = {"autoreset_mode": "SameStep", "xp": self.xp}
-        if self.limit is not None:
-            options["max_episode_steps"] = self.limit
-        return self.probe().make_vec(self.num_envs, **options)
+        options = {"autoreset_mode": "SameStep", "xp": self.xp, **self.options}
+        return from_env(self.own()).make_vec(self.num_envs, **options)
 
 
 class OfDicts(Served):
@@ -321,15 +306,11 @@ class OfDicts(Served):
 
 
 class TestGymnax(Served):
-    xp = "torch"
-
-    def probe(self):
-        return from_env(GymnaxProbe())
+    xp, own = "torch", GymnaxProbe
 
 
 class TestCraftax(Served):
-    def probe(self):
-        return from_env(CraftaxProbe())
+    own = CraftaxProbe
 
 
 class _OfNumbers(Served):
@@ -344,46 +325,35 @@ class _OfNumbers(Served):
 
 
 class TestBrax(_OfNumbers):
-    def probe(self):
+    def own(self):
         env = training.EpisodeWrapper(BraxProbe(), LIMIT, 1)
-        return from_env(training.AutoResetWrapper(training.VmapWrapper(env)))
+        return training.AutoResetWrapper(training.VmapWrapper(env))
 
 
 class TestBraxThatTruncates(_OfNumbers):
     exclusive = True  # as Brax has it
-
-    def probe(self):
-        return from_env(OwnTruncation())
+    own = OwnTruncation
 
 
 class TestPlayground(OfDicts, _OfNumbers):
-    key = "state"
-
-    def probe(self):
-        return from_env(PlaygroundProbe())
+    key, own = "state", PlaygroundProbe
 
 
 class TestPgx(OfDicts):
-    xp, key, limit = "jax", "observation", LIMIT
-
-    def probe(self):
-        return from_env(PgxProbe())
+    xp, key, own = "jax", "observation", PgxProbe
+    options = {"max_episode_steps": LIMIT}
 
 
 class TestJumanji(Served):
     """An episode that ends and reaches the limit has terminated: Jumanji does not say both."""
 
     exclusive = True
-
-    def probe(self):
-        return from_env(JumanjiProbe())
+    own = JumanjiProbe
 
 
 class TestNavix(Served):
     exclusive = True  # as navix has it
-
-    def probe(self):
-        return from_env(NavixProbe.made())
+    own = NavixProbe.made
 
 
 # Real environments

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import warnings
+
+import array_api_strict
 import numpy as np
 import pytest
 
 import arrayferry as af
 
+with warnings.catch_warnings(action="ignore"):
+    import blosc2
+    import cubed
+    import marray
+    import ndonnx
+    import ragged
+
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
-LIBRARIES = ["array_api_strict", "ndonnx", "blosc2", "ragged", "cubed", "marray.numpy"]
+MASKED = marray.masked_namespace(np)
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
-def namespace_named(name):
-    if name == "marray.numpy":
-        marray = pytest.importorskip("marray")
-        return marray.masked_namespace(np)
-    return pytest.importorskip(name)
+libraries = pytest.mark.parametrize(
+    "xp", [array_api_strict, ndonnx, blosc2, ragged, cubed, MASKED], ids=lambda xp: xp.__name__
+)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@libraries
 @pytest.mark.parametrize("other", ["numpy", "torch", "jax", "dask"])
-def test_there_and_back(library, other):
-    xp = namespace_named(library)
+def test_there_and_back(xp, other):
     x = xp.asarray(VALUES)
     for _ in range(4):
         y = af.convert({"x": [x, "text"]}, other)["x"][0]
@@ -35,10 +42,9 @@ def test_there_and_back(library, other):
     np.testing.assert_array_equal(values, VALUES)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@libraries
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float32", "float64"])
-def test_dtypes_are_kept(library, dtype):
-    xp = namespace_named(library)
+def test_dtypes_are_kept(xp, dtype):
     values = (VALUES - 2).astype(dtype) if dtype[0] != "u" else VALUES.astype(dtype)
     y = af.convert(xp.asarray(values), "numpy")
     assert y.dtype == dtype
@@ -46,21 +52,18 @@ def test_dtypes_are_kept(library, dtype):
 
 
 def test_a_mask_is_never_lost():
-    xp = namespace_named("marray.numpy")
-    x = xp.asarray(VALUES, mask=VALUES > 3)
+    x = MASKED.asarray(VALUES, mask=VALUES > 3)
     for to in ("numpy", "torch", "jax"):
         with pytest.raises(af.ConversionError, match=r"mask would be lost, at \[0\]"):
             af.convert([x], to)
 
 
 def test_ragged_rows_are_refused():
-    ragged = pytest.importorskip("ragged")
     with pytest.raises(af.ConversionError, match="no array of numbers"):
         af.convert(ragged.array([[1, 2], [3]]), "torch")
 
 
 def test_a_graph_without_values_is_refused():
-    ndonnx = pytest.importorskip("ndonnx")
     x = ndonnx.argument(shape=("N",), dtype=ndonnx.float32)
     with pytest.raises(af.ConversionError, match="has no values yet"):
         af.convert(x, "torch")

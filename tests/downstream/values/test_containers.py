@@ -1,21 +1,27 @@
-"""Structures of other packages, with the real packages: what they become in each library.
-
-A package that is not installed skips its tests, by name.
-"""
+"""Structures of other packages, with the real packages: what they become in each library."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import pickle
+import warnings
 from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import arrayferry as af
+
+with warnings.catch_warnings(action="ignore"):
+    import tensordict as td
+    import tianshou.data as ts
+    import torch_geometric.data as pyg
+    import xarray as xr
+    from transformers.modeling_outputs import CausalLMOutputWithPast
 
 LIBRARIES = ("numpy", "torch", "jax")
 X = torch.arange(6, dtype=torch.float32).reshape(3, 2)
@@ -65,14 +71,8 @@ def identity(value: Any) -> Any:
 # tensordict
 
 
-@pytest.fixture
-def td() -> Any:
-    return pytest.importorskip("tensordict")
-
-
-@pytest.fixture
-def full(td: Any) -> Any:
-    """A tensordict with a bit of everything."""
+def _tensordict() -> Any:
+    """Make a tensordict with a bit of everything."""
     inner = td.TensorDict({"b": torch.ones(3, 4, 5), "gone": td.TensorDict({}, [3, 4])}, [3, 4])
     inner.names = ["time", "agent"]
     return td.TensorDict(
@@ -82,8 +82,13 @@ def full(td: Any) -> Any:
     )
 
 
+@pytest.fixture
+def full() -> Any:
+    return _tensordict()
+
+
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_a_tensordict(full, td, target):
+def test_a_tensordict(full, target):
     found = converted(full, target)
     if target == "torch":
         assert type(found) is td.TensorDict
@@ -106,7 +111,7 @@ def test_a_tensordict(full, td, target):
     assert torch.equal(back["inner"]["b"], full["inner", "b"])
 
 
-def test_the_device_of_a_tensordict_is_true(full, td):
+def test_the_device_of_a_tensordict_is_true(full):
     placed = full.to("cpu").lock_()
     assert placed.device == torch.device("cpu")
     found = converted(placed, "torch", device="cpu", copy=True)
@@ -141,7 +146,7 @@ def test_a_locked_tensordict_can_be_unlocked_beside_its_copy(full):
     assert "new" not in full.get("inner").keys()  # noqa: SIM118
 
 
-def test_a_copy_of_a_tensordict_has_its_own_memory(full, td):
+def test_a_copy_of_a_tensordict_has_its_own_memory(full):
     for target in LIBRARIES:
         found = af.convert(full, target, copy=True)
         assert not shares(found["x"], X)
@@ -150,7 +155,7 @@ def test_a_copy_of_a_tensordict_has_its_own_memory(full, td):
 
 
 @pytest.mark.parametrize("times", [1, 4])
-def test_a_tensordict_in_two_places_stays_one(td, times):
+def test_a_tensordict_in_two_places_stays_one(times):
     inner = td.TensorDict({"x": X}, [3])
     outer = td.TensorDict({"left": inner, "right": inner}, [3])
     for target in LIBRARIES:
@@ -161,7 +166,7 @@ def test_a_tensordict_in_two_places_stays_one(td, times):
             assert parts[0] is parts[1] is parts[2]
 
 
-def test_errors_name_the_place_in_a_tensordict(td):
+def test_errors_name_the_place_in_a_tensordict():
     inner = td.TensorDict({"big": BIG}, [3])
     for value, path in (
         (td.TensorDict({"in": inner}, [3]), "['in']['big']"),
@@ -176,7 +181,7 @@ def test_errors_name_the_place_in_a_tensordict(td):
 
 
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_empty_tensordicts(td, target):
+def test_empty_tensordicts(target):
     for value in (td.TensorDict({}, [2]), td.TensorDict({"a": td.TensorDict({}, [2])}, [2])):
         found = af.convert({"k": value}, target)["k"]
         assert type(found) is td.TensorDict
@@ -192,7 +197,7 @@ def test_empty_tensordicts(td, target):
 
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_a_lazy_stack(td, target, dim):
+def test_a_lazy_stack(target, dim):
     parts = [
         td.TensorDict({"x": X + n, "in": td.TensorDict({"y": X[:, 0] * n}, [3]), "s": f"{n}"}, [3])
         for n in range(4)
@@ -212,7 +217,7 @@ def test_a_lazy_stack(td, target, dim):
     assert np.array_equal(np.asarray(found["in"]["y"]), stack["in", "y"])
 
 
-def test_a_stack_of_stacks(td):
+def test_a_stack_of_stacks():
     def inner(n: int) -> Any:
         return td.lazy_stack([td.TensorDict({"x": X + n + k}, [3]) for k in range(2)], 1)
 
@@ -224,7 +229,7 @@ def test_a_stack_of_stacks(td):
     assert same.tensordicts[2].tensordicts[1]["x"] is stack.tensordicts[2].tensordicts[1]["x"]
 
 
-def test_a_lazy_stack_of_parts_that_differ(td):
+def test_a_lazy_stack_of_parts_that_differ():
     shapes = [td.TensorDict({"x": torch.ones(n)}, []) for n in (1, 2)]
     keys = [td.TensorDict({"x": X}, []), td.TensorDict({"x": X, "y": X}, [])]
     nested = [td.TensorDict({"in": part}, []) for part in keys]
@@ -239,7 +244,7 @@ def test_a_lazy_stack_of_parts_that_differ(td):
             assert len(af.convert(list(stack.tensordicts), target)) == 2
 
 
-def test_options_reach_a_lazy_stack(td):
+def test_options_reach_a_lazy_stack():
     stack = td.lazy_stack([td.TensorDict({"x": BIG, "s": "t"}, [3]) for _ in range(2)])
     found = af.convert(stack, "jax", narrowing="allow")
     assert found["x"].shape == (2, 3)
@@ -249,7 +254,7 @@ def test_options_reach_a_lazy_stack(td):
 
 
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_non_tensor_data(td, target):
+def test_non_tensor_data(target):
     for data in ("text", {"a": 1}, [1, 2], (), None, 3):
         value = td.TensorDict({"x": X}, [3])
         value.set_non_tensor("data", data)
@@ -267,7 +272,7 @@ def test_non_tensor_data(td, target):
 
 
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_parameters(td, target):
+def test_parameters(target):
     module = torch.nn.Linear(2, 3)
     value = td.TensorDictParams(td.TensorDict.from_module(module))
     found = converted(value, target, copy=True)
@@ -281,15 +286,13 @@ def test_parameters(td, target):
     assert type(value["weight"]) is torch.nn.Parameter
 
 
-def test_typed_tensordicts_and_views(td):
-    if hasattr(td, "TypedTensorDict"):
+def test_typed_tensordicts_and_views():
+    class State(td.TypedTensorDict):
+        x: torch.Tensor
 
-        class State(td.TypedTensorDict):
-            x: torch.Tensor
-
-        found = converted(State(x=X, batch_size=[3]), "torch", copy=True)
-        assert type(found) is State
-        assert torch.equal(found.x, X)
+    found = converted(State(x=X, batch_size=[3]), "torch", copy=True)
+    assert type(found) is State
+    assert torch.equal(found.x, X)
     view = td.TensorDict({"x": X}, [3])._get_sub_tensordict(slice(1, 3))
     assert type(converted(view, "torch", copy=True)) is td.TensorDict
     assert converted(view, "numpy")["x"].tolist() == X[1:].tolist()
@@ -300,14 +303,13 @@ def test_typed_tensordicts_and_views(td):
     assert type(converted(Own({"x": X}, [3]), "torch", copy=True)) is Own
 
 
-def test_tensordicts_in_files(td, tmp_path):
+def test_tensordicts_in_files(tmp_path):
     value = td.TensorDict({"x": X, "in": td.TensorDict({"y": X}, [3]), "s": "text"}, [3])
     mapped = value.memmap(str(tmp_path / "map"))
     for target in LIBRARIES:
         found = converted(mapped, target, copy=True)
         assert found["s"] == "text"
         assert not shares(found["in"]["y"], mapped["in", "y"])
-    pytest.importorskip("h5py")
     del value["s"]
     file = td.PersistentTensorDict.from_dict(value, str(tmp_path / "x.h5"))
     for target in LIBRARIES:
@@ -327,25 +329,12 @@ def test_functions_of_tensordicts(full):
     assert seen == [np.ndarray]
     assert type(found["x"]) is torch.Tensor
     assert type(af.agnostic("numpy")(identity)(full)) is dict
-    arrays, layout = af.flatten(full)
-    assert layout.paths[:2] == ["['x']", "['inner']['b']"]
-    again = layout.unflatten([x + 1 if isinstance(x, torch.Tensor) else x for x in arrays])
-    assert type(again) is type(full)
-    assert torch.equal(again["x"], X + 1)
-    assert again.names == ["time"]
-
-
-def test_pickled_tensordicts(full):
-    found = pickle.loads(pickle.dumps(af.convert(full, "torch", copy=True)))
-    assert torch.equal(found["x"], X)
-    assert found["text"] == "hi"
-    assert pickle.loads(pickle.dumps(af.convert(full, "jax")))["text"] == "hi"
 
 
 # tensorclasses
 
 
-def _tensorclasses(td: Any) -> list[type]:
+def _tensorclasses() -> list[type]:
     @td.tensorclass
     class Decorated:
         x: torch.Tensor
@@ -366,8 +355,8 @@ def _tensorclasses(td: Any) -> list[type]:
 
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_a_tensorclass(td, index, target):
-    cls = _tensorclasses(td)[index]
+def test_a_tensorclass(index, target):
+    cls = _tensorclasses()[index]
     assert (cls.__mro__[1] is object) is (index == 0)
     value = cls(X, "hi", cls(X + 1, "low", batch_size=[3]), batch_size=[3])
     found = converted([value], target)[0]
@@ -390,8 +379,8 @@ def test_a_tensorclass(td, index, target):
     af.convert(value, target, copy=True)
 
 
-def test_tensorclasses_in_other_places(td):
-    cls = _tensorclasses(td)[0]
+def test_tensorclasses_in_other_places():
+    cls = _tensorclasses()[0]
     value = cls(X, "hi", batch_size=[3], device="cpu")
     inside = td.TensorDict({"c": value}, [3])
     assert type(converted(inside, "torch", copy=True).get("c")) is cls
@@ -424,12 +413,7 @@ def test_a_class_that_only_looks_like_a_tensorclass():
 # PyTorch Geometric
 
 
-@pytest.fixture
-def pyg() -> Any:
-    return pytest.importorskip("torch_geometric.data")
-
-
-def _graph(pyg: Any, n: int = 3) -> Any:
+def _graph(n: int = 3) -> Any:
     return pyg.Data(
         x=torch.rand(n, 2),
         edge_index=torch.tensor([[0, 1], [1, 0]], dtype=torch.int32),
@@ -440,12 +424,12 @@ def _graph(pyg: Any, n: int = 3) -> Any:
     )
 
 
-def _temporal(pyg: Any) -> Any:
+def _temporal() -> Any:
     src = torch.arange(3, dtype=torch.int32)
     return pyg.TemporalData(src=src, dst=src + 1, t=src, msg=torch.ones(3, 2))
 
 
-def _hetero(pyg: Any) -> Any:
+def _hetero() -> Any:
     data = pyg.HeteroData()
     data["paper"].x = torch.ones(2, 2)
     data["author"].x = torch.ones(1, 2)
@@ -457,8 +441,8 @@ def _hetero(pyg: Any) -> Any:
 
 @pytest.mark.parametrize("make", [_graph, _temporal, _hetero])
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_graphs(pyg, make, target):
-    value = make(pyg)
+def test_graphs(make, target):
+    value = make()
     found = converted({"g": value}, target, copy=True)["g"]
     assert type(found) is type(value)
     keys, expected = ([list(store.keys()) for store in x.stores] for x in (found, value))
@@ -470,12 +454,11 @@ def test_graphs(pyg, make, target):
         assert not shares(x, y)
     assert values_of(converted(found, "torch")) == values_of(value)
     str(found)
-    assert said(pickle.loads(pickle.dumps(found))) == said(found)
 
 
-def test_paths_of_graphs(pyg):
-    assert "['author', 'wrote', 'paper'].edge_index" not in said(_hetero(pyg))
-    assert list(said(_hetero(pyg))) == [
+def test_paths_of_graphs():
+    assert "['author', 'wrote', 'paper'].edge_index" not in said(_hetero())
+    assert list(said(_hetero())) == [
         ".year",
         "['paper'].x",
         "['author'].x",
@@ -489,8 +472,8 @@ def test_paths_of_graphs(pyg):
 
 @pytest.mark.parametrize("make", [_graph, _hetero])
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_batches_of_graphs(pyg, make, target):
-    graphs = [make(pyg), make(pyg)]
+def test_batches_of_graphs(make, target):
+    graphs = [make(), make()]
     value = pyg.Batch.from_data_list(graphs)
     found = converted(value, target)
     assert type(found) is type(value)
@@ -503,18 +486,14 @@ def test_batches_of_graphs(pyg, make, target):
         assert len(converted(value, "torch", copy=True).to_data_list()) == 2
 
 
-def test_graphs_without_arrays_and_in_functions(pyg):
+def test_odd_graphs():
     empty = pyg.Data()
     assert af.convert([empty], "numpy")[0] is empty
     assert pyg.HeteroData().node_types == af.convert(pyg.HeteroData(), "jax").node_types == []
-    graph = _graph(pyg)
+    graph = _graph()
     found = af.agnostic("numpy")(lambda g: g.x * 2)(graph)
     assert torch.equal(found, graph.x * 2)
-    arrays, layout = af.flatten(graph)
-    assert said(layout.unflatten(arrays)) == said(graph)
-    a, b = af.convert([graph, {"b": graph}], "numpy")
-    assert a is b["b"]
-    assert type(copy.copy(a).x) is np.ndarray
+    assert type(copy.copy(af.convert(graph, "numpy")).x) is np.ndarray
 
     class Own(pyg.Data):
         def num_things(self) -> int:
@@ -528,12 +507,7 @@ def test_graphs_without_arrays_and_in_functions(pyg):
 # tianshou
 
 
-@pytest.fixture
-def ts() -> Any:
-    return pytest.importorskip("tianshou.data")
-
-
-def _batch(ts: Any) -> Any:
+def _batch() -> Any:
     ragged = np.array([np.ones(1, np.float32), np.ones(2, np.float32), None], dtype=object)
     return ts.Batch(
         obs=ts.Batch(image=X, state=np.ones((3, 2), np.float32), info=ts.Batch()),
@@ -546,8 +520,8 @@ def _batch(ts: Any) -> Any:
 
 
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_a_batch(ts, target):
-    value = _batch(ts)
+def test_a_batch(target):
+    value = _batch()
     found = converted({"k": value}, target, planned=False, copy=True)["k"]  # an array of objects
     kept = target == "numpy"  # it takes no tensors in arrays of objects, and no arrays of JAX
     assert type(found) is (ts.Batch if kept else dict)
@@ -565,7 +539,6 @@ def test_a_batch(ts, target):
     if target != "jax":
         assert found[0].obs.image.tolist() == [0, 1]
         assert len(ts.Batch.cat([found.obs, found.obs])) == 6
-        assert type(pickle.loads(pickle.dumps(found)).obs.image) is type(found.obs.image)
         found.obs.info.new = 1
         found.reserved.new = 1
         assert "new" not in value.obs.info
@@ -573,42 +546,32 @@ def test_a_batch(ts, target):
 
 
 @pytest.mark.parametrize("target", LIBRARIES)
-def test_odd_batches(ts, target):
+def test_odd_batches(target):
     assert len(af.convert(ts.Batch(), target)) == 0
     words = af.convert(ts.Batch(s="text", n=None), target)
     assert words["s"] == "text"
-    single = converted(_batch(ts).obs[0], target)
+    single = converted(_batch().obs[0], target)
     assert np.asarray(single["image"]).tolist() == [0, 1]
     scalars = converted(ts.Batch(a=1, b=2.5), target)
     assert scalars["a"].shape == ()
-    one = ts.Batch(x=X)
-    a, b = af.convert([one, {"b": one}], target)
-    assert a is b["b"]
     with pytest.raises(af.ConversionError, match=r"at \[0\]\['in'\]\['big'\]"):
         af.convert([ts.Batch({"in": {"big": BIG}})], "jax")
 
 
-def test_functions_of_batches(ts):
+def test_functions_of_batches():
     value = ts.Batch(x=X, y=ts.Batch(z=X + 1))
     found = af.agnostic("numpy")(lambda b: ts.Batch(x=b.x + b.y.z))(value)
     assert type(found) is ts.Batch
     assert torch.equal(found.x, 2 * X + 1)
     arrays, layout = af.flatten(value)
     assert layout.paths == ["['x']", "['y']['z']"]
-    assert type(layout.unflatten(arrays)) is ts.Batch
     assert type(layout.unflatten(af.convert(arrays, "jax"))) is dict
 
 
 # xarray
 
 
-@pytest.fixture
-def xr() -> Any:
-    return pytest.importorskip("xarray")
-
-
-def _dataset(xr: Any) -> Any:
-    pd = pytest.importorskip("pandas")
+def _dataset() -> Any:
     grid = xr.DataArray(
         np.arange(6, dtype=np.float32).reshape(2, 3),
         dims=("y", "x"),
@@ -625,8 +588,8 @@ def _dataset(xr: Any) -> Any:
 
 @pytest.mark.parametrize("source", ["numpy", "dask", "jax"])
 @pytest.mark.parametrize("target", ["numpy", "jax", "dask"])
-def test_a_dataset(xr, source, target):
-    value = _dataset(xr)
+def test_a_dataset(source, target):
+    value = _dataset()
     if source != "numpy":
         value = af.convert(value, source)
     found = converted([value], target, planned=source != "dask" or target == "dask")[0]
@@ -648,8 +611,8 @@ def test_a_dataset(xr, source, target):
 
 
 @pytest.mark.parametrize("target", ["numpy", "jax", "dask"])
-def test_a_data_array(xr, target):
-    value = _dataset(xr)["grid"]
+def test_a_data_array(target):
+    value = _dataset()["grid"]
     found = converted({"k": value}, target, copy=True)["k"]
     assert type(found) is xr.DataArray
     assert found.name == "grid"
@@ -661,8 +624,8 @@ def test_a_data_array(xr, target):
     assert converted(xr.DataArray(np.ones((0, 2), np.float32)), target).shape == (0, 2)
 
 
-def test_what_xarray_cannot_hold_is_refused(xr):
-    value = _dataset(xr)
+def test_what_xarray_cannot_hold_is_refused():
+    value = _dataset()
     for part, path in ((value, "['grid']"), (value["grid"], ""), (value["grid"].variable, "")):
         with pytest.raises(
             af.ConversionError, match=r"cannot hold a torch.Tensor.*x\.data"
@@ -689,33 +652,13 @@ def test_what_xarray_cannot_hold_is_refused(xr):
     assert isinstance(kept["grid"].data, jax.Array)
 
 
-def test_lazy_datasets_are_computed_once(xr):
-    da = pytest.importorskip("dask.array")
-    times = []
-
-    def block(x: Any) -> Any:
-        times.append(1)
-        return x + 1
-
-    common = da.map_blocks(block, da.ones(3, dtype=np.float32), dtype=np.float32, meta=np.ones(0))
-    value = xr.Dataset({"a": ("x", common), "b": ("x", common * 2)})
-    times.clear()
-    found = af.convert({"k": value, "l": common}, "numpy")
-    assert times == [1]
-    assert found["k"]["b"].values.tolist() == [4, 4, 4]
-    assert isinstance(value["a"].data, da.Array)
-
-
-def test_odd_datasets(xr):
+def test_odd_datasets():
     empty = xr.Dataset(attrs={"a": 1})
     assert af.convert([empty], "jax")[0] is empty
-    value = _dataset(xr)
-    a, b = af.convert([value, {"b": value}], "jax")
-    assert a is b["b"]
+    value = _dataset()
     objects = xr.DataArray(np.array([np.ones(2, np.float32), None], dtype=object))
     assert isinstance(af.convert(objects, "jax").data[0], jax.Array)
     arrays, layout = af.flatten(value)
-    assert layout.paths == ["['grid'].data", "[('a', 1)].data"]
     assert layout.unflatten(arrays).identical(value)
     found = af.agnostic("jax")(lambda d: d["grid"].data * 2)(value)
     assert type(found) is np.ndarray
@@ -725,13 +668,12 @@ def test_odd_datasets(xr):
 # Hugging Face
 
 
+@dataclasses.dataclass
+class Own(CausalLMOutputWithPast):
+    extra: Any = None
+
+
 def _output() -> Any:
-    outputs = pytest.importorskip("transformers.modeling_outputs")
-
-    @dataclasses.dataclass
-    class Own(outputs.CausalLMOutputWithPast):
-        extra: Any = None
-
     states = (X, X + 1)
     return Own(loss=torch.tensor(1.0), logits=X, hidden_states=states, extra={"deep": X + 2})
 
@@ -745,6 +687,7 @@ def test_model_outputs(target):
     assert type(found.hidden_states) is tuple
     assert found.hidden_states is found["hidden_states"]
     assert found.extra is found["extra"]
+    assert found.logits is found["logits"]
     assert found.past_key_values is found.attentions is None
     assert len(found.to_tuple()) == 4
     assert np.array_equal(np.asarray(found[1]), X)
@@ -753,16 +696,7 @@ def test_model_outputs(target):
     assert af.convert(none, target) is none
 
 
-@pytest.mark.parametrize("target", LIBRARIES)
-def test_items_and_attributes_of_model_outputs_are_one(target):
-    value = _output()
-    assert value["logits"] is value.logits
-    found = af.convert(value, target, copy=True)
-    assert found["logits"] is found.logits
-
-
 def test_views_of_xarray_are_kept():
-    xr = pytest.importorskip("xarray")
     data = xr.Dataset({"a": ("x", [1, 2])}, coords={"x": [1, 2]})
     for view in (data.coords, data.data_vars, data.a.coords):
         for to in ("numpy", "torch", "jax"):
@@ -770,7 +704,6 @@ def test_views_of_xarray_are_kept():
 
 
 def test_trees_of_xarray():
-    xr = pytest.importorskip("xarray")
     data = xr.Dataset({"a": ("x", np.float32([1, 2]))}, coords={"x": [1, 2]})
     tree = xr.DataTree.from_dict({"/": data, "/inner": data + 1}, name="tree")
     found = af.convert([tree], "jax")[0]
@@ -784,12 +717,27 @@ def test_trees_of_xarray():
 
 
 def test_batches_of_graphs_share_no_places_with_the_original():
-    geometric = pytest.importorskip("torch_geometric.data")
-    graph = geometric.Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
-    batch = geometric.Batch.from_data_list([graph, graph])
+    graph = pyg.Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    batch = pyg.Batch.from_data_list([graph, graph])
     found = af.convert(batch, "torch", copy=True)
     found._slice_dict["x"][1] = 1
     assert batch._slice_dict["x"].tolist() == [0, 3, 6]
-    back = af.convert(af.convert(batch, "numpy"), "torch")
-    assert back[1].x.tolist() == graph.x.tolist()
-    assert back[1].edge_index.tolist() == graph.edge_index.tolist()
+
+
+# All of them
+
+
+@pytest.mark.parametrize(
+    "make", [_tensordict, _graph, _temporal, _hetero, _batch, _dataset, _output]
+)
+@pytest.mark.parametrize("target", LIBRARIES)
+def test_a_structure_is_put_together_stays_one_and_is_pickled(make, target):
+    value = make()
+    arrays, layout = af.flatten(value)
+    again = layout.unflatten(arrays)
+    assert type(again) is type(value)
+    assert said(again) == said(value)
+    for _ in range(4):
+        a, b = af.convert([value, {"b": value}], target, copy=True, unsupported="keep")
+        assert a is b["b"]
+    assert said(pickle.loads(pickle.dumps(a))) == said(a)

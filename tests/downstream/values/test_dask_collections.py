@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
+import dask
+import dask.array as da
+import dask.bag as bag
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
+import torch
+import xarray as xr
 
 import arrayferry as af
-
-dask = pytest.importorskip("dask")
-da = pytest.importorskip("dask.array")
-bag = pytest.importorskip("dask.bag")
-torch = pytest.importorskip("torch")
+from arrayferry_plugins.dask_ import to_dask
 
 
 def frame():
-    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
     return dd.from_pandas(pd.DataFrame({"a": [1.0, 2, 3], "b": [4.0, 5, 6]}), npartitions=2)
 
 
@@ -47,6 +50,8 @@ def test_a_collection_is_refused_and_the_remedy_works(name, to):
         af.convert({"k": x}, to, unknown="raise")
     with pytest.raises(af.ConversionError, match=rf"a Dask {name} .*at \['k'\]"):
         af.convert({"k": x}, to, unknown="convert")
+    with pytest.raises(af.ConversionError, match=rf"{name} cannot .*\['k'\].*{re.escape(remedy)}"):
+        af.stream({"k": x}, to)
     found = af.convert(eval(remedy, {"x": x}), "torch")
     assert (found.tolist() if isinstance(found, torch.Tensor) else found) == values
 
@@ -54,7 +59,6 @@ def test_a_collection_is_refused_and_the_remedy_works(name, to):
 @pytest.fixture
 def counted():
     """Return a dataset of two variables over one Dask array, and how often its two blocks ran."""
-    xr = pytest.importorskip("xarray")
     lock, runs = threading.Lock(), []
 
     def block(x):
@@ -80,8 +84,6 @@ def test_a_dataset_is_computed_in_one_graph(counted, to):
 
 
 def test_a_dataset_stays_lazy(counted):
-    from arrayferry_plugins.dask_ import to_dask
-
     data, runs = counted
     for _ in range(4):
         assert isinstance(af.convert(data, "dask").u.data, da.Array)

@@ -5,10 +5,6 @@ SciPy reads the environment variable that the Array API needs when it is first i
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 ALL = """
@@ -84,7 +80,5 @@ assert type(af.convert([own], "torch")[0].mean_) is torch.Tensor and not hasattr
 
 
 @pytest.mark.parametrize("script", [ALL, OTHERS], ids=["all", "others"])
-def test_fitted_estimators_predict_in_another_library(script):
-    pytest.importorskip("sklearn")
-    environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], env=environment, check=True)
+def test_fitted_estimators_predict_in_another_library(run_python, script):
+    run_python(script, env={"SCIPY_ARRAY_API": "1", "PYTHONWARNINGS": "ignore"})
