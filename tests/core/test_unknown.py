@@ -408,22 +408,6 @@ def test_functions_with_arguments_are_pytrees_too():
     assert layout.unflatten(arrays).args[0] is arrays[0]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"children": lambda self, value: 1 / 0},
-        {"children": lambda self, value: None},
-        {"steps": lambda self, value: 1 / 0},
-        {"steps": lambda self, value: []},
-    ],
-    ids=["raises", "none", "no step", "few steps"],
-)
-def test_flatten_names_a_container_that_fails(wrong, register):
-    register(type("Wrong", (HeldContainer,), wrong)())
-    with pytest.raises(af.StructureError, match=r"container Wrong.*at \['a'\]"):
-        af.flatten({"a": Held(VALUES)})
-
-
 @pytest.mark.parametrize("lazy", [False, True])
 def test_values_of_a_source_that_hold_more(source, monkeypatch, lazy):
     monkeypatch.setattr(Columns, "memory", "lazy" if lazy else "writable")
