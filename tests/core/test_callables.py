@@ -283,10 +283,8 @@ class UnreadSource(af.Source):
         raise af.TracedValueError("this has no values")
 
 
-def test_traced_values_that_are_no_arrays(request):
-    plugin = UnreadSource()
-    af.registry.register(plugin)
-    request.addfinalizer(lambda: af.registry.unregister(plugin))
+def test_traced_values_that_are_no_arrays(register):
+    register(UnreadSource())
     function = af.agnostic("numpy", unknown="convert", result_like=X)(lambda x: x)
     for argument in ([Unread()], [Unread(), X], [X, {"u": Unread()}]):
         with pytest.raises(af.TracedValueError, match="this has no values"):

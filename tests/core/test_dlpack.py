@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
-
 import numpy as np
 import pytest
 
@@ -31,6 +28,7 @@ class Two(Array):
 
 
 class Library(af.Backend):
+    package = "numpy"
     dlpack_devices = ("cpu",)
     kind: type
     calls: list
@@ -56,33 +54,19 @@ class Library(af.Backend):
 
 
 @pytest.fixture
-def libraries(monkeypatch):
+def libraries(register):
     """Register the libraries "one" and "two" with these attributes. Return the list of calls."""
-    registered = []
 
-    def register(one="writable", two="writable", **attributes):
+    def make(one="writable", two="writable", **attributes):
         calls = []
-        for kind, memory in ((One, one), (Two, two)):
-            name = kind.__name__.lower()
-            module = types.ModuleType(f"{name}_library")
-            module.Array = kind
-            monkeypatch.setitem(sys.modules, module.__name__, module)
-            library = type(
-                kind.__name__,
-                (Library,),
-                {
-                    "name": name, "package": module.__name__, "kind": kind, "memory": memory,
-                    "array_types": (f"{module.__name__}.Array",), "calls": calls,
-                    **(attributes if name == "two" else {}),
-                },
-            )()  # fmt: skip
-            af.registry.register(library)
-            registered.append(library)
+        for kind, memory, own in ((One, one, {}), (Two, two, attributes)):
+            name = kind.__name__
+            names = {"name": name.lower(), "array_types": (f"{__name__}.{name}",)}
+            own = {**names, "kind": kind, "memory": memory, "calls": calls, **own}
+            register(type(name, (Library,), own)())
         return calls
 
-    yield register
-    for library in registered:
-        af.registry.unregister(library)
+    return make
 
 
 SHARED = [("writable", "writable"), ("immutable", "immutable")]

@@ -1039,13 +1039,6 @@ class Rows:
         self.dtype = np.dtype("float32")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def rows_module():
-    sys.modules["stream_rows"] = sys.modules[Rows.__module__]
-    yield
-    del sys.modules["stream_rows"]
-
-
 class RowsBlocks(af.Blocks):
     def __init__(self, xs):
         self.xs, self.lengths, self.reads = xs, [x.lengths for x in xs], []
@@ -1056,9 +1049,8 @@ class RowsBlocks(af.Blocks):
 
 
 class RowsSource(af.Source):
-    name, package = "rows", "stream_rows"
-    array_types = ("stream_rows.Rows",)
-    memory = "lazy"
+    name, package, memory = "rows", "numpy", "lazy"
+    array_types = (f"{__name__}.Rows",)
 
     def to_numpy(self, x):
         return np.zeros(x.shape, x.dtype)
