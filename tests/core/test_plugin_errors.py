@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,8 @@ def test_methods_of_the_source(register, method, times):
         ) as caught:
             conversion({"b": X, "a": Box(X)})
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        text = "".join(traceback.format_exception(caught.value))
+        assert (text.count("Traceback"), len(text.splitlines()) < 30) == (2, True), text
         assert isinstance(caught.value, af.ContractError)
         assert caught.value.method == method
     assert conversion([X])[0].tolist() == [0, 1, 2]
