@@ -254,7 +254,7 @@ PLANTED = {
     "test_its_arrays_are_recognised": {
         "a wrong type": (
             backend(array_types=("toy_library.Other",)),
-            "make() of the test: a toys.Array", "array_types are ('toy_library.Other',)",
+            "make() of the test: a toys.Array", "an array of no known library instead of toy, whose array_types are ('toy_library.Other',)",
         ),
     },
     "test_conversions_do_not_warn": {

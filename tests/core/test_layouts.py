@@ -105,10 +105,6 @@ class Store(Items):
         self.scale = scale
 
 
-class Model(collections.OrderedDict):
-    """Fields that mirror items, as in a ModelOutput."""
-
-
 @dataclasses.dataclass
 class Output(dict):
     x: typing.Any

@@ -62,22 +62,6 @@ def test_values_shapes_and_dtypes(source, target, dtype):
         np.testing.assert_array_equal(source.read(x), n)
 
 
-VIEWS = {
-    "flipped": lambda x: x.flip(0) if hasattr(x, "flip") else x[::-1, :],
-    "strided": lambda x: x[::2, 1:],
-    "transposed": lambda x: x.T,
-    "row": lambda x: x[1, :],
-}
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_views_that_the_source_can_make(source, target, view):
-    n = np.arange(20, dtype=np.float32).reshape(4, 5)
-    x = VIEWS[view](source.make(n))
-    y = af.convert(x, target.name)
-    np.testing.assert_array_equal(target.read(y), VIEWS[view](n))
-
-
 def test_like(source, target):
     n = np.ones(2, np.float32)
     y = af.convert([source.make(n)], like={"params": target.make(n)})
