@@ -64,10 +64,9 @@ async def stream(x):
 @pytest.mark.parametrize("function", [coroutine, generator, stream])
 @pytest.mark.parametrize("wrap", [lambda f: f, functools.partial])
 def test_functions_whose_results_come_later_are_refused(function, wrap):
+    words = r"returns a coroutine or a generator.*Decorate a function that"
     for options in ({}, {"differentiable": True}):
-        with pytest.raises(
-            af.OptionError, match=r"returns a coroutine or a generator.*Decorate a function that"
-        ):
+        with pytest.raises(af.OptionError, match=words):
             af.agnostic("jax", **options)(wrap(function))
 
 
@@ -253,23 +252,21 @@ def test_columns_are_read(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "data.h5", "w") as file:
         stored = file.create_dataset("x", data=X)
-        for library in ("numpy", "jax"):
-            for differentiable in {False, library == "jax"}:
-                decorate = af.agnostic(library, differentiable=differentiable)
-                kind = decorate(lambda x, y=None, *, z=None: str((type(x), type(y), type(z))))
-                name = str(type(af.convert(X, library)))
-                assert kind(stored, z=stored) == f"({name}, {type(None)}, {name})"
-                total = decorate(lambda x, y: (x * y).sum())
-                x = torch.ones(3, requires_grad=differentiable)
-                for y in (total(x, stored), total(stored, x), total(x, y=stored)):
-                    assert isinstance(y, torch.Tensor)
-                    assert y == X.sum()
-                if differentiable:
-                    assert torch.autograd.grad(total(stored, x), x)[0].tolist() == X.tolist()
-                with pytest.raises(
-                    af.ConversionError, match=r"File cannot be converted: .*, at \[1\]"
-                ):
-                    total(x, file)
+        for library, differentiable in (("numpy", False), ("jax", False), ("jax", True)):
+            decorate = af.agnostic(library, differentiable=differentiable)
+            kind = decorate(lambda x, y=None, *, z=None: str((type(x), type(y), type(z))))
+            name = str(type(af.convert(X, library)))
+            assert kind(stored, z=stored) == f"({name}, {type(None)}, {name})"
+            total = decorate(lambda x, y: (x * y).sum())
+            x = torch.ones(3, requires_grad=differentiable)
+            for y in (total(x, stored), total(stored, x), total(x, y=stored)):
+                assert isinstance(y, torch.Tensor)
+                assert y == X.sum()
+            if differentiable:
+                assert torch.autograd.grad(total(stored, x), x)[0].tolist() == X.tolist()
+            words = r"File cannot be converted: .*, at \[1\]"
+            with pytest.raises(af.ConversionError, match=words):
+                total(x, file)
 
 
 class Unread:
@@ -330,11 +327,7 @@ def test_results_that_do_not_fit_the_shards_of_the_caller(run_python):
 @pytest.mark.parametrize("keyword", [False, True])
 def test_inside_torch_compile(keyword):
     calls = []
-
-    @af.agnostic("numpy")
-    def sort(x):
-        calls.append(type(x))
-        return np.sort(x)
+    sort = af.agnostic("numpy")(lambda x: calls.append(type(x)) or np.sort(x))
 
     def whole(x):
         return (sort(x=x * 2) if keyword else sort(x * 2)) + 1

@@ -233,9 +233,7 @@ def test_names_of_hooks_are_enough_and_only_functions_count(registry):
     class Plugin:
         arrayferry_version = 3
         arrayferry_sources = HeldContainer  # a class is no hook
-
-        def __init__(self, part):
-            self.part = part
+        part = HeldContainer()
 
         def arrayferry_containers(self):
             return [self.part]
@@ -247,9 +245,8 @@ def test_names_of_hooks_are_enough_and_only_functions_count(registry):
         def broken(self):
             raise AttributeError
 
-    part = HeldContainer()
-    registry.register(Plugin(part))
-    assert registry.catalog.containers[0] is part
+    registry.register(Plugin())
+    assert registry.catalog.containers[0] is Plugin.part
     partial = types.SimpleNamespace(arrayferry_backends=functools.partial(list))
     with pytest.raises(af.PluginError, match="implements no hook"):
         registry.register(partial)
@@ -370,16 +367,9 @@ def test_a_near_miss_of_an_attribute_is_told(registry, name):
 
 
 def test_attributes_of_ones_own_are_no_near_misses(registry):
-    own = {
-        "_memroy": 1,
-        "device": "cpu",
-        "dtype": "float32",
-        "scale": 2,
-        "libs": (),
-        "memory": "lazy",
-    }
-    registry.register(type("Own", (BoxBackend,), {**own, "memorys": 1})())
-    registry.register(type("OwnHeld", (HeldContainer,), {"type": Held, "child": lambda self: 3})())
+    own = {"_memroy": 1, "device": "cpu", "dtype": "float32", "scale": 2, "libs": ()}
+    registry.register(part(BoxBackend, **own, memory="lazy", memorys=1))
+    registry.register(part(HeldContainer, type=Held, child=lambda self: 3))
     equal = "".join(["immu", "table"])  # which is another object
     registry.register(part(BoxBackend, name="equal", array_types=("boxlib.Equal",), memory=equal))
 

@@ -266,13 +266,8 @@ def ordered(name, options=""):
 
 def test_the_order_is_that_of_pluggy(install):
     """Built-in plugins come last, so that others come before them, and what is registered later comes first."""
-    registry, messages = install(
-        a=ordered("A", "trylast=True"),
-        b=ordered("B"),
-        c=ordered("C", "tryfirst=True"),
-        d=ordered("D", "tryfirst=True"),
-        e=ordered("E"),
-    )
+    ranks = {"a": "trylast=True", "b": "", "c": "tryfirst=True", "d": "tryfirst=True", "e": ""}
+    registry, messages = install(**{n: ordered(n.upper(), rank) for n, rank in ranks.items()})
     assert messages == []
     for name in ("F", "G"):
         registry.register(plugin(converters=[made_converter(name)]), name)
@@ -325,19 +320,15 @@ def container(rank=None):
 
 
 def test_containers_in_order(registry):
-    parts = {}
-    for rank in ("trylast", None, "tryfirst"):
-        parts[rank], plugged = container(rank)
+    ranks = ("trylast", None, "tryfirst")
+    parts, plugins = zip(*map(container, ranks), strict=True)
+    for plugged in plugins:
         registry.register(plugged)
-    order = registry.catalog.containers
-    assert order[0] is parts["tryfirst"]
-    assert order[1] is parts[None]
-    assert order[-1] is parts["trylast"]
-    assert all(map(is_built_in, order[2:-1]))
-    registry.refresh()
-    assert len(registry.catalog.containers) == len(order)
-    assert registry.catalog.containers[0] is parts["tryfirst"]
-    assert registry.catalog.containers[-1] is parts["trylast"]
+    for _ in range(2):
+        first, second, *others, last = registry.catalog.containers
+        assert (last, second, first) == parts
+        assert all(map(is_built_in, others))
+        registry.refresh()
 
 
 # Trust.
@@ -358,24 +349,16 @@ def test_what_is_built_in(registry):
 def test_names_earn_no_trust(registry):
     from arrayferry_plugins.torch_ import TorchBackend
 
-    derived = type("Derived", (TorchBackend,), {"name": "derived", "aliases": (), "namespace": ""})
-    derived.array_types, derived.replaces = ("columnlib.Column",), ()
-    renamed = type("Renamed", (af.Converter,), {"__module__": "arrayferry_plugins.renamed"})
-    renamed.source, renamed.target, renamed.convert = "numpy", "torch", lambda *args: None
-    renamed.__abstractmethods__ = frozenset()
-    for part in (derived(), renamed(), TorchBackend()):
+    names = {"name": "derived", "aliases": (), "namespace": "", "replaces": ()}
+    derived = type("Derived", (TorchBackend,), {**names, "array_types": ("columnlib.Column",)})
+    renamed = type(made_converter("Renamed"))
+    renamed.__module__ = "arrayferry_plugins.renamed"
+    trusted = next(iter(registry.catalog.converters))
+    same = {"__eq__": lambda self, other: True, "__hash__": lambda self: hash(trusted)}
+    for part in (derived(), renamed(), TorchBackend(), type("Equal", (renamed,), same)()):
         assert not is_built_in(part)
     registry.register(derived())
     assert not is_built_in(registry.backends()["derived"])
-
-    class Equal(renamed):
-        def __eq__(self, other):
-            return True
-
-        def __hash__(self):
-            return hash(next(iter(registry.catalog.converters)))
-
-    assert not is_built_in(Equal())
 
 
 WRONG = """

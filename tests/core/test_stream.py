@@ -113,29 +113,23 @@ def test_axes_and_chunks_along_the_others(axis, prefetch):
 
 
 def test_trees_of_different_arrays(tmp_path):
-    x = da.arange(ROWS, chunks=CHUNK)
+    rows = np.arange(ROWS)
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["y"] = np.arange(ROWS) * 2.0
-        file.create_dataset("z", data=np.arange(3 * ROWS).reshape(ROWS, 3), chunks=(13, 2))
+        file["y"] = rows * 2.0
+        file.create_dataset("z", data=(rows * 3)[:, None] + [0, 1, 2], chunks=(13, 2))
         tree = {
-            "x": x,
-            "file": [file["y"], file["z"]],
-            "numpy": np.arange(ROWS) * 3,
-            "torch": torch.arange(ROWS) * 4,
-            "jax": jax.numpy.arange(ROWS) * 5,
+            "arrays": [da.arange(ROWS, chunks=CHUNK), file["y"], file["z"], rows * 4],
+            "others": (torch.arange(ROWS) * 5, jax.numpy.arange(ROWS) * 6),
             "kept": (1, "text", None, np.float32(2)),
         }
         for block in (None, 7, 100):
             at = 0
             for part in af.stream(tree, "torch", block=block):
-                rows = np.arange(at, at + len(part["x"]))
-                at += len(rows)
-                np.testing.assert_array_equal(part["x"], rows)
-                np.testing.assert_array_equal(part["file"][0], rows * 2.0)
-                np.testing.assert_array_equal(part["file"][1][:, 0], rows * 3)
-                for name, factor in (("numpy", 3), ("torch", 4), ("jax", 5)):
-                    assert type(part[name]) is torch.Tensor
-                    np.testing.assert_array_equal(part[name], rows * factor)
+                start, at = at, at + len(part["arrays"][0])
+                for factor, x in enumerate([*part["arrays"], *part["others"]], 1):
+                    assert type(x) is torch.Tensor
+                    first = x[:, 0] if factor == 3 else x
+                    np.testing.assert_array_equal(first, rows[start:at] * factor)
                 assert part["kept"] == (1, "text", None, torch.tensor(2.0))
             assert at == ROWS
 
