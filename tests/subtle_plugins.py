@@ -4,8 +4,6 @@
 contract kit.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

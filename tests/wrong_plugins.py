@@ -1,7 +1,5 @@
 """Wrong plugins: `PLANTED` has for each test of the contract kit the faults that it must find, and words of its message."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plugins that are installed for the time of a test."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 

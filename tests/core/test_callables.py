@@ -1,7 +1,5 @@
 """What `agnostic` does for methods, columns, and callers that pass numbers and shards."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """A converter is an ordinary callable: the same before and after it has learnt, in any process."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

@@ -1,7 +1,5 @@
 """Dtypes: what each is, which holds which, and that a new one is one row in each library that has it."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 

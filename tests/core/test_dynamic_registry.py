@@ -1,7 +1,5 @@
 """What is registered or imported may change at any time: in another thread, in a fork, during a call."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import linecache

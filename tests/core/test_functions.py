@@ -1,7 +1,5 @@
 """Functions that cross: calls from traced code, and gradients between PyTorch and JAX."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections import defaultdict
@@ -14,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from cases import quick_if
 
 import arrayferry as af
 
@@ -51,9 +50,7 @@ FUNCTIONS = {
 }
 
 
-NAMES = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) for name in ("plain", "tree")] + ["jitted"]
-)
+NAMES = pytest.mark.parametrize("name", quick_if(FUNCTIONS, "jitted".__eq__))
 
 
 @NAMES
@@ -241,13 +238,7 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.long if name == "hessian" else ())
-        for name in (*NOT_TOLD, *TOLD)
-    ],
-)
+@pytest.mark.parametrize("name", quick_if([*NOT_TOLD, *TOLD], lambda name: name != "hessian"))
 def test_jax_through_torch(name):
     x, w = jnp.asarray(X, jnp.float32), jnp.asarray(W, jnp.float32)
     change = TOLD.get(name) or NOT_TOLD[name]
@@ -730,21 +721,12 @@ def test_threads():
 def test_nothing_outlives_its_use():
     """Neither graphs, nor functions that are decorated anew, nor structures that change."""
 
-    class Big:
-        pass
-
     held = []
 
     def once():
-        big = Big()
+        big = Named(2)
         held.append(weakref.ref(big))
-
-        @into_jax
-        @jax.jit
-        def function(x):
-            assert big is not None
-            return (x**2).sum()
-
+        function = into_jax(jax.jit(lambda x: (x**big.array).sum()))
         x = torch.ones(3, requires_grad=True)
         torch.autograd.grad(function(x), x)
 

@@ -1,7 +1,5 @@
 """Imports: arrayferry alone, no cycles, and down the wings only."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lazy stays lazy: blocks within Dask, and arrays that are computed together, once, or not at all if they are refused."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import threading

@@ -1,7 +1,5 @@
 """What pyproject.toml says of the package: versions, the address and the long description."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import subprocess

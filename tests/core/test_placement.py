@@ -1,7 +1,5 @@
 """Where arrays go if nobody says so, with a library whose default device is an accelerator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Plans: written for structures seen twice, correct for every value, readable."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import gc

@@ -1,7 +1,5 @@
 """`registry.manager`: what users of pluggy know, on installed plugins and on those that are registered at run time."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import sys

@@ -1,7 +1,5 @@
 """Which plugin is used where several claim the same, in which order they come, and which of them are trusted."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import types
@@ -310,13 +308,8 @@ def test_a_name_belongs_to_the_plugin_that_is_tried_first(install, kind, marks):
 
 def container(rank=None):
     part = HeldContainer()
-
-    class Plugin:
-        @af.hookimpl(**({rank: True} if rank else {}))
-        def arrayferry_containers(self):
-            return [part]
-
-    return part, Plugin()
+    hook = af.hookimpl(**({rank: True} if rank else {}))(lambda: [part])
+    return part, types.SimpleNamespace(arrayferry_containers=hook)
 
 
 def test_containers_in_order(registry):

@@ -1,7 +1,5 @@
 """Producers of DLPack that break its rules: an error or right values, and no memory that is freed twice."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 

@@ -1,7 +1,5 @@
 """What `copy` means for each pair, checked by pointers and by writing."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import types
@@ -54,42 +52,25 @@ def values(x) -> np.ndarray:
 CASES = [(size, aligned) for size in SIZES for aligned in (True, False)]
 SHARES = {("numpy", "torch"), ("torch", "numpy"), ("jax", "numpy")}
 PAIRS = [(s, t) for s in MAKE for t in MAKE if s != t]
+WAYS = [(s, t, copy) for s in MAKE for t in MAKE for copy in (None, True) if s != t or copy]
 
 
-@pytest.mark.parametrize(("source", "target"), PAIRS)
+@pytest.mark.parametrize(("source", "target", "copy"), WAYS)
 @pytest.mark.parametrize(("size", "aligned"), CASES)
-def test_default(source, target, size, aligned):
+def test_what_is_shared_and_what_is_copied(source, target, copy, size, aligned):
     x = MAKE[source](size, aligned)
-    expected = values(x)
-    y = af.convert(x, target)
+    expected, written = values(x), -np.ones(size)
+    y = af.convert(x, target, copy=copy)
     shared = POINTER[source](x) == POINTER[target](y)
-    assert shared == ((source, target) in SHARES)
+    assert shared == (copy is None and (source, target) in SHARES)
     if source != "jax":
         write(x)
-        np.testing.assert_array_equal(values(y), -np.ones(size) if shared else expected)
-    elif target == "torch":
-        write(y)
-        np.testing.assert_array_equal(values(x), expected)
-    else:
+    np.testing.assert_array_equal(values(y), written if shared and source != "jax" else expected)
+    if shared and source == "jax":
         assert not y.flags.writeable
-
-
-@pytest.mark.parametrize("source", MAKE)
-@pytest.mark.parametrize("target", MAKE)
-@pytest.mark.parametrize(("size", "aligned"), CASES)
-def test_copy_true(source, target, size, aligned):
-    x = MAKE[source](size, aligned)
-    expected = values(x)
-    y = af.convert(x, target, copy=True)
-    assert POINTER[source](x) != POINTER[target](y)
-    if source != "jax":
-        write(x)
-    if target != "jax":
-        np.testing.assert_array_equal(values(y), expected)
+    elif target != "jax":
         write(y)
-        np.testing.assert_array_equal(values(x), expected if source == "jax" else -np.ones(size))
-    else:
-        np.testing.assert_array_equal(values(y), expected)
+        np.testing.assert_array_equal(values(x), expected if source == "jax" else written)
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)

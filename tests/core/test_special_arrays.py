@@ -1,7 +1,5 @@
 """Special arrays: those with more than values are converted if nothing is lost, else refused with a remedy."""
 
-from __future__ import annotations
-
 import types
 import unittest.mock
 import warnings

@@ -1,7 +1,5 @@
 """`trace`: what is counted, that it changes nothing, and that nothing of it stays."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import gc
@@ -256,11 +254,8 @@ def test_a_conversion_within_another_one_is_not_timed_twice(register, monkeypatc
 
 
 class Refusing(af.Converter):
-    source, target = "numpy", "boxes"
-    cost = "copy"
-
-    def __init__(self, answer):
-        self.answer = answer
+    source, target, cost = "numpy", "boxes", "copy"
+    answer = NotImplemented
 
     def convert(self, x, device, copy):
         if isinstance(self.answer, Exception):
@@ -279,7 +274,7 @@ class Refusing(af.Converter):
 @pytest.mark.usefixtures("boxlib")
 def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register):
     register(BoxBackend())
-    register(Refusing(answer))
+    register(Refusing()).answer = answer
     t = traced(5, lambda: af.convert([X], "boxes"))
     assert only(t).why[reason] == 5
     text = " ".join(str(t).split())
@@ -289,14 +284,13 @@ def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register
 @pytest.mark.usefixtures("boxlib")
 def test_reasons_are_bounded(register):
     register(BoxBackend())
-    converter = register(Refusing(NotImplemented))
+    converter = register(Refusing())
     with af.trace() as t:
         for number in range(100):
             converter.answer = ValueError(number)
             af.convert([X], "boxes")
-    (row,) = t.rows
-    assert len(row.why) <= 17
-    assert row.why["other reasons"] >= 100 - 16
+    assert len(only(t).why) <= 17
+    assert only(t).why["other reasons"] >= 100 - 16
 
 
 # Findings.

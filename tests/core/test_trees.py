@@ -1,7 +1,5 @@
 """Structures: searched, rebuilt with their types, order and attributes, and never modified."""
 
-from __future__ import annotations
-
 import builtins
 import collections
 import dataclasses

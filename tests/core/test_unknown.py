@@ -1,7 +1,5 @@
 """What is no array, but could become one: refused where it is the whole value, and read by sources."""
 
-from __future__ import annotations
-
 import array
 import datetime
 import pathlib

@@ -1,7 +1,5 @@
 """The built-in plugins and the generic backend pass the contract kit."""
 
-from __future__ import annotations
-
 import io
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Several devices of one kind in JAX, in a process where JAX is told to have them."""
 
-from __future__ import annotations
-
 import jax
 import pytest
 

@@ -1,7 +1,5 @@
 """Streams in the data loaders of PyTorch, torchdata and Grain: each row once, with workers and after a kill."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Warp's vectors and views, Isaac Lab's `ProxyArray`, and what Warp keeps to itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import types
