@@ -4,6 +4,7 @@
 contract kit.
 """
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -134,13 +135,8 @@ def seen_before(xs, known={}):  # noqa: B006
 
 def from_call(number, wrong):
     """Go wrong from a call on."""
-    calls: list[int] = []
-
-    def function(x):
-        calls.append(1)
-        return wrong(x) if len(calls) >= number else x
-
-    return function
+    calls = itertools.count(1)
+    return lambda x: wrong(x) if next(calls) >= number else x
 
 
 def once_seen(wrong):
@@ -148,10 +144,9 @@ def once_seen(wrong):
     seen: list[Any] = []
 
     def function(x):
-        if any(x is each for each in seen):
-            return wrong(x)
+        known = any(x is each for each in seen)
         seen.append(x)
-        return x
+        return wrong(x) if known else x
 
     return function
 
