@@ -102,6 +102,12 @@ def methods(decorate):
     return Counting
 
 
+def outside(self, x):
+    self.calls += 1
+    self.seen = self.x
+    return x * 2
+
+
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_above_static_and_class_methods(library):
     decorate = af.agnostic(library, differentiable=library == "jax")
@@ -121,18 +127,13 @@ def test_above_static_and_class_methods(library):
             seen.append(cls)
             return x * y
 
-        @decorate
-        @staticmethod
-        @abc.abstractmethod
-        def to_do(x):
-            raise NotImplementedError
+        to_do = decorate(staticmethod(abc.abstractmethod(lambda x: x)))
 
     class Derived(Base):
         pass
 
     x = torch.tensor(X)
-    for owner in (Base, Derived, Derived()):
-        cls = owner if isinstance(owner, type) else type(owner)
+    for owner, cls in ((Base, Base), (Derived, Derived), (Derived(), Derived)):
         for y in (owner.static(x), owner.static(x, y=1), owner.of_class(x), owner.of_class(x, y=1)):
             assert torch.equal(y, x)
         assert seen[-4:] == [library, library, cls, cls]
@@ -147,12 +148,6 @@ def test_what_cannot_be_called_is_refused(wrap):
         af.agnostic("numpy")(wrap(lambda self: self.x))
 
 
-def outside(self, x):
-    self.calls += 1
-    self.seen = self.x
-    return x * 2
-
-
 def _with_x(cls):
     def unflatten(_, children):
         new = cls()
@@ -165,9 +160,8 @@ def _with_x(cls):
 @pytest.mark.parametrize("container", ["dataclass", "dict", "list", "plain", "pytree"])
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_the_object_of_a_method_is_itself(container, library):
-    options = {"differentiable": True} if library == "jax" else {}
-    decorate = af.agnostic(library, **options)
-    base = methods(decorate if library == "numpy" else lambda f: decorate(f))
+    decorate = af.agnostic(library, differentiable=library == "jax")
+    base = methods(decorate)
     bases = {"dict": (base, dict), "list": (base, list)}.get(container, (base,))
     cls = type("Own", bases, {"outside": decorate(outside), "__annotations__": {"x": Any}})
     if container == "dataclass":

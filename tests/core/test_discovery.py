@@ -50,18 +50,6 @@ BROKEN = {
     "syntaxerror": ("def f(:\n    pass", "SyntaxError"),
     "wrongtype": (BACKEND.replace("[Toy()]", "[3]"), "returned 3, where a Backend is expected"),
     "noiterable": (BACKEND.replace("[Toy()]", "3"), "returned 3, where a list of Backend"),
-    "forgotten": (
-        BACKEND.replace("return [Toy()]", "[Toy()]"),
-        "arrayferry_backends returned None, where a list of Backend is expected. Write return",
-    ),
-    "raises": (
-        BACKEND.replace("return [Toy()]", "raise RuntimeError('no luck')"),
-        "RuntimeError: no luck",
-    ),
-    "nametaken": (
-        BACKEND.replace('"broken"', '"torch"'),
-        "the name 'torch' is taken by the backend 'torch'",
-    ),
     "typetaken": (
         BACKEND.replace("broken_plugin.Array", "torch.Tensor").replace('"broken"', '"typetaken"'),
         "array type torch.Tensor is taken by the backend 'torch'",

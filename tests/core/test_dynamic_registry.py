@@ -120,32 +120,19 @@ def test_a_library_that_is_run_again(run_again, register):
 @pytest.mark.parametrize("when", [0, 3])
 def test_a_change_within_a_conversion(where, when, register):
     """The conversion ends as it began. What it has learnt is not used after the change, and nothing is lost."""
+    trigger_type, armed = type("Trigger", (Held,), {}), []
 
-    class Trigger(Held):
-        pass
+    def firing(self, *args):
+        if armed:
+            register(armed.pop())
+        return getattr(HeldContainer, where)(self, *args)
 
-    class TriggerContainer(HeldContainer):
-        types = (Trigger,)
-        armed = ""
-
-        def fire(self, method):
-            if self.armed == method:
-                self.armed = ""
-                register(HeldContainer())
-
-        def children(self, value):
-            self.fire("children")
-            return super().children(value)
-
-        def rebuild(self, value, children):
-            self.fire("rebuild")
-            return super().rebuild(value, children)
-
-    trigger = register(TriggerContainer())
+    register(type("Triggers", (HeldContainer,), {"types": (trigger_type,), where: firing})())
     conversion = af.converter("torch")
-    value = {"mine": Held(X), "trigger": Trigger(X), "another": Held(X)}
+    value = {"mine": Held(X), "trigger": trigger_type(X), "another": Held(X)}
     for times in range(6):
-        trigger.armed = where if times == when else ""
+        if times == when:
+            armed.append(HeldContainer())
         found = conversion(value)
         assert isinstance(found["trigger"].x, torch.Tensor)
         assert isinstance(found["mine"].x, torch.Tensor) == (times > when)
@@ -247,16 +234,16 @@ def test_two_threads_draw_their_first_numbers_together(monkeypatch):
 
 
 def test_threads_take_different_keys_of_jax():
-    rng, keys = af.registry.backend("jax").random(1), []
+    rng = af.registry.backend("jax").random(1)
 
-    def work():
-        keys.extend(bytes(np.asarray(jax.random.key_data(rng.key()))) for _ in range(40))
+    def work(_):
+        return [bytes(np.asarray(jax.random.key_data(rng.key()))) for _ in range(40)]
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        [thread.start() for thread in threads], [thread.join() for thread in threads]
+        with ThreadPoolExecutor(4) as pool:
+            keys = [key for keys in pool.map(work, range(4)) for key in keys]
     finally:
         sys.setswitchinterval(before)
     assert len(set(keys)) == len(keys) == 160

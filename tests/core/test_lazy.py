@@ -764,13 +764,9 @@ def test_a_cache_of_dask_does_not_see_what_is_written():
 
 
 def test_a_subclass_of_dask_may_keep_what_it_finishes():
-    class Keeping(da.Array):
-        def __dask_postcompute__(self):
-            return (lambda blocks: held), ()
-
-    held = np.zeros(4)
-    plain = da.zeros(4, chunks=2)
-    x = Keeping(plain.dask, plain.name, plain.chunks, meta=held)
+    held, plain = np.zeros(4), da.zeros(4, chunks=2)
+    keeping = {"__dask_postcompute__": lambda self: ((lambda blocks: held), ())}
+    x = type("Keeping", (da.Array,), keeping)(plain.dask, plain.name, plain.chunks, meta=held)
     af.convert(x, "torch").fill_(7)
     assert not held.any()
 

@@ -636,15 +636,11 @@ def test_values_in_another_byte_order(register, options):
 
 
 INSTALLED = """
-import arrayferry as af
+import boxes
 
-class Faulty(af.Backend):
-    name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
-
+class Faulty(boxes.BoxBackend):
     def to_numpy(self, x):
         raise ZeroDivisionError("a fault")
-
-    from_numpy = to_numpy
 """
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import sys
 import types
 
@@ -310,24 +311,20 @@ def test_of_two_installed_plugins_of_one_name_one_is_used(install, tmp_path):
 
 
 STRUCTURE = """
-import arrayferry as af
+import boxes
 
-class Held(af.Container):
+class Own(boxes.HeldContainer):
     types = ("lib_plugin.Array",)
-    def children(self, value):
-        return [value.values]
-    def rebuild(self, value, children):
-        return value
 
 def arrayferry_containers():
-    return [Held()]
+    return [Own()]
 """
 
 
 def test_a_type_is_not_an_array_and_a_container(install):
     registry, (message,) = install(lib=library("lib"), structure=STRUCTURE)
     backend = registry.backend("lib")
-    assert "left out the container 'Held' of the plugin 'structure' of the distribution" in message
+    assert "left out the container 'Own' of the plugin 'structure' of the distribution" in message
     assert "lib_plugin.Array is a type of the backend 'lib' of the plugin 'lib'" in message
     assert registry.kind(backend.from_numpy(X)).backend is backend
 
@@ -374,21 +371,17 @@ def test_attributes_of_ones_own_are_no_near_misses(registry):
 
 def lines_of(function):
     """Yield after calling a function that is interrupted at its first line, its second one, and so on, in the registry."""
-    number = 0
-    while True:
-        number += 1
+    for number in itertools.count(1):
         left = number
 
         def trace(frame, event, argument):
             nonlocal left
-            if not frame.f_code.co_filename.endswith(
-                ("_registry/plugins.py", "_registry/registry.py")
-            ):
+            files = ("_registry/plugins.py", "_registry/registry.py")
+            if not frame.f_code.co_filename.endswith(files):
                 return None
-            if event == "line":
-                left -= 1
-                if left == 0:
-                    raise KeyboardInterrupt
+            left -= event == "line"
+            if event == "line" and left == 0:
+                raise KeyboardInterrupt
             return trace
 
         before = sys.gettrace()
