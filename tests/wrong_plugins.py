@@ -1,13 +1,10 @@
 """Wrong plugins: `PLANTED` has for each test of the contract kit the faults that it must find, and words of its message."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
 from subtle_plugins import (
     backend,
-    copying,
     making,
     read_only,
     reading,
@@ -110,10 +107,6 @@ PLANTED = {
             making(lambda x: x if x.nbytes > 2**21 else x.copy(), base=CorrectImmutable, from_numpy_shares=False),
             "from_numpy_shares is False", "4,194,304 bytes",
         ),
-        "a writable view of what is immutable": (
-            backend(CorrectImmutable, to_numpy=lambda self, x: x.values),
-            "to_numpy_shares is True", "the source, which is constant, must not change when the result is written to",
-        ),
         "claims to share what is constant": (
             backend(CorrectImmutable, to_numpy=lambda self, x: read_only(x.values.copy())),
             "to_numpy_shares is True: it shares memory with another result",
@@ -126,10 +119,6 @@ PLANTED = {
             backend(is_sparse=lambda self, x: True, to_dense=lambda self, x: x),
             "to_numpy() by convert(copy=None), for an array", "It must return a dense array of the same library",
         ),
-        "read-only copies": (
-            backend(CorrectImmutable, to_numpy_shares=False),
-            "to_numpy_shares is False", "read-only array instead of a writable copy",
-        ),
     },
     "test_values": {
         "types for names of dtypes": (
@@ -140,19 +129,7 @@ PLANTED = {
             "from_numpy(), for", "raised TypeError", "takes 2 positional arguments but 3 were given",
         ),
         "loses the shape": (reading(np.atleast_1d), "to_numpy(), for an array", "shape (1,) instead of ()"),
-        "not an array": (
-            reading(lambda x: x.tolist()),
-            "to_numpy(), for an array of dtype bool and shape (2,)", "returned a list instead of a numpy.ndarray",
-        ),
-        "raises": (
-            reading(lambda x: x.view("no dtype")),
-            "to_numpy(), for an array of dtype bool and shape (2,)", "raised TypeError",
-        ),
         "a subclass": (reading(lambda x: x.view(np.recarray)), "returned a numpy.recarray instead of a numpy.ndarray"),
-        "cannot take scalars": (
-            making(lambda x: x if x.ndim else x[0]),
-            "from_numpy(), for", "an array of dtype bool and shape ()", "raised IndexError",
-        ),
         "makes nothing": (
             backend(from_numpy=lambda self, x, device=None: None),
             "from_numpy(), for an array", "None, which is recognised as an array of no known library",
@@ -162,14 +139,6 @@ PLANTED = {
             "from_numpy(), for an array", "recognised as an array of numpy instead of toy",
         ),
         "changes its source": (reading(emptied, to_numpy_shares=False), "to_numpy(), for an array", "its argument"),
-        "changes its argument": (
-            making(emptied, from_numpy_shares=False),
-            "from_numpy(), for an array", "its argument was changed",
-        ),
-        "a copy has one more axis": (
-            copying(lambda x: np.atleast_1d(x.copy())),
-            "copy(), for an array", "shape (1,) instead of ()",
-        ),
         "takes no text, which dtypes() says it does": (
             making(without_text, from_numpy_shares=True, dtypes=lambda self: None),
             "from_numpy(), for an array of dtype str", "no text",
@@ -184,7 +153,6 @@ PLANTED = {
             backend(from_numpy=lambda self, x, device=None: Array(x, "cpu"), to_device=lambda self, x, device: x),
             "put an array on cpu instead of toy:1",
         ),
-        "misnames the device": (backend(device_of=lambda self, x: "cpu"), "put an array on cpu instead of toy:1"),
         "moves when copied": (
             backend(copy=lambda self, x: Array(x.values.copy(), "cpu")),
             "copy(), for an array on toy:1", "'cpu' instead of 'toy:1'",
@@ -208,10 +176,6 @@ PLANTED = {
         "reads zeros elsewhere": (
             backend(to_numpy=lambda self, x: x.values if x.device == "cpu" else x.values * 0),
             "to_numpy(), for an array on toy:1: ",
-        ),
-        "no device at all": (
-            backend(from_numpy=lambda self, x, device=None: Array(x, str(device))),
-            "from_numpy(x) without a device", "'None' instead of 'cpu'",
         ),
         "another default": (
             backend(default_device=lambda self: "toy:1"),
@@ -241,15 +205,6 @@ PLANTED = {
         ),
     },
     "test_many_at_once": {
-        "reorders many": (
-            backend(to_numpy_many=lambda self, xs: [x.values for x in reversed(xs)]),
-            "to_numpy_many(), for an array", "instead of ()",
-        ),
-        "loses one": (
-            backend(to_numpy_many=lambda self, xs: [x.values for x in xs[1:]]),
-            "to_numpy_many(), for 9 arrays", "8 instead of 9",
-        ),
-        "computes in any order": (computing(lambda found: found[::-1]), "compute(), for an array", "instead of ()"),
         "computes too few": (computing(lambda found: found[1:]), "compute(), for 9 arrays", "8 instead of 9"),
         "computes nothing": (
             computing(lambda found: [x.tolist() for x in found]),
@@ -258,10 +213,6 @@ PLANTED = {
         "computes in place": (
             backend(CorrectLazy, compute=lambda self, xs: [x.values for x in xs]),
             "compute(), after its results were written to",
-        ),
-        "computes by raising": (
-            computing(lambda found: {}["lost"]),
-            "compute(), for 9 arrays", "raised KeyError: 'lost'",
         ),
     },
     "test_answers": {
@@ -291,10 +242,6 @@ PLANTED = {
             backend(to_numpy_shares=None, address=lambda self, x: float(x.values.ctypes.data)),
             "returned a float", "a whole number",
         ),
-        "a wrong address": (
-            backend(address=lambda self, x: x.values.ctypes.data + 4),
-            "address(), for an array", "instead of",
-        ),
     },
     "test_array_types_exist": {
         "missing types": (
@@ -305,7 +252,7 @@ PLANTED = {
     "test_its_arrays_are_recognised": {
         "a wrong type": (
             backend(array_types=("toy_library.Other",)),
-            "make() of the test: a toys.Array", "array_types are ('toy_library.Other',)",
+            "make() of the test: a toys.Array", "an array of no known library instead of toy, whose array_types are ('toy_library.Other',)",
         ),
     },
     "test_conversions_do_not_warn": {

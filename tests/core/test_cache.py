@@ -1,7 +1,5 @@
 """Dicts of limited size: what stays where more is needed than there is room for."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from concurrent.futures import ThreadPoolExecutor

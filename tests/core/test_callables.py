@@ -1,7 +1,5 @@
 """What `agnostic` does for methods, columns, and callers that pass numbers and shards."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import functools
@@ -64,10 +62,9 @@ async def stream(x):
 @pytest.mark.parametrize("function", [coroutine, generator, stream])
 @pytest.mark.parametrize("wrap", [lambda f: f, functools.partial])
 def test_functions_whose_results_come_later_are_refused(function, wrap):
+    words = r"returns a coroutine or a generator.*Decorate a function that"
     for options in ({}, {"differentiable": True}):
-        with pytest.raises(
-            af.OptionError, match=r"returns a coroutine or a generator.*Decorate a function that"
-        ):
+        with pytest.raises(af.OptionError, match=words):
             af.agnostic("jax", **options)(wrap(function))
 
 
@@ -105,6 +102,12 @@ def methods(decorate):
     return Counting
 
 
+def outside(self, x):
+    self.calls += 1
+    self.seen = self.x
+    return x * 2
+
+
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_above_static_and_class_methods(library):
     decorate = af.agnostic(library, differentiable=library == "jax")
@@ -124,18 +127,13 @@ def test_above_static_and_class_methods(library):
             seen.append(cls)
             return x * y
 
-        @decorate
-        @staticmethod
-        @abc.abstractmethod
-        def to_do(x):
-            raise NotImplementedError
+        to_do = decorate(staticmethod(abc.abstractmethod(lambda x: x)))
 
     class Derived(Base):
         pass
 
     x = torch.tensor(X)
-    for owner in (Base, Derived, Derived()):
-        cls = owner if isinstance(owner, type) else type(owner)
+    for owner, cls in ((Base, Base), (Derived, Derived), (Derived(), Derived)):
         for y in (owner.static(x), owner.static(x, y=1), owner.of_class(x), owner.of_class(x, y=1)):
             assert torch.equal(y, x)
         assert seen[-4:] == [library, library, cls, cls]
@@ -150,12 +148,6 @@ def test_what_cannot_be_called_is_refused(wrap):
         af.agnostic("numpy")(wrap(lambda self: self.x))
 
 
-def outside(self, x):
-    self.calls += 1
-    self.seen = self.x
-    return x * 2
-
-
 def _with_x(cls):
     def unflatten(_, children):
         new = cls()
@@ -168,9 +160,8 @@ def _with_x(cls):
 @pytest.mark.parametrize("container", ["dataclass", "dict", "list", "plain", "pytree"])
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_the_object_of_a_method_is_itself(container, library):
-    options = {"differentiable": True} if library == "jax" else {}
-    decorate = af.agnostic(library, **options)
-    base = methods(decorate if library == "numpy" else lambda f: decorate(f))
+    decorate = af.agnostic(library, differentiable=library == "jax")
+    base = methods(decorate)
     bases = {"dict": (base, dict), "list": (base, list)}.get(container, (base,))
     cls = type("Own", bases, {"outside": decorate(outside), "__annotations__": {"x": Any}})
     if container == "dataclass":
@@ -253,23 +244,21 @@ def test_columns_are_read(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "data.h5", "w") as file:
         stored = file.create_dataset("x", data=X)
-        for library in ("numpy", "jax"):
-            for differentiable in {False, library == "jax"}:
-                decorate = af.agnostic(library, differentiable=differentiable)
-                kind = decorate(lambda x, y=None, *, z=None: str((type(x), type(y), type(z))))
-                name = str(type(af.convert(X, library)))
-                assert kind(stored, z=stored) == f"({name}, {type(None)}, {name})"
-                total = decorate(lambda x, y: (x * y).sum())
-                x = torch.ones(3, requires_grad=differentiable)
-                for y in (total(x, stored), total(stored, x), total(x, y=stored)):
-                    assert isinstance(y, torch.Tensor)
-                    assert y == X.sum()
-                if differentiable:
-                    assert torch.autograd.grad(total(stored, x), x)[0].tolist() == X.tolist()
-                with pytest.raises(
-                    af.ConversionError, match=r"File cannot be converted: .*, at \[1\]"
-                ):
-                    total(x, file)
+        for library, differentiable in (("numpy", False), ("jax", False), ("jax", True)):
+            decorate = af.agnostic(library, differentiable=differentiable)
+            kind = decorate(lambda x, y=None, *, z=None: str((type(x), type(y), type(z))))
+            name = str(type(af.convert(X, library)))
+            assert kind(stored, z=stored) == f"({name}, {type(None)}, {name})"
+            total = decorate(lambda x, y: (x * y).sum())
+            x = torch.ones(3, requires_grad=differentiable)
+            for y in (total(x, stored), total(stored, x), total(x, y=stored)):
+                assert isinstance(y, torch.Tensor)
+                assert y == X.sum()
+            if differentiable:
+                assert torch.autograd.grad(total(stored, x), x)[0].tolist() == X.tolist()
+            words = r"File cannot be converted: .*, at \[1\]"
+            with pytest.raises(af.ConversionError, match=words):
+                total(x, file)
 
 
 class Unread:
@@ -283,10 +272,8 @@ class UnreadSource(af.Source):
         raise af.TracedValueError("this has no values")
 
 
-def test_traced_values_that_are_no_arrays(request):
-    plugin = UnreadSource()
-    af.registry.register(plugin)
-    request.addfinalizer(lambda: af.registry.unregister(plugin))
+def test_traced_values_that_are_no_arrays(register):
+    register(UnreadSource())
     function = af.agnostic("numpy", unknown="convert", result_like=X)(lambda x: x)
     for argument in ([Unread()], [Unread(), X], [X, {"u": Unread()}]):
         with pytest.raises(af.TracedValueError, match="this has no values"):
@@ -332,11 +319,7 @@ def test_results_that_do_not_fit_the_shards_of_the_caller(run_python):
 @pytest.mark.parametrize("keyword", [False, True])
 def test_inside_torch_compile(keyword):
     calls = []
-
-    @af.agnostic("numpy")
-    def sort(x):
-        calls.append(type(x))
-        return np.sort(x)
+    sort = af.agnostic("numpy")(lambda x: calls.append(type(x)) or np.sort(x))
 
     def whole(x):
         return (sort(x=x * 2) if keyword else sort(x * 2)) + 1

@@ -1,7 +1,6 @@
 """Dtypes: what each is, which holds which, and that a new one is one row in each library that has it."""
 
-from __future__ import annotations
-
+import contextlib
 import re
 
 import ml_dtypes
@@ -90,54 +89,43 @@ def test_small_complex_numbers_become_complex64(name, target):
     assert list(map(str, np.asarray(af.convert(y, "numpy")))) == list(map(str, values))
 
 
+@contextlib.contextmanager
 def cleared(monkeypatch, module, **names):
-    """Change the rows of a library for one test."""
+    """Change the rows of a library for a while."""
     cached = [value for value in vars(module).values() if hasattr(value, "cache_clear")]
-    with monkeypatch.context() as changed:
-        for name, value in names.items():
-            changed.setattr(module, name, value)
+    try:
+        with monkeypatch.context() as changed:
+            for name, value in names.items():
+                changed.setattr(module, name, value)
+            for function in cached:
+                function.cache_clear()
+            yield
+    finally:
         for function in cached:
             function.cache_clear()
-        yield
-    for function in cached:
-        function.cache_clear()
-
-
-@pytest.fixture
-def more_in_torch(monkeypatch):
-    yield from cleared(monkeypatch, torch_dtypes, EXTRA=(*torch_dtypes.EXTRA, "complex32"))
-
-
-@pytest.fixture
-def less_in_jax(monkeypatch):
-    yield from cleared(monkeypatch, jax_dtypes, EXTRA=jax_dtypes.EXTRA - {"int4"})
 
 
 @pytest.mark.skipif("complex32" not in HERE, reason="ml_dtypes 0.6 has complex32")
-def test_a_dtype_that_pytorch_has_is_one_row(more_in_torch):
+def test_a_dtype_that_pytorch_has_is_one_row(monkeypatch):
     x = np.array([1.5 - 2j, np.inf]).astype(dtype_named("complex32"))
-    there, back = af.converter("torch"), af.converter("numpy")
-    for _ in range(3):
-        y = there([x])[0]
-        assert y.dtype is torch.complex32
-        n = back([y])[0]
-        assert n.dtype == x.dtype
-        assert n.tobytes() == x.tobytes()
-        assert np.shares_memory(n, x)
+    with cleared(monkeypatch, torch_dtypes, EXTRA=(*torch_dtypes.EXTRA, "complex32")):
+        there, back = af.converter("torch"), af.converter("numpy")
+        for _ in range(3):
+            y = there([x])[0]
+            assert y.dtype is torch.complex32
+            n = back([y])[0]
+            assert n.dtype == x.dtype
+            assert n.tobytes() == x.tobytes()
+            assert np.shares_memory(n, x)
 
 
-def test_a_dtype_that_jax_has_is_one_row():
+@pytest.mark.parametrize("lacking", [set(), {"int4"}])
+def test_a_dtype_that_jax_has_is_one_row_and_others_are_widened(monkeypatch, lacking):
     x = np.array([-8, 7]).astype(dtype_named("int4"))
-    y = af.converter("jax")([x])[0]
-    assert y.dtype == x.dtype
+    with cleared(monkeypatch, jax_dtypes, EXTRA=jax_dtypes.EXTRA - lacking):
+        y = af.converter("jax")([x])[0]
+    assert y.dtype == (np.int8 if lacking else x.dtype)
     assert np.asarray(y).tolist() == [-8, 7]
-
-
-def test_a_dtype_without_a_row_is_widened(less_in_jax):
-    x = np.array([-8, 7]).astype(dtype_named("int4"))
-    y = af.converter("jax")([x])[0]
-    assert y.dtype == np.int8
-    assert y.tolist() == [-8, 7]
 
 
 @pytest.mark.parametrize("name", ["float64", "bfloat16", "uint8", "bool"])

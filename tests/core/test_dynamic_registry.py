@@ -1,7 +1,5 @@
 """What is registered or imported may change at any time: in another thread, in a fork, during a call."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import linecache
@@ -33,6 +31,10 @@ class BoxBackend(boxes.BoxBackend):
         return sys.modules["boxlib"].Box(x)
 
 
+class Unknown:
+    pass
+
+
 @pytest.fixture
 def module(monkeypatch):
     """A library that is imported, so far without its array type."""
@@ -43,18 +45,12 @@ def module(monkeypatch):
 
 def test_a_library_that_is_imported_later(module, register):
     register(BoxBackend())
-    conversions = [af.converter("torch") for _ in range(2)]
-
-    class Unknown:
-        pass
-
+    conversions = [af.converter("torch") for _ in range(2)] * 4
     for conversion in conversions:
-        for _ in range(4):
-            assert conversion([Unknown(), X])[1].tolist() == [0, 1, 2]
+        assert conversion([Unknown(), X])[1].tolist() == [0, 1, 2]
     module.Box = Box
     for conversion in conversions:
-        for _ in range(4):
-            assert conversion([Box(X)])[0].tolist() == [0, 1, 2]
+        assert conversion([Box(X)])[0].tolist() == [0, 1, 2]
 
 
 def test_an_array_that_was_seen_while_its_library_was_imported(module, register):
@@ -71,18 +67,11 @@ def test_an_array_that_was_seen_while_its_library_was_imported(module, register)
 
 
 def test_a_container_whose_library_is_imported_later(module, register):
-    class Later(HeldContainer):
-        types = ("boxlib.Held",)
-
-    register(Later())
+    register(type("Later", (HeldContainer,), {"types": ("boxlib.Held",)})())
     value = Held(X)
     for _ in range(4):
         assert af.convert(value, "torch") is value
     module.Held = Held
-
-    class Unknown:
-        pass
-
     af.convert(Unknown(), "torch")
     for _ in range(4):
         assert isinstance(af.convert(value, "torch").x, torch.Tensor)
@@ -97,8 +86,6 @@ def run_again(tmp_path, monkeypatch):
 class Box:
     def __init__(self, values):
         self.values = values
-class Late(Box):
-    pass
 class Pair:
     def __init__(self, x):
         self.x = x
@@ -112,16 +99,10 @@ class Pair:
 
 def test_a_library_that_is_run_again(run_again, register):
     """Its new arrays are arrays, and so are those that were made before. Classes without objects are freed."""
-
-    class Pairs(HeldContainer):
-        types = ("boxlib.Pair",)
-
     register(BoxBackend())
-    register(Pairs())
+    register(type("Pairs", (HeldContainer,), {"types": ("boxlib.Pair",)})())
     to, back = af.converter("torch"), af.converter("boxlib")
-    first = run_again()
-    old = first.Box(X)
-    classes = []
+    old, classes = run_again().Box(X), []
     for _ in range(3):
         library = run_again()
         classes.append(weakref.ref(library.Box))
@@ -139,32 +120,19 @@ def test_a_library_that_is_run_again(run_again, register):
 @pytest.mark.parametrize("when", [0, 3])
 def test_a_change_within_a_conversion(where, when, register):
     """The conversion ends as it began. What it has learnt is not used after the change, and nothing is lost."""
+    trigger_type, armed = type("Trigger", (Held,), {}), []
 
-    class Trigger(Held):
-        pass
+    def firing(self, *args):
+        if armed:
+            register(armed.pop())
+        return getattr(HeldContainer, where)(self, *args)
 
-    class TriggerContainer(HeldContainer):
-        types = (Trigger,)
-        armed = ""
-
-        def fire(self, method):
-            if self.armed == method:
-                self.armed = ""
-                register(HeldContainer())
-
-        def children(self, value):
-            self.fire("children")
-            return super().children(value)
-
-        def rebuild(self, value, children):
-            self.fire("rebuild")
-            return super().rebuild(value, children)
-
-    trigger = register(TriggerContainer())
+    register(type("Triggers", (HeldContainer,), {"types": (trigger_type,), where: firing})())
     conversion = af.converter("torch")
-    value = {"mine": Held(X), "trigger": Trigger(X), "another": Held(X)}
+    value = {"mine": Held(X), "trigger": trigger_type(X), "another": Held(X)}
     for times in range(6):
-        trigger.armed = where if times == when else ""
+        if times == when:
+            armed.append(HeldContainer())
         found = conversion(value)
         assert isinstance(found["trigger"].x, torch.Tensor)
         assert isinstance(found["mine"].x, torch.Tensor) == (times > when)
@@ -172,22 +140,16 @@ def test_a_change_within_a_conversion(where, when, register):
 
 
 def test_a_container_for_exactly_an_array_type(register):
-    class Labelled(np.ndarray):
-        pass
-
-    class LabelledContainer(af.Container):
-        types = (Labelled,)
-
-        def children(self, value):
-            return [np.asarray(value)]
-
-        def rebuild(self, value, children):
-            return {"label": value.label, "values": children[0]}
-
-    x = X.view(Labelled)
+    labelled = type("Labelled", (np.ndarray,), {})
+    members = {
+        "types": (labelled,),
+        "children": lambda self, value: [np.asarray(value)],
+        "rebuild": lambda self, value, children: {"label": value.label, "values": children[0]},
+    }
+    x = X.view(labelled)
     x.label = "speed"
     assert isinstance(af.convert(x, "torch"), torch.Tensor)
-    register(LabelledContainer())
+    register(type("LabelledContainer", (af.Container,), members)())
     for _ in range(4):
         found = af.convert([x, X], "torch")
         assert found[0]["label"] == "speed"
@@ -195,70 +157,66 @@ def test_a_container_for_exactly_an_array_type(register):
         assert isinstance(found[1], torch.Tensor)
 
 
-def test_a_fork_while_another_thread_registers(run_forked):
+@pytest.fixture
+def fork_while(run_forked):
+    """Return a function that waits, and one that forks while a thread waits in it, and works in the fork."""
     inside, leave = threading.Event(), threading.Event()
 
-    class Slow(HeldContainer):
-        @property
-        def transparent(self):
-            return False
+    def wait():
+        inside.set()
+        leave.wait(30)
+
+    def fork(in_thread, in_fork):
+        thread = threading.Thread(target=in_thread)
+        thread.start()
+        try:
+            assert inside.wait(30)
+            # the alarm ends a process that hangs
+            run_forked(lambda: (signal.alarm(30), leave.set(), in_fork()))
+        finally:
+            leave.set()
+            thread.join()
+
+    return wait, fork
+
+
+def test_a_fork_while_another_thread_registers(fork_while):
+    wait, fork = fork_while
 
     class Waiting(af.Registry):
         """Waits while it holds its lock."""
 
         def update(self, new=""):
             if new:
-                inside.set()
-                leave.wait(30)
+                wait()
             return super().update(new)
 
     registry = Waiting()
     conversion = af.Conversion("numpy", af.Options(), registry)
     conversion([X])
-    thread = threading.Thread(target=registry.register, args=(Slow(),))
-    thread.start()
-    try:
-        assert inside.wait(30)
 
-        def work():
-            signal.alarm(30)  # which ends a process that hangs
-            leave.set()
-            registry.register(HeldContainer())
-            assert "numpy" in af.registry.backends()
-            assert conversion([X])[0].tolist() == [0, 1, 2]
+    def work():
+        registry.register(HeldContainer())
+        assert "numpy" in af.registry.backends()
+        assert conversion([X])[0].tolist() == [0, 1, 2]
 
-        run_forked(work)
-    finally:
-        leave.set()
-        thread.join()
+    fork(lambda: registry.register(HeldContainer()), work)
 
 
 @pytest.mark.parametrize("what", ["random numbers", "a route"])
-def test_a_fork_while_another_thread_makes_what_is_made_once(what, monkeypatch, run_forked):
-    inside, leave = threading.Event(), threading.Event()
-
-    def waiting(make):
-        def made(*args):
-            inside.set()
-            leave.wait(30)
-            return make(*args)
-
-        return made
-
-    if what == "a route":
-        monkeypatch.setattr(execute, "Executor", waiting(execute.Executor))
-        work = lambda: af.converter("array_api_strict")(X).shape  # noqa: E731
-    else:
-        monkeypatch.setattr(np.random, "default_rng", waiting(np.random.default_rng))
-        work = lambda: af.registry.backend("numpy").random(1).uniform((3,)).shape  # noqa: E731
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        assert inside.wait(30)
-        run_forked(lambda: (signal.alarm(30), leave.set(), work()))
-    finally:
-        leave.set()
-        thread.join()
+def test_a_fork_while_another_thread_makes_what_is_made_once(what, monkeypatch, fork_while):
+    wait, fork = fork_while
+    owner, name, work = {
+        "a route": (execute, "Executor", lambda: af.converter("array_api_strict")(X).shape),
+        "random numbers": (
+            np.random,
+            "default_rng",
+            lambda: af.registry.backend("numpy").random(1).uniform((3,)).shape,
+        ),
+    }[what]
+    make = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args: (wait(), make(*args))[1])
+    fork(work, work)
 
 
 def test_two_threads_draw_their_first_numbers_together(monkeypatch):
@@ -276,16 +234,16 @@ def test_two_threads_draw_their_first_numbers_together(monkeypatch):
 
 
 def test_threads_take_different_keys_of_jax():
-    rng, keys = af.registry.backend("jax").random(1), []
+    rng = af.registry.backend("jax").random(1)
 
-    def work():
-        keys.extend(bytes(np.asarray(jax.random.key_data(rng.key()))) for _ in range(40))
+    def work(_):
+        return [bytes(np.asarray(jax.random.key_data(rng.key()))) for _ in range(40)]
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        [thread.start() for thread in threads], [thread.join() for thread in threads]
+        with ThreadPoolExecutor(4) as pool:
+            keys = [key for keys in pool.map(work, range(4)) for key in keys]
     finally:
         sys.setswitchinterval(before)
     assert len(set(keys)) == len(keys) == 160

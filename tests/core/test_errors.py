@@ -1,7 +1,5 @@
 """Each error names the problem, the place, both libraries and a remedy, and can be pickled."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import time
@@ -35,17 +33,6 @@ def streamed(block, **options):
     list(af.stream({"x": x}, "torch", **options))
 
 
-def failing():
-    class Failing(Absent):
-        name, package, array_types = "failing", "types", ("types.SimpleNamespace",)
-
-        def to_numpy(self, x):
-            return []
-
-    with registered(Failing()):
-        af.convert([types.SimpleNamespace()], "torch")
-
-
 CAUSES = {
     af.BackendUnavailableError: (lambda: af.convert(1, "absent"), "ImportError", "absent is not installed: there is no module 'a_missing_library'. Run: pip install absent-lib"),
     af.BlockError: (
@@ -59,7 +46,7 @@ CAUSES = {
         "block 0 (0:2 along the axis of the stream) did not arrive within 0.1 seconds, to torch. Pass a longer timeout",
     ),
     af.ContractError: (
-        failing,
+        lambda: af.convert([types.SimpleNamespace()], "torch"),
         "TypeError",
         "to_numpy() of the backend 'failing' returned a list, at [0], from failing to torch. It must return a "
         "numpy.ndarray.",
@@ -116,9 +103,16 @@ class Absent(BoxBackend):
     array_types = ("a_missing_library.Array",)
 
 
+class Failing(Absent):
+    name, package, array_types = "failing", "types", ("types.SimpleNamespace",)
+
+    def to_numpy(self, x):
+        return []
+
+
 @pytest.fixture(autouse=True)
-def absent():
-    with registered(Absent()):
+def plugins():
+    with registered(Absent(), Failing()):
         yield
 
 

@@ -1,7 +1,5 @@
 """Functions that cross: calls from traced code, and gradients between PyTorch and JAX."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections import defaultdict
@@ -14,11 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from cases import quick_if
 
 import arrayferry as af
 
 # PyTorch warns of what it uses itself, and gradcheck's loops are its own.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+into_jax, into_torch = (af.agnostic(name, differentiable=True) for name in ("jax", "torch"))
 
 RNG = np.random.default_rng(0)
 X, W = RNG.normal(size=(3, 4)), RNG.normal(size=(4, 2))
@@ -43,17 +44,13 @@ def everything(x, w):
 
 
 FUNCTIONS = {
-    "plain": af.agnostic("jax", differentiable=True)(layer),
-    "jitted": af.agnostic("jax", differentiable=True)(jax.jit(layer, static_argnames="power")),
-    "tree": lambda x, w: af.agnostic("jax", differentiable=True)(everything)(
-        {"x": x, "scale": 3.0, "name": "cart"}, (w,)
-    )["y"],
+    "plain": into_jax(layer),
+    "jitted": into_jax(jax.jit(layer, static_argnames="power")),
+    "tree": lambda x, w: into_jax(everything)({"x": x, "scale": 3.0, "name": "cart"}, (w,))["y"],
 }
 
 
-NAMES = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) for name in ("plain", "tree")] + ["jitted"]
-)
+NAMES = pytest.mark.parametrize("name", quick_if(FUNCTIONS, "jitted".__eq__))
 
 
 @NAMES
@@ -66,9 +63,7 @@ def test_torch_through_jax(x64, name):
 
 def test_trees_integers_and_others_cross(x64):
     x, w = leaves(X, W)
-    found = af.agnostic("jax", differentiable=True)(everything)(
-        {"x": x, "scale": 2.0, "name": "cart"}, w=[w]
-    )
+    found = into_jax(everything)({"x": x, "scale": 2.0, "name": "cart"}, w=[w])
     assert found["name"] == "cart"
     assert found["pair"][1] is None
     assert found["index"].dtype == torch.int64
@@ -111,17 +106,11 @@ def test_torch_func(x64, name):
 
 def test_what_is_saved_is_not_computed_again():
     calls = []
-
-    @af.agnostic("jax", differentiable=True)
-    def function(x):
-        calls.append(1)
-        return jnp.sin(x)
-
+    function = into_jax(lambda x: calls.append(x) or jnp.sin(x))
     x = torch.ones(3, requires_grad=True)
     y = function(x).sum()
-    torch.autograd.grad(y, x, retain_graph=True)
-    torch.autograd.grad(y, x, retain_graph=True)
-    torch.autograd.grad(y, x, create_graph=True)
+    for options in ({"retain_graph": True}, {"retain_graph": True}, {"create_graph": True}):
+        torch.autograd.grad(y, x, **options)
     assert len(calls) == 1
     torch.func.grad(lambda x: function(x).sum())(x.detach())
     assert len(calls) == 2
@@ -134,7 +123,7 @@ def test_what_is_saved_is_not_computed_again():
 def test_compiled_functions_compile_once():
     traces = []
 
-    @af.agnostic("jax", differentiable=True)
+    @into_jax
     @jax.jit
     def function(x, y):
         traces.append(1)
@@ -153,9 +142,7 @@ def test_compiled_functions_compile_once():
 
 def test_numbers_that_change_are_not_remembered():
     """Also 0.0 and -0.0, which are equal, and 1 and True."""
-    function = af.agnostic("jax", differentiable=True)(
-        jax.jit(lambda x, k: x * jnp.copysign(1.0, k), static_argnames=())
-    )
+    function = into_jax(jax.jit(lambda x, k: x * jnp.copysign(1.0, k), static_argnames=()))
     x = torch.ones(2, requires_grad=True)
     for k in (0.0, -0.0, 0.0, 3.0, -3, True):
         (gradient,) = torch.autograd.grad(function(x, k).sum(), x)
@@ -163,7 +150,7 @@ def test_numbers_that_change_are_not_remembered():
 
 
 def test_broadcast_and_strided_cotangents():
-    function = af.agnostic("jax", differentiable=True)(lambda x: jnp.sin(x))
+    function = into_jax(lambda x: jnp.sin(x))
     x = torch.linspace(0, 1, 12).reshape(3, 4).t().requires_grad_()
     expanded = torch.ones(()).expand(4, 3)
     (ours,) = torch.autograd.grad(function(x), x, expanded)
@@ -177,7 +164,7 @@ def test_broadcast_and_strided_cotangents():
 
 def test_dtypes_of_gradients():
     """The gradient has the dtype of its argument, also where JAX narrows it."""
-    function = af.agnostic("jax", differentiable=True)(lambda x: (x * 2).sum())
+    function = into_jax(lambda x: (x * 2).sum())
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         x = torch.ones(2, dtype=dtype, requires_grad=True)
         function(x).backward()
@@ -185,7 +172,7 @@ def test_dtypes_of_gradients():
         assert x.grad.tolist() == [2.0, 2.0]
     with pytest.raises(af.NarrowingError, match="1e\\+300 does not fit float32, at \\[0\\]"):
         function(torch.tensor([1e300], dtype=torch.float64, requires_grad=True))
-    jitted = af.agnostic("jax", differentiable=True)(jax.jit(lambda d: d["a"][1].sum()))
+    jitted = into_jax(jax.jit(lambda d: d["a"][1].sum()))
     bad = {"a": [torch.ones(1), torch.tensor([2**40])]}
     with pytest.raises(af.NarrowingError, match=r"1099511627776 .* at \[0\]\['a'\]\[1\]"):
         jitted({**bad, "b": torch.ones(2, requires_grad=True)})
@@ -199,16 +186,14 @@ def test_complex_numbers(x64):
     """PyTorch and JAX have opposite conventions, which must not show."""
     z = np.array([1 + 2j, 3 - 1j, -0.5j])
     ours = torch.tensor(z, requires_grad=True)
-    function = af.agnostic("jax", differentiable=True)(lambda z: complex_loss(z, jnp))
+    function = into_jax(lambda z: complex_loss(z, jnp))
     (gradient,) = torch.autograd.grad(function(ours), ours)
     (expected,) = torch.autograd.grad(complex_loss(ours, torch), ours)
     assert torch.allclose(gradient, expected)
-    assert torch.autograd.gradcheck(
-        af.agnostic("jax", differentiable=True)(lambda z: jnp.sin(z) * z.conj()), ours
-    )
-    there = af.agnostic("torch", differentiable=True)(lambda z: complex_loss(z, torch))
+    assert torch.autograd.gradcheck(into_jax(lambda z: jnp.sin(z) * z.conj()), ours)
+    there = into_torch(lambda z: complex_loss(z, torch))
     assert np.allclose(jax.grad(there)(z), jax.grad(lambda z: complex_loss(z, jnp))(z))
-    half = af.agnostic("torch", differentiable=True)(lambda z: z * z * (1 + 2j))
+    half = into_torch(lambda z: z * z * (1 + 2j))
     for change in (jax.grad, lambda f: jax.grad(lambda z: jnp.abs(jax.grad(f)(z)).sum())):
         got = change(lambda z: (jnp.abs(half(z)) ** 2).sum())(z)
         assert np.allclose(got, change(lambda z: (jnp.abs(z * z * (1 + 2j)) ** 2).sum())(z))
@@ -217,7 +202,7 @@ def test_complex_numbers(x64):
 CALLED = af.agnostic(
     "torch", differentiable=True, result_like=lambda x, w, power=2: jax.eval_shape(layer, x, w)
 )(torch_layer)
-UNTOLD = af.agnostic("torch", differentiable=True)(torch_layer)
+UNTOLD = into_torch(torch_layer)
 
 
 def _total(f):
@@ -253,13 +238,7 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.long if name == "hessian" else ())
-        for name in (*NOT_TOLD, *TOLD)
-    ],
-)
+@pytest.mark.parametrize("name", quick_if([*NOT_TOLD, *TOLD], lambda name: name != "hessian"))
 def test_jax_through_torch(name):
     x, w = jnp.asarray(X, jnp.float32), jnp.asarray(W, jnp.float32)
     change = TOLD.get(name) or NOT_TOLD[name]
@@ -272,12 +251,7 @@ def test_jax_through_torch(name):
 
 def test_jax_keeps_the_graph_of_torch():
     calls = []
-
-    @af.agnostic("torch", differentiable=True)
-    def function(x):
-        calls.append(x)
-        return x.sin()
-
+    function = into_torch(lambda x: calls.append(x) or x.sin())
     jax.grad(lambda x: function(x).sum())(jnp.ones(3))
     assert len(calls) == 1
     jax.jacrev(function)(jnp.ones(3))
@@ -350,7 +324,7 @@ def test_several_libraries_among_the_arguments():
     """NumPy arrays have no gradient; those of the function's own library are passed as they are."""
     seen = []
 
-    @af.agnostic("jax", differentiable=True)
+    @into_jax
     def function(a, b, c):
         seen.append(b)
         return a * b * c - b * c  # no two places are alike
@@ -418,7 +392,7 @@ class SameName:
     ],
 )
 def test_each_call_gets_its_own_arguments(make, use):
-    function = af.agnostic("jax", differentiable=True)(use)
+    function = into_jax(use)
     x = torch.ones(2, requires_grad=True)
     for factor in (2.0, 5.0, 3.0):
         expected = use(make(1.0, factor))
@@ -428,7 +402,7 @@ def test_each_call_gets_its_own_arguments(make, use):
 
 def test_arguments_are_not_kept_alive():
     class Model:
-        @af.agnostic("jax", differentiable=True)
+        @into_jax
         def loss(self, x):
             return (x**2).sum()
 
@@ -455,7 +429,7 @@ def test_inference_mode_of_torch_does_not_stop_jax():
 def test_what_torch_records_is_refused_in_words():
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    function = af.agnostic("jax", differentiable=True)(lambda x: x**2)
+    function = into_jax(lambda x: x**2)
     with pytest.raises(af.TracedValueError, match="cannot be recorded"):
         make_fx(function)(torch.ones(2))
     with pytest.raises(af.TracedValueError, match=r"use torch\.func\.vjp"):
@@ -506,7 +480,7 @@ def test_arrays_of_others_do_not_go_through_traced_code():
 
 def test_traced_arrays_of_the_functions_own_library():
     constant = torch.full((2,), 3.0)
-    product = af.agnostic("jax", differentiable=True)(lambda x, y: x * y)
+    product = into_jax(lambda x, y: x * y)
     found = jax.jit(jax.grad(lambda y: product(y, constant).sum()))(jnp.ones(2))
     assert found.tolist() == [3.0, 3.0]
 
@@ -578,10 +552,8 @@ def test_explicit_shardings(run_python):
 
 
 def test_results_of_another_library():
-    function = af.agnostic("jax", differentiable=True)(
-        lambda x: (torch.arange(3), np.arange(2.0), x.sum(), None)
-    )
     x = torch.ones(2, requires_grad=True)
+    function = into_jax(lambda x: (torch.arange(3), np.arange(2.0), x.sum(), None))
     first, second, third, none = function(x)
     assert isinstance(first, torch.Tensor)
     assert first.tolist() == [0, 1, 2]
@@ -594,7 +566,7 @@ def test_more_structures_than_functions_are_kept_for(monkeypatch):
     monkeypatch.setattr("arrayferry._agnostic.MAX_KEPT", 4)
     traced = []
 
-    @af.agnostic("jax", differentiable=True)
+    @into_jax
     @jax.jit
     def scaled(x, note, *more):
         traced.append(note)
@@ -614,7 +586,7 @@ def test_more_structures_than_functions_are_kept_for(monkeypatch):
 
 def test_x64_is_turned_off_before_the_backward_pass(enable_x64):
     x = torch.full((2,), 2.0, dtype=torch.float64, requires_grad=True)
-    function = af.agnostic("jax", differentiable=True)(jnp.sqrt)
+    function = into_jax(jnp.sqrt)
     with enable_x64(True):
         y = function(x)
         assert y.dtype == torch.float64
@@ -626,7 +598,7 @@ def test_x64_is_turned_off_before_the_backward_pass(enable_x64):
 
 
 def test_places_of_arguments_without_gradient():
-    function = af.agnostic("jax", differentiable=True)(lambda a, b, c: a)
+    function = into_jax(lambda a, b, c: a)
     x, wide = torch.ones(2, requires_grad=True), np.float64(1e300)
     with pytest.raises(af.NarrowingError, match=r"at \[2\],"):
         function(x, torch.ones(2), wide)
@@ -710,21 +682,19 @@ def test_what_cannot_be_called_from_traced_code():
 
 
 def test_errors_are_the_functions_own():
-    @af.agnostic("jax", differentiable=True)
     def function(x):
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        function(torch.ones(1, requires_grad=True))
-    there = af.agnostic("torch", differentiable=True)(function.__wrapped__)
+        into_jax(function)(torch.ones(1, requires_grad=True))
     with pytest.raises(KeyError, match="mine"):
-        jax.grad(lambda x: there(x).sum())(jnp.ones(1))
+        jax.grad(into_torch(function))(jnp.ones(1))
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_torch_compile():
     """Called as it is, between compiled parts; a graph that may not break is refused by PyTorch, in words."""
-    function = af.agnostic("jax", differentiable=True)(jax.jit(lambda x: jnp.sin(x).sum()))
+    function = into_jax(jax.jit(lambda x: jnp.sin(x).sum()))
     compiled = torch.compile(lambda x: function(x * 2) + 1, backend="eager")
     x = torch.ones(3, requires_grad=True)
     (gradient,) = torch.autograd.grad(compiled(x), x)
@@ -735,7 +705,7 @@ def test_torch_compile():
 
 
 def test_threads():
-    function = af.agnostic("jax", differentiable=True)(jax.jit(lambda x, k: jnp.sin(x) * k["k"]))
+    function = into_jax(jax.jit(lambda x, k: jnp.sin(x) * k["k"]))
 
     def work(number):
         for step in range(50):
@@ -751,21 +721,12 @@ def test_threads():
 def test_nothing_outlives_its_use():
     """Neither graphs, nor functions that are decorated anew, nor structures that change."""
 
-    class Big:
-        pass
-
     held = []
 
     def once():
-        big = Big()
+        big = Named(2)
         held.append(weakref.ref(big))
-
-        @af.agnostic("jax", differentiable=True)
-        @jax.jit
-        def function(x):
-            assert big is not None
-            return (x**2).sum()
-
+        function = into_jax(jax.jit(lambda x: (x**big.array).sum()))
         x = torch.ones(3, requires_grad=True)
         torch.autograd.grad(function(x), x)
 
@@ -774,7 +735,7 @@ def test_nothing_outlives_its_use():
     gc.collect()
     assert sum(ref() is not None for ref in held) <= 1
 
-    function = af.agnostic("jax", differentiable=True)(lambda x, name: x * 2)
+    function = into_jax(lambda x, name: x * 2)
     others = layouts()
     for index in range(300):
         function(torch.ones(1, requires_grad=True), {"name": f"n{index}"})

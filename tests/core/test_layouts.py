@@ -1,7 +1,5 @@
 """`flatten` and `Layout`: what is in a key, what is shared, and what does not fit."""
 
-from __future__ import annotations
-
 import array
 import collections
 import copy
@@ -105,10 +103,6 @@ class Store(Items):
         self.scale = scale
 
 
-class Model(collections.OrderedDict):
-    """Fields that mirror items, as in a ModelOutput."""
-
-
 @dataclasses.dataclass
 class Output(dict):
     x: typing.Any
@@ -196,8 +190,6 @@ def test_what_differs_besides_leaves_has_another_key(where):
         (collections.deque([X], 2), collections.deque([X], 3)),
         (collections.deque([X], 2), collections.deque([X])),
         ({"x": X}, collections.OrderedDict(x=X)),
-        ({"x": X}, Scaled(x=X)),
-        ([X], (X,)),
         ((X, 1), Point(X, 1)),
         ({"a": X, "b": X}, {"b": X, "a": X}),
         ({"k" * 100 + "a": X}, {"k" * 100 + "b": X}),
@@ -210,7 +202,6 @@ def test_what_differs_besides_leaves_has_another_key(where):
         ({"x": X, "y": slice(1)}, {"x": X, "y": slice(1.0)}),
         (ordered(), ordered(_metadata=1)),
         (proxy(dict), proxy(collections.OrderedDict)),
-        (objects(X, X), objects(X, X).reshape(1, 2)),
         (objects(X, X).reshape(1, 2), objects(X, X).reshape(2, 1)),
         ({"x": X, "y": np.ones(2)}, {"x": X, "y": {}}),
         ({"x": X, "y": []}, {"x": X, "y": ()}),
@@ -246,35 +237,27 @@ def test_an_object_that_changed_is_another_one():
 def test_what_can_be_written_to_has_a_key_of_its_own():
     settings = types.SimpleNamespace(big=np.zeros(10_000), tensor=torch.ones(2))
     assert af.flatten((X, settings))[1] != af.flatten((X, settings))[1]
-    settings = types.SimpleNamespace(small=np.zeros(2), fixed=jax.numpy.ones(2))
-    before = af.flatten((X, settings))[1]
-    assert before == af.flatten((X, settings))[1]
-    settings.small[0] = 1
-    assert before != af.flatten((X, settings))[1]
-    settings = types.SimpleNamespace(objects=objects("a", None, 1))
-    before = af.flatten((X, settings))[1]
-    assert before == af.flatten((X, settings))[1]
-    settings.objects[2] = 1.0
-    assert before != af.flatten((X, settings))[1]
+    fixed = jax.numpy.ones(2)
+    for held, new in ((np.zeros(2), 1), (objects("a", None, 1), 1.0)):
+        settings = types.SimpleNamespace(held=held, fixed=fixed)
+        before = af.flatten((X, settings))[1]
+        assert before == af.flatten((X, settings))[1]
+        held[-1] = new
+        assert before != af.flatten((X, settings))[1]
 
 
 def test_odd_objects_are_equal_to_themselves_or_to_nothing():
-    class Odd:
-        def __eq__(self, other):
-            raise RuntimeError("not comparable")
-
-        __hash__ = None
-
+    odd = type("Odd", (), {"__eq__": lambda self, other: 1 / 0, "__hash__": None})
     circle = types.SimpleNamespace()
     circle.self = circle
     huge = types.SimpleNamespace(many=[object() for _ in range(20_000)])
     deep = X.tolist()
     for _ in range(3_000):
         deep = types.SimpleNamespace(inner=deep)
-    for odd in (Odd(), circle, huge, deep, weakref.ref(Odd), lambda: 1, iter([])):
-        layout = af.flatten((X, odd))[1]
+    for each in (odd(), circle, huge, deep, weakref.ref(odd), lambda: 1, iter([])):
+        layout = af.flatten((X, each))[1]
         assert layout == layout
-        assert isinstance(layout == af.flatten((X, odd))[1], bool)
+        assert isinstance(layout == af.flatten((X, each))[1], bool)
         hash(layout)
     while type(deep) is types.SimpleNamespace:
         deep = deep.inner
@@ -449,11 +432,7 @@ def test_cached_hashes_of_attrs(slots, hashed):
     arrays, layout = af.flatten(value)
     assert hash(layout.unflatten(arrays)) == hash(value)
 
-    @attrs.frozen(cache_hash=True, slots=slots)
-    class Number:
-        n: object
-
-    value = Number(np.float32(3))
+    value = Cached(X, np.float32(3))
     hash(value)
     found = af.convert(value, "numpy", scalars="convert")
     if found.n is not value.n:
@@ -467,17 +446,11 @@ def test_weak_values():
         with pytest.raises(af.StructureError, match="nothing else keeps them"):
             af.convert({"w": value}, to)
     assert dict(af.convert(value, "numpy")) == {"a": X}
-    key, other = Data(1), Data(2)
+    key = Data(1)
     assert af.convert([weakref.WeakValueDictionary(a=key), X], "torch")[0]["a"] is key
-    keys = weakref.WeakKeyDictionary()
-
-    class Key:
-        pass
-
-    key = Key()
-    keys[key] = X
-    assert torch.is_tensor(af.convert(keys, "torch")[key])
-    del other
+    own = Config()
+    keys = weakref.WeakKeyDictionary({own: X})
+    assert torch.is_tensor(af.convert(keys, "torch")[own])
 
 
 # Keys.

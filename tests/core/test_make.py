@@ -1,7 +1,5 @@
 """`make` without a target is the help."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

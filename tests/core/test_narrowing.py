@@ -1,7 +1,5 @@
 """The narrowing rule, the scalars option, and arrays that a target does not support."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """What pyproject.toml says of the package: versions, the address and the long description."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import subprocess
@@ -98,18 +96,11 @@ def test_all_forms_of_links_become_absolute(tmp_path):
         "[![a](a.png)](docs/index.md) [b](LICENSE) [c](#part) [d](https://example.com/d)\n\n"
         '| [e](docs/a-b.md#c) |\n|---|\n\n<a href="docs"><img alt="f" src="f.svg"></a>\n'
     )
-    pictures, files = f"{ADDRESS}/raw/v42.0", f"{ADDRESS}/blob/v42.0"
-    assert sorted(links(built(tmp_path, ADDRESS, "")["readme"]["text"])) == sorted(
-        [
-            *(f"{pictures}/a.png", f"{files}/docs/index.md", f"{files}/LICENSE", "#part"),
-            *(
-                "https://example.com/d",
-                f"{files}/docs/a-b.md#c",
-                f"{files}/docs",
-                f"{pictures}/f.svg",
-            ),
-        ]
-    )
+    files = [f"blob/v42.0/{path}" for path in ("docs/index.md", "LICENSE", "docs/a-b.md#c", "docs")]
+    expected = [f"{ADDRESS}/{path}" for path in ("raw/v42.0/a.png", "raw/v42.0/f.svg", *files)]
+    expected += ["#part", "https://example.com/d"]
+    found = links(built(tmp_path, ADDRESS, "")["readme"]["text"])
+    assert sorted(found) == sorted(expected)
 
 
 def built(folder: Path, address: str, documentation: str) -> dict[str, Any]:

@@ -1,30 +1,20 @@
 """Where arrays go if nobody says so, with a library whose default device is an accelerator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
+from toys import Array, Correct
 
 import arrayferry as af
 
 VALUES = np.arange(3, dtype=np.float32)
 
 
-class Array:
-    def __init__(self, values, place):
-        self.values = values
-        self.place = place
-
-
-class Accelerated(af.Backend):
+class Accelerated(Correct):
     """Like JAX on a machine with two GPUs; arrays remember what they were told."""
 
-    name = "accelerated"
-    package = "numpy"
-    array_types = (f"{__name__}.Array",)
-    to_numpy_shares = False
-    from_numpy_shares = False
+    name, package, array_types = "accelerated", "numpy", ("toys.Array",)
+    to_numpy_shares = from_numpy_shares = False
 
     def to_numpy(self, x):
         return x.values.copy()
@@ -34,17 +24,8 @@ class Accelerated(af.Backend):
         y.told = device
         return y
 
-    def copy(self, x):
-        return Array(x.values.copy(), x.place)
-
     def devices(self):
         return ("cuda:0", "cuda:1", "cpu")
-
-    def device_of(self, x):
-        return x.place
-
-    def to_device(self, x, device):
-        return Array(x.values.copy(), device)
 
 
 @pytest.fixture
@@ -57,11 +38,11 @@ def test_from_host_memory_to_the_default_device(library, value):
     to_library = af.converter("accelerated")
     for _ in range(4):
         for y in (to_library(value), to_library([value])[0]):
-            assert y.place == "cuda:0"
+            assert y.device == "cuda:0"
             assert y.told is None  # its own choice, which a device that is named is not
         for device in ("cpu", "cuda:1", "gpu"):
             y = af.convert(value, "accelerated", device=device)
-            assert y.told == y.place == {"gpu": "cuda:0"}.get(device, device)
+            assert y.told == y.device == {"gpu": "cuda:0"}.get(device, device)
 
 
 def test_the_route_tells(library):
@@ -73,7 +54,7 @@ def test_within_the_library_an_array_stays(library):
     for place in library.devices():
         x = Array(VALUES, place)
         assert af.convert(x, "accelerated") is x
-        assert af.convert(x, "accelerated", copy=True).place == place
+        assert af.convert(x, "accelerated", copy=True).device == place
         assert str(af.route(x, "accelerated")).endswith("already there")
 
 

@@ -1,7 +1,5 @@
 """Plans: written for structures seen twice, correct for every value, readable."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import gc
@@ -143,22 +141,15 @@ def test_structures_that_change_between_calls():
         lambda: "text",
     ]
 
-    def check(made, found):
+    for make in [*shapes * 6, *(make for make in shapes for _ in range(4))]:
+        made = make()
+        found = conversion(made)
         (arrays, layout), (converted, same) = af.flatten(made), af.flatten(found)
         assert layout == same
         assert type(found) is type(made) or arrays
         for x, y in zip(arrays, converted, strict=True):
             assert isinstance(y, torch.Tensor)
             assert y.tolist() == x.tolist()
-
-    for _ in range(6):
-        for make in shapes:
-            made = make()
-            check(made, conversion(made))
-    for make in shapes:
-        made = make()
-        for _ in range(4):
-            check(made, conversion(made))
 
 
 @pytest.mark.parametrize("target", ["jax", "torch"])
@@ -581,10 +572,8 @@ def _values(x):
 def test_an_odd_leaf_is_learnt(name, copying, without_plans):
     even, odd, target = ODD[name]
     conversion = af.converter(target, copy=copying)
-    for _ in range(4):
-        conversion([even, {"a": even}])
-    for _ in range(3):
-        conversion([even, {"a": odd}])
+    convert_often(conversion, [even, {"a": even}])
+    convert_often(conversion, [even, {"a": odd}])
     without_plans.clear()
     for value in ([odd, {"a": even}], [even, {"a": odd}], [odd, {"a": odd}], [even, {"a": even}]):
         found = conversion(value)
@@ -598,8 +587,7 @@ def test_an_odd_leaf_is_learnt(name, copying, without_plans):
 
 def test_memory_of_odd_leaves():
     conversion = af.converter("torch")
-    for value in (X, X, X):
-        conversion([value])
+    convert_often(conversion, [X])
     before = READ_ONLY.tolist()
     for _ in range(4):
         conversion([READ_ONLY])[0].fill_(-1)

@@ -1,11 +1,8 @@
 """Which plugin is used where several claim the same, in which order they come, and which of them are trusted."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import types
-import warnings
 
 import pytest
 from boxes import HeldContainer
@@ -176,24 +173,6 @@ def installed_part(kind, name, *types, replaces=(), hook=""):
     return f"import arrayferry as af\n{code}\n{hook}\ndef arrayferry_{kind.lower()}s():\n    return [Part()]\n"
 
 
-@pytest.fixture
-def install(tmp_path, monkeypatch):
-    """Write distributions with plugins, by their names and code, and return a registry with them and the messages."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    def make(**codes):
-        for name, code in codes.items():
-            write_distribution(tmp_path, name, code)
-        found = af.Registry()
-        with warnings.catch_warnings(record=True, action="always") as caught:
-            _ = found.catalog
-        for name in codes:
-            sys.modules.pop(f"{name}_plugin", None)
-        return found, [str(each.message) for each in caught]
-
-    return make
-
-
 @pytest.mark.parametrize(
     ("kinds", "what"),
     [
@@ -221,12 +200,8 @@ def test_of_two_installed_plugins_the_first_by_name_is_used(install, kinds, what
 
 @pytest.mark.parametrize("names", [("apple", "zebra"), ("zebra", "apple")])
 def test_a_backend_takes_types_over_from_sources(install, names):
-    registry, messages = install(
-        **{
-            names[0]: installed_part("Backend", "one", "Column"),
-            names[1]: installed_part("Source", "two", "Column"),
-        }
-    )
+    parts = installed_part("Backend", "one", "Column"), installed_part("Source", "two", "Column")
+    registry, messages = install(**dict(zip(names, parts, strict=True)))
     assert registry.kind(Column(1)).backend.name == "one"
     assert len(messages) == (names[0] == "apple")  # the source came after it
 
@@ -249,12 +224,9 @@ def test_a_built_in_source_stays(install):
 @pytest.mark.parametrize("kinds", ["Source Source", "Backend Backend", "Source Backend"])
 def test_replacing_does_not_depend_on_the_order(install, names, kinds):
     old, new = kinds.split()
-    registry, messages = install(
-        **{
-            names[0]: installed_part(old, "old", "Column", "Cell"),
-            names[1]: installed_part(new, "new", "Column", replaces=("old",)),
-        }
-    )
+    replaced = installed_part(old, "old", "Column", "Cell")
+    replacing = installed_part(new, "new", "Column", replaces=("old",))
+    registry, messages = install(**dict(zip(names, (replaced, replacing), strict=True)))
     assert messages == []
     for value in (Column(1), Cell(1)):
         kind = registry.kind(value)
@@ -292,13 +264,8 @@ def ordered(name, options=""):
 
 def test_the_order_is_that_of_pluggy(install):
     """Built-in plugins come last, so that others come before them, and what is registered later comes first."""
-    registry, messages = install(
-        a=ordered("A", "trylast=True"),
-        b=ordered("B"),
-        c=ordered("C", "tryfirst=True"),
-        d=ordered("D", "tryfirst=True"),
-        e=ordered("E"),
-    )
+    ranks = {"a": "trylast=True", "b": "", "c": "tryfirst=True", "d": "tryfirst=True", "e": ""}
+    registry, messages = install(**{n: ordered(n.upper(), rank) for n, rank in ranks.items()})
     assert messages == []
     for name in ("F", "G"):
         registry.register(plugin(converters=[made_converter(name)]), name)
@@ -324,48 +291,37 @@ def test_the_first_of_equal_routes_is_that_of_tryfirst(install):
     assert type(route.steps[0].converter).__name__ == "Late"
 
 
+@pytest.mark.parametrize("marks", [("", "tryfirst"), ("trylast", "")])
 @pytest.mark.parametrize("kind", ["Source", "Backend"])
-def test_a_name_belongs_to_the_plugin_that_is_tried_first(install, kind):
-    mark = "@af.hookimpl(%s=True)"
-    for number, (first, last) in enumerate([("", mark % "tryfirst"), (mark % "trylast", "")]):
-        one, two = f"a{number}", f"b{number}"
-        registry, messages = install(
-            **{
-                one: installed_part(kind, f"same{number}", f"One{number}", hook=first),
-                two: installed_part(kind, f"same{number}", f"Two{number}", hook=last),
-            }
-        )
-        parts = (*registry.sources(), *registry.backends().values())
-        (part,) = (each for each in parts if each.name == f"same{number}")
-        assert type(part).__module__ == f"{two}_plugin"
-        assert f"of the plugin {one!r}" in messages[-1]
+def test_a_name_belongs_to_the_plugin_that_is_tried_first(install, kind, marks):
+    hooks = [f"@af.hookimpl({mark}=True)" if mark else "" for mark in marks]
+    codes = [
+        installed_part(kind, "same", cls, hook=hook)
+        for cls, hook in zip(("One", "Two"), hooks, strict=True)
+    ]
+    registry, messages = install(a=codes[0], b=codes[1])
+    parts = (*registry.sources(), *registry.backends().values())
+    (part,) = (each for each in parts if each.name == "same")
+    assert type(part).__module__ == "b_plugin"
+    assert "of the plugin 'a'" in messages[-1]
 
 
 def container(rank=None):
     part = HeldContainer()
-
-    class Plugin:
-        @af.hookimpl(**({rank: True} if rank else {}))
-        def arrayferry_containers(self):
-            return [part]
-
-    return part, Plugin()
+    hook = af.hookimpl(**({rank: True} if rank else {}))(lambda: [part])
+    return part, types.SimpleNamespace(arrayferry_containers=hook)
 
 
 def test_containers_in_order(registry):
-    parts = {}
-    for rank in ("trylast", None, "tryfirst"):
-        parts[rank], plugged = container(rank)
+    ranks = ("trylast", None, "tryfirst")
+    parts, plugins = zip(*map(container, ranks), strict=True)
+    for plugged in plugins:
         registry.register(plugged)
-    order = registry.catalog.containers
-    assert order[0] is parts["tryfirst"]
-    assert order[1] is parts[None]
-    assert order[-1] is parts["trylast"]
-    assert all(map(is_built_in, order[2:-1]))
-    registry.refresh()
-    assert len(registry.catalog.containers) == len(order)
-    assert registry.catalog.containers[0] is parts["tryfirst"]
-    assert registry.catalog.containers[-1] is parts["trylast"]
+    for _ in range(2):
+        first, second, *others, last = registry.catalog.containers
+        assert (last, second, first) == parts
+        assert all(map(is_built_in, others))
+        registry.refresh()
 
 
 # Trust.
@@ -386,24 +342,16 @@ def test_what_is_built_in(registry):
 def test_names_earn_no_trust(registry):
     from arrayferry_plugins.torch_ import TorchBackend
 
-    derived = type("Derived", (TorchBackend,), {"name": "derived", "aliases": (), "namespace": ""})
-    derived.array_types, derived.replaces = ("columnlib.Column",), ()
-    renamed = type("Renamed", (af.Converter,), {"__module__": "arrayferry_plugins.renamed"})
-    renamed.source, renamed.target, renamed.convert = "numpy", "torch", lambda *args: None
-    renamed.__abstractmethods__ = frozenset()
-    for part in (derived(), renamed(), TorchBackend()):
+    names = {"name": "derived", "aliases": (), "namespace": "", "replaces": ()}
+    derived = type("Derived", (TorchBackend,), {**names, "array_types": ("columnlib.Column",)})
+    renamed = type(made_converter("Renamed"))
+    renamed.__module__ = "arrayferry_plugins.renamed"
+    trusted = next(iter(registry.catalog.converters))
+    same = {"__eq__": lambda self, other: True, "__hash__": lambda self: hash(trusted)}
+    for part in (derived(), renamed(), TorchBackend(), type("Equal", (renamed,), same)()):
         assert not is_built_in(part)
     registry.register(derived())
     assert not is_built_in(registry.backends()["derived"])
-
-    class Equal(renamed):
-        def __eq__(self, other):
-            return True
-
-        def __hash__(self):
-            return hash(next(iter(registry.catalog.converters)))
-
-    assert not is_built_in(Equal())
 
 
 WRONG = """

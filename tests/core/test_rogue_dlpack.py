@@ -1,7 +1,5 @@
 """Producers of DLPack that break its rules: an error or right values, and no memory that is freed twice."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 
@@ -84,13 +82,9 @@ class Rogue:
 
     def __dlpack__(self, **options):
         if self.capsule is None or not self.once:
-            versioned = {
-                "flags": self.flags,
-                **dict(zip(("major", "minor"), self.version or (), strict=False)),
-            }
-            made = (Versioned if self.version else Old)(
-                tensor=self.tensor, deleter=self.deleter, **(versioned if self.version else {})
-            )
+            made = (Versioned if self.version else Old)(tensor=self.tensor, deleter=self.deleter)
+            if self.version:
+                (made.major, made.minor), made.flags = self.version, self.flags
             self.kept.append(made)
             self.capsule = new_capsule(ctypes.addressof(made), self.name, None)
         return self.capsule

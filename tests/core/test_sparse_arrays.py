@@ -1,12 +1,11 @@
 """Sparse arrays are made dense only if that is asked for."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from cases import quick_if
 from jax.experimental import sparse as jax_sparse
 
 import arrayferry as af
@@ -27,13 +26,7 @@ MAKE = {
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse (CSR|CSC) tensor support is in beta")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.long) if name == "jax batched" else name
-        for name in MAKE
-    ],
-)
+@pytest.mark.parametrize("name", quick_if(MAKE, lambda name: name != "jax batched"))
 @pytest.mark.parametrize("to", ["numpy", "torch", "jax", "dask"])
 def test_the_option_says(name, to):
     x = MAKE[name]()

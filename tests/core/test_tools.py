@@ -1,7 +1,5 @@
 """The check of the built pages finds what is wrong with them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

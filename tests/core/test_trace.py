@@ -1,7 +1,5 @@
 """`trace`: what is counted, that it changes nothing, and that nothing of it stays."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import gc
@@ -38,6 +36,18 @@ def is_watched(conversion):
 def run_as(file):
     """Convert in a file of some name."""
     exec(compile("af.convert(X, 'torch')", file, "exec"), {"__name__": "user", "af": af, "X": X})
+
+
+def round_trip():
+    return af.convert(af.convert(X, "torch"), "numpy")
+
+
+def traced(times, call, **options):
+    """Return the trace of a function that is called several times."""
+    with af.trace(**options) as t:
+        for _ in range(times):
+            call()
+    return t
 
 
 def only(t):
@@ -209,13 +219,12 @@ def test_streams_are_counted():
 
 
 def test_other_threads_are_counted():
-    def work():
+    def work(_):
         for _ in range(50):
             af.convert(X, "torch")
 
     with af.trace() as t, ThreadPoolExecutor(4) as pool:
-        for each in [pool.submit(work) for _ in range(4)]:
-            each.result()
+        list(pool.map(work, range(4)))
     assert (only(t).calls, only(t).function) == (200, "work")
 
 
@@ -244,11 +253,8 @@ def test_a_conversion_within_another_one_is_not_timed_twice(register, monkeypatc
 
 
 class Refusing(af.Converter):
-    source, target = "numpy", "boxes"
-    cost = "copy"
-
-    def __init__(self, answer):
-        self.answer = answer
+    source, target, cost = "numpy", "boxes", "copy"
+    answer = NotImplemented
 
     def convert(self, x, device, copy):
         if isinstance(self.answer, Exception):
@@ -267,10 +273,8 @@ class Refusing(af.Converter):
 @pytest.mark.usefixtures("boxlib")
 def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register):
     register(BoxBackend())
-    register(Refusing(answer))
-    with af.trace() as t:
-        for _ in range(5):
-            af.convert([X], "boxes")
+    register(Refusing()).answer = answer
+    t = traced(5, lambda: af.convert([X], "boxes"))
     assert only(t).why[reason] == 5
     text = " ".join(str(t).split())
     assert f"{reason}, 5 times" in text
@@ -279,14 +283,13 @@ def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register
 @pytest.mark.usefixtures("boxlib")
 def test_reasons_are_bounded(register):
     register(BoxBackend())
-    converter = register(Refusing(NotImplemented))
+    converter = register(Refusing())
     with af.trace() as t:
         for number in range(100):
             converter.answer = ValueError(number)
             af.convert([X], "boxes")
-    (row,) = t.rows
-    assert len(row.why) <= 17
-    assert row.why["other reasons"] >= 100 - 16
+    assert len(only(t).why) <= 17
+    assert only(t).why["other reasons"] >= 100 - 16
 
 
 # Findings.
@@ -299,16 +302,8 @@ def test_reasons_are_bounded(register):
 )
 def test_a_round_trip_is_reported(there, start):
     home = af.backend_of(start).name
-    t = af.trace()
-
-    def go_and_return():
-        with t:
-            for _ in range(3):
-                out = af.convert(start, there)
-                af.convert([out], home)
-
     with pytest.warns(af.TraceWarning, match="round trip") as caught:
-        go_and_return()
+        t = traced(3, lambda: af.convert([af.convert(start, there)], home))
     (finding,) = t.findings
     assert (finding.kind, finding.times) == ("round trip", 3)
     assert f"{home} -> {there} -> {home}, 3 times" in finding.reason
@@ -347,15 +342,9 @@ def test_what_is_no_round_trip():
 def test_a_copy_in_a_hot_loop_is_reported():
     fixed = X.copy()
     fixed.flags.writeable = False
-    t = af.trace()
-
-    def loop():
-        with t:
-            for _ in range(120):
-                af.convert(fixed, "torch")
-
-    with pytest.warns(af.TraceWarning, match=r"hot loop.*read-only, 120 times"):
-        loop()
+    words = r"hot loop.*read-only, 120 times"
+    with pytest.warns(af.TraceWarning, match=words):
+        t = traced(120, lambda: af.convert(fixed, "torch"))
     (finding,) = t.findings
     assert (finding.kind, finding.times) == ("hot loop", 120)
     assert "read-only" in finding.reason
@@ -378,9 +367,7 @@ AVOIDABLE = {
 def test_why_it_is_copied(name):
     make, options, reason = AVOIDABLE[name]
     x = make()
-    with af.trace(hot=5, warn=False) as t:
-        for _ in range(5):
-            af.convert(x, "torch", **options)
+    t = traced(5, lambda: af.convert(x, "torch", **options), hot=5, warn=False)
     (finding,) = t.findings
     assert reason in finding.reason
     assert finding.remedy
@@ -396,24 +383,14 @@ def test_copies_that_cannot_be_avoided_are_no_finding():
 
 
 def test_findings_are_no_warnings_if_the_block_raises_or_they_are_unwanted():
-    t = af.trace()
-
-    def raises():
-        with t:
-            af.convert(af.convert(X, "torch"), "numpy")
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        raises()
-    assert len(t.findings) == 1
-    with af.trace(warn=False) as t:
-        af.convert(af.convert(X, "torch"), "numpy")
-    assert len(t.findings) == 1
+    with pytest.raises(AttributeError), af.trace() as t:
+        _ = round_trip().missing
+    assert len(t.findings) == len(traced(1, round_trip, warn=False).findings) == 1
 
 
 def test_a_warning_that_is_an_error_leaves_nothing_behind():
     with pytest.raises(af.TraceWarning), af.trace() as t:
-        af.convert(af.convert(X, "torch"), "numpy")
+        round_trip()
     calls = t.calls
     af.convert(X, "torch")
     assert t.calls == calls
@@ -745,9 +722,7 @@ def test_calls_are_counted_and_not_arrays():
 def test_a_copy_that_a_library_between_asks_for_is_no_finding():
     library = {"__name__": "arrayferry_gym.somewhere", "af": af}
     exec("def own(x):\n    return af.convert(x, 'torch', copy=True)", library)
-    with af.trace(hot=2) as t:
-        for _ in range(3):
-            library["own"](X)
+    t = traced(3, lambda: library["own"](X), hot=2)
     assert only(t).why == {"a library between gave copy=True": 3}
     assert only(t).file == __file__
     assert t.findings == []

@@ -1,7 +1,5 @@
 """Tracebacks: IPython and pytest leave out frames inside arrayferry, and show those of plugins."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,12 +1,11 @@
 """What is no array, but could become one: refused where it is the whole value, and read by sources."""
 
-from __future__ import annotations
-
 import array
 import datetime
 import pathlib
 import types
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -373,13 +372,10 @@ def test_a_container_whose_takes_fails_is_named_and_left_out(register):
 
 
 def test_a_pytree_that_changes_its_children_is_an_error():
-    import jax
-    import jax.numpy as jnp
-
     @jax.tree_util.register_pytree_node_class
     class Converting:
         def __init__(self, x):
-            self.x = jnp.asarray(x)
+            self.x = jax.numpy.asarray(x)
 
         def tree_flatten(self):
             return (self.x,), None
@@ -395,8 +391,6 @@ def test_a_pytree_that_changes_its_children_is_an_error():
 
 
 def test_functions_with_arguments_are_pytrees_too():
-    import jax
-
     part = jax.tree_util.Partial(max, np.ones(2), default=[np.zeros(1)])
     _, linear = jax.linearize(jax.numpy.sin, jax.numpy.ones(2))
     for to in ("numpy", "torch", "jax"):
@@ -406,22 +400,6 @@ def test_functions_with_arguments_are_pytrees_too():
     assert af.convert(linear, "jax")(np.float32([1, 2])).shape == (2,)
     arrays, layout = af.flatten(part)
     assert layout.unflatten(arrays).args[0] is arrays[0]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"children": lambda self, value: 1 / 0},
-        {"children": lambda self, value: None},
-        {"steps": lambda self, value: 1 / 0},
-        {"steps": lambda self, value: []},
-    ],
-    ids=["raises", "none", "no step", "few steps"],
-)
-def test_flatten_names_a_container_that_fails(wrong, register):
-    register(type("Wrong", (HeldContainer,), wrong)())
-    with pytest.raises(af.StructureError, match=r"container Wrong.*at \['a'\]"):
-        af.flatten({"a": Held(VALUES)})
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -458,8 +436,5 @@ def test_an_answer_that_is_no_answer_is_named(source, monkeypatch):
 
 
 def test_values_without_a_numeric_dtype_are_refused_for_it():
-    of_objects = type(
-        "Matrix", (), {"__array__": lambda *_, **__: np.array([1, None])}
-    )()  # SymPy's
     with pytest.raises(af.ConversionError, match="a ndarray of dtype object was returned"):
-        af.convert(of_objects, "torch", unknown="convert")
+        af.convert(ByArray(np.array([1, None])), "torch", unknown="convert")  # as SymPy's matrices

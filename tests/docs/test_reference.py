@@ -48,7 +48,7 @@ PROMISES = {
     "never terminate": "gym_adapters/test_functional_physics.py::test_every_step",
     "never change": "core/test_plugin_errors.py::test_a_view_of_what_never_changes_is_read_only",
     "never carries over": "gym_adapters/test_kernels.py::test_a_return_ends_with_its_episode",
-    "always cop": "core/test_sharing.py::test_copy_true",
+    "always cop": "core/test_sharing.py::test_what_is_shared_and_what_is_copied",
     "always gets arrays": "gym_adapters/test_actions.py::test_sparse_observations_and_actions_become_dense",
     "written once": "gym_adapters/test_needed_library.py::test_every_library_is_served",
     "read once": "core/test_unknown.py::test_a_source_is_read_once",

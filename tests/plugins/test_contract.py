@@ -1,7 +1,5 @@
 """The built-in plugins and the generic backend pass the contract kit."""
 
-from __future__ import annotations
-
 import io
 import sys
 import warnings
@@ -35,21 +33,16 @@ class TestTorch(BackendContract):
     backend = "torch"
 
     def make(self, values):
-        name = values.dtype.name
-        if name in ("bfloat16",) or name.startswith("float8"):
-            raw = torch.int16 if values.itemsize == 2 else torch.uint8
-            bits = values.view(np.int16 if values.itemsize == 2 else np.uint8)
-            made = torch.tensor(bits.tolist(), dtype=raw).reshape(values.shape)
-            return made.view(getattr(torch, name))
-        return torch.tensor(values.tolist(), dtype=getattr(torch, name)).reshape(values.shape)
+        dtype = getattr(torch, values.dtype.name)
+        own = values if values.dtype.isbuiltin else values.astype(float)  # bfloat16 and float8
+        return torch.tensor(own.tolist(), dtype=dtype).reshape(values.shape)
 
     def write(self, array, value):
         array.fill_(value)
 
     def unportable(self):
         x = torch.arange(6.0).reshape(2, 3)
-        with warnings.catch_warnings():  # PyTorch calls some of these beta, others deprecated
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):  # some are beta, others deprecated
             return [
                 (x.to_sparse(), "sparse"),
                 (x.to_sparse_csr(), "sparse"),

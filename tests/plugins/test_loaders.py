@@ -1,7 +1,5 @@
 """Streams in the data loaders of PyTorch, torchdata and Grain: each row once, with workers and after a kill."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os
@@ -13,7 +11,6 @@ import sys
 import dask.array as da
 import numpy as np
 import pytest
-import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 import arrayferry as af
@@ -64,36 +61,6 @@ def test_a_distributed_sampler_pads():
     assert sorted(map(int, rows)) == list(range(1000))
 
 
-@pytest.mark.long
-def test_workers_of_grain_go_on_where_they_were():
-    grain = pytest.importorskip("grain")
-    script = """
-import itertools, os, sys
-import absl.flags, dask.array as da, grain, numpy as np
-import arrayferry as af
-
-if __name__ == "__main__":
-    absl.flags.FLAGS.mark_as_parsed()  # as absl.app.run does
-    stream = af.stream(da.arange(300, chunks=10), "numpy")
-    dataset = grain.MapDataset.source(stream).shuffle(seed=0)
-    dataset = dataset.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=2))
-    dataset = dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2))
-    iterator = iter(dataset)
-    seen = list(itertools.islice(iterator, 7))
-    state = iterator.get_state()
-    next(iterator)
-    iterator = iter(dataset)
-    iterator.set_state(state)
-    seen += iterator
-    assert sorted(np.concatenate(seen).tolist()) == list(range(300))
-    print("each row once", flush=True)
-    os._exit(0)  # Grain's shared memory raises errors as the process ends
-"""
-    command = [sys.executable, "-c", script]
-    assert subprocess.check_output(command, text=True, timeout=500) == "each row once\n"
-    assert grain
-
-
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_a_loader_does_not_go_on_with_files_in_another_order(workers, tmp_path):
     pytest.importorskip("torchdata")
@@ -116,12 +83,31 @@ def test_a_loader_does_not_go_on_with_files_in_another_order(workers, tmp_path):
         next(iter(other))
 
 
-TRAININGS = {
-    "torchdata": """
-import os
+SAVING = """
+import os, pickle
 
 import arrayferry as af
 import dask.array as da
+import numpy as np
+
+
+def saved():
+    return pickle.load(open("saved", "rb")) if os.path.exists("saved") else (None, 0, [])
+
+
+def save(*training):
+    with open("new", "wb") as file:
+        pickle.dump(training, file)
+    os.replace("new", "saved")
+    print(len(training[-1]), flush=True)
+
+
+def end(seen):
+    np.save("rows.npy", seen)
+    print(len(seen), "rows,", len(set(seen)), "of them different")
+"""
+TRAININGS = {
+    "torchdata": """
 import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -131,67 +117,39 @@ def mixed(blocks):
     return rows[torch.randperm(len(rows))]
 
 
-def train():
+if __name__ == "__main__":
     stream = af.stream(da.arange(2000, chunks=25), "torch")
     loader = StatefulDataLoader(stream, batch_size=4, shuffle=True, num_workers=2, collate_fn=mixed)
-    epoch, seen = 0, []
-    if os.path.exists("saved.pt"):
-        saved = torch.load("saved.pt")
-        epoch, seen = saved["epoch"], saved["seen"]
-        loader.load_state_dict(saved["loader"])
+    state, epoch, seen = saved()
+    if state:
+        loader.load_state_dict(state)
     for epoch in range(epoch, 3):
         for rows in loader:
-            for batch in rows.split(32):
-                seen += batch.tolist()  # a step of training
-            state = {"epoch": epoch, "seen": seen, "loader": loader.state_dict()}
-            torch.save(state, "new.pt")  # besides the model and the optimizer
-            os.replace("new.pt", "saved.pt")
-            print(len(seen), flush=True)
-    torch.save(seen, "rows.pt")
-    print(len(seen), "rows,", len(set(seen)), "of them different")
-
-
-if __name__ == "__main__":
-    train()
+            seen += rows.tolist()
+            save(loader.state_dict(), epoch, seen)
+    end(seen)
 """,
     "grain": """
-import json
-import os
-
-import arrayferry as af
-import dask.array as da
 import grain
-import numpy as np
 
 
 def mixed(rows, rng):
     return rng.permutation(rows)
 
 
-def train():
+if __name__ == "__main__":
     stream = af.stream(da.arange(2000, chunks=25), "numpy")
     dataset = grain.MapDataset.source(stream).seed(0).shuffle().repeat(3)
     dataset = dataset.batch(4, batch_fn=np.concatenate).random_map(mixed)
     options = grain.ReadOptions(num_threads=2, prefetch_buffer_size=2)
-    iterator, seen = iter(dataset.to_iter_dataset(options)), []
-    if os.path.exists("saved.json"):
-        with open("saved.json") as file:
-            saved = json.load(file)
-        seen = saved["seen"]
-        iterator.set_state(saved["iterator"])
+    iterator = iter(dataset.to_iter_dataset(options))
+    state, _, seen = saved()
+    if state:
+        iterator.set_state(state)
     for rows in iterator:
-        for batch in np.split(rows, range(32, len(rows), 32)):
-            seen += batch.tolist()  # a step of training
-        with open("new.json", "w") as file:
-            json.dump({"seen": seen, "iterator": iterator.get_state()}, file)
-        os.replace("new.json", "saved.json")
-        print(len(seen), flush=True)
-    np.save("rows.npy", seen)
-    print(len(seen), "rows,", len(set(seen)), "of them different")
-
-
-if __name__ == "__main__":
-    train()
+        seen += rows.tolist()
+        save(iterator.get_state(), 0, seen)
+    end(seen)
 """,
 }
 
@@ -205,7 +163,7 @@ def test_trainings_are_killed_and_resumed(package, tmp_path):
     steps = [rng.randint(1, 3) for _ in range(kills)]
     for number in itertools.count():
         process = subprocess.Popen(
-            [sys.executable, "-c", TRAININGS[package]], stdout=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
+            [sys.executable, "-c", SAVING + TRAININGS[package]], stdout=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
         )  # fmt: skip
         with process, process.stdout:
             if number < kills:
@@ -218,10 +176,7 @@ def test_trainings_are_killed_and_resumed(package, tmp_path):
         assert process.returncode == -signal.SIGKILL
     assert process.returncode == 0
     assert last == "6000 rows, 2000 of them different\n"
-    seen = (
-        np.load(tmp_path / "rows.npy") if package == "grain" else torch.load(tmp_path / "rows.pt")
-    )
-    epochs = np.asarray(seen).reshape(3, 2000)
+    epochs = np.load(tmp_path / "rows.npy").reshape(3, 2000)
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch), np.arange(2000))
     assert (epochs[0] != epochs[1]).any()

@@ -1,8 +1,5 @@
 """Warp's vectors and views, Isaac Lab's `ProxyArray`, and what Warp keeps to itself."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 import types
 import warnings
@@ -161,14 +158,13 @@ def test_a_proxy_is_read_like_the_array_that_it_holds(proxy_type, to):
     assert not shared(x.numpy(), copy)
 
 
-def test_warp_is_loaded_only_when_used_and_without_a_banner():
+def test_warp_is_loaded_only_when_used_and_without_a_banner(run_python):
     code = (
         "import sys, numpy, arrayferry as af; af.convert(numpy.ones(2), 'numpy');"
         "assert 'warp' not in sys.modules; x = af.convert(numpy.ones(2), 'warp');"
         "import warp; assert warp.config.log_level == warp.LOG_INFO"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == ""
+    assert run_python(code) == ""
 
 
 def test_one_thread_at_a_time_changes_the_level_of_warps_messages(monkeypatch):
