@@ -36,6 +36,22 @@ class Right:
         return self.observation.copy(), rewards, terminated, truncated, infos
 
 
+class ActionsFromOne(Right):
+    def __init__(self, n):
+        super().__init__(n)
+        self.single_action_space = spaces.Discrete(3, start=1)
+
+
+class BeginsLate(Right):
+    def first(self, row, seed=None):
+        return super().first(row, seed) + np.float32([0, 1])
+
+
+class SwapsActions(Right):
+    def step(self, actions):
+        return super().step(actions[::-1])
+
+
 class SeedZeroIsNone(Right):
     def reset(self, *, seed=None):
         return super().reset(seed=seed or None)
