@@ -77,6 +77,11 @@ class Failing(gym.Env):
         return np.ones(1, np.float32), 1.0, False, False, {}
 
 
+def acting(params, observation, key):
+    """A policy whose weights are the action."""
+    return np.full(len(observation), params), None
+
+
 def versions(params, observation, key):
     """A policy whose extras say with which weights it acted."""
     return np.zeros(len(observation), int), np.full(len(observation), params)

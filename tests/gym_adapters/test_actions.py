@@ -269,32 +269,16 @@ def test_errors_name_the_likely_cause_and_what_was_passed(space, action, cause):
         env.step(action)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        7,
-        -1,
-        "left",
-        [2],
-        (0, 1),
-        [],
-        {"a": 1},
-        0.5,
-        object(),
-        b"x",
-        np.array(1, "m8[ns]"),
-        np.array(1, "M8[ns]"),
-        np.datetime64(1, "ns"),
-        pytest.param(10**5000, id="huge"),
-    ],
-)
 @pytest.mark.parametrize("library", ["numpy", "jax"])
-def test_values_of_python_for_discrete(library, value):
+def test_values_of_python_for_discrete(library):
     env = adapted(spaces.Discrete(2), library)
-    for _ in range(3):
-        env.step(1)
-        with pytest.raises(af.ConversionError, match=r"action .* Discrete\(2\)"):
-            env.step(value)
+    times = np.array(1, "m8[ns]"), np.array(1, "M8[ns]"), np.datetime64(1, "ns")
+    objects = "left", b"x", object(), {"a": 1}, 10**5000
+    for value in (7, -1, 0.5, [2], (0, 1), [], *times, *objects):
+        for _ in range(3):
+            env.step(1)
+            with pytest.raises(af.ConversionError, match=r"action .* Discrete\(2\)"):
+                env.step(value)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -401,14 +385,6 @@ def test_ranges_hold_for_each_environment_of_a_batch(space, wrong, agent):
         actions = [wrong if index == row else right[row] for row in range(3)]
         with pytest.raises(af.ConversionError, match="not valid for the space Multi"):
             envs.step(AGENTS[agent](np.array(actions)))
-
-
-def test_gradients_pass_to_an_environment_of_the_same_library():
-    env = adapted(BOX, "torch")
-    action = torch.tensor([0.5], requires_grad=True)
-    for _ in range(3):
-        env.step(action)
-        assert env.env.taken.requires_grad
 
 
 def test_a_traced_action_is_passed_on():
@@ -557,11 +533,13 @@ def test_traced_actions_are_checked_for_what_is_known():
             stepping(space, action)
 
 
-def test_lists_of_arrays_of_the_library():
+def test_gradients_pass_to_an_environment_of_the_same_library():
     one = torch.tensor(0.5, requires_grad=True)
     env = adapted(spaces.Box(-1, 1, (2,)), "torch")
-    env.step([one, one])
-    assert env.env.taken.requires_grad
+    for action in (torch.stack([one, one]), [one, one]):
+        for _ in range(3):
+            env.step(action)
+            assert env.env.taken.requires_grad
     for wrong in ([one], [one, torch.zeros(2)], [[one, one]]):
         with pytest.raises(af.ConversionError, match="action"):
             env.step(wrong)
@@ -673,10 +651,8 @@ NUMBER, THREE = spaces.Discrete(5, start=1), spaces.Box(-1, 1, (3,), np.float32)
     ids=repr,
 )  # fmt: skip
 def test_discrete_gets_a_scalar_of_its_library(action, library):
-    env, number = (
-        adapted(NUMBER, library),
-        1 if getattr(action, "dtype", type(action)) == bool else 2,
-    )
+    env = adapted(NUMBER, library)
+    number = 1 if "bool" in str(getattr(action, "dtype", type(action))) else 2
     for _ in range(3):
         env.step(action)
         assert env.env.taken == number

@@ -66,14 +66,11 @@ MADE = [
 @pytest.mark.parametrize("inner", [simulator, IsaacLab])
 @pytest.mark.parametrize("made", MADE)
 def test_batches_are_refused_when_they_are_wrapped(count, inner, made):
+    torchrl = pytest.importorskip("arrayferry_gym.torchrl", exc_type=ImportError)
     env = made(inner(count))
     adapters = [ArrayConversion, JaxToTorch, vector.ArrayConversion, vector.JaxToNumpy]
     normalised = [wrappers.NormalizeObservation, wrappers.NormalizeReward]
-    for refused in (
-        *adapters,
-        *normalised,
-        pytest.importorskip("arrayferry_gym.torchrl").TorchRLEnv,
-    ):
+    for refused in (*adapters, *normalised, torchrl.TorchRLEnv):
         with pytest.raises(TypeError, match=WORDS.format(count)) as caught:
             refused(env)
         assert refused not in adapters or str(caught.value).startswith(refused.__name__)

@@ -30,6 +30,7 @@ from remote_workers import (
     WEIGHTS,
     Failing,
     Numbering,
+    acting,
     cluster,
     eventually,
     functional,
@@ -171,19 +172,15 @@ def test_a_module_with_a_state(client):
 
 
 def test_a_module_and_its_weights(client):
-    class Best(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = torch.nn.Linear(4, 2)
-
+    class Best(torch.nn.Linear):
         def forward(self, observation):
-            return self.linear(observation).argmax(-1)
+            return super().forward(observation).argmax(-1)
 
-    module = Best()
+    module = Best(4, 2)
     with Collector(
         [CARTPOLE] * 4, module, num_steps=8, client=client, seed=1, to="torch"
     ) as collector:
-        for version, state in enumerate([None, Best().state_dict(), Best()]):
+        for version, state in enumerate([None, Best(4, 2).state_dict(), Best(4, 2)]):
             if state is not None:
                 module.load_state_dict(state if isinstance(state, dict) else state.state_dict())
                 collector.update(state)
@@ -321,21 +318,17 @@ def test_infos(client, count):
 def test_an_environment_that_raises_is_named(client, mode):
     makers = [lambda: Failing("none")] * 3 + [lambda: Failing("raise")]
 
-    def policy(params, observation, key):
-        return (observation[:, 0] * params).astype(int), None
-
-    with Collector(
-        makers, policy, np.float32(0), num_steps=4, groups=2, client=client, seed=3, mode=mode
-    ) as collector:
+    options = {"num_steps": 4, "groups": 2, "client": client, "seed": 3, "mode": mode}
+    with Collector(makers, acting, 0, **options) as collector:
         next(collector)
-        collector.update(np.float32(1))
+        collector.update(1)
         with pytest.raises(
             EnvFailedError,
             match=r"environment 3 raised KeyError: 'broken part', in step \d of segment \d of group 1",
         ) as failure:
             list(itertools.islice(collector, 50))
         assert failure.value.indices == (3,)
-        collector.update(np.float32(0))
+        collector.update(0)
         parts = list(itertools.islice(collector, 8))
         while not any(part.restarted.any() for part in parts):
             parts.append(next(collector))

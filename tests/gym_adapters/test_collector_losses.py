@@ -25,6 +25,7 @@ from remote_workers import (
     WEIGHTS,
     Failing,
     Numbering,
+    acting,
     cluster,
     eventually,
     functional,
@@ -64,10 +65,6 @@ def mortal(mortal_cluster):
     eventually(lambda: restored(mortal_cluster))
     # what Dask makes of calls of actors, and of stacks, refers to itself
     eventually(lambda: not held(mortal_cluster) or gc.collect() < 0, 60)
-
-
-def acting(params, observation, key):
-    return np.full(len(observation), params), None
 
 
 def made(kind, client, mode, **options):

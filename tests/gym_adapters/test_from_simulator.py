@@ -174,31 +174,19 @@ class TestSeeds:
         assert not torch.equal(firsts[0], firsts[3])
 
     def test_lists_of_none_go_nowhere(self):
-        class Seeded(IsaacLab):
-            given = ()
-
-            def seed(self, seed=-1):
-                self.given = (*self.given, seed)
-
-            def reset(self, options=None):
-                return super().reset()
-
-        simulator = Seeded(2)
-        envs = from_simulator(simulator)
-        envs.reset(seed=[None, None])
-        assert simulator.given == ()
-        envs.reset(seed=[None, 1])
-        assert len(simulator.given) == 1
+        simulator, given = Genesis(3), []
+        simulator.seed = given.append
+        envs = genesis(simulator)
+        envs.reset(seed=[None, None, None])
+        assert given == []
+        envs.reset(seed=[None, None, 1])
+        assert len(given) == 1
 
     def test_a_simulator_without_seeds_says_so(self):
-        class Unseeded(IsaacLab):
-            seed = None
-
-            def reset(self, options=None):
-                return super().reset()
-
+        simulator = Genesis(3)
+        simulator.seed = None
         with pytest.warns(UserWarning, match="takes no seed"):
-            from_simulator(Unseeded(2)).reset(seed=1)
+            genesis(simulator).reset(seed=1)
 
 
 class TestSpaces:
@@ -229,14 +217,8 @@ class TestSpaces:
 
 
 def test_results_of_another_form_are_refused():
-    simulator = IsaacLab(2)
-    simulator.step = lambda actions: (
-        simulator.observed(),
-        None,
-        torch.zeros(2),
-        torch.zeros(2),
-        {},
-    )
+    simulator, flags = IsaacLab(2), torch.zeros(2)
+    simulator.step = lambda actions: (simulator.observed(), None, flags, flags, {})
     envs = from_simulator(simulator)
     envs.reset()
     with pytest.raises(TypeError, match="returned rewards None"):
