@@ -531,6 +531,8 @@ def test_an_agent_in_pytorch_needs_no_jax(run_python):
         "    def forward(self, x): return super().forward(x).argmax(-1)\n"
         "envs = gym.make_vec('CartPole-v1', num_envs=2)\n"
         "print(arrayferry_gym.evaluate(envs, Agent(4, 2)).lengths.shape)\n"
-        "print(arrayferry_gym.evaluate(arrayferry_gym.functional.CartPole, Agent(4, 2), num_envs=2).lengths.shape)"
+        "print(arrayferry_gym.evaluate(arrayferry_gym.functional.CartPole, Agent(4, 2), num_envs=2).lengths.shape)\n"
+        "env = arrayferry_gym.NumpyToTorch(gym.make('CartPole-v1'))\n"
+        "print(env.reset(seed=1)[0].dtype, env.step(torch.tensor(1))[0].shape)"
     )
-    assert out.split("\n")[:2] == ["(2, 1)", "(2, 1)"]
+    assert out.split("\n")[:3] == ["(2, 1)", "(2, 1)", "torch.float32 torch.Size([4])"]

@@ -457,14 +457,10 @@ def test_what_cannot_be_exported_is_refused(env, options, words, tmp_path):
     assert not path.exists()
 
 
-class OfDict(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(2, 2)
-
+class OfDict(torch.nn.Linear):
     def forward(self, observation):
         turn = torch.stack([1 + 0 * observation["colour"], 0 * observation["colour"]], 1)
-        return {"move": torch.tanh(self.layer(observation["at"])), "turn": turn}
+        return {"move": torch.tanh(super().forward(observation["at"])), "turn": turn}
 
 
 class Draws(torch.nn.Module):
@@ -479,7 +475,7 @@ class Pair(torch.nn.Module):
 
 @LONG
 def test_modules_of_pytorch_that_take_dicts_draw_or_return_pairs(tmp_path):
-    of_dict = OfDict()
+    of_dict = OfDict(2, 2)
     for env, options, words in (
         (CartPole, {"policy": Draws()}, "draws random numbers"),
         (CartPole, {"policy": Pair()}, "its action is"),
