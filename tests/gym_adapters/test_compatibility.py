@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import gymnasium as gym
@@ -10,24 +9,19 @@ import jax
 import numpy as np
 import pytest
 import torch
-from envs import begun
+from envs import begun, make_vec
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import vector as wrappers
+from remote_workers import CARTPOLE
 
 from arrayferry_gym import ArrayConversion, JaxToNumpy, NumpyToTorch, vector
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of third-party code
 
-CARTPOLE = functools.partial(gym.make, "CartPole-v1")
-
 
 def jax_cartpole():
     return gym.make("phys2d/CartPole-v1")
-
-
-def same_step(num_envs=3):
-    return gym.vector.SyncVectorEnv([CARTPOLE] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 NAMES = ["Acrobot", "CartPole", "MountainCar", "MountainCarContinuous", "Pendulum"]
@@ -81,16 +75,6 @@ def test_mujoco_for_a_jax_agent(enable_x64):
     assert env.observation_space.contains(observation)
     with enable_x64(True):
         assert env.step(action)[0].dtype == np.float64
-
-
-def test_record_video(tmp_path):
-    pytest.importorskip("moviepy")
-    env = NumpyToTorch(gym.make("CartPole-v1", render_mode="rgb_array"))
-    env = begun(gym.wrappers.RecordVideo(env, str(tmp_path)), 0)
-    for _ in range(3):
-        env.step(torch.tensor(1))
-    env.close()
-    assert list(tmp_path.glob("*.mp4"))
 
 
 @pytest.mark.parametrize("name", ["FrozenLake-v1", "Blackjack-v1"])
@@ -155,8 +139,8 @@ def test_torchrl_checks_specs(make):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: vector.ArrayConversion(same_step(), target_xp="numpy"),
-        lambda: vector.NumpyToTorch(same_step(), reward_dtype="float32"),
+        lambda: vector.ArrayConversion(make_vec(3, AutoresetMode.SAME_STEP), target_xp="numpy"),
+        lambda: vector.NumpyToTorch(make_vec(3, AutoresetMode.SAME_STEP), reward_dtype="float32"),
         *(
             lambda env=env: gym.make_vec(
                 f"arrayferry/{env[0]}-v0", num_envs=3, autoreset_mode="SameStep", xp=env[1]
