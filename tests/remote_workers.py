@@ -13,6 +13,7 @@ import time
 import cloudpickle
 import dask
 import gymnasium as gym
+import jax
 import numpy as np
 import pytest
 from clusters import local_cluster
@@ -74,6 +75,22 @@ class Failing(gym.Env):
         if action == 1 and self.failure == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         return np.ones(1, np.float32), 1.0, False, False, {}
+
+
+def acting(params, observation, key):
+    """A policy whose weights are the action."""
+    return np.full(len(observation), params), None
+
+
+def versions(params, observation, key):
+    """A policy whose extras say with which weights it acted."""
+    return np.zeros(len(observation), int), np.full(len(observation), params)
+
+
+def functional(params, observation, key):
+    """A policy in JAX, which draws, and whose extras are of the observations."""
+    action = jax.random.bernoulli(key, jax.nn.sigmoid(observation @ params)).astype(int)
+    return action, {"x": observation[:, 0]}
 
 
 def eventually(condition, seconds=300):

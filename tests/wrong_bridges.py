@@ -36,6 +36,22 @@ class Right:
         return self.observation.copy(), rewards, terminated, truncated, infos
 
 
+class ActionsFromOne(Right):
+    def __init__(self, n):
+        super().__init__(n)
+        self.single_action_space = spaces.Discrete(3, start=1)
+
+
+class BeginsLate(Right):
+    def first(self, row, seed=None):
+        return super().first(row, seed) + np.float32([0, 1])
+
+
+class SwapsActions(Right):
+    def step(self, actions):
+        return super().step(actions[::-1])
+
+
 class SeedZeroIsNone(Right):
     def reset(self, *, seed=None):
         return super().reset(seed=seed or None)
@@ -63,19 +79,6 @@ class LaterEpisodesOfTheirOwnSeed(Right):
 
     def first(self, row, seed=None):
         return super().first(row, int(self.own[row].integers(1 << 30)) if seed is None else seed)
-
-
-class SeedsOnce(Right):
-    """The generator of later episodes takes the first seed, and no other."""
-
-    rng = None
-
-    def reset(self, *, seed=None):
-        self.rng = np.random.default_rng(seed) if self.rng is None else self.rng
-        return super().reset(seed=seed)
-
-    def first(self, row, seed=None):
-        return super().first(row, int(self.rng.integers(1 << 30)) if seed is None else seed)
 
 
 class ResetsWithoutASeedAreRandom(Right):
@@ -111,17 +114,6 @@ class MarksAndResetsLater(Right):
             self.next[row] = int(observation[row, 0] * 2**30)
             observation[row] = self.envs[row].reset(seed=self.next[row])[0]
         return *results, terminated, truncated, infos
-
-
-_SHARED: dict = {}
-
-
-class Cached(Right):
-    """Environments are expensive, so that they are made once."""
-
-    def __init__(self, n):
-        super().__init__(n)
-        self.envs = _SHARED.setdefault(n, self.envs)
 
 
 class GlobalGenerator(Right):

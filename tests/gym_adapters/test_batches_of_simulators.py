@@ -7,44 +7,21 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector.utils import batch_space
+from simulators import ONE, IsaacLab, ManiSkill
 
 from arrayferry_gym import ArrayConversion, JaxToTorch, vector, wrappers
 
 PART = spaces.Box(-1, 1, (3,), np.float32)
 
 
-class Simulator(gym.Env):
-    """A batch, as Isaac Lab and ManiSkill have it.
-
-    Args:
-        num_envs: how many environments there are.
-        single: the space of one.
-        stated: which spaces it states: both, that of one environment as its own, or that of the batch alone.
-    """
-
-    metadata = {"render_modes": []}
-
-    def __init__(self, num_envs, single=PART, stated="both"):
-        self.num_envs, self.one = num_envs, single
-        self.observation_space = single if stated == "one" else batch_space(single, num_envs)
-        self.action_space = spaces.Box(-1, 1, (2,), np.float32)
-        if stated == "both":
-            self.single_observation_space, self.single_action_space = single, self.action_space
-            self.action_space = batch_space(self.action_space, num_envs)
-
-    def _observed(self):
-        batch = batch_space(self.one, self.num_envs)
-        if isinstance(batch, spaces.Dict):
-            return {key: torch.zeros(part.shape) for key, part in batch.items()}
-        return torch.zeros(batch.shape)
-
-    def reset(self, *, seed=None, options=None):
-        return self._observed(), {}
-
-    def step(self, action):
-        no = torch.zeros(self.num_envs, dtype=torch.bool)
-        return self._observed(), torch.zeros(self.num_envs), no, no, {}
+def simulator(count, stated="both"):
+    """Return a batch that states its spaces and those of one environment, those of one as its own, or its own alone."""
+    env = ManiSkill(count).unwrapped
+    if stated == "one":
+        env.observation_space, env.action_space = ONE, env.single_action_space
+    if stated != "both":
+        del env.single_observation_space, env.single_action_space
+    return env
 
 
 class Plain:
@@ -69,7 +46,7 @@ class First(gym.Wrapper):
         return observation[0].numpy(), infos
 
     def step(self, action):
-        *results, infos = self.env.step(action[None])
+        *results, infos = self.env.step(torch.zeros(self.env.unwrapped.num_envs))
         observation, reward, terminated, truncated = (x[0].numpy() for x in results)
         return observation, float(reward), bool(terminated), bool(truncated), infos
 
@@ -86,33 +63,23 @@ MADE = [
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-@pytest.mark.parametrize("single", [PART, spaces.Dict(policy=PART, critic=PART)])
+@pytest.mark.parametrize("inner", [simulator, IsaacLab])
 @pytest.mark.parametrize("made", MADE)
-def test_batches_are_refused_when_they_are_wrapped(count, single, made):
-    env = made(Simulator(count, single))
-    for adapter in (ArrayConversion, JaxToTorch, vector.ArrayConversion, vector.JaxToNumpy):
+def test_batches_are_refused_when_they_are_wrapped(count, inner, made):
+    torchrl = pytest.importorskip("arrayferry_gym.torchrl", exc_type=ImportError)
+    env = made(inner(count))
+    adapters = [ArrayConversion, JaxToTorch, vector.ArrayConversion, vector.JaxToNumpy]
+    normalised = [wrappers.NormalizeObservation, wrappers.NormalizeReward]
+    for refused in (*adapters, *normalised, torchrl.TorchRLEnv):
         with pytest.raises(TypeError, match=WORDS.format(count)) as caught:
-            adapter(env)
-        assert str(caught.value).startswith(adapter.__name__)
-    for other in (wrappers.NormalizeObservation, wrappers.NormalizeReward):
-        with pytest.raises(TypeError, match=WORDS.format(count)):
-            other(env)
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-@pytest.mark.parametrize("single", [PART, spaces.Dict(policy=PART, critic=PART)])
-@pytest.mark.parametrize("made", MADE)
-def test_batches_are_refused_by_the_bridge_to_torchrl(count, single, made):
-    pytest.importorskip("torchrl")
-    from arrayferry_gym.torchrl import TorchRLEnv
-
-    with pytest.raises(TypeError, match=WORDS.format(count)):
-        TorchRLEnv(made(Simulator(count, single)))
+            refused(env)
+        assert refused not in adapters or str(caught.value).startswith(refused.__name__)
+        assert "arrayferry_gym.from_simulator(env)" in str(caught.value)
 
 
 @pytest.mark.parametrize("stated", ["one", "batch"])
 def test_batches_that_state_other_spaces_are_refused_when_they_show(stated):
-    env = ArrayConversion(Simulator(4, stated=stated), target_xp="numpy")
+    env = ArrayConversion(simulator(4, stated), target_xp="numpy")
     with pytest.raises(TypeError, match=WORDS.format(4)):
         play(env)
 
@@ -127,7 +94,7 @@ def test_simulators_of_other_kinds():
         with pytest.raises(TypeError, match=WORDS.format(4)):
             adapter(Plain())
     with pytest.raises(TypeError, match=r"if it is one\. A batch of several, as in Isaac Lab"):
-        vector.ArrayConversion(Simulator(4, stated="one"))
+        vector.ArrayConversion(simulator(4, "one"))
 
 
 class Single(gym.Env):
@@ -163,8 +130,8 @@ class Single(gym.Env):
         Single(4, (4, 3), single_observation_space=spaces.Box(-1, 1, (4, 3), np.float32)),
         Single(4, single_observation_space=PART, single_action_space=spaces.Discrete(2)),
         gym.wrappers.FlattenObservation(Single(2, (2, 3))),
-        First(Simulator(1)),
-        First(Simulator(4)),
+        First(simulator(1)),
+        First(simulator(4)),
         gym.make("CartPole-v1"),
     ],
 )

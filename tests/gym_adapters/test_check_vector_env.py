@@ -20,8 +20,12 @@ from arrayferry_gym.wrappers import vector as wrappers
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 
 
+def each(make, mode=NEXT):
+    return SyncVectorEnv([make] * 3, autoreset_mode=mode)
+
+
 def sync(mode, name="CartPole-v1", **options):
-    return SyncVectorEnv([lambda: gym.make(name, **options)] * 3, autoreset_mode=mode)
+    return each(lambda: gym.make(name, **options), mode)
 
 
 def counts(mode, **options):
@@ -75,9 +79,16 @@ def timed():
     return gym.wrappers.TimeAwareObservation(gym.make("CartPole-v1", max_episode_steps=12))
 
 
+def old_infos(envs, results):
+    """Last infos are an array of dicts, as older versions of Gymnasium returned them."""
+    if "final_info" in results[4]:
+        results[4]["final_info"] = np.array([{"episode": {"l": 1}}] * 3, object)
+        results[4]["_final_info"] = results[4]["_final_obs"]
+
+
 RIGHT = {
-    "Catch": lambda mode: SyncVectorEnv([Catch] * 3, autoreset_mode=mode),
-    "the best of 5": lambda mode: SyncVectorEnv([BestOf] * 3, autoreset_mode=mode),
+    "Catch": lambda mode: each(Catch, mode),
+    "the best of 5": lambda mode: each(BestOf, mode),
     "CartPole": sync,
     "Pendulum": lambda mode: sync(mode, "Pendulum-v1", max_episode_steps=20),
     "Blackjack": lambda mode: sync(mode, "Blackjack-v1"),
@@ -88,25 +99,15 @@ RIGHT = {
     "for torch": lambda mode: vector.ArrayConversion(sync(mode), target_xp="torch"),
     "wrapped": lambda mode: wrappers.RecordEpisodeStatistics(sync(mode)),
     "counts": counts,
-    "with the time": lambda mode: SyncVectorEnv([timed] * 3, autoreset_mode=mode),
+    "with the time": lambda mode: each(timed, mode),
     **{xp: own(xp) for xp in LIBRARIES},
+    "old infos": lambda mode: Changed(sync(mode), old_infos),
 }
 
 
-@pytest.mark.parametrize(("name", "mode"), crossed(RIGHT, [SAME, NEXT, DISABLED]))
+@pytest.mark.parametrize(("name", "mode"), crossed(RIGHT, [NEXT, SAME, DISABLED]))
 def test_what_is_right_passes(name, mode):
     assert check_vector_env(lambda: RIGHT[name](mode), steps=60) == []
-
-
-def test_final_infos_may_be_an_array_of_dicts():
-    """As older versions of Gymnasium returned them."""
-
-    def old(envs, results):
-        if "final_info" in results[4]:
-            results[4]["final_info"] = np.array([{"episode": {"l": 1}}] * 3, object)
-            results[4]["_final_info"] = results[4]["_final_obs"]
-
-    assert check_vector_env(Changed(sync(SAME), old), steps=60) == []
 
 
 class Changed(VectorWrapper):
@@ -141,55 +142,47 @@ def of(index, change):
     return changed
 
 
+def final(change):
+    """Return a change of the last observations."""
+
+    def changed(envs, results):
+        if "final_obs" in results[4]:
+            results[4]["final_obs"] = change(envs, results)
+
+    return changed
+
+
+def scaled(factor):
+    """Return a change of the last observations to other units."""
+    return final(
+        lambda _, results: np.array(
+            [x if x is None else x * np.float32(factor) for x in results[4]["final_obs"]]
+        )
+    )
+
+
 def infos(change):
-    return lambda envs, results: change(results[4], results)
+    return lambda envs, results: change(results[4])
 
 
-def lost(given, results):
+def lost(given):
     for key in [key for key in given if "final" in key]:
         given.pop(key)
 
 
-def of_next(given, results):
-    if "final_obs" in given:
-        given["final_obs"] = results[0].copy()
-
-
-def of_before(envs, results):
-    if "final_obs" in results[4]:
-        results[4]["final_obs"] = envs.before
-
-
-def of_another(envs, results):
-    if "final_obs" in results[4]:
-        results[4]["final_obs"] = np.roll(results[0], 1, axis=0)
-
-
-def info_of_next(given, results):
+def info_of_next(given):
     if "final_info" in given:
         given["final_info"]["twice"] = given["twice"]
 
 
-def late_info(given, results):
+def late_info(given):
     ended = given.get("_final_obs", np.zeros(3, bool))
     if ended.any():
         given["twice"] = np.where(ended, given["final_info"]["twice"], given["twice"])
 
 
-def no_info(given, results):
-    given.pop("final_info", None)
-
-
 def limit(envs, results):
     results[2], results[3] = results[2] | results[3], np.zeros(3, bool)
-
-
-def nan(envs, results):
-    results[0][1, 0] = np.nan
-
-
-def mixed(envs, results):
-    results[1] = torch.as_tensor(results[1])
 
 
 def buffered(envs, results):
@@ -214,13 +207,6 @@ def remembers(envs, results):
 
 def first_action(envs, results):
     results[1] = results[1] + envs.actions[0]
-
-
-def rescaled(envs, results):
-    if "final_obs" in results[4]:
-        results[4]["final_obs"] = np.array(
-            [x if x is None else 9 * x for x in results[4]["final_obs"]]
-        )
 
 
 class Timed(Changed):
@@ -288,27 +274,21 @@ class Stacked(gym.wrappers.FrameStackObservation):
         return observation, infos
 
 
-class StackedEnvs(SyncVectorEnv):
-    def __init__(self):
-        super().__init__([lambda: Stacked(gym.make("CartPole-v1"), 2)] * 3)
-
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed, options=options or {})
+def marked(envs, seed, options):
+    """A reset that has options, by which it differs from an automatic one."""
+    return envs.reset(seed=seed, options=options or {})
 
 
 def both_flags(envs, results):
     results[2] = results[2] | results[3]
 
 
-def spread(envs, results):
-    """The last observations are scaled down, so that they are near the ones before."""
-    if "final_obs" in results[4]:
-        scaled = [x if x is None else x * np.float32(0.2) for x in results[4]["final_obs"]]
-        results[4]["final_obs"] = np.array(scaled)
-
-
 class LateLimit(gym.Wrapper):
     """An automatic reset after a termination does not count the steps anew."""
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0 if options is not None else self.time
+        return super().reset(seed=seed, options=options)
 
     def step(self, action):
         x, reward, terminated, _, infos = self.env.step(action)
@@ -316,16 +296,6 @@ class LateLimit(gym.Wrapper):
         truncated = self.time >= 14 and not terminated
         self.time *= not truncated
         return x, reward, terminated, truncated, infos
-
-
-class LateLimits(SyncVectorEnv):
-    def __init__(self):
-        super().__init__([lambda: LateLimit(gym.make("CartPole-v1"))] * 3)
-
-    def reset(self, *, seed=None, options=None):
-        for env in self.envs:
-            env.time = 0
-        return super().reset(seed=seed, options=options)
 
 
 def late_flags(envs, results):
@@ -384,37 +354,34 @@ class AlwaysTheFirst(gym.Wrapper):
         return self.env.reset(seed=self.seed)
 
 
-def first_again(mode):
-    make = lambda: AlwaysTheFirst(gym.make("CartPole-v1"))  # noqa: E731
-    return SyncVectorEnv([make] * 3, autoreset_mode=mode)
-
-
 def single(mode):
     envs = sync(mode)
     envs.observation_space = envs.single_observation_space
     return envs
 
 
+PLACE = np.arange(12).reshape(3, 4) == 4
+OF_NEXT = final(lambda _, results: results[0].copy())
 WRONG = {
     "observations in double": (lambda: Changed(sync(SAME), of(0, np.float64)), "is float64 of shape"),
-    "NaN": (lambda: Changed(sync(SAME), nan), "environment 1, step 1: the observation is NaN"),
+    "NaN": (lambda: Changed(sync(SAME), of(0, lambda x: np.where(PLACE, np.nan, x))), "environment 1, step 1: the observation is NaN"),
     "outside": (lambda: Changed(sync(SAME), of(0, lambda x: x + np.float32(9))), "is outside of Box"),
     "flags are numbers": (lambda: Changed(sync(SAME), of(2, lambda x: x.astype(int))), "terminated is int64"),
     "NaN as reward": (lambda: Changed(sync(NEXT), of(1, lambda x: x * np.nan)), "the reward is NaN"),
-    "two libraries": (lambda: Changed(sync(SAME), mixed), "the reward is in torch on cpu, but"),
-    "no masks": (lambda: Changed(sync(SAME), infos(lambda x, _: x.update(k=np.ones(3)))), "the info 'k' has no mask"),
-    "a mask that is none": (lambda: Changed(sync(SAME), infos(lambda x, _: x.update(_final_obs=True))), "cannot be told whether ends have"),
+    "two libraries": (lambda: Changed(sync(SAME), of(1, torch.as_tensor)), "the reward is in torch on cpu, but"),
+    "no masks": (lambda: Changed(sync(SAME), infos(lambda given: given.update(k=np.ones(3)))), "the info 'k' has no mask"),
+    "a mask that is none": (lambda: Changed(sync(SAME), infos(lambda given: given.update(_final_obs=True))), "cannot be told whether ends have"),
     "no batch": (lambda: single(SAME), "observation_space is not the batch of 3"),
     "lost": (lambda: Changed(sync(SAME), infos(lost)), "its last observation is lost"),
-    "of the next": (lambda: Changed(sync(SAME), infos(of_next)), "final_obs is the observation that is returned"),
-    "of the next, whole numbers": (lambda: Changed(counts(SAME), infos(of_next)), "is the observation that is returned"),
-    "the one before": (lambda: Changed(sync(SAME), of_before), "final_obs is the one before"),
-    "of another": (lambda: Changed(sync(SAME), of_another), "final_obs is that of another environment"),
+    "of the next": (lambda: Changed(sync(SAME), OF_NEXT), "final_obs is the observation that is returned"),
+    "of the next, whole numbers": (lambda: Changed(counts(SAME), OF_NEXT), "is the observation that is returned"),
+    "the one before": (lambda: Changed(sync(SAME), final(lambda envs, _: envs.before)), "final_obs is the one before"),
+    "of another": (lambda: Changed(sync(SAME), final(lambda _, results: np.roll(results[0], 1, axis=0))), "final_obs is that of another environment"),
     "info of the next": (lambda: Changed(counts(SAME), infos(info_of_next)), "'twice' of the last step is that of a reset"),
     "late info": (lambda: Changed(counts(SAME), infos(late_info)), "'twice' is not of the episode that begins"),
-    "final_obs in other units": (lambda: Changed(sync(SAME, max_episode_steps=9), rescaled), "final_obs is unlike other observations"),
-    "final_obs in smaller units": (lambda: Changed(sync(SAME, "Pendulum-v1", max_episode_steps=9), spread), "it has another spread"),
-    "old frames": (StackedEnvs, "episodes begin with numbers of the last one"),
+    "final_obs in other units": (lambda: Changed(sync(SAME, max_episode_steps=9), scaled(9)), "final_obs is unlike other observations"),
+    "final_obs in smaller units": (lambda: Changed(sync(SAME, "Pendulum-v1", max_episode_steps=9), scaled(0.2)), "it has another spread"),
+    "old frames": (lambda: Changed(each(lambda: Stacked(gym.make("CartPole-v1"), 2)), reset=marked), "episodes begin with numbers of the last one"),
     "a limit sets both flags": (lambda: Changed(sync(SAME, max_episode_steps=16), both_flags), "episodes that were truncated were terminated"),
     "a reset keeps the time": (lambda: Timed(NEXT, keeps=True), "begins with .* in element 4 .* but after a reset with 0"),
     "a limit that terminates, timed": (lambda: Timed(NEXT, max_episode_steps=16), "after 16 steps.*a time limit"),
@@ -424,9 +391,9 @@ WRONG = {
     "lengths that lack a step": (lambda: Statistics("l", late=True), r"infos\['episode'\]\['l'\] of an episode is"),
     "statistics of Gymnasium": (lambda: gym.wrappers.vector.RecordEpisodeStatistics(sync(DISABLED)), r"infos\['episode'\]\['l'\]"),
     "no reward at a limit": (lambda: Changed(sync(SAME, max_episode_steps=9), no_last_reward), "the reward is 0 in all"),
-    "a limit over several episodes": (LateLimits, "truncated after .* steps, but after 14 if reset"),
+    "a limit over several episodes": (lambda: Changed(each(lambda: LateLimit(gym.make("CartPole-v1"))), reset=marked), "truncated after .* steps, but after 14 if reset"),
     "a buffer of infos": (lambda: Changed(counts(SAME), buffered_info), r"infos\['twice'\] was overwritten"),
-    "no final_info": (lambda: Changed(counts(SAME), infos(no_info)), r"final_info lacks \['twice'\]"),
+    "no final_info": (lambda: Changed(counts(SAME), infos(lambda given: given.pop("final_info", None))), r"final_info lacks \['twice'\]"),
     "a limit that terminates": (lambda: Changed(sync(NEXT, max_episode_steps=6), limit), "after 6 steps.*a time limit"),
     "a limit that ends a few": (lambda: Changed(sync(SAME, max_episode_steps=24), limit), "after 24 steps.*a time limit"),
     "flags are late": (lambda: Changed(sync(SAME), late_flags), "reset in a step that tells no end"),
@@ -444,7 +411,7 @@ WRONG = {
     "all begin alike": (lambda: Changed(sync(SAME), reset=all_alike), "with one seed, all environments begin alike"),
     "no seed": (lambda: Changed(sync(SAME), reset=without_seed), "same seed.* gave other results"),
     "one seed": (lambda: Changed(sync(SAME), reset=first_seed), "other seeds gave the same run"),
-    "always the first": (lambda: first_again(SAME), "automatic resets began in only . ways"),
+    "always the first": (lambda: each(lambda: AlwaysTheFirst(gym.make("CartPole-v1")), SAME), "automatic resets began in only . ways"),
     "copy=False": (lambda: SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, copy=False), "was overwritten"),
 }  # fmt: skip
 
@@ -484,12 +451,8 @@ def test_environments_are_closed_only_if_they_were_made_here():
         return made[-1]
 
     assert check_vector_env(make, steps=20) == []
-    assert (
-        check_vector_env(
-            type("Made", (Changed,), {"__init__": lambda x: Changed.__init__(x, make())}), steps=20
-        )
-        == []
-    )
+    envs = type("Made", (Changed,), {"__init__": lambda x: Changed.__init__(x, make())})
+    assert check_vector_env(envs, steps=20) == []
     assert len(made) > 2
     assert all(envs.closed for envs in made)
     envs = sync(SAME)

@@ -25,14 +25,18 @@ from remote_workers import (
     WEIGHTS,
     Failing,
     Numbering,
+    acting,
     cluster,
     eventually,
+    functional,
     held,
     kill,
     restored,
     same,
+    versions,
 )
 
+import arrayferry_gym.distributed
 from arrayferry_gym.distributed import (
     Collector,
     EnvFailedError,
@@ -63,22 +67,10 @@ def mortal(mortal_cluster):
     eventually(lambda: not held(mortal_cluster) or gc.collect() < 0, 60)
 
 
-def versions(params, observation, key):
-    """A policy whose extras say with which weights it acted."""
-    return np.zeros(len(observation), int), np.full(len(observation), params)
-
-
-def functional(params, observation, key):
-    return jax.random.bernoulli(key, jax.nn.sigmoid(observation @ params)).astype(int), None
-
-
-def acting(params, observation, key):
-    return np.full(len(observation), params), None
-
-
 def made(kind, client, mode, **options):
     """Return a collector of two groups of two environments."""
-    options |= {"num_steps": 10, "groups": 2, "seed": 3, "mode": mode, "client": client}
+    common = {"num_steps": 10, "groups": 2, "seed": 3, "mode": mode, "client": client}
+    options = {**common, **options}
     if kind == "functional":
         return Collector(CartPole, functional, WEIGHTS, num_envs=4, **options)
     return Collector([Numbering] * 4, versions, 0, **options)
@@ -188,6 +180,69 @@ def test_each_segment_comes_once_and_each_loss_is_told_once(mortal, kind, mode):
 @pytest.mark.parametrize("number", range(1, 1 + int(os.environ.get("HISTORIES", "1"))))
 def test_histories_of_ten_kills(mortal, kind, mode, number):
     check_history(mortal, kind, mode, number, kills=10)
+
+
+def interrupted(client, kind, mode, comes):
+    """Return the segments of each group that are collected with an interrupt at one line of the second or third call.
+
+    Args:
+        client: of the cluster.
+        kind: of the environments.
+        mode: of the collector.
+        comes: is given each line that the collector comes to, and returns whether the interrupt comes there.
+    """
+    folder = os.path.dirname(arrayferry_gym.distributed.__file__)
+    thread, told, history, calls = threading.get_ident(), [], History(kind), 0
+
+    def trace(frame, event, argument):
+        name = frame.f_code.co_filename
+        if not name.startswith(folder) or "_workers" in name or threading.get_ident() != thread:
+            return None
+        if event == "line" and not told and comes(frame):
+            told.append(f"{frame.f_code.co_qualname} {frame.f_lineno}")
+            raise KeyboardInterrupt
+        return trace
+
+    with made(kind, client, mode, num_steps=2) as collector:
+        while min(len(history.parts[group]) for group in range(2)) < 4:
+            calls += 1
+            before = sys.gettrace()
+            if 1 < calls < 4:
+                sys.settrace(trace)
+            try:
+                part = next(collector)
+            except KeyboardInterrupt:
+                if kind == "ordinary":
+                    collector.update(collector.version + 1)
+                continue
+            finally:
+                sys.settrace(before)
+            history.take(part)
+        assert not history.restarts, told
+        assert collector.stats.segments == sum(map(len, history.parts.values())), told
+    return history.parts
+
+
+@pytest.mark.long
+@KINDS
+@MODES
+def test_an_interrupt_at_any_line_loses_nothing(kind, mode):
+    places = {}
+
+    def noted(frame):
+        places.setdefault((frame.f_code, frame.f_lineno))
+
+    with (
+        cluster(processes=False) as alone,
+        distributed.Client(alone, set_as_default=False) as client,
+    ):
+        whole = interrupted(client, kind, mode, noted)
+        assert len(places) > 60
+        for place in places:
+            at_that = lambda frame, at=place: (frame.f_code, frame.f_lineno) == at  # noqa: E731
+            for group, parts in interrupted(client, kind, mode, at_that).items():
+                for part, expected in zip(parts, whole[group], strict=False):
+                    same(part["observation"], expected["observation"])
 
 
 @pytest.mark.long
@@ -310,28 +365,26 @@ def test_a_worker_that_answers_no_more(mortal):
         assert next(collector).restarted.sum() == 1
 
 
-@pytest.mark.long
-def test_an_environment_that_kills_each_worker_is_named(mortal):
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        ("exit", "environment 0 raised SystemExit: 3"),
+        pytest.param(
+            "kill", "died again and again in segment 1 of group 0", marks=pytest.mark.long
+        ),
+    ],
+)
+def test_an_environment_that_ends_its_process_is_named(mortal, failure, words):
+    workers = set(mortal.nthreads())
     options = {"num_steps": 4, "groups": 1, "client": mortal}
-    makers = [functools.partial(Failing, "kill")]
-    with Collector(makers, acting, 0, **options) as collector:
+    with Collector([functools.partial(Failing, failure)], acting, 0, **options) as collector:
         next(collector)
         collector.update(1)
-        with pytest.raises(EnvFailedError, match="died again and again in segment 1 of group 0"):
+        with pytest.raises(EnvFailedError, match=words):
             next(collector)
         collector.update(0)
         assert next(collector).restarted.all()
-
-
-def test_an_environment_that_exits_does_not_end_the_worker(mortal):
-    workers = set(mortal.nthreads())
-    makers = [functools.partial(Failing, "exit")]
-    with (
-        Collector(makers, acting, 1, num_steps=4, client=mortal) as collector,
-        pytest.raises(EnvFailedError, match="environment 0 raised SystemExit: 3"),
-    ):
-        next(collector)
-    assert set(mortal.nthreads()) == workers
+    assert failure == "kill" or set(mortal.nthreads()) == workers
 
 
 @pytest.mark.long

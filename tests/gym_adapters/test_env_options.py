@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from envs import make_vec
+from gymnasium.vector import AutoresetMode
 from remote_workers import CARTPOLE
 
 import arrayferry as af
@@ -21,89 +22,64 @@ N = 3
 
 
 def adapted(mode=AutoresetMode.NEXT_STEP):
-    return vector.ArrayConversion(
-        SyncVectorEnv([CARTPOLE] * N, autoreset_mode=mode), target_xp="torch"
-    )
+    return vector.ArrayConversion(make_vec(N, mode), target_xp="torch")
 
 
 def functional(mode=AutoresetMode.NEXT_STEP):
     return CartPole().make_vec(N, xp="torch", autoreset_mode=mode)
 
 
-OURS = [functional]
-ALL = [adapted, *OURS]
+ALL = pytest.mark.parametrize("make", [adapted, functional])
 
 
 def starts(make, seed):
-    envs = make()
-    try:
-        return envs.reset(seed=seed)[0]
-    finally:
-        envs.close()
+    return make().reset(seed=seed)[0]
 
 
-@pytest.mark.parametrize("make", OURS)
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_autoreset_modes_by_value_and_by_name(make, mode):
+def test_autoreset_modes_by_value_and_by_name(mode):
     for given in (mode, mode.value, mode.name, mode.name.lower()):
-        envs = make(given)
+        envs = functional(given)
         assert envs.autoreset_mode is mode
         assert envs.metadata["autoreset_mode"] is mode
         envs.close()
 
 
-@pytest.mark.parametrize("make", ALL)
-@pytest.mark.parametrize("seed", [np.int64(1), np.asarray(1), torch.tensor(1), True])
-def test_one_seed_as_any_whole_number(make, seed):
-    assert torch.equal(starts(make, seed), starts(make, 1))
-
-
-@pytest.mark.parametrize("make", ALL)
-@pytest.mark.parametrize(
-    "seed",
-    [
-        (3, 4, 5),
-        range(3, 6),
-        np.arange(3, 6),
-        torch.arange(3, 6),
-        [np.int32(3), 4, torch.tensor(5)],
-    ],
+ONES = (np.int64(1), np.asarray(1), torch.tensor(1), True)
+LISTS = (
+    (3, 4, 5),
+    range(3, 6),
+    np.arange(3, 6),
+    torch.arange(3, 6),
+    [np.int32(3), 4, torch.tensor(5)],
 )
-def test_a_seed_for_each_environment(make, seed):
-    assert torch.equal(starts(make, seed), starts(make, [3, 4, 5]))
 
 
-@pytest.mark.parametrize("make", ALL)
-def test_seeds_that_are_none_for_some(make):
+@ALL
+@pytest.mark.parametrize(("same", "seeds"), [(1, ONES), ([3, 4, 5], LISTS)])
+def test_seeds_as_any_whole_numbers(make, same, seeds):
+    expected = starts(make, same)
+    for seed in seeds:
+        assert torch.equal(starts(make, seed), expected)
     assert starts(make, [3, None, 5]).shape == (N, 4)
 
 
-@pytest.mark.parametrize("make", ALL)
-@pytest.mark.parametrize(
-    "mask",
-    [
-        [False, True, False],
-        (False, True, False),
-        np.array([0, 1, 0], bool),
-        torch.tensor([False, True, False]),
-    ],
-    ids=["list", "tuple", "numpy", "torch"],
-)
-def test_masks_of_resets(make, mask):
+@ALL
+def test_masks_of_resets(make):
+    mask = [False, True, False]
     envs = make()
-    options = {"reset_mask": mask}
-    before, _ = envs.reset(seed=1)
-    after, _ = envs.reset(options=options)
-    changed = (after != before).any(dim=1)
-    assert changed.tolist() == [False, True, False]
-    assert options == {"reset_mask": mask} or make is adapted  # Gymnasium takes it out
+    for given in (mask, tuple(mask), np.array(mask), torch.tensor(mask)):
+        options = {"reset_mask": given}
+        before, _ = envs.reset(seed=1)
+        after, _ = envs.reset(options=options)
+        assert (after != before).any(dim=1).tolist() == mask
+        assert options == {"reset_mask": given} or make is adapted  # Gymnasium takes it out
     envs.close()
 
 
-@pytest.mark.parametrize("make", OURS)
 @pytest.mark.parametrize("mask", [[False] * N, np.zeros(N, bool)], ids=["list", "numpy"])
-def test_a_mask_that_is_false_everywhere_resets_nothing(make, mask):
-    envs = make()
+def test_a_mask_that_is_false_everywhere_resets_nothing(mask):
+    envs = functional()
     before, _ = envs.reset(seed=1)
     for _ in range(2):
         after, infos = envs.reset(options={"reset_mask": mask})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import jax
 import numpy as np
 import pytest
 from envs import LIBRARIES, MODES, Count
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import arrayferry as af
@@ -21,27 +19,6 @@ ENDS, STOPS, LIMIT, STEPS = (2, 3, 5, 9), (9, 3, 9, 3), 4, 12
 
 BOTH = list(zip(ENDS, STOPS, strict=True))
 PARAMS = {"end": np.array(ENDS, np.float32), "stop": np.array(STOPS, np.float32)}
-
-
-class Single(gym.Env):
-    """Counts its steps, terminates at a number, and truncates itself at another one."""
-
-    observation_space = spaces.Box(0, 10, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, end, stop):
-        self.end, self.stop = end, stop
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count = 0
-        return np.zeros(1, np.float32), {"twice": 0.0}
-
-    def step(self, action):
-        self.count += 1
-        observation, ended = np.full(1, self.count, np.float32), self.count >= self.end
-        cut = self.count >= self.stop
-        return observation, float(self.count), ended, cut, {"twice": 2.0 * self.count}
 
 
 class Model:
@@ -70,12 +47,15 @@ class Model:
         return self.count, float(count), *ends, final
 
 
-def makes():
-    return [lambda both=both: gym.wrappers.TimeLimit(Single(*both), LIMIT) for both in BOTH]
-
-
 def sync(mode):
-    return SyncVectorEnv(makes(), autoreset_mode=mode)
+    """Make single environments, in Gymnasium's own vector environment."""
+    makes = [
+        lambda both=both: Count().make(
+            params=dict(zip(PARAMS, both, strict=True)), max_episode_steps=LIMIT
+        )
+        for both in BOTH
+    ]
+    return SyncVectorEnv(makes, autoreset_mode=mode)
 
 
 def served(library, env=None):

@@ -28,6 +28,7 @@ from arrayferry_gym.wrappers.vector import NormalizeObservation
 
 ENDS = [2.0, 3.0, 7.0]
 N = len(ENDS)
+PARAMS = {"end": np.array(ENDS, np.float32)}
 LIBRARIES = pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
 
 
@@ -66,7 +67,7 @@ def check(results):
 def test_a_functional_environment(library):
     results = evaluate(
         Stops(), policy(library), policy_params=WEIGHTS, key=0, num_envs=N, episodes=2, discount=0.5,
-        env_params={"end": np.array(ENDS, np.float32)}, policy_xp=library,
+        env_params=PARAMS, policy_xp=library,
     )  # fmt: skip
     check(results)
     assert af.backend_of(results.returns).name == ("jax" if library == "jax" else "numpy")
@@ -86,8 +87,7 @@ def test_a_functional_environment(library):
     ),
 )
 def test_a_vector_environment(served, library, adapted, mode):
-    params = {"end": np.array(ENDS, np.float32)}
-    envs = Stops().make_vec(N, xp=served, autoreset_mode=mode, params=params)
+    envs = Stops().make_vec(N, xp=served, autoreset_mode=mode, params=PARAMS)
     if adapted:
         envs = ArrayConversion(envs, served, library)
     xp = None if served == library or adapted else library
@@ -170,13 +170,12 @@ class Agent(torch.nn.Module):
 )  # fmt: skip
 def test_a_module_stays_as_it_is(make):
     env, agent = make(), Agent()
+    options = {"num_envs": 3} if isinstance(env, CartPole) else {}
     before = {name: x.clone() for name, x in agent.state_dict().items()}
-    results = evaluate(env, agent, num_envs=3 if isinstance(env, CartPole) else None, episodes=2)
+    results = evaluate(env, agent, episodes=2, **options)
     assert (results.lengths > 5).all()
     other = {name: torch.zeros_like(x) for name, x in before.items()}  # always pushes to the left
-    left = evaluate(
-        env, agent, policy_params=other, num_envs=3 if isinstance(env, CartPole) else None
-    )
+    left = evaluate(env, agent, policy_params=other, **options)
     assert (left.lengths < 15).all()
     assert agent.training
     assert all((x == before[name]).all() for name, x in agent.state_dict().items())
@@ -192,11 +191,10 @@ def test_a_policy_with_a_state(library):
         return (steps % 2) * (observation[:, 0] == steps), None, steps + 1
 
     rows = np.zeros(N, np.int32)
-    params = {"end": np.array(ENDS, np.float32)}
     for env, own in (
-        (Stops(), {"num_envs": N, "env_params": params}),
-        (Stops().make_vec(N, autoreset_mode="NextStep", params=params), {}),
-        (Stops().make_vec(N, autoreset_mode="Disabled", params=params), {}),
+        (Stops(), {"num_envs": N, "env_params": PARAMS}),
+        (Stops().make_vec(N, autoreset_mode="NextStep", params=PARAMS), {}),
+        (Stops().make_vec(N, autoreset_mode="Disabled", params=PARAMS), {}),
     ):
         found = evaluate(env, counting, policy_xp=library, policy_state=rows, episodes=2, **own)
         assert np.asarray(found.lengths).tolist() == [[2, 2], [3, 3], [3, 3]]
@@ -216,8 +214,7 @@ class Counts(torch.nn.Module):
 
 @pytest.mark.parametrize(("served", "mode"), crossed(["numpy", "torch"], AutoresetMode))
 def test_a_module_with_a_state(served, mode):
-    params = {"end": np.array(ENDS, np.float32)}
-    envs = Stops().make_vec(N, xp=served, autoreset_mode=mode, params=params)
+    envs = Stops().make_vec(N, xp=served, autoreset_mode=mode, params=PARAMS)
     for rows in (torch.zeros(N), np.zeros(N, np.float32)):
         check(evaluate(envs, Counts(), policy_state=rows, episodes=2, discount=0.5))
     with pytest.raises(
@@ -252,21 +249,11 @@ def test_several_objectives():
             state, reward, *flags = super().step(xp, rng, state, action, params)
             return state, xp.stack([reward, -reward], axis=1), *flags
 
-    found = evaluate(
-        Two(),
-        policy("torch"),
-        policy_params=WEIGHTS,
-        key=0,
-        num_envs=2,
-        episodes=2,
-        discount=0.5,
-        policy_xp="torch",
-    )
+    options = {"policy_params": WEIGHTS, "key": 0, "episodes": 2, "discount": 0.5}
+    found = evaluate(Two(), policy("torch"), num_envs=2, policy_xp="torch", **options)
     assert found.returns.tolist() == [[[6, -6]] * 2] * 2
     assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2] * 2
-    found = evaluate(
-        Two().make(), policy("numpy"), policy_params=WEIGHTS, key=0, episodes=2, discount=0.5
-    )
+    found = evaluate(Two().make(), policy("numpy"), **options)
     assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2]
 
 
@@ -301,9 +288,7 @@ def test_statistics_of_other_wrappers_are_left_out(library):
 def test_statistics_are_not_read_in_a_traced_function():
     env = wrap(CartPole(), kernels.NormalizeObservation())
     with pytest.raises(af.OptionError, match="statistics are read in a traced function"):
-        jax.jit(lambda key: env.state_dict(rollout(env, lean, None, key, 2, 4)[0].running))(
-            jax.random.key(0)
-        )
+        jax.jit(env.state_dict)(rollout(env, lean, None, jax.random.key(0), 2, 4)[0].running)
 
 
 def above_one(params, observation, key):
@@ -321,24 +306,17 @@ class Five(CartPole):
 
 
 @pytest.mark.parametrize("library", ["numpy", "jax"])
-def test_statistics_that_begin_anew_are_updated(library):
+def test_statistics_that_begin_anew_are_updated_and_told(library, tmp_path):
     env = wrap(Five(), kernels.NormalizeObservation())
-    with pytest.warns(UserWarning, match="begins with new statistics"):
-        found = evaluate(env, above_one, key=0, num_envs=2, max_episode_steps=5, policy_xp=library)
-    assert found.returns.tolist() == [[0.0], [0.0]]
-
-
-@pytest.mark.parametrize("library", ["numpy", "jax"])
-def test_statistics_that_begin_anew_are_told(library, tmp_path):
-    env = wrap(CartPole(), kernels.NormalizeObservation())
     with pytest.warns(UserWarning, match="begins with new statistics") as told:
-        evaluate(env, lean, key=0, num_envs=2, max_episode_steps=3, policy_xp=library)
+        found = evaluate(env, above_one, key=0, num_envs=2, max_episode_steps=5, policy_xp=library)
     assert [each.filename for each in told] == [__file__]
+    assert found.returns.tolist() == [[0.0], [0.0]]
     with pytest.warns(UserWarning, match="begins with new statistics"):
-        record(env, lean, path=tmp_path / "x.gif", num_steps=1, policy_xp=library)
+        record(env, above_one, path=tmp_path / "x.gif", num_steps=1, policy_xp=library)
     if library == "jax":
         with pytest.warns(UserWarning, match="begins with new statistics"):
-            episode(env, lean, None, jax.random.key(0), max_episode_steps=3)
+            episode(env, above_one, None, jax.random.key(0), max_episode_steps=3)
 
 
 def test_statistics_of_mapped_trainings_are_read_one_by_one():
@@ -357,19 +335,24 @@ def test_statistics_of_mapped_trainings_are_read_one_by_one():
     assert states.shape == (3, 2, 1)
 
 
-def test_statistics_of_wrappers_are_not_updated_meanwhile():
-    ours = NormalizeObservation(make_vec(2))
+@pytest.mark.parametrize(
+    "around", [lambda envs: envs, HostFunctions], ids=["alone", "in host functions"]
+)
+def test_statistics_of_wrappers_are_not_updated_meanwhile(around):
+    ours = NormalizeObservation(make_vec(2, AutoresetMode.SAME_STEP))
     ours.reset(seed=0)
     before = ours.state_dict()
-    single = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
-    theirs = gym.vector.SyncVectorEnv([lambda: single])
-    evaluate(ours, Agent())
-    with pytest.warns(UserWarning, match="has new statistics, which are not updated"):
-        evaluate(theirs, Agent())
-    with pytest.warns(UserWarning, match="has new statistics, which are not updated"):
-        evaluate(NormalizeObservation(make_vec(2)), Agent())
+    evaluate(around(ours), policy("jax"), policy_params=WEIGHTS, policy_xp="jax")
     assert ours.state_dict() == before
     assert ours.update_running_mean
+
+
+def test_new_statistics_of_wrappers_are_not_updated_meanwhile():
+    single = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+    theirs = gym.vector.SyncVectorEnv([lambda: single])
+    for envs in (theirs, NormalizeObservation(make_vec(2))):
+        with pytest.warns(UserWarning, match="has new statistics, which are not updated"):
+            evaluate(envs, Agent())
     assert single.obs_rms.count < 1
     assert single.update_running_mean
 
@@ -388,15 +371,6 @@ def test_statistics_out_of_reach_are_told(count):
         envs.close()
 
 
-def test_statistics_inside_host_functions_are_not_updated():
-    ours = NormalizeObservation(make_vec(2, AutoresetMode.SAME_STEP))
-    ours.reset(seed=0)
-    before = ours.state_dict()
-    evaluate(HostFunctions(ours), policy("jax"), policy_params=WEIGHTS)
-    assert ours.state_dict() == before
-    assert ours.update_running_mean
-
-
 @pytest.mark.parametrize("library", ["numpy", "jax"])
 def test_progress(library, monkeypatch):
     done = []
@@ -408,30 +382,26 @@ def test_progress(library, monkeypatch):
         update(self, task, **changed)
 
     monkeypatch.setattr(rich.progress.Progress, "update", watched)
-    params = {"end": np.array(ENDS, np.float32)}
-    options = {"policy_xp": library, "episodes": 2, "env_params": params}
-    check_ = evaluate(
-        Stops(), policy(library), policy_params=WEIGHTS, key=0, num_envs=N, progress=True, **options
-    )
-    assert np.asarray(check_.lengths).sum() == 16
+    options = {"policy_xp": library, "episodes": 2, "env_params": PARAMS, "policy_params": WEIGHTS}
+    found = evaluate(Stops(), policy(library), key=0, num_envs=N, progress=True, **options)
+    assert np.asarray(found.lengths).sum() == 16
     assert sorted(set(done)) == [1, 3, 4, 6]
-    evaluate(Stops(), policy(library), policy_params=WEIGHTS, key=0, num_envs=N, **options)
+    evaluate(Stops(), policy(library), key=0, num_envs=N, **options)
     assert done[-1] == 6
 
 
 def test_an_integer_and_a_key_of_jax():
     act = policy("jax")
-    for key in (3, np.int64(3), jax.random.key(3), jax.random.PRNGKey(3)):
-        assert (
-            evaluate(CartPole(), act, policy_params=WEIGHTS, key=key, num_envs=2).lengths.tolist()
-            == evaluate(
-                CartPole(), act, policy_params=WEIGHTS, key=jax.random.key(3), num_envs=2
-            ).lengths.tolist()
-        )
-    found = evaluate(
-        make_vec(2), act, policy_params=WEIGHTS, key=jax.random.key(3)
-    )  # tells that the policy is JAX's
-    assert found.lengths.tolist() == evaluate(make_vec(2), act, policy_params=WEIGHTS, key=jax.random.key(3)).lengths.tolist()  # fmt: skip
+
+    def lengths(env, key, **options):
+        found = evaluate(env, act, policy_params=WEIGHTS, key=key, **options)
+        return found.lengths.tolist()
+
+    for key in (3, np.int64(3), jax.random.PRNGKey(3)):
+        same = lengths(CartPole(), jax.random.key(3), num_envs=2)
+        assert lengths(CartPole(), key, num_envs=2) == same
+    # a key tells that the policy is JAX's
+    assert lengths(make_vec(2), jax.random.key(3)) == lengths(make_vec(2), jax.random.key(3))
 
 
 def explained(error):
@@ -542,10 +512,8 @@ def test_a_policy_of_another_library_is_told_what_to_pass():
         with pytest.raises(TypeError, match="Tensor") as caught:
             evaluate(env, policy, **options)
         assert len(explained(caught.value)) == 1
-    assert evaluate(CartPole(), closes, key=0, num_envs=2, policy_xp="torch").lengths.shape == (
-        2,
-        1,
-    )
+    found = evaluate(CartPole(), closes, key=0, num_envs=2, policy_xp="torch")
+    assert found.lengths.shape == (2, 1)
 
 
 def test_it_is_the_same_function_everywhere():
@@ -563,6 +531,8 @@ def test_an_agent_in_pytorch_needs_no_jax(run_python):
         "    def forward(self, x): return super().forward(x).argmax(-1)\n"
         "envs = gym.make_vec('CartPole-v1', num_envs=2)\n"
         "print(arrayferry_gym.evaluate(envs, Agent(4, 2)).lengths.shape)\n"
-        "print(arrayferry_gym.evaluate(arrayferry_gym.functional.CartPole, Agent(4, 2), num_envs=2).lengths.shape)"
+        "print(arrayferry_gym.evaluate(arrayferry_gym.functional.CartPole, Agent(4, 2), num_envs=2).lengths.shape)\n"
+        "env = arrayferry_gym.NumpyToTorch(gym.make('CartPole-v1'))\n"
+        "print(env.reset(seed=1)[0].dtype, env.step(torch.tensor(1))[0].shape)"
     )
-    assert out.split("\n")[:2] == ["(2, 1)", "(2, 1)"]
+    assert out.split("\n")[:3] == ["(2, 1)", "(2, 1)", "torch.float32 torch.Size([4])"]

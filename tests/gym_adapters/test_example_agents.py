@@ -17,18 +17,6 @@ from ppo import PPO, Settings
 
 
 @pytest.mark.long
-def test_one_update_of_each():
-    agent, env = PPO(Settings(updates=2, num_envs=4, num_steps=8)), ppo_normalised.environment()
-    _, statistics, lengths = jax.jit(lambda seed: ppo_normalised.train(agent, env, seed))(0)
-    assert lengths.shape == (2,)
-    assert int(statistics[2].lasting["obs_rms"].count) >= 4 + 4 + 64
-    settings = ppo_recurrent.SETTINGS._replace(updates=2, num_envs=8, num_steps=4)
-    network, lengths = jax.jit(lambda seed: ppo_recurrent.train(seed, settings))(0)
-    assert lengths.shape == (2,)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(network))
-
-
-@pytest.mark.long
 def test_trainings_at_once_are_those_alone():
     settings = Settings(updates=3, num_envs=8, num_steps=32)
     returns = sweep.sweep([0.001, 0.01], 2, settings)
