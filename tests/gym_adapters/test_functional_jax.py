@@ -5,10 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-import os
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import equinox
@@ -408,39 +404,6 @@ def test_resets_of_few_and_of_many_are_drawn_apart(n):
         assert np.allclose(observation[~ended], 1.1)
         assert len(np.unique(observation[ended])) == ended.sum()
         assert np.all((observation[ended] >= 0) & (observation[ended] < 2))
-
-
-@pytest.mark.long
-def test_environments_spread_over_devices():
-    code = """
-        import jax, jax.numpy as jnp, numpy as np
-        from jax.sharding import Mesh, PartitionSpec as P
-        from arrayferry_gym.functional import CartPole, rollout
-        try:
-            from jax import shard_map
-            unchecked = {"check_vma": False}
-            jax.jit(shard_map(lambda x: x, mesh=Mesh(np.array(jax.devices()), ("i",)), in_specs=P(), out_specs=P(), **unchecked))
-        except (ImportError, TypeError):  # before JAX 0.7
-            from jax.experimental.shard_map import shard_map
-            unchecked = {"check_rep": False}
-
-        assert len(jax.devices()) == 4
-        def policy(params, observation, key):
-            return jax.random.randint(key, observation.shape[:1], 0, 2), None
-        def run(keys):
-            _, transitions = rollout(CartPole(), policy, None, keys[0], 10, 8)
-            return transitions.observation[None]
-        mesh = Mesh(np.array(jax.devices()), ("i",))
-        keys = jax.random.split(jax.random.key(0), 4)
-        spread = jax.jit(shard_map(run, mesh=mesh, in_specs=P("i"), out_specs=P("i"), **unchecked))(keys)
-        assert len(spread.sharding.device_set) == 4
-        alone = np.stack([run(keys[i:i + 1])[0] for i in range(4)])
-        assert np.allclose(spread, alone, atol=1e-6)
-    """
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], check=True, env={**os.environ, **environment}
-    )
 
 
 @dataclasses.dataclass
