@@ -136,26 +136,6 @@ def test_observations_that_differ_in_bounds(library):
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
-    "wrapper",
-    [functools.partial(wrappers.FrameStackObservation, stack_size=3),
-     functools.partial(wrappers.FrameStackObservation, stack_size=2, padding_type="zero"),
-     functools.partial(wrappers.DelayObservation, delay=2)],
-)  # fmt: skip
-def test_wrappers_that_keep_observations(wrapper, library):
-    space = spaces.Dict({key: PARTS[key] for key in "ab"})
-    ours = wrapper(ArrayConversion(Parts(space), target_xp=library))
-    plain = wrapper(Parts(space))
-    results = [(ours.reset(seed=5)[0], plain.reset(seed=5)[0])]
-    results += [(ours.step(1)[0], plain.step(1)[0]) for _ in range(4)]
-    for found, expected in results:
-        assert_same(found, expected)
-        assert all(issubclass(kind, LIBRARIES[library]) for kind in kinds(found))
-    assert ours.observation_space.contains(found)
-    assert all(issubclass(k, LIBRARIES[library]) for k in kinds(ours.observation_space.sample()))
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize(
     "space",
     [spaces.Box(-1, 1, (2, 3), np.float32), spaces.Discrete(4, start=2), spaces.MultiDiscrete([2, 3]),
      spaces.MultiBinary((2, 2)), spaces.Text(5), PARTS, spaces.Dict(a=PARTS["a"], b=PARTS["b"]),

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-from envs import make_vec
+from envs import Takes, make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -60,25 +59,26 @@ def collect(functions, number, steps):
     return run
 
 
-def test_steps_equal_those_of_a_loop():
-    number, steps = 4, 500
-    functions = cart_poles(number)
-    found = collect(functions, number, steps)(3, jax.random.key(0))
-    found = jax.tree.map(np.asarray, found)
-    envs = make_vec(number, SAME)
+@pytest.mark.parametrize(
+    ("make", "steps"),
+    [
+        (lambda: make_vec(4, SAME), 500),
+        (lambda: CartPole().make_vec(4, xp="torch", autoreset_mode="SameStep"), 50),
+    ],
+    ids=["Gymnasium", "PyTorch"],
+)
+def test_steps_equal_those_of_a_loop(make, steps):
+    found = collect(HostFunctions(make()), 4, steps)(3, jax.random.key(0))
+    envs = make()
     envs.reset(seed=3)
     for step, key in enumerate(jax.random.split(jax.random.key(0), steps)):
-        observation, reward, terminated, truncated, info = envs.step(
-            np.asarray(random_actions(key, number))
-        )
-        assert (found.observation[step] == observation).all()
-        assert (found.reward[step] == reward).all()
-        assert (found.terminated[step] == terminated).all()
-        assert (found.truncated[step] == truncated).all()
-        final = observation.copy()
-        if "final_obs" in info:
-            for row in np.flatnonzero(terminated | truncated):
-                final[row] = info["final_obs"][row]
+        *results, infos = envs.step(np.asarray(random_actions(key, 4)))
+        results = af.convert(results, "numpy")
+        final = results[0].copy()
+        for row in np.flatnonzero(results[2] | results[3]):
+            final[row] = af.convert(infos["final_obs"][row], "numpy")
+        for one, other in zip(found[:4], results, strict=True):
+            assert (one[step] == other).all()
         assert (found.final_observation[step] == final).all()
     assert found.terminated.sum() > steps / 25
 
@@ -178,42 +178,22 @@ def test_arrays_that_the_environment_uses_again(compiled):
     assert [o.terminated.item() for o in outcomes] == [True, False, True]
 
 
-def test_an_environment_in_torch():
-    def make():
-        return CartPole().make_vec(2, xp="torch", autoreset_mode="SameStep")
-
-    functions = HostFunctions(make())
-    found = collect(functions, 2, 30)(3, jax.random.key(0))
-    envs = make()
-    envs.reset(seed=3)
-    for step, key in enumerate(jax.random.split(jax.random.key(0), 30)):
-        action = np.array(random_actions(key, 2))
-        observation, *_, infos = envs.step(torch.from_numpy(action))
-        assert (np.asarray(found.observation[step]) == observation.numpy()).all()
-        final = infos["final_obs"].numpy()
-        assert (np.asarray(found.final_observation[step]) == final).all()
-    assert found.terminated.any()
-
-
-class Faulty(gym.Env):
+class Faulty(Takes):
     """Raises at the third step."""
 
-    observation_space = spaces.Box(-1, 1, (1,))
-    action_space = spaces.Discrete(2)
-    count = 0
-
     def __init__(self, error):
+        super().__init__(spaces.Discrete(2))
         self.error = error
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, **options):
         self.count = 0
-        return np.zeros(1, np.float32), {}
+        return super().reset(**options)
 
     def step(self, action):
         self.count += 1
         if self.count == 3:
             raise self.error
-        return np.zeros(1, np.float32), 1.0, False, False, {}
+        return super().step(action)
 
 
 @pytest.mark.parametrize("error", [KeyError("broken"), SystemExit(3), KeyboardInterrupt()])

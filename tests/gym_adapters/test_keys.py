@@ -75,14 +75,11 @@ class Sized(CartPole):
 class Data(Echo):
     size: Any
 
-
-@dataclasses.dataclass
-class Twice(Data):
     def __post_init__(self):
         self.twice = 2 * self.size
 
 
-class Derived(Twice):
+class Derived(Data):
     def __init__(self, size):
         super().__init__(size)
         self.last = size
@@ -130,7 +127,7 @@ class OfEquinox(Echo, equinox.Module):
         self.size = size
 
 
-MADE = [Sized, Data, Twice, Derived, Mixed, Attrs, OpenAttrs, New, OfProtocol, OfEquinox]
+MADE = [Sized, Data, Derived, Mixed, Attrs, OpenAttrs, New, OfProtocol, OfEquinox]
 COPIES = {
     "itself": lambda x: x,
     "copy": copy.copy,

@@ -189,11 +189,6 @@ class TestParallel(Players):
         return self.stepped(bridge, observations, *others)
 
 
-@pytest.mark.long
-class TestParallelOfTorch(TestParallel):
-    inner = "torch"
-
-
 class TestParallelOfJax(TestParallel):
     inner = "jax"
 
@@ -230,11 +225,6 @@ class TestTurns(Players):
                 bridge.step(None)  # as those who are dead do
             first = self.reset(bridge, None)
         return BridgeStep(first, *rows, final)
-
-
-@pytest.mark.long
-class TestTurnsOfTorch(TestTurns):
-    inner = "torch"
 
 
 @pytest.mark.long
@@ -510,38 +500,27 @@ def test_copies_in_the_middle_of_a_game(twin):
     assert (turns.rewards["player_1"], other.rewards["player_1"]) == (1.0, 2.0)
 
 
-MISTAKES = [
-    (lambda: ParallelConversion(rps.env()), "environment of PettingZoo, but got .*AECConversion"),
-    (lambda: AECConversion(Probe()), "ParallelConversion"),
-    (lambda: ParallelConversion(gym.make("CartPole-v1")), "ArrayConversion"),
-    (lambda: ParallelConversion(rps), r"parallel_env\(\)"),
-    (lambda: ParallelConversion(Rounds()), "from_jaxmarl"),
-    (lambda: ArrayConversion(rps.parallel_env()), "ParallelConversion"),
-    (lambda: from_jaxmarl(rps.parallel_env()), "no environment of JaxMARL"),
-]
-WRONG_OPTIONS = [
-    ({"target_xp": {"player_9": "jax"}}, r"target_xp names the agent 'player_9'.*'player_0'"),
-    ({"target": "jax"}, "no option 'target'"),
-    ({"check_actions": "never"}, "check_actions"),
-    ({"target_xp": "jax", "like": {"player_0": torch.zeros(1)}}, "like="),
-]
+WRONG = [
+    (lambda: ParallelConversion(rps.env()), TypeError, "environment of PettingZoo, but got .*AECConversion"),
+    (lambda: AECConversion(Probe()), TypeError, "ParallelConversion"),
+    (lambda: ParallelConversion(gym.make("CartPole-v1")), TypeError, "ArrayConversion"),
+    (lambda: ParallelConversion(rps), TypeError, r"parallel_env\(\)"),
+    (lambda: ParallelConversion(Rounds()), TypeError, "from_jaxmarl"),
+    (lambda: ArrayConversion(rps.parallel_env()), TypeError, "ParallelConversion"),
+    (lambda: from_jaxmarl(rps.parallel_env()), TypeError, "no environment of JaxMARL"),
+    *[(lambda options=options: ParallelConversion(Probe(), **options), error, words) for options, error, words in (
+        ({"target_xp": {"player_9": "jax"}}, af.OptionError, r"target_xp names the agent 'player_9'.*'player_0'"),
+        ({"target_xp": {"player_0": "jaxx"}}, af.UnknownBackendError, "Did you mean 'jax'"),
+        ({"target": "jax"}, af.OptionError, "no option 'target'"),
+        ({"check_actions": "never"}, af.OptionError, "check_actions"),
+        ({"target_xp": "jax", "like": {"player_0": torch.zeros(1)}}, af.OptionError, "like="))],
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "words"), MISTAKES)
-def test_other_environments_are_refused(make, words):
-    with pytest.raises(TypeError, match=words):
+@pytest.mark.parametrize(("make", "error", "words"), WRONG)
+def test_other_environments_and_wrong_options_are_refused(make, error, words):
+    with pytest.raises(error, match=words):
         make()
-
-
-@pytest.mark.parametrize(("options", "words"), WRONG_OPTIONS)
-def test_wrong_options(options, words):
-    with pytest.raises(af.OptionError, match=words):
-        ParallelConversion(Probe(), **options)
-
-
-def test_an_unknown_library():
-    with pytest.raises(af.UnknownBackendError):
-        ParallelConversion(Probe(), target_xp={"player_0": "jaxx"})
 
 
 # JaxMARL

@@ -179,14 +179,6 @@ def test_given_starts_that_do_not_fit():
         assert all((a == b).all() for a, b in zip(before, envs.state, strict=True))
 
 
-def test_single_environments_start_in_given_states():
-    env = begun(gym.make("arrayferry/CartPole-v0", xp="torch"), 0)
-    state = env.unwrapped.state
-    env.step(0)
-    observation, _ = env.reset(options={"state": state})
-    assert np.allclose(host(observation), [float(x[0]) for x in state])
-
-
 class Masked(Drawn):
     """Only action 1 is possible in each second state."""
 

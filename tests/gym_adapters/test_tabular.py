@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import gymnasium as gym
-import jax
 import numpy as np
 import pytest
 from envs import begun
@@ -21,7 +20,6 @@ from arrayferry_gym.functional import (
     Taxi,
     Transitions,
     check,
-    rollout,
 )
 
 LIBRARIES = ("numpy", "torch", "jax", "array_api_strict")
@@ -316,12 +314,6 @@ def test_what_dealers_end_with():
 )  # fmt: skip
 def test_they_are_written_well(env):
     assert check(env) == []
-
-    def policy(params, seen, key):
-        return jax.random.randint(key, (8,), 0, env.action_space.n), None
-
-    _, transitions = rollout(env, policy, None, jax.random.key(0), 20, 8)
-    assert transitions.reward.shape == (20, 8)
     pytest.importorskip("pygame")
     single = begun(env.make(render_mode="rgb_array"))
     assert single.render().dtype == np.uint8

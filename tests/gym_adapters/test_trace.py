@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import Takes
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion
@@ -43,20 +44,15 @@ def test_actions_are_the_same_with_a_trace():
         assert t.arrays == count == 3  # what is of NumPy already, or a number, does not cross
 
 
-class JaxCounter(gym.Env):
-    metadata = {"jax": True}
-    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        return jnp.zeros(1), {}
+class OfJax(Takes):
+    """Its rewards and flags are arrays of JAX."""
 
     def step(self, action):
-        return jnp.zeros(1), jnp.asarray(1.5), jnp.asarray(False), False, {}
+        return jnp.zeros(2), jnp.asarray(1.5), jnp.asarray(False), False, {}
 
 
 def test_rewards_that_become_numbers_are_counted():
-    env = ArrayConversion(JaxCounter(), target_xp="torch")
+    env = ArrayConversion(OfJax(gym.spaces.Discrete(2), "jax"), target_xp="torch")
     env.reset()
     with af.trace() as t:
         _, reward, terminated, _, _ = env.step(torch.tensor(1))

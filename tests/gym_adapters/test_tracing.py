@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import quick_if
 from envs import begun
 from gymnasium import spaces
 
@@ -29,25 +30,14 @@ LIBRARIES = {
 }
 
 
-class Vector:
-    """Vector environments."""
-
-    action = ACTION
-
-    def make(self, library):
-        return Pendulum().make_vec(N, autoreset_mode="SameStep", **LIBRARIES[library])
-
-    def mask(self, x):
-        return {"reset_mask": x}
-
-
-class Single:
-    """Single environments."""
-
-    action = ACTION[0]
-
-    def make(self, library):
-        return Pendulum().make(**LIBRARIES[library])
+KINDS = {
+    "vector": (
+        lambda **options: Pendulum().make_vec(N, autoreset_mode="SameStep", **options),
+        ACTION,
+    ),
+    "single": (Pendulum().make, ACTION[0]),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def traced_action(envs, action):
@@ -111,37 +101,35 @@ def seen(envs, action):
     return [np.asarray(x).tolist() for x in af.flatten(af.convert(found, "numpy"))[0]]
 
 
-@pytest.mark.parametrize("kind", [Vector(), Single()], ids=["vector", "single"])
+@kinds
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_is_refused_changes_nothing(library, kind):
-    envs, twin = kind.make(library), kind.make(library)
+    make, action = KINDS[kind]
+    envs, twin = (begun(make(**LIBRARIES[library]), 0) for _ in range(2))
     for each in (envs, twin):
-        each.reset(seed=0)
-        each.step(kind.action)
-    refused = traced_action(envs, kind.action) + traced_resets(envs)
+        each.step(action)
+    refused = traced_action(envs, action) + traced_resets(envs)
     if envs.xp == "jax":
-        refused += staged(envs, kind.action)
-    if isinstance(kind, Vector):
+        refused += staged(envs, action)
+    if kind == "vector":
         refused += masked_resets(envs)[: 3 if envs.xp == "jax" else 2]
     for attempt in refused:
         with pytest.raises((af.TracedValueError, af.OptionError, gym.error.Error)) as error:
             attempt()
         if error.type is af.TracedValueError:
             assert re.search(r"Pendulum.*rollout.*Functions", str(error.value))
-    assert seen(envs, kind.action) == seen(twin, kind.action)
+    assert seen(envs, action) == seen(twin, action)
 
 
-@pytest.mark.parametrize("kind", [Vector(), Single()], ids=["vector", "single"])
+@kinds
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_step_with_known_values_is_taken_under_vmap_and_grad(library, kind):
-    envs, twin = kind.make(library), kind.make(library)
-    action = kind.action
+    make, action = KINDS[kind]
+    envs, twin = (begun(make(**LIBRARIES[library]), 0) for _ in range(2))
 
     def reward(each):
         return jnp.asarray(np.asarray(af.convert(each.step(action)[1], "numpy", scalars="convert")))
 
-    for each in (envs, twin):
-        each.reset(seed=0)
     found = [
         jax.vmap(lambda x: x + reward(envs))(jnp.zeros(3))[0],
         jax.grad(lambda x: (x * reward(envs)).sum())(1.0),
@@ -156,14 +144,7 @@ def test_a_step_with_known_values_is_taken_under_vmap_and_grad(library, kind):
     assert seen(envs, action) == seen(twin, action)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "made",
-        pytest.param("copied", marks=pytest.mark.long),
-        pytest.param("parametrized", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("kind", quick_if(["made", "copied", "parametrized"], "made".__eq__))
 def test_an_environment_that_is_made_in_the_traced_function_is_served_there(kind):
     def total(torque):
         envs = begun(Pendulum().make_vec(N, xp="jax"), 0)
@@ -224,9 +205,8 @@ class Parts(FunctionalEnv):
 
 
 def test_traced_parts_of_an_action():
-    envs, twin = (Parts().make_vec(N, xp="jax", autoreset_mode="Disabled") for _ in range(2))
-    for each in (envs, twin):
-        each.reset(seed=0)
+    made = {"xp": "jax", "autoreset_mode": "Disabled"}
+    envs, twin = (begun(Parts().make_vec(N, **made), 0) for _ in range(2))
     known = {"a": np.zeros(N, np.float32), "b": (np.ones(N, int),)}
     for function in (
         lambda x: envs.step({**known, "a": x})[0],

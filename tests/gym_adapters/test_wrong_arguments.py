@@ -16,11 +16,12 @@ from gymnasium.vector import AutoresetMode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import arrayferry as af
-from arrayferry_gym import evaluate
+from arrayferry_gym import evaluate, wrappers
 from arrayferry_gym.functional import (
     CartPole,
     FrozenLake,
     FunctionalSingleEnv,
+    FunctionalVectorEnv,
     Functions,
     HostFunctions,
     Pendulum,
@@ -244,6 +245,10 @@ MADE = [
     (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"Call repeat_action\(\) first"),
     (lambda: repeat_action(gym.make("CartPole-v1"), 2), "FunctionalEnv", TypeError),
     (lambda: wrap(CartPole(), kernels.StickyAction(1.5)), "probability", gym.error.InvalidProbability),
+    (lambda: wrap(CartPole(), kernels.ClipAction), r"wrap\(\) was given"),
+    (lambda: FunctionalVectorEnv(wrap(CartPole(), kernels.NormalizeReward()), 2), r"is wrapped\. Call its make\(\) or make_vec", TypeError),
+    (lambda: wrappers.TimeAwareObservation(gym.make("CartPole-v1").unwrapped), "max_episode_steps", ValueError),
+    (lambda: wrappers.no_such_wrapper, "no_such_wrapper", AttributeError),
     (lambda: FunctionalSingleEnv(wrap(CartPole(), kernels.RecordEpisodeStatistics())), r"is wrapped\. Call its make\(\)", TypeError),
     (lambda: FunctionalSingleEnv(CartPole(), xp="numpy", device="cuda"), "no device 'cuda'", af.DeviceError),
     (lambda: to_gymnax("CartPole-v1"), "a FunctionalEnv is needed", TypeError),
