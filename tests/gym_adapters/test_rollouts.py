@@ -370,6 +370,5 @@ def test_default_parameters_with_attributes_of_their_own():
     env = Pays()
     for pay in (1.0, 2.0):
         env.default_params.pay = pay
-        envs = env.make_vec(2)
-        envs.reset(seed=1)
+        envs = begun(env.make_vec(2))
         assert envs.step([0, 1])[1].tolist() == [pay, pay]
