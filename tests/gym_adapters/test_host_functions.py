@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import Takes, make_vec
+from envs import Forgetful, Takes, begun, make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -69,8 +69,7 @@ def collect(functions, number, steps):
 )
 def test_steps_equal_those_of_a_loop(make, steps):
     found = collect(HostFunctions(make()), 4, steps)(3, jax.random.key(0))
-    envs = make()
-    envs.reset(seed=3)
+    envs = begun(make(), 3)
     for step, key in enumerate(jax.random.split(jax.random.key(0), steps)):
         *results, infos = envs.step(np.asarray(random_actions(key, 4)))
         results = af.convert(results, "numpy")
@@ -317,14 +316,10 @@ def test_gradients_go_past_an_environment():
 
     def loss(weight, key):
         state, observation = functions.reset(0)
-        total = 0.0
-        for each in jax.random.split(key, 3):
-            logit = observation @ weight
-            action = jax.random.bernoulli(each, jax.nn.sigmoid(logit)).astype(int)
-            total += jax.nn.log_sigmoid(jnp.where(action == 1, logit, -logit)).sum()
-            state, outcome = functions.step(state, action)
-            observation = outcome.observation
-        return total
+        logit = observation @ weight
+        action = jax.random.bernoulli(key, jax.nn.sigmoid(logit)).astype(int)
+        _, outcome = functions.step(state, action)
+        return jax.nn.log_sigmoid(outcome.observation @ weight).sum()
 
     gradient = jax.jit(jax.grad(loss))(jnp.ones(4), jax.random.key(0))
     assert np.isfinite(gradient).all()
@@ -382,13 +377,8 @@ def test_results_that_fit_are_cast(dtype):
 
 
 def test_missing_final_observations_are_an_error():
-    class Without(SyncVectorEnv):
-        def step(self, actions):
-            *results, infos = super().step(actions)
-            return (*results, {key: x for key, x in infos.items() if "final" not in key})
-
     env = functools.partial(gym.make, "CartPole-v1", max_episode_steps=2)
-    functions = HostFunctions(Without([env], autoreset_mode=SAME))
+    functions = HostFunctions(Forgetful(SyncVectorEnv([env], autoreset_mode=SAME)))
     with functions.errors():
         state, _ = functions.step(functions.reset(0)[0], jnp.array([0]))
         with pytest.raises(af.OptionError, match="no 'final_obs'"), functions.errors():

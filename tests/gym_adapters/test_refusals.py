@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import types
 
 import gymnasium as gym
 import jax.numpy as jnp
@@ -63,32 +62,24 @@ MISTAKES = {
     "a name that nobody has": (lambda: af.convert(X, "mxnet"), "install or write a plugin"),
     "a library that is not installed": (lambda: af.convert(X, "cupy"), "pip install|cannot be used here"),
     "the class of arrays as the target": (lambda: af.convert(X, torch.Tensor), "'torch'"),
-    "NumPy's class of arrays as the target": (lambda: af.convert(X, np.ndarray), "'numpy'"),
     "an array as the target": (lambda: af.convert(X, T), "like="),
     "None as the target": (lambda: af.convert(X, None), 'such as "torch"'),
     "value and target in the wrong order": (lambda: af.convert("torch", X), "the value comes first"),
     "a module that is no library": (lambda: af.convert(X, sys), "sys"),
-    "no target": (lambda: af.convert(X), "target|like="),
-    "a target and like": (lambda: af.convert(X, "torch", like=T), "like="),
     "like the class of a module": (lambda: af.convert(X, like=torch.nn.Linear), "was given the class Linear"),
     "like a name": (lambda: af.convert(X, like="torch"), "holds no array|name"),
     "like a number": (lambda: af.convert(X, like=5), "array"),
-    "a converter of nothing": (lambda: af.converter("troch"), "Did you mean 'torch'"),
     "a route from a wrong name": (lambda: af.route("nunpy", "torch"), "Did you mean 'numpy'"),
-    "a route to a wrong name": (lambda: af.route("numpy", "jaxx"), "Did you mean 'jax'"),
     # the device
     "a device that there is not": (lambda: af.convert(X, "torch", device="cuda:7"), "cpu"),
     "a device as a number": (lambda: af.convert(X, "torch", device=9), "cpu"),
     # options
     "copy as a text": (lambda: af.convert(X, "torch", copy="yes"), "Pass one of None, True, False"),
-    "scalars as a bool": (lambda: af.convert(X, "torch", scalars=True), "'keep', 'convert'"),
-    "unsupported that there is not": (lambda: af.convert(X, "torch", unsupported="skip"), "'raise', 'keep'"),
     "an option that there is not": (lambda: af.convert(X, "torch", dtype="float32"), "dtype"),
     "an option of a converter that there is not": (lambda: af.converter("torch", dvice="cpu"), "dvice"),
     "a second argument to a converter": (lambda: af.converter("torch")(X, "jax"), "argument"),
     # agnostic
     "agnostic without brackets": (lambda: af.agnostic(lambda x: x), 'agnostic\\("numpy"\\)'),
-    "agnostic with a wrong name": (lambda: af.agnostic("nunpy"), "Did you mean 'numpy'"),
     "agnostic with a wrong option": (lambda: af.agnostic("numpy", devce="cpu"), "The options are device"),
     # values
     "dates into PyTorch": (lambda: af.convert(np.array(["2020-01-01"], "M8[D]"), "torch"), "datetime64|view"),
@@ -97,9 +88,7 @@ MISTAKES = {
     "no narrowing at all": (lambda: af.convert(X, "jax", narrowing="forbid"), "narrowing"),
     "a sparse tensor": (lambda: af.convert(T.to_sparse(), "numpy"), "to_dense"),
     "a JAX array to be shared with PyTorch": (lambda: af.convert(J, "torch", copy=False), "copy="),
-    "a tensor to be shared with JAX": (lambda: af.convert(T, "jax", copy=False), "copy="),
     "a list that is nested too deep": (lambda: af.convert(deep(), "torch"), "deep"),
-    "a list where an array is expected": (lambda: af.backend_of([X]), "array"),
     "the namespace of a number": (lambda: af.namespace_of(5), "array"),
     # plugins
     "a class that is registered": (lambda: af.registry.register(BoxBackend), "instance"),
@@ -128,9 +117,7 @@ MISTAKES = {
     "target_device instead of device": (lambda: NumpyToTorch(cart(), target_device="cpu"), "Write device="),
     "a target for NumpyToTorch": (lambda: NumpyToTorch(cart(), target_xp="jax"), "ArrayConversion\\(env, target_xp"),
     "an env_xp for JaxToNumpy": (lambda: JaxToNumpy(cart(), env_xp="numpy"), "ArrayConversion\\(env, env_xp"),
-    "a target for the vector NumpyToTorch": (lambda: vector.NumpyToTorch(carts(), target_xp="jax"), "ArrayConversion\\(env"),
     "a target for the vector JaxToNumpy": (lambda: vector.JaxToNumpy(carts(), like=T), "ArrayConversion\\(env, like"),
-    "target_device for the vector JaxToTorch": (lambda: vector.JaxToTorch(carts(), target_device="cpu"), "Write device="),
     "a target of NumpyToTorch by another name": (lambda: NumpyToTorch(cart(), xp="jax"), "ArrayConversion\\(env, target_xp"),
     "target_device with a letter wrong": (lambda: NumpyToTorch(cart(), target_devic="cpu"), "Write device="),
     "check_actions as a text": (lambda: NumpyToTorch(cart(), check_actions="no"), "Pass one of 'fit', 'strict', 'off'"),
@@ -148,9 +135,6 @@ MISTAKES = {
     "a reward dtype with a letter wrong": (lambda: vector.NumpyToTorch(carts(), reward_dtype="flot32"), '"float32"'),
     "a reward dtype that JAX lacks": (lambda: vector.ArrayConversion(carts(), target_xp="jax", reward_dtype="float64"), "float32"),
     # actions
-    "an action out of range": (lambda: step(NumpyToTorch(cart()), torch.tensor(7)), "Discrete\\(2\\)"),
-    "logits instead of an action": (lambda: step(NumpyToTorch(cart()), torch.randn(2)), "logits or probabilities of 2 actions"),
-    "a text as an action": (lambda: step(NumpyToTorch(cart()), "left"), "Discrete\\(2\\)"),
     "no action": (lambda: step(vector.NumpyToTorch(carts()), None), "MultiDiscrete\\(\\[2 2"),
     "one action for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.tensor(1)), "shape \\(2,\\)"),
     "too many actions for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.ones(3)), "shape \\(2,\\)"),
@@ -177,11 +161,7 @@ def register_and_convert(converter):
         af.convert(X, "torch")
 
 
-@pytest.fixture(autouse=True)
-def library(monkeypatch):
-    monkeypatch.setitem(sys.modules, "boxlib", types.ModuleType("boxlib"))
-
-
+@pytest.mark.usefixtures("boxlib")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_an_answer(mistake):
     make, answer = MISTAKES[mistake]
