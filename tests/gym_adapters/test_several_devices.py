@@ -36,12 +36,18 @@ def same(one, other):
             tolerance = 2e-5 * (x.dtype.kind == "f")
             np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
+def both(run, **options):
+    one, other = run(**options), run(**options, sharding=sharding)
+    same(one, other)
+    return one, other
+
 def policy(params, observation, key):
     return (observation[:, 2] * params > 0).astype(int), observation.sum(axis=1)
 
 def remembering(params, observation, key, state):
     return (state > 0).astype(int), None, state + observation[:, 2]
 
+run = functools.partial(rollout, policy_params=1.0, key=key, num_envs=N)
 for name, sharding in shardings.items():
     count = 2 if name == "half" else 4
     # rollouts, which go on from a carry, also with wrappers and a policy with a state
@@ -51,25 +57,20 @@ for name, sharding in shardings.items():
         (CartPole(), remembering, {"policy_state": jnp.zeros(N)}),
         (env, lambda p, o, k: (jnp.ones(N, int), None), {}),
     ):
-        one = rollout(made, act, 1.0, key, 60, N, **options)
-        other = rollout(made, act, 1.0, key, 60, N, sharding=sharding, **options)
-        same(one, other)
+        one, other = both(run, env=made, policy=act, num_steps=60, **options)
         assert shards(other[0].running.elapsed) == count, name
         assert shards(other[1].reward) == shards(other[1].observation) == count, name
-        same(rollout(made, act, 1.0, key, 9, N, carry=one[0]),
-             rollout(made, act, 1.0, key, 9, N, carry=other[0], sharding=sharding))
+        again = functools.partial(run, made, act, num_steps=9)
+        same(again(carry=one[0]), again(carry=other[0], sharding=sharding))
         if name != "auto":
             break
     served_modes = ("NextStep", "SameStep", "Disabled") if name == "auto" else ("SameStep",)
     # parameters with one value for each environment
     gravity = {"gravity": np.linspace(5, 15, N, dtype="float32")}
-    same(rollout(CartPole(), policy, 1.0, key, 20, N, env_params=gravity),
-         rollout(CartPole(), policy, 1.0, key, 20, N, env_params=gravity, sharding=sharding))
+    both(run, env=CartPole(), policy=policy, num_steps=20, env_params=gravity)
     # to the end of episodes
-    for run in (episode, evaluate):
-        one, other = (run(CartPole(), policy, policy_params=1.0, key=key, num_envs=N, max_episode_steps=30, **options)
-                      for options in ({}, {"sharding": sharding}))
-        same(one, other)
+    for each in (episode, evaluate):
+        both(each, env=CartPole(), policy=policy, policy_params=1.0, key=key, num_envs=N, max_episode_steps=30)
     # served: seeds, steps, masks, states
     for mode in served_modes:
         served = [CartPole().make_vec(N, xp="jax", autoreset_mode=mode, **options) for options in ({}, {"device": sharding})]
@@ -104,17 +105,16 @@ except (ImportError, TypeError):  # before JAX 0.7
     from jax.experimental.shard_map import shard_map
     by_device = functools.partial(shard_map, check_rep=False)
 
-def run(keys):
+def one_of(keys):
     return rollout(CartPole(), policy, 1.0, keys[0], 10, 8)[1].observation[None]
 
 keys = jax.random.split(key, 4)
-spread = jax.jit(by_device(run, mesh=MESH, in_specs=P("envs"), out_specs=P("envs")))(keys)
+spread = jax.jit(by_device(one_of, mesh=MESH, in_specs=P("envs"), out_specs=P("envs")))(keys)
 assert shards(spread) == 4
-same(spread, np.stack([run(keys[i:i + 1])[0] for i in range(4)]))
+same(spread, np.stack([one_of(keys[i:i + 1])[0] for i in range(4)]))
 
 # what a program was compiled for includes the sharding
-before = rollout(CartPole(), policy, 1.0, key, 5, N)[1].reward
-assert shards(before) == 1
+assert shards(run(CartPole(), policy, num_steps=5)[1].reward) == 1
 single = jax.sharding.SingleDeviceSharding(devices[1])
 assert CartPole().make_vec(4, xp="jax", device=single).reset(seed=1)[0].devices() == {devices[1]}
 for run in (lambda: rollout(CartPole(), policy, 1.0, key, 5, 30, sharding=shardings["auto"]),
