@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import array_api_strict
 import gymnasium as gym
 import jax
@@ -46,6 +48,38 @@ class Takes(gym.Env):
     def step(self, action):
         self.taken = action
         return NAMESPACES[self.library].zeros(2), 0.0, False, False, {}
+
+
+class Samples(gym.Env):
+    """Observes samples of a space, which a seed repeats. It takes actions of the same space, or of another one."""
+
+    def __init__(self, observation_space, action_space=None):
+        self.observation_space = copy.deepcopy(observation_space)
+        self.action_space = action_space or self.observation_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {"word": "text", "number": 3}
+
+    def step(self, action):
+        assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
+        return self.observation_space.sample(), 1, np.False_, False, {"word": "text"}
+
+
+class Forgetful(gym.vector.VectorWrapper):
+    """Leaves out some keys of infos, or says that they are of no environment."""
+
+    def __init__(self, env, left_out=("final_obs", "_final_obs"), denied=False):
+        super().__init__(env)
+        self.left_out, self.denied = left_out, denied
+
+    def step(self, actions):
+        *results, infos = self.env.step(actions)
+        infos = {key: value for key, value in infos.items() if key not in self.left_out}
+        if self.denied and "_final_obs" in infos:
+            infos["_final_obs"] = np.zeros(self.num_envs, bool)
+        return *results, infos
 
 
 class Bare(FunctionalEnv):
@@ -97,6 +131,50 @@ class Sums(FunctionalEnv):
 
     def observe(self, xp, state, params):
         return xp.stack([state, state * state + 1], axis=1)
+
+
+class Parts(FunctionalEnv):
+    """Actions and observations of several parts. The reward is the sum of two of them."""
+
+    observation_space = spaces.Dict(
+        a=spaces.Box(-9, 9, (2,), np.float64),
+        b=spaces.Tuple((spaces.Discrete(9), spaces.MultiBinary(2))),
+    )
+    action_space = spaces.Dict(
+        x=spaces.Box(-1, 1, (2,), np.float32), y=spaces.MultiDiscrete([2, 3]), z=spaces.Discrete(3)
+    )
+
+    def reset(self, xp, rng, n, params):
+        return {"a": xp.zeros((n, 2), dtype=xp.float32), "k": rng.integers((n,), 0, 9)}
+
+    def step(self, xp, rng, state, action, params):
+        x, y, z = (xp.astype(action[key], xp.float32) for key in "xyz")
+        assert x.shape == y.shape == (*z.shape, 2) == state["a"].shape
+        return {**state, "a": state["a"] + x + y}, x[:, 0] + z, False
+
+    def observe(self, xp, state, params):
+        return {"a": state["a"], "b": (state["k"], xp.zeros(state["a"].shape, dtype=xp.bool))}
+
+
+class Masked(FunctionalEnv):
+    """Allows one action, which is another one after each step, and rewards it. Another one ends the episode."""
+
+    observation_space = spaces.Dict(
+        {"count": spaces.Box(0, 9, (1,), np.float32), "action_mask": spaces.MultiBinary(3)}
+    )
+    action_space = spaces.Discrete(3)
+    max_episode_steps = 4
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def step(self, xp, rng, state, action, params):
+        allowed = action == xp.astype(state % 3, action.dtype)
+        return state + 1, xp.astype(allowed, xp.float32), ~allowed
+
+    def observe(self, xp, state, params):
+        mask = state[:, None] % 3 == xp.arange(3, dtype=xp.float32)[None, :]
+        return {"count": state[:, None], "action_mask": xp.astype(mask, xp.int8)}
 
 
 def begun(env, seed=1):

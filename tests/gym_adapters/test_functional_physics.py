@@ -7,6 +7,7 @@ import math
 import gymnasium as gym
 import numpy as np
 import pytest
+from cases import quick_if
 from envs import LIBRARIES
 
 import arrayferry as af
@@ -41,48 +42,35 @@ def their_step(theirs, state, action):
     return observation, reward, terminated, np.array(theirs.state, np.float64)
 
 
+QUICK = [("numpy", STEPS), ("torch", 100)]
+
+
 @pytest.mark.parametrize(
     ("library", "steps"),
-    [
-        ("numpy", STEPS),
-        ("torch", 100),
-        *(
-            pytest.param(library, STEPS, marks=pytest.mark.long)
-            for library in LIBRARIES
-            if library != "numpy"
-        ),
-    ],
+    quick_if(dict.fromkeys([*QUICK, *((name, STEPS) for name in LIBRARIES)]), QUICK.__contains__),
 )
 @pytest.mark.parametrize("name", ENVS)
 def test_every_step(name, library, steps):
     their_id, limit, distance = ENVS[name]
-    theirs = gym.make(their_id).unwrapped
-    ours = gym.make_vec(
-        f"arrayferry/{name}-v0", num_envs=COUNT, autoreset_mode="SameStep", **LIBRARIES[library]
-    )
-    rng = np.random.default_rng(1)
+    theirs, options = gym.make(their_id).unwrapped, LIBRARIES[library]
+    ours = gym.make_vec(f"arrayferry/{name}-v0", COUNT, autoreset_mode="SameStep", **options)
     ours.reset(seed=1)
-    discrete = isinstance(theirs.action_space, gym.spaces.Discrete)
-    found, wanted, states, resets = [], [], [], 0
+    space = gym.vector.utils.batch_space(theirs.action_space, COUNT)
+    space.seed(1)
+    found, wanted, resets = [], [], 0
     for _ in range(steps):
-        before = np.stack(list(af.convert(ours.state, "numpy")), axis=1)
-        if discrete:
-            actions = rng.integers(0, theirs.action_space.n, COUNT)
-        else:
-            space = theirs.action_space
-            actions = rng.uniform(space.low, space.high, (COUNT, 1)).astype(np.float32)
-        _, rewards, terminated, truncated, infos = ours.step(actions)
-        rewards, terminated = af.convert((rewards, terminated), "numpy")
-        final = af.convert(infos["final_obs"], "numpy")
-        resets += int(np.sum(af.convert(terminated | af.convert(truncated, "numpy"), "numpy")))
-        for index in range(COUNT):
-            observation, reward, ended, state = their_step(theirs, before[index], actions[index])
-            found.append(final[index])
+        before = np.stack(af.convert(list(ours.state), "numpy"), axis=1)
+        actions = space.sample()
+        _, *results, infos = ours.step(actions)
+        rewards, terminated, truncated, final = af.convert([*results, infos["final_obs"]], "numpy")
+        resets += (terminated | truncated).sum()
+        found += [*final]
+        for each, action, reward, ended in zip(before, actions, rewards, terminated, strict=True):
+            observation, their_reward, their_end, after = their_step(theirs, each, action)
             wanted.append(observation)
-            states.append(before[index])
-            if distance(state) > 1e-5:
-                assert bool(terminated[index]) == ended, (before[index], actions[index])
-                assert abs(float(rewards[index]) - float(reward)) <= 1e-4 * max(1, abs(reward))
+            if distance(after) > 1e-5:
+                assert ended == their_end, (each, action)
+                assert reward == pytest.approx(their_reward, rel=1e-4, abs=1e-4)
     found, wanted = np.array(found), np.array(wanted)
     span = np.ptp(wanted, axis=0)
     error = np.abs(found - wanted) / span
@@ -104,10 +92,9 @@ def test_spaces_limits_and_starts_are_those_of_gymnasium(name):
     starts = ours.reset(seed=0)[0]
     their_starts = np.array([theirs.reset(seed=seed)[0] for seed in range(2_000)])
     span = np.ptp(their_starts, axis=0)
-    assert np.all(np.abs(starts.min(axis=0) - their_starts.min(axis=0)) <= 0.02 * span + 1e-6)
-    assert np.all(np.abs(starts.max(axis=0) - their_starts.max(axis=0)) <= 0.02 * span + 1e-6)
-    assert np.all(np.abs(starts.mean(axis=0) - their_starts.mean(axis=0)) <= 0.05 * span + 1e-6)
-    assert np.all(np.abs(starts.std(axis=0) - their_starts.std(axis=0)) <= 0.05 * span + 1e-6)
+    for measure, tolerance in ((np.min, 0.02), (np.max, 0.02), (np.mean, 0.05), (np.std, 0.05)):
+        difference = np.abs(measure(starts, axis=0) - measure(their_starts, axis=0))
+        assert np.all(difference <= tolerance * span + 1e-6)
     varying = span > 0
     ours_together, theirs_together = (
         np.corrcoef(x[:, varying], rowvar=False) for x in (starts, their_starts)

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
-from envs import make_vec
+from envs import Forgetful, Takes, begun, make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -60,25 +59,25 @@ def collect(functions, number, steps):
     return run
 
 
-def test_steps_equal_those_of_a_loop():
-    number, steps = 4, 500
-    functions = cart_poles(number)
-    found = collect(functions, number, steps)(3, jax.random.key(0))
-    found = jax.tree.map(np.asarray, found)
-    envs = make_vec(number, SAME)
-    envs.reset(seed=3)
+@pytest.mark.parametrize(
+    ("make", "steps"),
+    [
+        (lambda: make_vec(4, SAME), 500),
+        (lambda: CartPole().make_vec(4, xp="torch", autoreset_mode="SameStep"), 50),
+    ],
+    ids=["Gymnasium", "PyTorch"],
+)
+def test_steps_equal_those_of_a_loop(make, steps):
+    found = collect(HostFunctions(make()), 4, steps)(3, jax.random.key(0))
+    envs = begun(make(), 3)
     for step, key in enumerate(jax.random.split(jax.random.key(0), steps)):
-        observation, reward, terminated, truncated, info = envs.step(
-            np.asarray(random_actions(key, number))
-        )
-        assert (found.observation[step] == observation).all()
-        assert (found.reward[step] == reward).all()
-        assert (found.terminated[step] == terminated).all()
-        assert (found.truncated[step] == truncated).all()
-        final = observation.copy()
-        if "final_obs" in info:
-            for row in np.flatnonzero(terminated | truncated):
-                final[row] = info["final_obs"][row]
+        *results, infos = envs.step(np.asarray(random_actions(key, 4)))
+        results = af.convert(results, "numpy")
+        final = results[0].copy()
+        for row in np.flatnonzero(results[2] | results[3]):
+            final[row] = af.convert(infos["final_obs"][row], "numpy")
+        for one, other in zip(found[:4], results, strict=True):
+            assert (one[step] == other).all()
         assert (found.final_observation[step] == final).all()
     assert found.terminated.sum() > steps / 25
 
@@ -178,42 +177,22 @@ def test_arrays_that_the_environment_uses_again(compiled):
     assert [o.terminated.item() for o in outcomes] == [True, False, True]
 
 
-def test_an_environment_in_torch():
-    def make():
-        return CartPole().make_vec(2, xp="torch", autoreset_mode="SameStep")
-
-    functions = HostFunctions(make())
-    found = collect(functions, 2, 30)(3, jax.random.key(0))
-    envs = make()
-    envs.reset(seed=3)
-    for step, key in enumerate(jax.random.split(jax.random.key(0), 30)):
-        action = np.array(random_actions(key, 2))
-        observation, *_, infos = envs.step(torch.from_numpy(action))
-        assert (np.asarray(found.observation[step]) == observation.numpy()).all()
-        final = infos["final_obs"].numpy()
-        assert (np.asarray(found.final_observation[step]) == final).all()
-    assert found.terminated.any()
-
-
-class Faulty(gym.Env):
+class Faulty(Takes):
     """Raises at the third step."""
 
-    observation_space = spaces.Box(-1, 1, (1,))
-    action_space = spaces.Discrete(2)
-    count = 0
-
     def __init__(self, error):
+        super().__init__(spaces.Discrete(2))
         self.error = error
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, **options):
         self.count = 0
-        return np.zeros(1, np.float32), {}
+        return super().reset(**options)
 
     def step(self, action):
         self.count += 1
         if self.count == 3:
             raise self.error
-        return np.zeros(1, np.float32), 1.0, False, False, {}
+        return super().step(action)
 
 
 @pytest.mark.parametrize("error", [KeyError("broken"), SystemExit(3), KeyboardInterrupt()])
@@ -337,14 +316,10 @@ def test_gradients_go_past_an_environment():
 
     def loss(weight, key):
         state, observation = functions.reset(0)
-        total = 0.0
-        for each in jax.random.split(key, 3):
-            logit = observation @ weight
-            action = jax.random.bernoulli(each, jax.nn.sigmoid(logit)).astype(int)
-            total += jax.nn.log_sigmoid(jnp.where(action == 1, logit, -logit)).sum()
-            state, outcome = functions.step(state, action)
-            observation = outcome.observation
-        return total
+        logit = observation @ weight
+        action = jax.random.bernoulli(key, jax.nn.sigmoid(logit)).astype(int)
+        _, outcome = functions.step(state, action)
+        return jax.nn.log_sigmoid(outcome.observation @ weight).sum()
 
     gradient = jax.jit(jax.grad(loss))(jnp.ones(4), jax.random.key(0))
     assert np.isfinite(gradient).all()
@@ -402,13 +377,8 @@ def test_results_that_fit_are_cast(dtype):
 
 
 def test_missing_final_observations_are_an_error():
-    class Without(SyncVectorEnv):
-        def step(self, actions):
-            *results, infos = super().step(actions)
-            return (*results, {key: x for key, x in infos.items() if "final" not in key})
-
     env = functools.partial(gym.make, "CartPole-v1", max_episode_steps=2)
-    functions = HostFunctions(Without([env], autoreset_mode=SAME))
+    functions = HostFunctions(Forgetful(SyncVectorEnv([env], autoreset_mode=SAME)))
     with functions.errors():
         state, _ = functions.step(functions.reset(0)[0], jnp.array([0]))
         with pytest.raises(af.OptionError, match="no 'final_obs'"), functions.errors():

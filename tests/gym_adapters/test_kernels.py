@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from cases import crossed, quick_if
-from envs import Sums, at_random, begun, lean
+from cases import crossed, params, quick_if
+from envs import Forgetful, Sums, at_random, begun, still
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -29,7 +29,6 @@ from arrayferry_gym import vector as adapters
 from arrayferry_gym.functional import (
     CartPole,
     FrozenLake,
-    FunctionalVectorEnv,
     Functions,
     Pendulum,
     episode,
@@ -81,9 +80,20 @@ class Dictionary(Steps):
         super().__init__(number, spaces.Dict(both))
 
 
-def vector(mode, env=Steps, **options):
+class Image(Steps):
+    def __init__(self, number):
+        super().__init__(number, spaces.Box(0, 255, (4, 5, 3), np.uint8))
+
+    def _observed(self):
+        return np.random.default_rng(self.count).integers(0, 256, (4, 5, 3), np.uint8)
+
+
+def vector(mode, env=Steps, xp="numpy", **options):
+    """Make three environments of Gymnasium, for an agent of a library."""
     makes = [lambda number=number: env(number, **options) for number in range(3)]
-    return SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode])
+    envs = SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode])
+    envs.spec = gym.envs.registration.EnvSpec("Steps-v0", max_episode_steps=10)
+    return envs if xp == "numpy" else adapters.ArrayConversion(envs, target_xp=xp)
 
 
 def actions(count, n=3):
@@ -91,8 +101,8 @@ def actions(count, n=3):
 
 
 def flat(value):
-    """Return all numbers of an observation in NumPy."""
-    leaves = af.flatten(af.convert(value, "numpy"))[0]
+    """Return all numbers of an observation in NumPy, by the order of names."""
+    leaves = jax.tree.leaves(af.convert(value, "numpy"))
     return np.concatenate([np.asarray(x, np.float64).ravel() for x in leaves])
 
 
@@ -114,36 +124,43 @@ STACKED = {
 }
 
 
-@pytest.mark.parametrize("name", [*SINGLE, *STACKED, "GrayscaleObservation"])
-def test_single_values_are_those_of_gymnasium(name):
+OF_ONE = [
+    *((name, Steps) for name in (*SINGLE, *STACKED)),
+    ("GrayscaleObservation", Image),
+    *((f"{name}Observation", Dictionary) for name in ("FrameStack", "Delay", "Flatten")),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "xp"),
+    [*((*row, "numpy") for row in OF_ONE), *crossed(params(OF_ONE), ALL_LIBRARIES[1:])],
+)
+def test_single_values_are_those_of_gymnasium(name, make, xp):
     options = {**SINGLE, **STACKED}.get(name, {})
-
-    class Image(Steps):
-        def __init__(self):
-            super().__init__(20, spaces.Box(0, 255, (4, 5, 3), np.uint8))
-
-        def _observed(self):
-            return np.random.default_rng(self.count).integers(0, 256, (4, 5, 3), np.uint8)
-
-    def made(wrapper):
-        env = Image() if name == "GrayscaleObservation" else Steps(20)
-        return wrapper(gym.wrappers.TimeLimit(env, 30), **options)
-
-    ours, theirs = made(getattr(wrappers, name)), made(getattr(gym.wrappers, name))
+    ours, plain = (gym.wrappers.TimeLimit(make(20), 30) for _ in range(2))
+    if xp == "numpy":
+        ours = getattr(wrappers, name)(ours, **options)
+    else:  # also those of which the class is Gymnasium's
+        kernel = getattr(kernels, name)(**options)
+        ours = wrappers.KernelWrapper(ArrayConversion(ours, target_xp=xp), kernel)
+    theirs = getattr(gym.wrappers, name)(plain, **options)
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
-    for _ in range(2):
+    digits = 2e-3 if name == "NormalizeObservation" else 1e-4
+    for number in range(2):
         results = [env.reset(seed=1)[0] for env in (ours, theirs)]
         for action in actions(25, 1)[:, 0] * 3:
-            np.testing.assert_allclose(*map(flat, results), rtol=2e-3, atol=1e-4)
-            assert results[0].dtype == ours.observation_space.dtype
+            np.testing.assert_allclose(*map(flat, results), rtol=digits, atol=digits / 10)
+            assert {af.backend_of(x).name for x in af.flatten(results[0])[0]} == {xp}
             assert results[0] in ours.observation_space
-            steps = [env.step(np.float32(action)) for env in (ours, theirs)]
+            if make is not Dictionary:
+                assert af.convert(results[0], "numpy").dtype == ours.observation_space.dtype
+            steps = ours.step(af.convert(action, xp)), theirs.step(np.float32(action))
             results = [step[0] for step in steps]
-            if name != "NormalizeReward" or _ == 0:  # theirs goes on in the next episode
+            if name != "NormalizeReward" or number == 0:  # theirs goes on in the next episode
                 assert steps[0][1] == pytest.approx(float(steps[1][1]), rel=1e-6)
             assert steps[0][2:4] == steps[1][2:4]
-            assert type(steps[0][1]) is float or isinstance(steps[0][1], float)
+            assert isinstance(steps[0][1], float)
             if steps[0][2]:
                 break
 
@@ -173,6 +190,11 @@ def test_vector_values_are_those_of_gymnasium(name, mode):
 
 
 ALL = {**SINGLE, **STACKED}
+OF_TREES = {
+    **STACKED,
+    "TimeAwareObservation": {"flatten": False},
+    "FilterObservation": {"filter_keys": ["n"]},
+}
 
 
 def test_each_kernel_is_tested_here():
@@ -190,35 +212,41 @@ def test_transformed_actions_are_those_of_the_environment(library):
     turned = wrap(Pendulum(), kernels.TransformAction(lambda action: -action))
     results = []
     for env, sign in ((Pendulum(), 1), (turned, -1)):
-        envs = env.make_vec(3, xp=library)
-        envs.reset(seed=1)
+        envs = begun(env.make_vec(3, xp=library))
         actions = sign * np.linspace(-1, 1, 3, dtype=np.float32)[:, None]
         results.append(af.convert(envs.step(af.convert(actions, library))[0], "numpy"))
     np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.parametrize(("name", "mode"), crossed(ALL, MODES[:2]))
-def test_every_library_has_the_same_values(name, mode):
+@pytest.mark.parametrize(
+    ("make", "name", "options", "mode"),
+    crossed(
+        params(
+            (make, *row)
+            for make, rows in ((Steps, ALL), (Dictionary, OF_TREES))
+            for row in rows.items()
+        ),
+        MODES[:2],
+    ),
+    ids=lambda x: "" if isinstance(x, dict) else None,
+)
+def test_every_library_has_the_same_values(make, name, options, mode):
     wrapper = getattr(vector_wrappers, name)
-    made = []
-    for xp in LIBRARIES:
-        env = vector(mode)
-        env.spec = gym.envs.registration.EnvSpec("Steps-v0", max_episode_steps=10)
-        env = env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)
-        made.append(wrapper(env, **ALL[name]))
+    made = [wrapper(vector(mode, make, xp), **options) for xp in LIBRARIES]
     before = [env.reset()[0] for env in made]
     for action in actions(12):
         for xp, env, x in zip(LIBRARIES, made, before, strict=True):
-            assert af.backend_of(x).name == xp
+            assert {af.backend_of(part).name for part in af.flatten(x)[0]} == {xp}
             assert env.observation_space.contains(x), (xp, x, env.observation_space)
             np.testing.assert_allclose(flat(x), flat(before[0]), rtol=2e-5, atol=2e-5)
         steps = [env.step(af.convert(action, xp)) for xp, env in zip(LIBRARIES, made, strict=True)]
-        for xp, step in zip(LIBRARIES, steps, strict=True):
+        for xp, env, step in zip(LIBRARIES, made, steps, strict=True):
             assert af.backend_of(step[1]).name == xp
             np.testing.assert_allclose(flat(step[1]), flat(steps[0][1]), rtol=1e-5)
             assert step[4].keys() == steps[0][4].keys()
             for index in np.flatnonzero(flat(steps[0][2])) if "final_obs" in step[4] else ():
                 final = [found[4]["final_obs"][index] for found in (step, steps[0])]
+                assert env.single_observation_space.contains(final[0])
                 np.testing.assert_allclose(*map(flat, final), rtol=2e-5, atol=2e-5)
         before = [step[0] for step in steps]
 
@@ -232,53 +260,10 @@ CHAINS = {
     "frames": lambda: (
         kernels.FrameStackObservation(3, padding_type="zero"),
         kernels.FlattenObservation(),
+        kernels.TransformReward(lambda x: x * 2),
         kernels.ClipReward(-0.3, 0.4),
     ),
-    "time": lambda: (
-        kernels.DelayObservation(1),
-        kernels.TimeAwareObservation(flatten=False),
-        kernels.FilterObservation(["obs"]),
-    ),
-    "actions": lambda: (
-        kernels.RescaleAction(np.float32(-0.5), np.float32(0.25)),
-        kernels.ClipAction(),
-        kernels.RescaleObservation(np.float32(-1), np.float32(1)),
-        kernels.TransformReward(lambda x: x * 2),
-    ),
 }
-
-
-def cosine(params, observation, key):
-    seen = jax.tree.leaves(observation)[0]
-    return jnp.cos(seen.reshape(seen.shape[0], -1)[:, 0]).astype(jnp.float32), None
-
-
-@pytest.mark.parametrize(
-    "flag", quick_if(["x64", "debug_nans", "dtype_promotion", "disable_jit"], "x64".__eq__)
-)
-@pytest.mark.parametrize("chain", quick_if(CHAINS, "statistics".__eq__))
-def test_flags_of_jax(chain, flag, enable_x64):
-    context = {
-        "x64": lambda: enable_x64(True),
-        "debug_nans": lambda: jax.debug_nans(True),
-        "dtype_promotion": lambda: jax.numpy_dtype_promotion("strict"),
-        "disable_jit": jax.disable_jit,
-    }[flag]
-    env = wrap(Sums(), *CHAINS[chain]())
-
-    def run():
-        key = jax.random.key(0)
-        carry, first = rollout(env, cosine, None, key, 4, 3)
-        _, then = rollout(env, cosine, None, key, 2, 3, carry=carry)
-        states = {} if chain == "time" else {"wrapper_state": carry.running.wrappers}
-        results = evaluate(env, cosine, key=key, num_envs=2, **states)
-        total = episode(env, cosine, None, key, 2, **states).total
-        return first.reward, then.reward, results, total
-
-    usual = jax.tree.map(np.asarray, run())
-    with context():
-        for one, other in zip(jax.tree.leaves(run()), jax.tree.leaves(usual), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -295,9 +280,9 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
     step = jax.jit(functions.step)
     served = [env.make_vec(3, xp=xp, autoreset_mode=mode) for xp in ALL_LIBRARIES]
     for envs in served:
-        np.testing.assert_allclose(flat(envs.reset(seed=1)[0]), flat(first), rtol=1e-6)
-        assert envs.observation_space.contains(envs.reset(seed=1)[0])
-    served = [begun(env.make_vec(3, xp=xp, autoreset_mode=mode)) for xp in ALL_LIBRARIES]
+        seen = envs.reset(seed=1)[0]
+        np.testing.assert_allclose(flat(seen), flat(first), rtol=1e-6)
+        assert envs.observation_space.contains(seen)
     over = np.zeros(3, bool)
     for number, action in enumerate(actions(16)):
         running, outcome = step(jax.random.key(number), running, action)
@@ -320,32 +305,6 @@ def test_compiled_steps_are_those_of_served_environments(chain, mode):
         if mode == "DISABLED":
             over |= ended
     assert over.any() == (mode == "DISABLED")
-
-
-@pytest.mark.parametrize(
-    ("xp", "make", "name"),
-    crossed(ALL_LIBRARIES[1:], [Steps, Dictionary], [*SINGLE, *STACKED, "StickyAction"]),
-)
-def test_single_values_in_every_library(xp, name, make):
-    options = {**SINGLE, **STACKED, "StickyAction": {"repeat_action_probability": 0.5}}[name]
-    kernel = getattr(kernels, name)(**options)
-    adapted = ArrayConversion(gym.wrappers.TimeLimit(make(20), 30), target_xp=xp)
-    try:
-        plain = wrappers.KernelWrapper(gym.wrappers.TimeLimit(make(20), 30), kernel)
-    except (AssertionError, TypeError, ValueError):  # it is for arrays only
-        pytest.skip("not for a Dict")
-    adapted = wrappers.KernelWrapper(adapted, kernel)
-    results = [env.reset(seed=1)[0] for env in (plain, adapted)]
-    digits = 1e-5 if xp == "array_api_strict" else 1e-4
-    for action in actions(6, 1)[:, 0] * 3:
-        np.testing.assert_allclose(*map(flat, results), rtol=digits, atol=digits / 10)
-        assert {af.backend_of(x).name for x in af.flatten(results[1])[0]} == {xp}
-        steps = plain.step(np.float32(action)), adapted.step(af.convert(action, xp))
-        assert all(isinstance(step[1], float) for step in steps)
-        if name != "StickyAction":
-            results = [step[0] for step in steps]
-            assert float(steps[0][1]) == pytest.approx(float(steps[1][1]), rel=1e-6)
-    pickle.loads(pickle.dumps(adapted)).reset()
 
 
 @pytest.mark.parametrize(("xp", "served"), crossed(ALL_LIBRARIES, ["make", "make_vec"]))
@@ -410,77 +369,49 @@ def test_compiled_statistics_of_several_objectives_are_those_of_each():
         return abs(observation[:, 0]) / 4 + 0.3, None
 
     chain = kernels.RecordEpisodeStatistics(gamma=0.5), kernels.NormalizeReward()
-    env = wrap(TwoRewards(), *chain)
-    carry, found = rollout(env, policy, None, jax.random.key(0), 9, 3, collect=("info",))
-    _, one = rollout(wrap(Sums(), *chain), policy, None, jax.random.key(0), 9, 3, collect=("info",))
-    for x, y in zip(
-        *(jax.tree.leaves((t.reward, t.info["episode"])) for t in (found, one)), strict=True
-    ):
-        both = np.asarray(y) if x.shape == y.shape else np.stack([y, -y], axis=-1)
-        np.testing.assert_allclose(x, both, rtol=1e-5)
-    statistics = env.state_dict(carry.running)
-    for state in (statistics, carry.running.wrappers):
-        more, _ = rollout(env, policy, None, jax.random.key(0), 9, 3, wrapper_state=state)
+    env, one = wrap(TwoRewards(), *chain), wrap(Sums(), *chain)
+    run = functools.partial(rollout, policy=policy, policy_params=None, num_steps=9, num_envs=3)
+    run = functools.partial(run, key=jax.random.key(0))
+    carry, statistics = run(env)[0], one.state_dict(run(one)[0].running)["return_rms"]
+    for state in (env.state_dict(carry.running), carry.running.wrappers):
+        more, _ = run(env, wrapper_state=state)
         assert env.state_dict(more.running)["return_rms"]["count"] == 2 * 27
+    found = env.state_dict(carry.running)
+    mean = statistics["mean"]
+    np.testing.assert_allclose(found["return_rms"]["mean"], [mean, -mean], rtol=1e-5)
     with pytest.raises(
         af.OptionError, match=r"returns of the shape \(2,\), but rewards have the shape \(\)"
     ):
-        rollout(
-            wrap(Sums(), *chain), policy, None, jax.random.key(0), 9, 3, wrapper_state=statistics
-        )
+        run(one, wrapper_state=found)
 
 
 @pytest.mark.parametrize("xp", [*LIBRARIES, "compiled"])
 def test_steps_after_the_end_of_an_episode_do_not_count(xp):
     env = wrap(Sums(), kernels.RecordEpisodeStatistics(), kernels.NormalizeObservation())
-    values = np.linspace(-1.0, 1.0, 12, dtype=np.float32)
     if xp == "compiled":
         functions = Functions(env, autoreset_mode="DISABLED")
         running, _ = functions.reset(jax.random.key(0), 3)
     else:
-        envs = Sums().make_vec(3, xp=xp, autoreset_mode="DISABLED")
-        counted = vector_wrappers.RecordEpisodeStatistics(envs)
-        normalised = begun(vector_wrappers.NormalizeObservation(counted))
+        served = Sums().make_vec(3, xp=xp, autoreset_mode="DISABLED")
+        counted = vector_wrappers.RecordEpisodeStatistics(served)
+        envs = begun(vector_wrappers.NormalizeObservation(counted))
     over, steps, told = np.zeros(3, bool), 0, 0
-    for number, value in enumerate(values):
+    for number, value in enumerate(np.linspace(-1.0, 1.0, 12)):
         action = np.full(3, value, np.float32)
         if xp == "compiled":
-            running, (_, _, terminated, truncated, _, info, _) = functions.step(
-                jax.random.key(number), running, action
-            )
+            running, outcome = functions.step(jax.random.key(number), running, action)
+            ended, info = outcome.terminated | outcome.truncated, outcome.info
         else:
-            _, _, terminated, truncated, info = normalised.step(af.convert(action, xp))
-        steps += 3 - int(over.sum())
-        ended = np.asarray(terminated | truncated)
-        told += int(np.asarray(info["_episode"]).sum()) if "_episode" in info else 0
-        over |= ended
-    assert over.any()
-    assert told == over.sum()
-    state = env.state_dict(running) if xp == "compiled" else normalised.state_dict()
+            *_, terminated, truncated, info = envs.step(af.convert(action, xp))
+            ended = terminated | truncated
+        steps += 3 - over.sum()
+        told += np.asarray(info.get("_episode", False)).sum()
+        over |= np.asarray(ended)
+    assert told == over.sum() > 0
+    state = env.state_dict(running) if xp == "compiled" else envs.state_dict()
     assert state["obs_rms"]["count"] == 3 + steps
     if xp != "compiled":
-        assert counted.episode_count == len(counted.return_queue) == over.sum()
-
-
-def test_a_rollout_is_what_compiled_steps_are():
-    env = wrap(CartPole(), *CHAINS["statistics"]())
-
-    carry, transitions = rollout(env, lean, None, jax.random.key(1), 60, 5, collect=("info",))
-    ended = np.asarray(transitions.terminated | transitions.truncated)
-    assert ended.any()
-    seen = np.asarray(transitions.observation[1:])
-    final = np.asarray(transitions.final_observation[:-1])
-    np.testing.assert_array_equal(seen[~ended[:-1]], final[~ended[:-1]])
-    assert (seen[ended[:-1]] != final[ended[:-1]]).all(axis=-1).any()
-    info = transitions.info["episode"]
-    np.testing.assert_allclose(info["l"][ended], transitions.episode_length[ended])
-    assert (np.asarray(info["r"][ended]) == np.asarray(info["l"][ended])).all()
-    assert (np.asarray(info["l"])[~ended] == 0).all()
-    values = env.state_dict(carry.running)
-    assert values["obs_rms"]["count"] == 5 + 300 + ended.sum()
-    assert values["return_rms"]["count"] == 300
-    _, more = rollout(env, lean, None, jax.random.key(2), 20, 5, carry=carry)
-    assert more.observation.shape == (20, 5, 4)
+        assert counted.episode_count == len(counted.return_queue) == told
 
 
 @pytest.mark.parametrize(
@@ -491,11 +422,8 @@ def test_a_rollout_is_what_compiled_steps_are():
     ),
 )
 def test_each_observation_counts_once(xp, mode):
-    plain, env = vector(mode), vector(mode)
-    env = env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)
-    env = vector_wrappers.NormalizeObservation(env)
+    plain, env = vector(mode), begun(vector_wrappers.NormalizeObservation(vector(mode, xp=xp)))
     seen = [*plain.reset()[0]]
-    env.reset()
     for action in actions(15):
         observations, _, terminated, _, infos = plain.step(action)
         env.step(action)
@@ -507,36 +435,17 @@ def test_each_observation_counts_once(xp, mode):
             observations, _ = plain.reset(options=dict(options))
             env.reset(options=dict(options))
             seen += [*observations[terminated]]
-    values = np.asarray(seen, np.float64)
-    weight = len(values) + 1e-4
-    mean = values.sum(axis=0) / weight
-    var = (((values - mean) ** 2).sum(axis=0) + 1e-4 * (1 + mean**2)) / weight
+    mean, var = moments_of(seen)
     found = env.state_dict()["obs_rms"]
-    assert found["count"] == len(values)
+    assert found["count"] == len(seen)
     np.testing.assert_allclose(found["mean"], mean, rtol=1e-5)
     np.testing.assert_allclose(found["var"], var, rtol=1e-5)
 
 
-class Forgetful(gym.vector.VectorWrapper):
-    """Leaves out some keys of infos, or says that they are of no environment."""
-
-    def __init__(self, env, left_out=(), denied=False):
-        super().__init__(env)
-        self.left_out, self.denied = left_out, denied
-
-    def step(self, actions):
-        *results, infos = self.env.step(actions)
-        infos = {key: value for key, value in infos.items() if key not in self.left_out}
-        if self.denied and "_final_obs" in infos:
-            infos["_final_obs"] = np.zeros(3, bool)
-        return *results, infos
-
-
-@pytest.mark.parametrize("missing", [{"left_out": ["final_obs", "_final_obs"]}, {"denied": True}])
+@pytest.mark.parametrize("missing", [{}, {"left_out": (), "denied": True}])
 def test_without_final_observations(missing):
     def stepped(wrapper, *args):
-        env = wrapper(Forgetful(vector("SAME_STEP"), **missing), *args)
-        env.reset()
+        env = begun(wrapper(Forgetful(vector("SAME_STEP"), **missing), *args))
         for action in actions(9):
             env.step(action)
         return env
@@ -556,16 +465,11 @@ def test_without_final_observations(missing):
 )
 def test_partial_resets(name, mode):
     options = {"FrameStackObservation": {"stack_size": 2}}.get(name, {})
-    env = vector(mode)
-    env.spec = gym.envs.registration.EnvSpec("Steps-v0", max_episode_steps=10)
-    env = getattr(vector_wrappers, name)(env, **options)
+    env = getattr(vector_wrappers, name)(vector(mode), **options)
     first = env.reset()[0].copy()
     for action in actions(2):
         before = env.step(action)[0]
-    mask = np.array([True, False, False])
-    if mode == "SAME_STEP":  # the same for all modes, also as a list
-        mask = [True, False, False]
-    after = env.reset(options={"reset_mask": np.asarray(mask)})[0]
+    after = env.reset(options={"reset_mask": np.array([True, False, False])})[0]
     if name == "NormalizeObservation":
         np.testing.assert_allclose(after[1:], before[1:], rtol=0.5, atol=0.3)
         assert env.state_dict()["obs_rms"]["count"] == 3 + 6 + 1
@@ -577,8 +481,7 @@ def test_partial_resets(name, mode):
 @pytest.mark.parametrize("truncates", [False, True])
 @pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
 def test_a_return_ends_with_its_episode(mode, truncates):
-    env = vector_wrappers.NormalizeReward(vector(mode, truncates=truncates))
-    env.reset()
+    env = begun(vector_wrappers.NormalizeReward(vector(mode, truncates=truncates)))
     returns, values, over = np.zeros(3), [], np.zeros(3, bool)
     for action in np.abs(actions(12)):
         _, _, terminated, truncated, _ = env.step(action)
@@ -595,19 +498,18 @@ def test_a_return_ends_with_its_episode(mode, truncates):
 
 
 def test_the_returns_of_current_episodes_are_those_of_gymnasium():
-    ours = vector_wrappers.NormalizeReward(vector("SAME_STEP"), 0.5)
-    theirs = gym.wrappers.vector.NormalizeReward(vector("SAME_STEP"), 0.5)
-    single = wrappers.NormalizeReward(Steps(9), 0.5), gym.wrappers.NormalizeReward(Steps(9), 0.5)
-    pairs = [single]
+    kinds = [("discounted_reward", wrappers, gym.wrappers, Steps)]
     if gym.__version__ >= "1.4":  # before, returns go on in the next episode
-        pairs.append((ours, theirs))
-    for pair in pairs:
-        name = "accumulated_reward" if pair[0] is ours else "discounted_reward"
+        many = vector_wrappers, gym.wrappers.vector, lambda _: vector("SAME_STEP")
+        kinds.append(("accumulated_reward", *many))
+    for name, *modules, make in kinds:
+        pair = [module.NormalizeReward(make(9), 0.5) for module in modules]
         assert getattr(pair[0], name).tolist() == getattr(pair[1], name).tolist()
-        pair[0].reset(), pair[1].reset()
+        for env in pair:
+            env.reset()
         for action in actions(8):
             for env in pair:
-                env.step(action if env in (ours, theirs) else action[0])
+                env.step(action[0] if make is Steps else action)
             np.testing.assert_allclose(*(getattr(env, name) for env in pair), rtol=1e-6)
 
 
@@ -657,33 +559,30 @@ def test_moments_of_many_values(x64, enable_x64):
     np.testing.assert_allclose(found["var"], expected, rtol=1e-6)
 
 
+def moments_of(values):
+    """Return mean and variance of all values and of the first estimate, which weighs 1e-4, computed in float64."""
+    values, weight = np.asarray(values, np.float64), len(values) + 1e-4
+    mean = values.sum(axis=0) / weight
+    return mean, (((values - mean) ** 2).sum(axis=0) + 1e-4 * (1 + mean**2)) / weight
+
+
 @pytest.mark.parametrize("xp", LIBRARIES)
-def test_the_first_values_replace_the_variance_of_one(xp):
-    """Also in float32, in which 1 has no digits for a variance of 1e-8."""
-    x = np.random.default_rng(0).normal(0, 1e-4, (100, 2))
-    array = af.convert(x.astype(np.float32), xp)
+@pytest.mark.parametrize("dtype", ["small", np.float16, np.uint8, np.float64, np.int64])
+def test_moments_have_the_digits_that_their_values_need(dtype, xp):
+    """Also in float32, in which 1 has no digits for a variance of 1e-8; and of dtypes too small for a sum."""
+    rng = np.random.default_rng(0)
+    small = rng.normal(0, 1e-4, (100, 2)).astype(np.float32)
+    x = small if dtype == "small" else rng.integers(100, 200, (5_000, 2)).astype(dtype)
+    array = af.convert(x, xp)
     xp = af.namespace_of(array)
     found = read(updated(xp, fresh(xp, (2,), None), array))
-    expected = (100 * x.var(axis=0) + 1e-4) / 100.0001
-    np.testing.assert_allclose(found["var"], expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.uint8, np.float64, np.int64])
-def test_moments_are_not_computed_in_a_small_dtype(dtype):
-    x = np.random.default_rng(0).integers(100, 200, (5_000, 2)).astype(dtype)
-    for xp, array in ((np, x), (torch, torch.from_numpy(x)), (jnp, jnp.asarray(x))):
-        xp = af.namespace_of(array)
-        found = read(updated(xp, fresh(xp, (2,), None), array))
-        np.testing.assert_allclose(found["mean"], x.astype(float).mean(axis=0), rtol=1e-6)
-        np.testing.assert_allclose(found["var"], x.astype(float).var(axis=0), rtol=1e-5)
+    mean, var = moments_of(x)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found["var"], var, rtol=1e-5)
 
 
 @pytest.mark.parametrize("xp", LIBRARIES)
 def test_statistics_are_saved_and_frozen(xp):
-    def made():
-        env = FunctionalVectorEnv(CartPole(), 4, xp=xp)
-        return vector_wrappers.NormalizeObservation(env)
-
     def run(env, seed):
         env.reset(seed=seed)
         env.action_space.seed(seed)
@@ -691,26 +590,25 @@ def test_statistics_are_saved_and_frozen(xp):
             env.step(env.action_space.sample())
         return env.state_dict()
 
-    env = made()
+    env, other = (
+        vector_wrappers.NormalizeObservation(CartPole().make_vec(4, xp=xp)) for _ in range(2)
+    )
     base = run(env, 1)
     file = io.BytesIO()
     torch.save(base, file)
     file.seek(0)
     assert torch.load(file, weights_only=True) == base
-    other = made()
     other.load_state_dict(base)
     assert other.state_dict() == base
     assert other.update_running_mean
     other.load_state_dict({"obs_rms": {"count": 1, "mean": [np.nan] * 4, "var": [np.nan] * 4}})
     assert np.isnan(other.obs_rms.var).all()
-    together = run(env, 3)["obs_rms"]
+    together = run(env, 3)
     env.update_running_mean = False
-    assert not env.update_running_mean
-    assert run(env, 4)["obs_rms"] == together
-    copied = pickle.loads(pickle.dumps(env))
-    assert copied.state_dict() == env.state_dict()
-    assert not copied.update_running_mean
-    assert copy.deepcopy(env).state_dict() == env.state_dict()
+    assert run(env, 4) == together
+    for copied in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env)):
+        assert copied.state_dict() == together
+        assert not copied.update_running_mean
 
 
 RIGHT = {"count": 1, "mean": [0.0] * 2, "var": [1.0] * 2}
@@ -752,19 +650,13 @@ def test_states_have_the_statistics_of_all_wrappers(many):
         kernels.NormalizeObservation(), kernels.RecordEpisodeStatistics(),
     )  # fmt: skip
 
-    def made():
-        envs = env.make_vec(2) if many else env.make()
-        envs.action_space.seed(0)
-        return envs
-
-    envs = made()
+    envs, other = (env.make_vec(2) if many else env.make() for _ in range(2))
     envs.reset(seed=0)
     for _ in range(3):
-        envs.step(envs.action_space.sample())
+        envs.step(np.array([0, 1]) if many else 1)
     saved = envs.state_dict()
     assert saved.keys() == {"obs_rms", "return_rms", "obs_rms_2"}
     assert saved["obs_rms"] != saved["obs_rms_2"]
-    other = made()
     other.load_state_dict(saved)
     assert other.state_dict() == saved
     other.reset(seed=1)
@@ -783,15 +675,6 @@ def test_states_have_the_statistics_of_all_wrappers(many):
     other.load_state_dict({})  # of the outermost wrapper alone, which has none
     with pytest.raises(af.OptionError, match="has no"):
         other.load_state_dict({"other": saved["obs_rms"]})
-
-
-def test_statistics_can_be_changed_and_set_again():
-    env = wrappers.NormalizeObservation(gym.make("CartPole-v1"))
-    env.reset(seed=0)
-    statistics = env.obs_rms
-    statistics.mean = np.ones(4)
-    env.obs_rms = statistics
-    assert env.obs_rms.mean.tolist() == [1.0] * 4
 
 
 def test_statistics_are_merged():
@@ -836,8 +719,7 @@ class Counted(kernels.Kernel):
 @pytest.mark.parametrize("xp", LIBRARIES)
 def test_a_lasting_state_goes_on_in_another_library(xp):
     env = adapters.ArrayConversion(vector("NEXT_STEP"))
-    env = vector_wrappers.KernelVectorWrapper(env, Counted())
-    env.reset()
+    env = begun(vector_wrappers.KernelVectorWrapper(env, Counted()))
     for count, library in enumerate(("numpy", "numpy", xp, xp, "numpy"), 1):
         observations = env.step(af.convert(actions(1)[0], library))[0]
         assert (flat(observations) == count).all()
@@ -856,6 +738,10 @@ def test_a_state_that_was_loaded_before_the_first_reset():
     env.update_running_mean = True
     env.reset()
     assert env.state_dict()["obs_rms"]["count"] == 2
+    statistics = env.obs_rms
+    statistics.mean = np.ones(2)
+    env.obs_rms = statistics
+    assert env.obs_rms.mean.tolist() == [1.0, 1.0]
     with pytest.raises(af.OptionError, match="has no mean, var and count"):
         env.obs_rms = 3
 
@@ -873,8 +759,7 @@ def test_statistics_of_all_wrappers_inside_are_frozen(module):
     base = Sums().make() if module is wrappers else Sums().make_vec(2)
     inner = module.NormalizeObservation(base)
     reward = module.NormalizeReward(inner)
-    env = module.ClipReward(reward, -1, 1)
-    env.reset(seed=0)
+    env = begun(module.ClipReward(reward, -1, 1), 0)
     before = env.state_dict()
     env.update_running_mean = False
     env.step(env.action_space.sample())
@@ -898,17 +783,10 @@ def test_statistics_of_all_wrappers_inside_are_frozen(module):
 
 @pytest.mark.long
 def test_kernel_states_of_others_are_refused():
-    def policy(params, observation, key):
-        return jnp.zeros(observation.shape[:1], int), None
-
     def run(env, state=None):
-        return rollout(env, policy, None, jax.random.key(0), 2, 2, wrapper_state=state)[0]
+        return rollout(env, still, None, jax.random.key(0), 2, 2, wrapper_state=state)[0]
 
-    around = (
-        kernels.NormalizeObservation(),
-        kernels.NormalizeReward(),
-        kernels.ClipReward(-1.0, 1.0),
-    )
+    around = kernels.NormalizeObservation(), kernels.NormalizeReward(), kernels.ClipReward(-1, 1)
     envs = [wrap(CartPole(), kernel) for kernel in around]
     states = [run(env).running.wrappers for env in envs]
     for number, env in enumerate(envs):
@@ -921,9 +799,6 @@ def test_kernel_states_of_others_are_refused():
     pixels = wrap(FrozenLake(), kernels.FlattenObservation(), kernels.NormalizeObservation())
     with pytest.raises(af.OptionError, match="of another kernel"):
         run(pixels, (run(pixels).running.wrappers[0], states[0][0]))
-    for wrong in ((1,), 3):
-        with pytest.raises(af.OptionError, match="freeze takes states"):
-            freeze(wrong)
     frozen = run(envs[0], freeze(states[0]))
     values = envs[0].state_dict(frozen.running)
     assert values["obs_rms"]["count"] == 6
@@ -931,13 +806,26 @@ def test_kernel_states_of_others_are_refused():
 
 
 def test_evaluation_uses_statistics_and_leaves_them():
-    env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.FrameStackObservation(2))
+    env = wrap(
+        CartPole(),
+        kernels.RecordEpisodeStatistics(),
+        kernels.NormalizeObservation(),
+        kernels.FrameStackObservation(2),
+    )
 
     def policy(params, observation, key):
         return (observation[:, 1, 2] > 0).astype(int), None
 
-    carry, _ = rollout(env, policy, None, jax.random.key(0), 200, 16)
+    carry, steps = rollout(env, policy, None, jax.random.key(0), 200, 16, collect=("info",))
+    ended = np.asarray(steps.terminated | steps.truncated)
+    seen, final = np.asarray(steps.observation[1:]), np.asarray(steps.final_observation[:-1])
+    np.testing.assert_array_equal(seen[~ended[:-1]], final[~ended[:-1]])
+    assert (seen[ended[:-1]] != final[ended[:-1]]).any()
+    lengths, returns = (steps.info["episode"][name] for name in "lr")
+    np.testing.assert_array_equal(lengths, np.where(ended, steps.episode_length, 0))
+    np.testing.assert_array_equal(returns, lengths)
     values = env.state_dict(carry.running)
+    assert values["obs_rms"]["count"] == 16 + 200 * 16 + ended.sum()
     key = jax.random.key(1)
     trained = carry.running.wrappers
     results = [
@@ -953,33 +841,32 @@ def test_evaluation_uses_statistics_and_leaves_them():
     loaded = freeze(env.wrapper_state(values))
     after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=loaded)
     assert env.state_dict(after.running) == values
-    with pytest.raises(af.OptionError, match=r"freeze\(env.wrapper_state\(statistics\)\)"):
-        freeze(values)
     after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=values)
     assert env.state_dict(after.running)["obs_rms"]["count"] >= values["obs_rms"]["count"] + 48
     with pytest.raises(af.OptionError, match="carry and wrapper_state"):
         rollout(env, policy, None, key, 5, 16, carry=carry, wrapper_state=values)
-    with pytest.raises(af.OptionError, match="has no wrappers"):
-        rollout(CartPole(), policy, None, key, 5, 8, wrapper_state=values)
-    with pytest.raises(af.OptionError, match="statistics"):
-        rollout(env, policy, None, key, 5, 8, wrapper_state={"other": 1})
 
 
 @pytest.mark.parametrize(
-    ("name", "xp"),
-    crossed(["ClipReward", "FrameStackObservation", "NormalizeReward", "StickyAction"], LIBRARIES),
+    ("name", "xp", "module"),
+    crossed(
+        ["ClipReward", "FrameStackObservation", "NormalizeReward", "StickyAction"],
+        LIBRARIES,
+        [wrappers, vector_wrappers],
+    ),
 )
-def test_a_pickled_wrapper_goes_on(name, xp):
+def test_a_pickled_wrapper_goes_on(name, xp, module):
     options = {"ClipReward": (-0.5, 0.5), "FrameStackObservation": (3,), "StickyAction": (0.5,)}
-    env = FunctionalVectorEnv(Sums(), 3, xp=xp)
-    env = begun(getattr(vector_wrappers, name)(env, *options.get(name, ())))
-    env.step(af.convert(actions(1)[0], xp))
+    env = Sums().make(xp=xp) if module is wrappers else Sums().make_vec(3, xp=xp)
+    env = begun(getattr(module, name)(env, *options.get(name, ())))
+    taken = actions(6)[:, 0] if module is wrappers else actions(6)
+    env.step(af.convert(taken[0], xp))
     copied = pickle.loads(pickle.dumps(env))
-    for action in actions(5):
+    for action in taken[1:]:
         results = [each.step(af.convert(action, xp))[:2] for each in (env, copied)]
-        assert [af.backend_of(x).name for result in results for x in result] == [xp] * 4
-        for one, other in zip(*results, strict=True):
-            np.testing.assert_array_equal(flat(one), flat(other))
+        leaves = af.flatten(results)[0]
+        assert {af.backend_of(x).name for x in leaves} == {xp}
+        np.testing.assert_array_equal(*map(flat, results))
 
 
 def test_the_statistics_of_a_rollout_serve_ordinary_environments():
@@ -1030,23 +917,15 @@ def test_functions_that_hold_arrays_are_refused():
 
 
 def test_what_is_wrong_is_named():
-    with pytest.raises(af.OptionError, match=r"wrap\(\) was given"):
-        wrap(CartPole(), kernels.ClipAction)
     refused = "ClipAction requires a Box" if gym.__version__ >= "1.4" else None
     with pytest.raises((TypeError, AssertionError), match=refused):
         wrap(CartPole(), kernels.ClipAction())
-    with pytest.raises(TypeError, match="make_vec"):
-        FunctionalVectorEnv(wrap(CartPole(), kernels.NormalizeReward()), 2)
     with pytest.raises(AttributeError, match="does not change"):
         kernels.ClipReward(0, 1).min_reward = 3
     if gym.__version__ >= "1.4":  # which checks it since then
         inside = Spaces(spaces.Discrete(2), spaces.Discrete(2))
         with pytest.raises(gym.error.InvalidBound):
             kernels.NormalizeReward(gamma=1.5).around(inside)
-    with pytest.raises(ValueError, match="max_episode_steps"):
-        wrappers.TimeAwareObservation(Steps())
-    with pytest.raises(AttributeError):
-        wrappers.no_such_wrapper  # noqa: B018
 
 
 class Constant(gym.Env):
@@ -1087,8 +966,7 @@ def test_whole_numbers_are_rescaled_as_floats(xp):
 
 def test_a_part_that_is_fixed_is_not_rescaled():
     env = Constant(np.array([4.0, 1.0]), spaces.Box(np.array([0, 1]), np.array([10, 1]), (2,), int))
-    env = wrappers.RescaleAction(env, -1, 1)
-    env.reset()
+    env = begun(wrappers.RescaleAction(env, -1, 1))
     env.step(np.array([0.6, 0.5], np.float32))
     assert env.unwrapped.action.tolist() == [8, 1]
 
@@ -1209,15 +1087,15 @@ def test_flags_of_any_dtype_are_booleans(mode, dtype):
             masks = {key: infos[key].astype(dtype) for key in ("_final_obs",) if key in infos}
             return observation, reward, *(x.astype(dtype) for x in flags), {**infos, **masks}
 
-    def still(params, observation, key):
+    def halves(params, observation, key):
         return np.full(3, 0.5, np.float32), None
 
     def envs():
         return Sums().make_vec(3, autoreset_mode=mode)
 
-    wanted = evaluate(envs(), still, episodes=2, policy_xp="numpy")
+    wanted = evaluate(envs(), halves, episodes=2, policy_xp="numpy")
     assert wanted.lengths.tolist() == [[4, 4]] * 3
-    found = evaluate(Flags(envs()), still, episodes=2, policy_xp="numpy")
+    found = evaluate(Flags(envs()), halves, episodes=2, policy_xp="numpy")
     assert all(map(np.array_equal, wanted, found))
     for to_agent in (lambda x: x, lambda x: adapters.ArrayConversion(x, target_xp="torch")):
         env = begun(vector_wrappers.RecordEpisodeStatistics(to_agent(Flags(envs()))))
@@ -1321,10 +1199,6 @@ def test_served_environments_show_what_wrappers_do(name):
             assert repr(one) == repr(other)
         if name == "NormalizeReward":
             assert getattr(served, current) == pytest.approx(getattr(ordinary, current))
-        served.update_running_mean = False
-        before = served.state_dict()
-        served.step(served.action_space.sample())
-        assert served.state_dict() == before
 
 
 def test_kernels_of_ones_own_are_served_as_they_are():
@@ -1355,42 +1229,13 @@ def test_wrapping_a_wrapped_environment():
 
 @pytest.mark.parametrize("xp", LIBRARIES)
 def test_frames_are_the_agents(xp):
-    env = FunctionalVectorEnv(CartPole(), 2, xp=xp)
-    env = begun(vector_wrappers.FrameStackObservation(env, 3))
+    env = begun(vector_wrappers.FrameStackObservation(CartPole().make_vec(2, xp=xp), 3))
     first = env.step(np.array([0, 1]))[0]
     kept = flat(first)
-    if xp == "torch":
-        first.zero_()
-    elif xp == "numpy":
+    if xp != "jax":
         first[:] = 0
     second = flat(env.step(np.array([0, 1]))[0]).reshape(2, 3, 4)
     np.testing.assert_array_equal(second[:, :2], kept.reshape(2, 3, 4)[:, 1:])
-
-
-@pytest.mark.parametrize("xp", LIBRARIES)
-def test_trees_of_observations(xp):
-    def made():
-        env = vector("SAME_STEP", Dictionary)
-        env.spec = gym.envs.registration.EnvSpec("Steps-v0", max_episode_steps=10)
-        return env if xp == "numpy" else adapters.ArrayConversion(env, target_xp=xp)
-
-    stacked = vector_wrappers.FrameStackObservation(made(), 2)
-    flattened = vector_wrappers.FlattenObservation(made())
-    filtered = vector_wrappers.FilterObservation(made(), ["n"])
-    timed = vector_wrappers.TimeAwareObservation(made(), flatten=False)
-    delayed = vector_wrappers.DelayObservation(made(), 1)
-    everything = (stacked, flattened, filtered, timed, delayed)
-    for env in everything:
-        observation, _ = env.reset()
-        assert env.observation_space.contains(observation), (env, observation)
-    for action in actions(8):
-        for env in everything:
-            observation, _, _, _, infos = env.step(af.convert(action, xp))
-            assert env.observation_space.contains(observation), (env, observation)
-            for final in infos.get("final_obs", ()):
-                assert final is None or env.single_observation_space.contains(final)
-    assert af.backend_of(filtered.reset()[0]["n"]).name == xp
-    np.testing.assert_array_equal(flat(timed.reset()[0]["time"]), [0, 0, 0])
 
 
 def test_observations_that_are_no_arrays():
@@ -1490,18 +1335,15 @@ def test_other_wrappers_are_gymnasiums():
 
 @pytest.mark.skipif(gym.__version__ < "1.2", reason="DictInfoToList takes no dicts in infos")
 def test_statistics_in_lists_of_infos():
-    env = vector_wrappers.DictInfoToList(
-        vector_wrappers.RecordEpisodeStatistics(FunctionalVectorEnv(CartPole(), 2, xp="torch"))
-    )
-    env.reset(seed=1)
+    counted = vector_wrappers.RecordEpisodeStatistics(CartPole().make_vec(2, xp="torch"))
+    env = begun(vector_wrappers.DictInfoToList(counted))
     found = []
     for _ in range(40):
         infos = env.step(torch.tensor([1, 1]))[4]
         found += [info["episode"] for info in infos if "episode" in info]
     assert found
     assert {"r", "l", "t"} <= found[0].keys()
-    queue = env.env
-    assert queue.episode_count == len(found) == len(queue.return_queue)
+    assert counted.episode_count == len(found) == len(counted.return_queue)
 
 
 def test_dtypes_of_other_libraries():

@@ -7,6 +7,7 @@ import copy
 import io
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import gymnasium as gym
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import begun
 from gymnasium import spaces
 
 import arrayferry as af
@@ -189,11 +191,6 @@ class TestParallel(Players):
         return self.stepped(bridge, observations, *others)
 
 
-@pytest.mark.long
-class TestParallelOfTorch(TestParallel):
-    inner = "torch"
-
-
 class TestParallelOfJax(TestParallel):
     inner = "jax"
 
@@ -230,11 +227,6 @@ class TestTurns(Players):
                 bridge.step(None)  # as those who are dead do
             first = self.reset(bridge, None)
         return BridgeStep(first, *rows, final)
-
-
-@pytest.mark.long
-class TestTurnsOfTorch(TestTurns):
-    inner = "torch"
 
 
 @pytest.mark.long
@@ -304,8 +296,7 @@ def test_their_tests_of_parallel_games(name):
 def test_a_game_of_turns_is_the_same_for_all_libraries():
     seen = []
     for targets in ("numpy", {"player_0": "jax", "player_1": "torch"}):
-        env = AECConversion(connect_four.env(), target_xp=targets)
-        env.reset(seed=1)
+        env = begun(AECConversion(connect_four.env(), target_xp=targets))
         rng, game = np.random.default_rng(0), []
         for agent in env.agent_iter():
             observation, *numbers, info = env.last()
@@ -369,8 +360,7 @@ def test_libraries_are_detected():
     assert all(isinstance(value, torch.Tensor) for value in env.unwrapped.actions.values())
     kinds = [type(value) for value in observations.values()]
     assert kinds == [type(jnp.ones(1)), np.ndarray, torch.Tensor]
-    turns = AECConversion(TurnProbe("torch"), target_xp="numpy")
-    turns.reset()
+    turns = begun(AECConversion(TurnProbe("torch"), target_xp="numpy"))
     turns.step(2)  # before anything was observed
     assert isinstance(turns.unwrapped.actions["player_0"], torch.Tensor)
     turns.last()
@@ -404,8 +394,7 @@ def test_rewards_with_dimensions_and_infos_of_no_agent():
 
 
 def test_a_refused_action_steps_nothing():
-    env = ParallelConversion(Probe(), target_xp=EACH)
-    env.reset()
+    env = begun(ParallelConversion(Probe(), target_xp=EACH))
     for wrong in (3, 0.5, torch.zeros(3), "left"):
         with pytest.raises(af.ConversionError, match="agent 'player_2'"):
             env.step({"player_0": 0, "player_1": 0, "player_2": wrong})
@@ -416,8 +405,7 @@ def test_a_refused_action_steps_nothing():
             unknown()
     assert env.stepped == 0
     assert env.step(dict.fromkeys(AGENTS, 0))[1]["player_0"] == 1
-    turns = AECConversion(TurnProbe(), target_xp=EACH)
-    turns.reset()
+    turns = begun(AECConversion(TurnProbe(), target_xp=EACH))
     turns.step(0)
     with pytest.raises(af.ConversionError, match="agent 'player_1'"):
         turns.step(5)
@@ -434,18 +422,15 @@ def test_checks_of_actions():
             self.acted = {agent: spaces.Box(-1, 1, (1,), np.float32) for agent in AGENTS}
 
         def step(self, actions):
-            self.got = actions
             if actions["player_0"].shape != (1,):
                 raise ValueError("not my shape")
             return super().step(dict.fromkeys(actions, 0))
 
     beyond = dict.fromkeys(AGENTS, np.float32([2]))
-    strict = ParallelConversion(Continuous(), check_actions="strict")
-    strict.reset()
+    strict = begun(ParallelConversion(Continuous(), check_actions="strict"))
     with pytest.raises(af.ConversionError, match=r"agent 'player_0'.*bounds"):
         strict.step(beyond)
-    env = ParallelConversion(Continuous())
-    env.reset()
+    env = begun(ParallelConversion(Continuous()))
     wide = {**beyond, "player_0": np.zeros(2, np.float32)}
     with pytest.warns(UserWarning, match="passed on") as told, pytest.raises(ValueError, match="not my shape") as raised:  # fmt: skip
         env.step(wide)
@@ -459,8 +444,7 @@ def test_a_new_action_space_counts_from_its_reset_on():
             self.acted = {agent: spaces.Discrete((options or {}).get("n", 3)) for agent in AGENTS}
             return super().reset(seed, options)
 
-    env = ParallelConversion(Shrinking())
-    env.reset()
+    env = begun(ParallelConversion(Shrinking()))
     env.step(dict.fromkeys(AGENTS, 2))
     env.reset(options={"n": 2})
     with pytest.raises(af.ConversionError, match="it takes whole numbers from 0 to 1"):
@@ -471,8 +455,7 @@ def test_a_new_action_space_counts_from_its_reset_on():
 
 
 def test_agents_come_and_go():
-    env = AECConversion(generated_agents_env_v0.env(), target_xp="torch")
-    env.reset(seed=1)
+    env = begun(AECConversion(generated_agents_env_v0.env(), target_xp="torch"))
     before, met, dead = {*env.agents}, set(), 0
     for agent in env.agent_iter():
         met.add(agent)
@@ -501,8 +484,7 @@ def test_copies_in_the_middle_of_a_game(twin):
         np.testing.assert_equal(*(af.convert(result[0], "numpy") for result in (one, two)))
         assert one[1:4] == two[1:4]
         assert other.action_space(env.agents[0]) is other.action_space(env.agents[0])
-    turns = AECConversion(TurnProbe(), target_xp=EACH)
-    turns.reset()
+    turns = begun(AECConversion(TurnProbe(), target_xp=EACH))
     turns.step(2)
     other = twin(turns)
     turns.step(0)
@@ -510,48 +492,30 @@ def test_copies_in_the_middle_of_a_game(twin):
     assert (turns.rewards["player_1"], other.rewards["player_1"]) == (1.0, 2.0)
 
 
-MISTAKES = [
-    (lambda: ParallelConversion(rps.env()), "environment of PettingZoo, but got .*AECConversion"),
-    (lambda: AECConversion(Probe()), "ParallelConversion"),
-    (lambda: ParallelConversion(gym.make("CartPole-v1")), "ArrayConversion"),
-    (lambda: ParallelConversion(rps), r"parallel_env\(\)"),
-    (lambda: ParallelConversion(Rounds()), "from_jaxmarl"),
-    (lambda: ArrayConversion(rps.parallel_env()), "ParallelConversion"),
-    (lambda: from_jaxmarl(rps.parallel_env()), "no environment of JaxMARL"),
-]
-WRONG_OPTIONS = [
-    ({"target_xp": {"player_9": "jax"}}, r"target_xp names the agent 'player_9'.*'player_0'"),
-    ({"target": "jax"}, "no option 'target'"),
-    ({"check_actions": "never"}, "check_actions"),
-    ({"target_xp": "jax", "like": {"player_0": torch.zeros(1)}}, "like="),
-]
+WRONG = [
+    (lambda: ParallelConversion(rps.env()), TypeError, "environment of PettingZoo, but got .*AECConversion"),
+    (lambda: AECConversion(Probe()), TypeError, "ParallelConversion"),
+    (lambda: ParallelConversion(gym.make("CartPole-v1")), TypeError, "ArrayConversion"),
+    (lambda: ParallelConversion(rps), TypeError, r"parallel_env\(\)"),
+    (lambda: ParallelConversion(Rounds()), TypeError, "from_jaxmarl"),
+    (lambda: ArrayConversion(rps.parallel_env()), TypeError, "ParallelConversion"),
+    (lambda: from_jaxmarl(rps.parallel_env()), TypeError, "no environment of JaxMARL"),
+    *[(lambda options=options: ParallelConversion(Probe(), **options), error, words) for options, error, words in (
+        ({"target_xp": {"player_9": "jax"}}, af.OptionError, r"target_xp names the agent 'player_9'.*'player_0'"),
+        ({"target_xp": {"player_0": "jaxx"}}, af.UnknownBackendError, "Did you mean 'jax'"),
+        ({"target": "jax"}, af.OptionError, "no option 'target'"),
+        ({"check_actions": "never"}, af.OptionError, "check_actions"),
+        ({"target_xp": "jax", "like": {"player_0": torch.zeros(1)}}, af.OptionError, "like="))],
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "words"), MISTAKES)
-def test_other_environments_are_refused(make, words):
-    with pytest.raises(TypeError, match=words):
+@pytest.mark.parametrize(("make", "error", "words"), WRONG)
+def test_other_environments_and_wrong_options_are_refused(make, error, words):
+    with pytest.raises(error, match=words):
         make()
 
 
-@pytest.mark.parametrize(("options", "words"), WRONG_OPTIONS)
-def test_wrong_options(options, words):
-    with pytest.raises(af.OptionError, match=words):
-        ParallelConversion(Probe(), **options)
-
-
-def test_an_unknown_library():
-    with pytest.raises(af.UnknownBackendError):
-        ParallelConversion(Probe(), target_xp={"player_0": "jaxx"})
-
-
 # JaxMARL
-
-
-class Native:
-    """A space as JaxMARL has them."""
-
-    def __init__(self, **attributes):
-        self.__dict__.update(attributes)
 
 
 class Rounds:
@@ -564,12 +528,10 @@ class Rounds:
         self.agents = list(agents)
 
     def observation_space(self, agent):
-        return Native(
-            low=0, high=LIMIT, shape=(9,), dtype=jnp.int32
-        )  # which is not what it returns
+        return SimpleNamespace(low=0, high=LIMIT, shape=(9,), dtype=jnp.int32)  # it returns others
 
     def action_space(self, agent):
-        return Native(n=3, shape=(), dtype=jnp.int32)
+        return SimpleNamespace(n=3, shape=(), dtype=jnp.int32)
 
     def observe(self, state):
         one = jnp.stack([state["start"], state["step"].astype(jnp.float32)])
@@ -674,7 +636,7 @@ def test_spaces_state_and_keys_of_jaxmarl():
 
     class Odd(Rounds):
         def action_space(self, agent):
-            return Native(shape=(), dtype=jnp.int32)
+            return SimpleNamespace(shape=(), dtype=jnp.int32)
 
     with pytest.raises(TypeError, match="no Box, Discrete"):
         from_jaxmarl(Odd())

@@ -43,8 +43,7 @@ def test_conversions(read):
 
 def test_results(read):
     assert read("trajectories")._asdict().keys() >= {"observation", "reward", "began"}
-    for one, other in zip(read("trajectories"), write.trajectories(), strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(read("trajectories"), write.trajectories())
     for one, other in zip(read("evaluation"), write.evaluation(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 

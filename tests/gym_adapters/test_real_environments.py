@@ -5,6 +5,7 @@ from __future__ import annotations
 import ale_py
 import gymnasium as gym
 import pytest
+from envs import begun
 from real_environments import takes_every_form, takes_every_form_in_batches
 
 gym.register_envs(ale_py)
@@ -26,12 +27,6 @@ def test_single_environments(env_id):
     takes_every_form(env_id)
 
 
-def batch(env_id, mode):
-    envs = gym.make_vec(env_id, 3, mode)
-    envs.reset(seed=3)
-    return envs
-
-
 @pytest.mark.parametrize(
     ("env_id", "mode"),
     [
@@ -42,4 +37,4 @@ def batch(env_id, mode):
     ],
 )
 def test_vector_environments(env_id, mode):
-    takes_every_form_in_batches(lambda: batch(env_id, mode), 3)
+    takes_every_form_in_batches(lambda: begun(gym.make_vec(env_id, 3, mode), 3), 3)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-import types
 
 import gymnasium as gym
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -31,21 +29,11 @@ def carts(mode="sync", **options):
     return gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode=mode, **options)
 
 
-def cyclic():
-    value = [X]
-    value.append(value)
-    return value
-
-
 def deep():
     value = X
     for _ in range(100_000):
         value = [value]
     return value
-
-
-def traced(convert):
-    return jax.jit(lambda x: convert(x))(J)
 
 
 def step(env, *actions):
@@ -71,56 +59,36 @@ class NoParameters(torch.nn.Module):
 
 MISTAKES = {
     # the target
-    "a name with a letter wrong": (lambda: af.convert(X, "troch"), "Did you mean 'torch'"),
     "a name that nobody has": (lambda: af.convert(X, "mxnet"), "install or write a plugin"),
     "a library that is not installed": (lambda: af.convert(X, "cupy"), "pip install|cannot be used here"),
     "the class of arrays as the target": (lambda: af.convert(X, torch.Tensor), "'torch'"),
-    "NumPy's class of arrays as the target": (lambda: af.convert(X, np.ndarray), "'numpy'"),
     "an array as the target": (lambda: af.convert(X, T), "like="),
     "None as the target": (lambda: af.convert(X, None), 'such as "torch"'),
-    "a number as the target": (lambda: af.convert(X, 3), "name|library"),
     "value and target in the wrong order": (lambda: af.convert("torch", X), "the value comes first"),
     "a module that is no library": (lambda: af.convert(X, sys), "sys"),
-    "no target": (lambda: af.convert(X), "target|like="),
-    "a target and like": (lambda: af.convert(X, "torch", like=T), "like="),
     "like the class of a module": (lambda: af.convert(X, like=torch.nn.Linear), "was given the class Linear"),
     "like a name": (lambda: af.convert(X, like="torch"), "holds no array|name"),
     "like a number": (lambda: af.convert(X, like=5), "array"),
-    "a converter of nothing": (lambda: af.converter("troch"), "Did you mean 'torch'"),
     "a route from a wrong name": (lambda: af.route("nunpy", "torch"), "Did you mean 'numpy'"),
-    "a route to a wrong name": (lambda: af.route("numpy", "jaxx"), "Did you mean 'jax'"),
     # the device
     "a device that there is not": (lambda: af.convert(X, "torch", device="cuda:7"), "cpu"),
-    "a device called gpu": (lambda: af.convert(X, "torch", device="gpu"), "cpu"),
     "a device as a number": (lambda: af.convert(X, "torch", device=9), "cpu"),
-    "a device of JAX that there is not": (lambda: af.convert(X, "jax", device="tpu"), "cpu"),
     # options
     "copy as a text": (lambda: af.convert(X, "torch", copy="yes"), "Pass one of None, True, False"),
-    "copy as a number": (lambda: af.convert(X, "torch", copy=1), "Pass one of None, True, False"),
-    "narrowing that there is not": (lambda: af.convert(X, "torch", narrowing="off"), "'checked', 'forbid', 'allow'"),
-    "scalars as a bool": (lambda: af.convert(X, "torch", scalars=True), "'keep', 'convert'"),
-    "unsupported that there is not": (lambda: af.convert(X, "torch", unsupported="skip"), "'raise', 'keep'"),
     "an option that there is not": (lambda: af.convert(X, "torch", dtype="float32"), "dtype"),
     "an option of a converter that there is not": (lambda: af.converter("torch", dvice="cpu"), "dvice"),
     "a second argument to a converter": (lambda: af.converter("torch")(X, "jax"), "argument"),
     # agnostic
     "agnostic without brackets": (lambda: af.agnostic(lambda x: x), 'agnostic\\("numpy"\\)'),
-    "agnostic with a wrong name": (lambda: af.agnostic("nunpy"), "Did you mean 'numpy'"),
     "agnostic with a wrong option": (lambda: af.agnostic("numpy", devce="cpu"), "The options are device"),
     # values
-    "text into PyTorch": (lambda: af.convert(np.array(["a"]), "torch"), "text|unsupported="),
     "dates into PyTorch": (lambda: af.convert(np.array(["2020-01-01"], "M8[D]"), "torch"), "datetime64|view"),
     "records into PyTorch": (lambda: af.convert(np.zeros(2, [("a", "i4")]), "torch"), "records.*unsupported="),
-    "numbers too large for JAX": (lambda: af.convert(np.array([2**40]), "jax"), "x64|narrowing"),
     "floats too large for JAX": (lambda: af.convert(np.array([1e300]), "jax"), "x64|narrowing"),
     "no narrowing at all": (lambda: af.convert(X, "jax", narrowing="forbid"), "narrowing"),
     "a sparse tensor": (lambda: af.convert(T.to_sparse(), "numpy"), "to_dense"),
     "a JAX array to be shared with PyTorch": (lambda: af.convert(J, "torch", copy=False), "copy="),
-    "a tensor to be shared with JAX": (lambda: af.convert(T, "jax", copy=False), "copy="),
-    "a traced value": (lambda: traced(lambda x: af.convert(x, "numpy")), "outside the traced function"),
-    "a list that contains itself": (lambda: af.convert(cyclic(), "torch"), "contains itself|cycl"),
     "a list that is nested too deep": (lambda: af.convert(deep(), "torch"), "deep"),
-    "a list where an array is expected": (lambda: af.backend_of([X]), "array"),
     "the namespace of a number": (lambda: af.namespace_of(5), "array"),
     # plugins
     "a class that is registered": (lambda: af.registry.register(BoxBackend), "instance"),
@@ -145,18 +113,13 @@ MISTAKES = {
     "target instead of target_xp": (lambda: ArrayConversion(cart(), target="torch"), "Write target_xp="),
     "device instead of target_device": (lambda: ArrayConversion(cart(), device="cpu"), "Write target_device="),
     "a letter wrong in an option": (lambda: NumpyToTorch(cart(), narowing="allow"), "Write narrowing="),
-    "check_action instead of check_actions": (lambda: NumpyToTorch(cart(), check_action=True), "Write check_actions="),
     "an option of vector adapters": (lambda: NumpyToTorch(cart(), reward_dtype="float32"), "NumpyToTorch has no option 'reward_dtype'. The options are"),
     "target_device instead of device": (lambda: NumpyToTorch(cart(), target_device="cpu"), "Write device="),
     "a target for NumpyToTorch": (lambda: NumpyToTorch(cart(), target_xp="jax"), "ArrayConversion\\(env, target_xp"),
     "an env_xp for JaxToNumpy": (lambda: JaxToNumpy(cart(), env_xp="numpy"), "ArrayConversion\\(env, env_xp"),
-    "a target for JaxToTorch": (lambda: JaxToTorch(cart(), target_xp="jax"), "ArrayConversion\\(env, target_xp"),
-    "a target for the vector NumpyToTorch": (lambda: vector.NumpyToTorch(carts(), target_xp="jax"), "ArrayConversion\\(env"),
     "a target for the vector JaxToNumpy": (lambda: vector.JaxToNumpy(carts(), like=T), "ArrayConversion\\(env, like"),
-    "target_device for the vector JaxToTorch": (lambda: vector.JaxToTorch(carts(), target_device="cpu"), "Write device="),
     "a target of NumpyToTorch by another name": (lambda: NumpyToTorch(cart(), xp="jax"), "ArrayConversion\\(env, target_xp"),
     "target_device with a letter wrong": (lambda: NumpyToTorch(cart(), target_devic="cpu"), "Write device="),
-    "devices instead of device": (lambda: NumpyToTorch(cart(), devices="cpu"), "Write device="),
     "check_actions as a text": (lambda: NumpyToTorch(cart(), check_actions="no"), "Pass one of 'fit', 'strict', 'off'"),
     "convert_info as a number": (lambda: NumpyToTorch(cart(), convert_info=1), "Pass True or False"),
     "a module as a reward dtype": (lambda: vector.NumpyToTorch(carts(), reward_dtype=torch), '"float32"'),
@@ -170,12 +133,8 @@ MISTAKES = {
     "like a policy without parameters": (lambda: ArrayConversion(cart(), like=NoParameters()), "target_xp"),
     "like and a target": (lambda: ArrayConversion(cart(), target_xp="torch", like=T), "together with a target"),
     "a reward dtype with a letter wrong": (lambda: vector.NumpyToTorch(carts(), reward_dtype="flot32"), '"float32"'),
-    "a reward dtype that is no dtype": (lambda: vector.NumpyToTorch(carts(), reward_dtype=torch.Tensor), '"float32"'),
     "a reward dtype that JAX lacks": (lambda: vector.ArrayConversion(carts(), target_xp="jax", reward_dtype="float64"), "float32"),
     # actions
-    "an action out of range": (lambda: step(NumpyToTorch(cart()), torch.tensor(7)), "Discrete\\(2\\)"),
-    "logits instead of an action": (lambda: step(NumpyToTorch(cart()), torch.randn(2)), "logits or probabilities of 2 actions"),
-    "a text as an action": (lambda: step(NumpyToTorch(cart()), "left"), "Discrete\\(2\\)"),
     "no action": (lambda: step(vector.NumpyToTorch(carts()), None), "MultiDiscrete\\(\\[2 2"),
     "one action for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.tensor(1)), "shape \\(2,\\)"),
     "too many actions for a vector environment": (lambda: step(vector.NumpyToTorch(carts()), torch.ones(3)), "shape \\(2,\\)"),
@@ -202,11 +161,7 @@ def register_and_convert(converter):
         af.convert(X, "torch")
 
 
-@pytest.fixture(autouse=True)
-def library(monkeypatch):
-    monkeypatch.setitem(sys.modules, "boxlib", types.ModuleType("boxlib"))
-
-
+@pytest.mark.usefixtures("boxlib")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_an_answer(mistake):
     make, answer = MISTAKES[mistake]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import begun, host
+from envs import Masked, begun, host
 from gymnasium import spaces
 
 import arrayferry as af
@@ -63,26 +63,24 @@ class Drawn(FunctionalEnv):
 def test_parameters_are_drawn_at_each_reset(xp, mode):
     envs = Drawn().make_vec(N, xp=xp, autoreset_mode=mode)
     observation, info = envs.reset(seed=0)
-    ends, counts = host(observation["end"]).copy(), np.zeros(N)
-    drawn, over = [ends.copy()], np.zeros(N, bool)
+    ends = host(observation["end"]).copy()
+    drawn, over = [ends], np.zeros(N, bool)
     assert (host(info["end"]) == ends).all()
     for _ in range(40):
         observation, reward, terminated, _, info = map(host, envs.step(np.zeros(N, int)))
-        fresh = over if mode == "NextStep" else np.zeros(N, bool)
-        counts = np.where(fresh, 0, counts + 1)
-        assert (reward == np.where(fresh, 0, ends)).all()
-        ended = ~fresh & (counts >= ends)
-        assert (terminated == ended).all()
+        count, new = observation["count"], observation["count"] == 0
+        assert (observation["end"][~new] == ends[~new]).all()
+        assert (reward == np.where(new & (mode == "NextStep"), 0, ends)).all()
         if mode == "SameStep":
-            assert ended.any() == (info["_final_obs"].any() if "_final_obs" in info else False)
-            assert (host(info["final_obs"]["end"])[ended] == ends[ended]).all()
-            counts[ended] = 0
-        changed = fresh if mode == "NextStep" else ended if mode == "SameStep" else over & False
-        assert (observation["end"][~changed] == ends[~changed]).all()
+            assert (terminated == new).all()
+            assert (info["final_obs"]["end"] == ends).all()
+            assert (info["final_obs"]["count"] == ends)[new].all()
+        else:
+            assert (new == over & (mode == "NextStep")).all()
+            assert (terminated == (count >= ends) & ~new).all()
+        over = terminated
         ends = observation["end"].copy()
-        drawn.append(ends[changed])
-        assert (observation["count"] == counts).all()
-        over = ended
+        drawn.append(ends[new])
     values = np.concatenate(drawn)
     assert set(values) <= {2, 3, 4, 5}
     assert mode == "Disabled" or len(set(values)) > 2
@@ -179,30 +177,6 @@ def test_given_starts_that_do_not_fit():
         assert all((a == b).all() for a, b in zip(before, envs.state, strict=True))
 
 
-def test_single_environments_start_in_given_states():
-    env = begun(gym.make("arrayferry/CartPole-v0", xp="torch"), 0)
-    state = env.unwrapped.state
-    env.step(0)
-    observation, _ = env.reset(options={"state": state})
-    assert np.allclose(host(observation), [float(x[0]) for x in state])
-
-
-class Masked(Drawn):
-    """Only action 1 is possible in each second state."""
-
-    observation_space = spaces.Dict(
-        {"action_mask": spaces.MultiBinary(2), "count": spaces.Box(0, 99, (), np.float32)}
-    )
-
-    def observe(self, xp, state, params):
-        odd = state["count"] % 2 == 1
-        mask = xp.stack([~odd, xp.ones_like(odd)], axis=1)
-        return {"action_mask": xp.astype(mask, xp.int8), "count": state["count"]}
-
-    def info(self, xp, state, params):
-        return {}
-
-
 @libraries
 @modes
 def test_masks_of_actions_are_in_the_infos_too(xp, mode):
@@ -218,9 +192,9 @@ def test_masks_of_actions_are_in_the_infos_too(xp, mode):
         assert host(observation["action_mask"]).max() == 1
     env = Masked().make(xp=xp)
     observation, info = env.reset(seed=0)
-    assert host(info["action_mask"]).tolist() == host(observation["action_mask"]).tolist() == [1, 1]
-    assert host(env.step(0)[4]["action_mask"]).tolist() == [0, 1]
-    sampled = env.action_space.sample(np.array([0, 1], np.int8))
+    assert host(info["action_mask"]).tolist() == host(observation["action_mask"]).tolist()
+    assert host(env.step(0)[4]["action_mask"]).tolist() == [0, 1, 0]
+    sampled = env.action_space.sample(np.array([0, 1, 0], np.int8))
     assert int(host(sampled)) == 1
 
 
@@ -241,63 +215,36 @@ def test_seeds_decide_the_whole_batch(xp):
     assert not alike(first(7, 4), first(7, 8))
 
 
-@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
-def test_given_states_go_on_alike_in_batches_of_every_size(xp):
-    many = begun(CartPole().make_vec(8, xp=xp))
-    state = af.convert(many.state, "numpy")
-    few = CartPole().make_vec(3, xp=xp)
-    few.reset(seed=2, options={"state": type(state)(*(x[:3] for x in state))})
-    for number in range(7):
-        action = np.arange(8) * number % 2
-        seen, fewer = many.step(action)[0], few.step(action[:3])[0]
-        np.testing.assert_allclose(seen[:3], fewer, rtol=1e-5, atol=1e-7)
-
-
-class Everything(FunctionalEnv):
+class Forms(Masked):
     """Rewards, flags and infos in every form that an author may return."""
 
-    observation_space = spaces.Dict(
-        {"x": spaces.Box(-9, 9, (2,), np.float32), "action_mask": spaces.MultiBinary(3)}
-    )
-    action_space = spaces.Discrete(3, start=-1)
     max_episode_steps = 6
 
     def __init__(self, form):
         self.form = form
 
-    def reset(self, xp, rng, n, params):
-        return {"x": rng.uniform((n, 2), -1.0, 1.0)}
-
     def step(self, xp, rng, state, action, params):
-        x = state["x"] + xp.astype(action, xp.float32)[:, None]
-        whole = xp.astype(action, xp.int16)
+        state, reward, over = super().step(xp, rng, state, action, params)
         reward = {
-            "float": 0.1, "int": 3, "array": x[:, 0], "int16": whole, "double": xp.astype(x[:, 1], xp.float64),
-            "objectives": x,
+            "float": 0.1, "int": 3, "array": reward, "int16": xp.astype(action, xp.int16),
+            "double": xp.astype(state, xp.float64), "objectives": xp.stack([reward, state], axis=1),
         }[self.form]  # fmt: skip
-        far = xp.abs(x[:, 0]) > 2
-        flags = (False, far) if self.form in ("float", "objectives") else (far, False)
-        return {"x": x}, reward, *flags
-
-    def observe(self, xp, state, params):
-        return {"x": state["x"], "action_mask": xp.astype(state["x"][:, [0, 1, 0]] > 0, xp.int8)}
+        flags = (False, over) if self.form in ("float", "objectives") else (over, False)
+        return state, reward, *flags
 
     def info(self, xp, state, params):
-        return {"x": state["x"], "_hidden": state["x"][:, 0]}
+        return {"x": state[:, None], "_hidden": state}
 
 
 @pytest.mark.parametrize("form", ["float", "int", "array", "int16", "double", "objectives"])
 @pytest.mark.parametrize("xp", ["numpy", "torch"])
 def test_one_environment_is_a_batch_of_one(xp, form):
-    one, batch = (
-        Everything(form).make(xp=xp),
-        Everything(form).make_vec(1, xp=xp, autoreset_mode="DISABLED"),
-    )
+    one = Forms(form).make(xp=xp)
+    batch = Forms(form).make_vec(1, xp=xp, autoreset_mode="DISABLED")
     first, firsts = one.reset(seed=[3])[0], batch.reset(seed=[3])[0]
     ended = set()
-    for number in range(6):
-        np.testing.assert_array_equal(first["x"], firsts["x"][0])
-        action = (1, np.int64(-1), np.int32(0), np.uint8(1), 1.0, True)[number]
+    for action in (0, np.int64(1), np.int32(2), np.uint8(1), 1.0, True):
+        np.testing.assert_array_equal(first["count"], firsts["count"][0])
         first, reward, terminated, truncated, info = one.step(action)
         firsts, rewards, *flags, infos = batch.step([int(action)])
         np.testing.assert_array_equal(reward, np.asarray(rewards)[0])
@@ -307,11 +254,10 @@ def test_one_environment_is_a_batch_of_one(xp, form):
         assert type(terminated) is type(truncated) is bool
         assert info.keys() == {"x", "action_mask"}
         np.testing.assert_array_equal(info["x"], infos["x"][0])
-        kept = np.asarray(first["x"]).copy()
-        first["x"][:] = 100  # the results are the agent's
-        info["x"][:] = 100
-        np.testing.assert_array_equal(np.asarray(one.state["x"])[0], kept)
-        first["x"][:] = af.convert(kept, xp)
+        kept = host(one.state).copy()
+        first["count"][:] = info["x"][:] = 100  # the results are the agent's
+        np.testing.assert_array_equal(host(one.state), kept)
+        first["count"][:] = float(kept[0])
     assert ended == {True, False}
     one.close()
     with pytest.raises(gym.error.ResetNeeded):

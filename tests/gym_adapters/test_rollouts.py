@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import Count, begun, lean, make_vec, still
+from envs import Bare, Count, at_random, begun, lean, make_vec, still
 
 import arrayferry as af
 from arrayferry_gym.functional import (
@@ -41,26 +41,23 @@ def blank(n=N, size=4):
 def test_what_authors_return_is_theirs():
     """A flag that the environment keeps in its state is not written to."""
 
-    class Keeps(Count):
+    class Keeps(Bare):
         def reset(self, xp, rng, n, params):
-            return {"count": xp.zeros((n,)), "over": xp.zeros((n,), dtype=xp.bool)}
+            return {"count": xp.zeros((n, 1)), "over": xp.zeros((n,), dtype=xp.bool)}
 
         def step(self, xp, rng, state, action, params):
             count = state["count"] + 1
-            over = count % 2 == 0
-            return {"count": count, "over": over}, count, False, over
+            over = count[:, 0] % 2 == 0
+            return {"count": count, "over": over}, 1.0, False, over
 
         def observe(self, xp, state, params):
-            return super().observe(xp, state["count"], params)
-
-        def info(self, xp, state, params):
-            return {}
+            return state["count"]
 
     envs = begun(Keeps().make_vec(N, xp="numpy"), 0)
     for _ in range(6):
         truncated = envs.step(np.zeros(N, int))[3]
-        state = envs.state
-        assert (state["over"] == (state["count"] % 2 == 0) & (state["count"] > 0)).all()
+        count, over = envs.state["count"][:, 0], envs.state["over"]
+        assert (over == (count % 2 == 0) & (count > 0)).all()
         truncated[:] = True  # the caller's own
 
 
@@ -214,7 +211,7 @@ def test_several_objectives():
     assert transitions.episode_return[4].tolist() == [[1, -1]] * N
     results = evaluate(Two(), still, key=jax.random.key(0), num_envs=N, episodes=2, discount=0.5)
     assert results.returns.tolist() == [[[10, -10]] * 2] * N
-    assert results.discounted_returns[0, 0].tolist() == [1 + 1 + 0.75 + 0.5, -(1 + 1 + 0.75 + 0.5)]
+    assert results.discounted_returns[0, 0].tolist() == [3.25, -3.25]
 
 
 def by_hand(transitions, row, episodes, discount):
@@ -249,9 +246,6 @@ def test_an_evaluation_is_that_of_its_episodes(limit):
 
 
 def test_an_episode_is_the_first_of_an_evaluation():
-    def at_random(params, observation, key):
-        return jax.random.randint(key, observation.shape[:1], 0, 2), None
-
     key = jax.random.key(3)
     one = episode(CartPole(), at_random, None, key, N)
     first = evaluate(CartPole(), at_random, key=key, num_envs=N, episodes=2)
@@ -260,27 +254,14 @@ def test_an_episode_is_the_first_of_an_evaluation():
     assert one.terminated.tolist() == first.terminated[:, 0].tolist()
 
 
-def test_environments_that_are_done_early_count_no_more():
-    """Each counts its own first episodes, however many the others need time for."""
-    ends = jnp.asarray([2.0, 5.0, 20.0])
-    params = {"end": ends, "stop": 99.0}
-    results = evaluate(
-        Count(), still, key=jax.random.key(0), num_envs=N, episodes=3, env_params=params
-    )
-    assert results.lengths.tolist() == [[2] * 3, [5] * 3, [20] * 3]
-    assert results.returns.tolist() == [[3] * 3, [15] * 3, [210] * 3]
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float16, np.array, jnp.asarray, jnp.bfloat16])
-def test_a_discount_of_any_library(kind):
-    results = evaluate(Count(), still, key=jax.random.key(0), num_envs=N, discount=kind(0.5))
-    assert results.discounted_returns.tolist() == [[3.25]] * N
-
-
-def test_a_discount_above_1():
-    """It is unusual, but defined."""
-    results = evaluate(Count(), still, key=jax.random.key(0), num_envs=N, discount=2)
-    assert results.discounted_returns.tolist() == [[1 + 2 * 2 + 4 * 3 + 8 * 4]] * N
+@pytest.mark.parametrize(
+    "discount",
+    [kind(0.5) for kind in (np.float32, np.float16, np.array, jnp.asarray, jnp.bfloat16)] + [2],
+)
+def test_a_discount_of_any_library_also_above_1(discount):
+    results = evaluate(Count(), still, key=jax.random.key(0), num_envs=N, discount=discount)
+    expected = sum((step + 1) * float(discount) ** step for step in range(4))
+    assert results.discounted_returns.tolist() == [[expected]] * N
 
 
 def test_ordinary_environments():
@@ -389,6 +370,5 @@ def test_default_parameters_with_attributes_of_their_own():
     env = Pays()
     for pay in (1.0, 2.0):
         env.default_params.pay = pay
-        envs = env.make_vec(2)
-        envs.reset(seed=1)
+        envs = begun(env.make_vec(2))
         assert envs.step([0, 1])[1].tolist() == [pay, pay]

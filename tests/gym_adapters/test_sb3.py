@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from cases import crossed
-from envs import Bare
+from envs import Bare, Masked
 from gymnasium import spaces
 from gymnasium.vector import (
     AsyncVectorEnv,
@@ -26,7 +26,7 @@ from recipes import run
 
 import arrayferry as af
 from arrayferry_gym import vector
-from arrayferry_gym.functional import CartPole, FunctionalEnv
+from arrayferry_gym.functional import CartPole
 from arrayferry_gym.testing import BridgeContract, BridgeStep, Probe
 from arrayferry_gym.wrappers.vector import RecordEpisodeStatistics
 
@@ -115,10 +115,6 @@ def made(mode, vectorise=SyncVectorEnv, n=3):
     return SB3VecEnv(vectorise(makes, autoreset_mode=AutoresetMode[mode]))
 
 
-def rows(observation):
-    return {key: np.asarray(value).copy() for key, value in observation.items()}
-
-
 @pytest.mark.parametrize(("make", "mode"), crossed([Counts, Tells], MODES))
 def test_steps_and_infos_are_those_of_their_own_vec_env(make, mode):
     makes = [functools.partial(make, number) for number in range(4)]
@@ -143,26 +139,6 @@ def test_steps_and_infos_are_those_of_their_own_vec_env(make, mode):
         kept.append((results[0][0], copy.deepcopy(results[0][0])))
     for now, then in kept:  # no later step has changed them
         np.testing.assert_equal(now, then)
-
-
-class Masked(FunctionalEnv):
-    """Its observations say how many steps it has taken, and which actions are allowed: not that number modulo 3."""
-
-    observation_space = spaces.Dict(
-        {"count": spaces.Box(0, 9, (1,), np.float32), "action_mask": spaces.MultiBinary(3)}
-    )
-    action_space = spaces.Discrete(3)
-    max_episode_steps = 4
-
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
-
-    def step(self, xp, rng, state, action, params):
-        return state + 1, 1.0, action == xp.astype(state % 3, action.dtype)
-
-    def observe(self, xp, state, params):
-        mask = state[:, None] % 3 != xp.arange(3, dtype=xp.float32)[None]
-        return {"count": state[:, None], "action_mask": xp.astype(mask, xp.int8)}
 
 
 class Counting(Masked):
@@ -397,22 +373,16 @@ def test_masks_of_infos_and_of_methods():
 def test_seeds_and_options_count_for_the_next_reset():
     envs = made("SAME_STEP")
     envs.seed(5)
-    first = rows(envs.reset())["n"]
+    first = envs.reset()["n"]
     envs.seed(5)
-    np.testing.assert_array_equal(rows(envs.reset())["n"], first)
-    assert (rows(envs.reset())["n"][:, 1] != first[:, 1]).any()
+    np.testing.assert_array_equal(envs.reset()["n"], first)
+    assert (envs.reset()["n"][:, 1] != first[:, 1]).any()
     envs.set_options({"start": 4.5})
-    assert rows(envs.reset())["n"][:, 1].tolist() == [4.5] * 3
-    assert rows(envs.reset())["n"][:, 1].tolist() != [4.5] * 3
+    assert envs.reset()["n"][:, 1].tolist() == [4.5] * 3
+    assert envs.reset()["n"][:, 1].tolist() != [4.5] * 3
     envs.set_options([{"start": 1.0}, {}, {}])
     with pytest.raises(af.OptionError, match="was given different options"):
         envs.reset()
-
-
-@pytest.mark.parametrize("wrong", ["CartPole-v1", CartPole(), gym.make("CartPole-v1")])
-def test_what_is_no_vector_environment_is_refused(wrong):
-    with pytest.raises(TypeError, match="no vector environment"):
-        SB3VecEnv(wrong)
 
 
 @pytest.mark.parametrize("xp", ["numpy", "jax"])
@@ -423,24 +393,20 @@ def test_several_rewards_are_refused_unless_they_are_combined(xp):
             return state, xp.ones((2, 2), dtype=xp.float32), terminated
 
     envs = Two().make_vec(2, xp=xp, autoreset_mode="SameStep")
-    with pytest.raises(af.OptionError, match=r"have the shape \(2, 2\), .* TransformReward"):
-        SB3VecEnv(envs)
-    bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, lambda rewards: rewards))
-    bridge.reset()  # they are known from a step alone
-    with pytest.raises(af.OptionError, match=r"have the shape \(2, 2\), .* TransformReward"):
-        bridge.step(np.zeros(2, int))
-    wrong: dict = {"short": [1.0], "dict": {"a": [1.0, 2.0]}}
-    for name, rewards in {"list": [1.0, 2], "tuple": (1, np.float32(2)), **wrong}.items():
-        bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, lambda _, r=rewards: r))
+
+    def stepped(combine):
+        bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, combine))
         bridge.reset()
-        if name not in wrong:
-            assert bridge.step(np.zeros(2, int))[1].tolist() == [1, 2]
-            continue
+        return bridge.step(np.zeros(2, int))[1].tolist()
+
+    for refused in (lambda: SB3VecEnv(envs), lambda: stepped(lambda x: x)):
+        with pytest.raises(af.OptionError, match=r"have the shape \(2, 2\), .* TransformReward"):
+            refused()
+    for wrong in ([1.0], {"a": [1.0, 2.0]}):
         with pytest.raises((af.OptionError, TypeError), match=r"the rewards .* TransformReward"):
-            bridge.step(np.zeros(2, int))
-    bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, lambda rewards: 3 * rewards[:, 0]))
-    bridge.reset()
-    assert bridge.step(np.zeros(2, int))[1].tolist() == [3, 3]
+            stepped(lambda _, wrong=wrong: wrong)
+    assert stepped(lambda _: [1.0, 2]) == stepped(lambda _: (1, np.float32(2))) == [1, 2]
+    assert stepped(lambda rewards: 3 * rewards[:, 0]) == [3, 3]
 
 
 @pytest.mark.parametrize("part", ["observation_space", "action_space"])
@@ -451,7 +417,10 @@ def test_numbers_that_do_not_begin_at_0_are_refused(part, a):
         SB3VecEnv(env.make_vec(2, autoreset_mode="SameStep"))
 
 
-def test_the_mode_is_checked():
+def test_what_is_no_vector_environment_or_resets_later_is_refused():
+    for wrong in ("CartPole-v1", CartPole(), gym.make("CartPole-v1")):
+        with pytest.raises(TypeError, match="no vector environment"):
+            SB3VecEnv(wrong)
     with pytest.raises(af.OptionError, match="SameStep"):
         SB3VecEnv(gym.make_vec("CartPole-v1", num_envs=2))
 
@@ -486,12 +455,3 @@ def test_under_their_wrappers():
     assert dones.all()
     assert infos[0]["terminal_observation"][0, 0].tolist() == [3, 4, 5]
     assert observation[0, 0, 0].tolist() == [0, 0, 0]
-
-
-@pytest.mark.long
-def test_ppo_learns_cart_pole_of_jax():
-    envs = RecordEpisodeStatistics(CartPole().make_vec(16, xp="jax", autoreset_mode="SameStep"))
-    model = PPO("MlpPolicy", SB3VecEnv(envs), n_steps=128, batch_size=256, n_epochs=8, learning_rate=1e-3,
-                gamma=0.98, device="cpu", seed=1)  # fmt: skip
-    model.learn(30_000)
-    assert np.mean([info["r"] for info in list(model.ep_info_buffer)[-30:]]) > 100

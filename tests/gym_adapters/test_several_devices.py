@@ -11,17 +11,18 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from arrayferry_gym.functional import CartPole
 
 SCRIPT = """
-import os, jax, jax.numpy as jnp, numpy as np, pytest
+import functools, jax, jax.numpy as jnp, numpy as np, pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import arrayferry as af
-from arrayferry_gym.functional import CartPole, Functions, Taxi, episode, evaluate, rollout, wrap
+from arrayferry_gym.functional import CartPole, Functions, episode, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 devices = jax.devices()
 assert len(devices) == 4
-N, key, QUICK = 128, jax.random.key(0), os.environ["QUICK"] == "1"
+N, key = 128, jax.random.key(0)
+MESH = Mesh(np.array(devices), ("envs",))
 shardings = {
-    "auto": NamedSharding(Mesh(np.array(devices), ("envs",)), P("envs")),
+    "auto": NamedSharding(MESH, P("envs")),
     "explicit, of two axes": NamedSharding(jax.make_mesh((2, 2), ("a", "b")), P(("a", "b"))),
     "half": NamedSharding(Mesh(np.array(devices).reshape(2, 2), ("a", "b")), P("b")),
 }
@@ -29,14 +30,16 @@ shardings = {
 def shards(x):
     return len({str(shard.index) for shard in x.addressable_shards})
 
-def same(one, other, count=None, exact=True):
+def same(one, other):
     for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-            continue
-        if exact and x.dtype.kind != "f":
-            np.testing.assert_array_equal(x, y)
-        else:
-            np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
+        if not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            tolerance = 2e-5 * (x.dtype.kind == "f")
+            np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+def both(run, **options):
+    one, other = run(**options), run(**options, sharding=sharding)
+    same(one, other)
+    return one, other
 
 def policy(params, observation, key):
     return (observation[:, 2] * params > 0).astype(int), observation.sum(axis=1)
@@ -44,9 +47,8 @@ def policy(params, observation, key):
 def remembering(params, observation, key, state):
     return (state > 0).astype(int), None, state + observation[:, 2]
 
+run = functools.partial(rollout, policy_params=1.0, key=key, num_envs=N)
 for name, sharding in shardings.items():
-    if QUICK and name != "explicit, of two axes":
-        continue
     count = 2 if name == "half" else 4
     # rollouts, which go on from a carry, also with wrappers and a policy with a state
     env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.FrameStackObservation(2))
@@ -55,27 +57,20 @@ for name, sharding in shardings.items():
         (CartPole(), remembering, {"policy_state": jnp.zeros(N)}),
         (env, lambda p, o, k: (jnp.ones(N, int), None), {}),
     ):
-        one = rollout(made, act, 1.0, key, 60, N, **options)
-        other = rollout(made, act, 1.0, key, 60, N, sharding=sharding, **options)
-        same(one, other)
+        one, other = both(run, env=made, policy=act, num_steps=60, **options)
         assert shards(other[0].running.elapsed) == count, name
         assert shards(other[1].reward) == shards(other[1].observation) == count, name
-        if QUICK:
-            break
-        same(rollout(made, act, 1.0, key, 9, N, carry=one[0]),
-             rollout(made, act, 1.0, key, 9, N, carry=other[0], sharding=sharding))
+        again = functools.partial(run, made, act, num_steps=9)
+        same(again(carry=one[0]), again(carry=other[0], sharding=sharding))
         if name != "auto":
             break
     served_modes = ("NextStep", "SameStep", "Disabled") if name == "auto" else ("SameStep",)
     # parameters with one value for each environment
     gravity = {"gravity": np.linspace(5, 15, N, dtype="float32")}
-    same(rollout(CartPole(), policy, 1.0, key, 20, N, env_params=gravity),
-         rollout(CartPole(), policy, 1.0, key, 20, N, env_params=gravity, sharding=sharding))
+    both(run, env=CartPole(), policy=policy, num_steps=20, env_params=gravity)
     # to the end of episodes
-    for run in () if QUICK else (episode, evaluate):
-        one, other = (run(CartPole(), policy, policy_params=1.0, key=key, num_envs=N, max_episode_steps=30, **options)
-                      for options in ({}, {"sharding": sharding}))
-        same(one, other)
+    for each in (episode, evaluate):
+        both(each, env=CartPole(), policy=policy, policy_params=1.0, key=key, num_envs=N, max_episode_steps=30)
     # served: seeds, steps, masks, states
     for mode in served_modes:
         served = [CartPole().make_vec(N, xp="jax", autoreset_mode=mode, **options) for options in ({}, {"device": sharding})]
@@ -95,17 +90,31 @@ for name, sharding in shardings.items():
         same(*(envs.reset(options={"params": gravity}) for envs in served))
         assert shards(served[1].step(np.ones(N, int))[0]) == count
 
-    if QUICK:
-        continue
     # the functions themselves
     functions = Functions(CartPole(), sharding=sharding)
     running, observation = jax.jit(functions.reset, static_argnums=1)(key, N)
     running, outcome = jax.jit(functions.step)(key, running, jnp.ones(N, int))
     assert shards(outcome.reward) == shards(running.state.angle) == count
 
+# spread by its caller
+try:
+    from jax import shard_map
+    by_device = functools.partial(shard_map, check_vma=False)
+    jax.jit(by_device(lambda x: x, mesh=MESH, in_specs=P(), out_specs=P()))
+except (ImportError, TypeError):  # before JAX 0.7
+    from jax.experimental.shard_map import shard_map
+    by_device = functools.partial(shard_map, check_rep=False)
+
+def one_of(keys):
+    return rollout(CartPole(), policy, 1.0, keys[0], 10, 8)[1].observation[None]
+
+keys = jax.random.split(key, 4)
+spread = jax.jit(by_device(one_of, mesh=MESH, in_specs=P("envs"), out_specs=P("envs")))(keys)
+assert shards(spread) == 4
+same(spread, np.stack([one_of(keys[i:i + 1])[0] for i in range(4)]))
+
 # what a program was compiled for includes the sharding
-before = rollout(CartPole(), policy, 1.0, key, 5, N)[1].reward
-assert shards(before) == 1
+assert shards(run(CartPole(), policy, num_steps=5)[1].reward) == 1
 single = jax.sharding.SingleDeviceSharding(devices[1])
 assert CartPole().make_vec(4, xp="jax", device=single).reset(seed=1)[0].devices() == {devices[1]}
 for run in (lambda: rollout(CartPole(), policy, 1.0, key, 5, 30, sharding=shardings["auto"]),
@@ -116,10 +125,9 @@ for run in (lambda: rollout(CartPole(), policy, 1.0, key, 5, 30, sharding=shardi
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("quick", ["1", "0"])
-def test_four_devices_are_like_one(run_python, quick):
+def test_four_devices_are_like_one(run_python):
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
-    run_python(SCRIPT, env={"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "QUICK": quick})
+    run_python(SCRIPT, env={"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"})
 
 
 def test_the_device_of_a_batch_can_be_a_sharding():

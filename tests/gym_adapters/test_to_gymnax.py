@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import quick_if
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
@@ -120,24 +121,10 @@ def close(a: Any, b: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)
 
 
-LONG = {
-    "CliffWalking",
-    "FrozenLake",
-    "Acrobot",
-    "CliffWalkingSlippery",
-    "FrozenLake8x8",
-    "MountainCar",
-    "MountainCarContinuous",
-    "Repeated",
-    "Sticky",
-    "Taxi",
-    "Blackjack",
-}
+QUICK = {"CartPole", "Pendulum", "Drawn", "Normalised"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in CASES]
-)
+@pytest.mark.parametrize("name", quick_if(CASES, QUICK.__contains__))
 def test_it_takes_the_steps_of_functions(name: str) -> None:
     """Each environment under `vmap` is like a batch of one in `Functions`."""
     case = CASES[name]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any, NamedTuple
-
 import gymnasium as gym
 import numpy as np
 import pytest
 from cases import crossed
+from envs import Forgetful, Masked
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from recipes import run
@@ -24,9 +22,6 @@ import torch
 from torchrl.envs import ActionMask, RewardSum, StepCounter, TransformedEnv, check_env_specs
 
 from arrayferry_gym.torchrl import TorchRLEnv
-
-with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # its own
-    from torchrl.collectors import Collector
 
 MODES = ("SameStep", "Disabled")
 
@@ -91,10 +86,6 @@ class TestGymnasiumDisabled(TestSameStep):
 # Spaces of every kind. The observation is the last action.
 
 
-class EchoState(NamedTuple):
-    value: Any
-
-
 def echo(space):
     def first(xp, part, n):
         if isinstance(part, spaces.Dict):
@@ -109,13 +100,13 @@ def echo(space):
         max_episode_steps = 3
 
         def reset(self, xp, rng, n, params):
-            return EchoState(first(xp, space, n))
+            return first(xp, space, n)
 
         def step(self, xp, rng, state, action, params):
-            return EchoState(action), 1.0, False
+            return action, 1.0, False
 
         def observe(self, xp, state, params):
-            return state.value
+            return state
 
     return Echo()
 
@@ -156,27 +147,6 @@ def test_spaces(name, xp):
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
     if name.startswith(("Discrete", "Multi")):
         assert seen[0][1] == getattr(torch, str(space.dtype))
-
-
-class Masked(FunctionalEnv):
-    """Allows one action only, which is another one after each step."""
-
-    observation_space = spaces.Dict(
-        {"count": spaces.Box(0, 99, (), np.float32), "action_mask": spaces.MultiBinary(3)}
-    )
-    action_space = spaces.Discrete(3)
-    max_episode_steps = 5
-
-    def reset(self, xp, rng, n, params):
-        return EchoState(xp.zeros((n,), dtype=xp.float32))
-
-    def step(self, xp, rng, state, action, params):
-        allowed = xp.astype(state.value % 3, action.dtype) == action
-        return EchoState(state.value + 1), xp.astype(allowed, xp.float32), False
-
-    def observe(self, xp, state, params):
-        allowed = xp.arange(3, dtype=xp.float32)[None, :] == (state.value % 3)[:, None]
-        return {"count": state.value, "action_mask": xp.astype(allowed, xp.int8)}
 
 
 @pytest.mark.parametrize("categorical", [True, False])
@@ -274,28 +244,6 @@ def test_seeds(mode):
     assert state["observation"][:, 0].tolist() == second
 
 
-def test_a_collector():
-    """Seeds repeat what is collected, and each transition follows from the one before."""
-    found = []
-    for seed in (3, 3, 4):
-        env = TorchRLEnv(RecordEpisodeStatistics(probes(4, "SameStep", "jax")))
-        torch.manual_seed(0)
-        env.set_seed(seed)
-        collector = Collector(env, None, frames_per_batch=40, total_frames=80)
-        batches = torch.cat([batch.clone() for batch in collector], 1)
-        collector.shutdown()
-        assert batches.shape == (4, 20)
-        found.append(batches)
-    assert torch.equal(found[0]["observation"], found[1]["observation"])
-    assert not torch.equal(found[0]["observation"], found[2]["observation"])
-    done = found[0]["next", "done"][:, :-1, 0]
-    after, first = found[0]["next", "observation"][:, :-1], found[0]["observation"][:, 1:]
-    assert torch.equal(after[~done], first[~done])
-    assert (after[done][:, 1] > 0).all()
-    assert (first[done][:, 1] == 0).all()
-    assert done.any()
-
-
 def test_the_recipe():
     assert run("TorchRL")["steps"].shape == (16, 8)
 
@@ -343,14 +291,6 @@ def test_what_is_refused():
         TorchRLEnv(Named(spaces.Dict({"mission": spaces.Text(5)})))
     with pytest.raises(af.OptionError, match="categorical_actions"):
         TorchRLEnv(probes(2, "SameStep"), categorical_actions=1)
-
-
-class Forgetful(gym.vector.VectorWrapper):
-    """Forgets the observations before the reset."""
-
-    def step(self, actions):
-        *results, _ = self.env.step(actions)
-        return *results, {}
 
 
 def test_a_lost_observation_is_told():

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from envs import Takes, begun
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion
@@ -15,8 +16,7 @@ from arrayferry_gym import ArrayConversion
 @pytest.mark.parametrize("make", [torch.tensor, jnp.asarray], ids=["torch", "jax"])
 def test_actions_and_observations_are_counted_at_the_step(make):
     target = af.backend_of(make(1)).name
-    env = ArrayConversion(gym.make("CartPole-v1"), target_xp=target)
-    env.reset(seed=0)
+    env = begun(ArrayConversion(gym.make("CartPole-v1"), target_xp=target), 0)
     with af.trace() as t:
         for _ in range(5):
             env.step(make(1))
@@ -30,8 +30,7 @@ def test_actions_and_observations_are_counted_at_the_step(make):
 
 
 def test_actions_are_the_same_with_a_trace():
-    env = ArrayConversion(gym.make("CartPole-v1"), target_xp="torch")
-    env.reset(seed=0)
+    env = begun(ArrayConversion(gym.make("CartPole-v1"), target_xp="torch"), 0)
     plain = [env._act(torch.tensor(1)) for _ in range(3)]
     with af.trace() as t:
         watched = [env._act(torch.tensor(1)) for _ in range(3)]
@@ -43,21 +42,15 @@ def test_actions_are_the_same_with_a_trace():
         assert t.arrays == count == 3  # what is of NumPy already, or a number, does not cross
 
 
-class JaxCounter(gym.Env):
-    metadata = {"jax": True}
-    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        return jnp.zeros(1), {}
+class OfJax(Takes):
+    """Its rewards and flags are arrays of JAX."""
 
     def step(self, action):
-        return jnp.zeros(1), jnp.asarray(1.5), jnp.asarray(False), False, {}
+        return jnp.zeros(2), jnp.asarray(1.5), jnp.asarray(False), False, {}
 
 
 def test_rewards_that_become_numbers_are_counted():
-    env = ArrayConversion(JaxCounter(), target_xp="torch")
-    env.reset()
+    env = begun(ArrayConversion(OfJax(gym.spaces.Discrete(2), "jax"), target_xp="torch"))
     with af.trace() as t:
         _, reward, terminated, _, _ = env.step(torch.tensor(1))
     assert (reward, terminated) == (1.5, False)

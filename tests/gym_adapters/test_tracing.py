@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import begun
-from gymnasium import spaces
+from cases import quick_if
+from envs import Parts, begun
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
-from arrayferry_gym.functional import CartPole, FunctionalEnv, Pendulum
+from arrayferry_gym.functional import CartPole, Pendulum
 
 N = 2
 ACTION = np.full((N, 1), 0.5, np.float32)
@@ -29,30 +29,18 @@ LIBRARIES = {
 }
 
 
-class Vector:
-    """Vector environments."""
-
-    action = ACTION
-
-    def make(self, library):
-        return Pendulum().make_vec(N, autoreset_mode="SameStep", **LIBRARIES[library])
-
-    def mask(self, x):
-        return {"reset_mask": x}
-
-
-class Single:
-    """Single environments."""
-
-    action = ACTION[0]
-
-    def make(self, library):
-        return Pendulum().make(**LIBRARIES[library])
+KINDS = {
+    "vector": (
+        lambda **options: Pendulum().make_vec(N, autoreset_mode="SameStep", **options),
+        ACTION,
+    ),
+    "single": (Pendulum().make, ACTION[0]),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def traced_action(envs, action):
     return [
-        lambda: jax.jit(lambda x: envs.step(x)[0])(action),
         lambda: jax.jit(lambda x: envs.step(x)[0])(jnp.asarray(action)),
         lambda: jax.jit(lambda x: jnp.zeros(3) + jnp.asarray(envs.step(x)[1]))(action),
         lambda: jax.vmap(lambda x: envs.step(x)[0])(jnp.stack([action] * 3)),
@@ -68,7 +56,6 @@ def staged(envs, action):
     """Nothing that is passed is traced, but what is computed is."""
     return [
         lambda: jax.jit(lambda: envs.step(action)[0])(),
-        lambda: jax.jit(lambda: envs.step(jnp.asarray(action))[0])(),
         lambda: jax.jit(lambda: envs.reset()[0])(),
         lambda: jax.jit(lambda: envs.reset(seed=3)[0])(),
         lambda: jax.jit(lambda: envs.reset(options={"params": {"gravity": 3.0}})[0])(),
@@ -111,37 +98,35 @@ def seen(envs, action):
     return [np.asarray(x).tolist() for x in af.flatten(af.convert(found, "numpy"))[0]]
 
 
-@pytest.mark.parametrize("kind", [Vector(), Single()], ids=["vector", "single"])
+@kinds
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_is_refused_changes_nothing(library, kind):
-    envs, twin = kind.make(library), kind.make(library)
+    make, action = KINDS[kind]
+    envs, twin = (begun(make(**LIBRARIES[library]), 0) for _ in range(2))
     for each in (envs, twin):
-        each.reset(seed=0)
-        each.step(kind.action)
-    refused = traced_action(envs, kind.action) + traced_resets(envs)
+        each.step(action)
+    refused = traced_action(envs, action) + traced_resets(envs)
     if envs.xp == "jax":
-        refused += staged(envs, kind.action)
-    if isinstance(kind, Vector):
+        refused += staged(envs, action)
+    if kind == "vector":
         refused += masked_resets(envs)[: 3 if envs.xp == "jax" else 2]
     for attempt in refused:
         with pytest.raises((af.TracedValueError, af.OptionError, gym.error.Error)) as error:
             attempt()
         if error.type is af.TracedValueError:
             assert re.search(r"Pendulum.*rollout.*Functions", str(error.value))
-    assert seen(envs, kind.action) == seen(twin, kind.action)
+    assert seen(envs, action) == seen(twin, action)
 
 
-@pytest.mark.parametrize("kind", [Vector(), Single()], ids=["vector", "single"])
+@kinds
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_step_with_known_values_is_taken_under_vmap_and_grad(library, kind):
-    envs, twin = kind.make(library), kind.make(library)
-    action = kind.action
+    make, action = KINDS[kind]
+    envs, twin = (begun(make(**LIBRARIES[library]), 0) for _ in range(2))
 
     def reward(each):
         return jnp.asarray(np.asarray(af.convert(each.step(action)[1], "numpy", scalars="convert")))
 
-    for each in (envs, twin):
-        each.reset(seed=0)
     found = [
         jax.vmap(lambda x: x + reward(envs))(jnp.zeros(3))[0],
         jax.grad(lambda x: (x * reward(envs)).sum())(1.0),
@@ -156,34 +141,23 @@ def test_a_step_with_known_values_is_taken_under_vmap_and_grad(library, kind):
     assert seen(envs, action) == seen(twin, action)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "made",
-        pytest.param("copied", marks=pytest.mark.long),
-        pytest.param("parametrized", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("kind", quick_if(["made", "copied", "parametrized"], "made".__eq__))
 def test_an_environment_that_is_made_in_the_traced_function_is_served_there(kind):
-    def total(torque):
-        envs = begun(Pendulum().make_vec(N, xp="jax"), 0)
+    def rewarded(envs, torque=0.5):
         envs.step(ACTION)
         return envs.step(jnp.full((N, 1), torque))[1].sum()
 
-    def of_a_copy(torque):
-        return copy.deepcopy(outer).step(jnp.full((N, 1), torque))[1].sum()
+    def made(**params):
+        return begun(Pendulum().make_vec(N, xp="jax", params=params), 0)
 
-    outer = begun(Pendulum().make_vec(N, xp="jax"), 0)
+    outer = made()
     outer.step(ACTION)
     twin = pickle.loads(pickle.dumps(outer))
-
-    def by_gravity(gravity):
-        envs = begun(Pendulum().make_vec(N, xp="jax", params={"gravity": gravity}), 0)
-        envs.step(ACTION)
-        envs.step(ACTION)
-        return envs.step(ACTION)[1].sum()
-
-    function = {"made": total, "copied": of_a_copy, "parametrized": by_gravity}[kind]
+    function = {
+        "made": lambda torque: rewarded(made(), torque),
+        "copied": lambda torque: rewarded(copy.deepcopy(outer), torque),
+        "parametrized": lambda gravity: rewarded(made(gravity=gravity)),
+    }[kind]
     usual = function(0.5)
     if kind != "copied":  # JAX cannot copy keys inside jit
         assert np.isclose(jax.jit(function)(0.5), usual, rtol=1e-5)
@@ -205,32 +179,13 @@ def test_the_first_step_after_unpickling_may_be_refused():
     assert seen(other, action) == seen(envs, action)
 
 
-class Parts(FunctionalEnv):
-    """Actions in a dict."""
-
-    observation_space = spaces.Box(-9, 9, (1,), np.float32)
-    action_space = spaces.Dict(
-        a=spaces.Box(-1, 1, (), np.float32), b=spaces.Tuple([spaces.Discrete(2)])
-    )
-
-    def reset(self, xp, rng, n, params):
-        return rng.uniform((n,))
-
-    def step(self, xp, rng, state, action, params):
-        return state + action["a"] + xp.astype(action["b"][0], xp.float32), 1.0, False
-
-    def observe(self, xp, state, params):
-        return state[:, None]
-
-
 def test_traced_parts_of_an_action():
-    envs, twin = (Parts().make_vec(N, xp="jax", autoreset_mode="Disabled") for _ in range(2))
-    for each in (envs, twin):
-        each.reset(seed=0)
-    known = {"a": np.zeros(N, np.float32), "b": (np.ones(N, int),)}
+    made = {"xp": "jax", "autoreset_mode": "Disabled"}
+    envs, twin = (begun(Parts().make_vec(N, **made), 0) for _ in range(2))
+    known = {"x": np.zeros((N, 2), np.float32), "y": np.zeros((N, 2), int), "z": np.ones(N, int)}
     for function in (
-        lambda x: envs.step({**known, "a": x})[0],
-        lambda x: envs.step({**known, "b": (x.astype(int),)})[0],
+        lambda x: envs.step({**known, "x": x[:, None] * known["x"]})[0],
+        lambda x: envs.step({**known, "z": x.astype(int)})[0],
     ):
         for attempt in (jax.jit(function), lambda x, f=function: jax.vmap(f)(x[None])):
             with pytest.raises(af.TracedValueError):

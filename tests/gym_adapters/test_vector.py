@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from envs import Takes, begun, make_vec
+from envs import Forgetful, Takes, begun, make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from remote_workers import CARTPOLE
@@ -24,18 +24,15 @@ from arrayferry_gym.wrappers.vector import NormalizeObservation
 
 def test_reward_dtypes():
     for dtype in ("float64", torch.float64, np.float64, np.dtype("float64"), jnp.float64, float):
-        envs = vector.NumpyToTorch(make_vec(3), reward_dtype=dtype)
-        envs.reset()
+        envs = begun(vector.NumpyToTorch(make_vec(3), reward_dtype=dtype))
         assert envs.step(torch.ones(3, dtype=torch.int64))[1].dtype == torch.float64
         spec = json.loads(json.dumps(envs._saved_kwargs))
         assert spec["reward_dtype"] == "float64"
     for dtype in ("float32", torch.bfloat16):
-        envs = vector.NumpyToTorch(make_vec(3), reward_dtype=dtype)
-        envs.reset()
+        envs = begun(vector.NumpyToTorch(make_vec(3), reward_dtype=dtype))
         found = envs.step(torch.ones(3, dtype=torch.int64))[1].dtype
         assert found == getattr(torch, str(dtype).removeprefix("torch."))
-    undecided = vector.ArrayConversion(make_vec(3), reward_dtype="bfloat16")
-    undecided.reset()
+    undecided = begun(vector.ArrayConversion(make_vec(3), reward_dtype="bfloat16"))
     with pytest.raises(af.OptionError, match=r"numpy has no such dtype.*target_xp"):
         undecided.step(np.ones(3, np.int64))
 
@@ -52,64 +49,53 @@ def test_final_observations(target):
         each.reset(seed=1)
     seen = 0
     for _ in range(30):
-        actions = np.ones(3, np.int64)
-        results = [each.step(actions) for each in (envs, stacked, plain)]
+        results = [each.step(np.ones(3, np.int64)) for each in (envs, stacked, plain)]
         infos, batch, expected = (result[-1] for result in results)
         assert infos.keys() == expected.keys()
-        if "final_obs" not in expected:
-            np.testing.assert_array_equal(af.convert(batch["final_obs"], "numpy"), results[2][0])
-            assert not np.asarray(af.convert(batch["_final_obs"], "numpy")).any()
-            continue
-        seen += 1
-        mask = expected["_final_obs"]
-        np.testing.assert_array_equal(np.asarray(af.convert(infos["_final_obs"], "numpy")), mask)
+        mask = expected.get("_final_obs", np.zeros(3, bool))
+        whole = results[2][0].copy()
+        for row in np.flatnonzero(mask):
+            whole[row] = expected["final_obs"][row]
+            assert af.backend_of(infos["final_obs"][row]).name == target
+            np.testing.assert_array_equal(af.convert(infos["final_obs"][row], "numpy"), whole[row])
+        for row in np.flatnonzero(~mask) if mask.any() else ():
+            assert infos["final_obs"][row] is None
         assert af.backend_of(batch["final_obs"]).name == target
-        whole = af.convert(batch["final_obs"], "numpy")
-        assert whole.shape == (3, 4)
-        for index, row in enumerate(expected["final_obs"]):
-            if row is None:
-                assert infos["final_obs"][index] is None
-                np.testing.assert_array_equal(whole[index], results[2][0][index])
-            else:
-                assert af.backend_of(infos["final_obs"][index]).name == target
-                np.testing.assert_array_equal(af.convert(infos["final_obs"][index], "numpy"), row)
-                np.testing.assert_array_equal(whole[index], row)
+        np.testing.assert_array_equal(af.convert(batch["final_obs"], "numpy"), whole)
+        for masks in (batch["_final_obs"], infos.get("_final_obs", mask)):
+            np.testing.assert_array_equal(af.convert(masks, "numpy"), mask)
+        seen += mask.any()
     assert seen > 2
 
 
-class Masked(gym.vector.VectorWrapper):
-    """Has last observations as one batch and without a mask, as ALE's vector environment has, or loses them."""
-
-    def __init__(self, env, lost):
-        super().__init__(env)
-        self.lost = lost
+class Stacked(gym.vector.VectorWrapper):
+    """Has last observations as one batch and without a mask, as ALE's vector environment has."""
 
     def step(self, actions):
-        observation, reward, terminated, truncated, infos = self.env.step(actions)
+        *results, infos = self.env.step(actions)
         if "final_obs" in infos:
             rows = [np.zeros(4) if row is None else row for row in infos["final_obs"]]
-            infos = {} if self.lost else {"final_obs": np.stack(rows)}
-        return observation, reward, terminated, truncated, infos
+            infos = {"final_obs": np.stack(rows)}
+        return *results, infos
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_final_observations_without_a_mask(lost):
-    envs, expected = (make_vec(3, AutoresetMode.SAME_STEP) for _ in range(2))
+@pytest.mark.parametrize("wrap", [Stacked, Forgetful])
+def test_final_observations_without_a_mask(wrap):
     envs, expected = (
-        begun(vector.NumpyToTorch(each, stack_final=True))
-        for each in (Masked(envs, lost), expected)
+        begun(vector.NumpyToTorch(around(make_vec(3, AutoresetMode.SAME_STEP)), stack_final=True))
+        for around in (wrap, lambda env: env)
     )
     actions = torch.ones(3, dtype=torch.int64)
     for _ in range(30):
         infos = expected.step(actions)[-1]
-        if lost and infos["_final_obs"].any():
+        if wrap is Forgetful and infos["_final_obs"].any():
             with pytest.raises(af.OptionError, match="no 'final_obs' where an episode has ended"):
                 envs.step(actions)
             return
         found = envs.step(actions)[-1]
         assert torch.equal(found["final_obs"].float(), infos["final_obs"])
         assert torch.equal(found["_final_obs"], infos["_final_obs"])
-    assert not lost
+    assert wrap is Stacked
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
@@ -209,8 +195,7 @@ class Unbatched(gym.vector.VectorEnv):
 
 @pytest.mark.parametrize("single", [False, True])
 def test_spaces_of_one_environment_are_those_of_a_batch(single):
-    envs = vector.ArrayConversion(Unbatched(single), target_xp="torch")
-    envs.reset()
+    envs = begun(vector.ArrayConversion(Unbatched(single), target_xp="torch"))
     for _ in range(3):
         envs.step(torch.tensor([1, 0, 3]))
         assert envs.env.taken.tolist() == [1, 0, 3]
@@ -246,8 +231,7 @@ def test_vector_environments_that_reuse_their_buffers(kind, copying, target):
     copies = [np.array(af.convert(x, "numpy")) for x in kept]
     for _ in range(3):
         envs.step(envs.action_space.sample())
-    for x, then in zip(kept, copies, strict=True):
-        np.testing.assert_array_equal(af.convert(x, "numpy"), then)
+    np.testing.assert_equal(af.convert(kept, "numpy"), copies)
     assert len({x.tobytes() for x in copies}) == len(copies)
     envs.close()
 

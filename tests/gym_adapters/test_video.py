@@ -153,21 +153,21 @@ EPISODE = [0, 8, 16, 24, 32]
 
 @pytest.mark.parametrize("policy", [Zero(), still])
 @pytest.mark.parametrize(
-    ("env", "shown"),
+    "env",
     [
-        (Ends, EPISODE),
-        (wrap(Ends(), kernels.ClipReward(-1, 1)), EPISODE),
-        (Bright(), EPISODE),
-        (arrayferry_gym.NumpyToTorch(Bright()), EPISODE),
-        (Ends().make(render_mode="rgb_array"), EPISODE),
-        (Ends().make_vec(3, xp="jax", autoreset_mode="Disabled", render_mode="rgb_array"), EPISODE),
+        Ends,
+        wrap(Ends(), kernels.ClipReward(-1, 1)),
+        Bright(),
+        arrayferry_gym.NumpyToTorch(Bright()),
+        Ends().make(render_mode="rgb_array"),
+        Ends().make_vec(3, xp="jax", autoreset_mode="Disabled", render_mode="rgb_array"),
     ],
 )
-def test_an_agent_is_shown(env, shown, policy, tmp_path):
+def test_an_agent_is_shown(env, policy, tmp_path):
     xp = None if isinstance(policy, Zero) else "jax"
     path = record(env, policy, path=tmp_path / "agent.gif", episodes=2, policy_xp=xp)
     found, _, rate = levels(path)
-    np.testing.assert_allclose(found, shown * 2, atol=4)
+    np.testing.assert_allclose(found, EPISODE * 2, atol=4)
     assert rate == 10
 
 

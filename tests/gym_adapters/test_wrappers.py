@@ -10,6 +10,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from cases import quick_if
 from gymnasium import spaces, wrappers
 
 import arrayferry as af
@@ -209,14 +210,8 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize(
-    "library",
-    ["PyTorch", *(pytest.param(name, marks=pytest.mark.long) for name in ("JAX", "NumPy"))],
-)
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [pytest.param(*case, marks=pytest.mark.long) if case[1] in SLOW else case for case in CASES],
-)
+@pytest.mark.parametrize("library", quick_if(LIBRARIES, "PyTorch".__eq__))
+@pytest.mark.parametrize(("kind", "name"), quick_if(CASES, lambda case: case[1] not in SLOW))
 def test_inside_and_outside(kind, name, library, tmp_path):
     if name == "DictInfoToList" and gym.__version__ < "1.2":
         pytest.skip("in this Gymnasium it fails with RecordEpisodeStatistics on its own")
@@ -236,10 +231,3 @@ def test_a_wrapper_of_actions_works_where_no_reset_is_needed():
         np.array([5, -0.5], np.float32)
     )[0]
     assert observation.tolist() == [1.0, -0.5]
-
-
-def test_a_wrapped_environment_is_made_again_from_its_spec():
-    env = wrappers.RescaleObservation(gym.make("Pendulum-v1"), np.float32(-1), np.float32(1))
-    again = gym.make(env.spec)
-    assert type(again) is type(env)
-    assert again.observation_space == env.observation_space

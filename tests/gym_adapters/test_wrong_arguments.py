@@ -10,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from envs import make_vec, still
+from envs import begun, make_vec, still
 from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
 from gymnasium.vector import AutoresetMode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import arrayferry as af
-from arrayferry_gym import evaluate
+from arrayferry_gym import evaluate, wrappers
 from arrayferry_gym.functional import (
     CartPole,
     FrozenLake,
     FunctionalSingleEnv,
+    FunctionalVectorEnv,
     Functions,
     HostFunctions,
     Pendulum,
@@ -28,6 +29,7 @@ from arrayferry_gym.functional import (
     Taxi,
     Transitions,
     episode,
+    freeze,
     from_env,
     record,
     repeat_action,
@@ -83,8 +85,7 @@ def make(**options):
 
 
 def reset(**arguments):
-    envs = make(num_envs=3)
-    envs.reset()
+    envs = begun(make(num_envs=3))
     envs.reset(**arguments)
 
 
@@ -111,9 +112,7 @@ WRONG = [
     # The runs, what is passed in the place of right arguments, words of the error, and its class if it is no OptionError
     *[("rollout", {"num_steps": x}, "num_steps.*is not valid") for x in NO_NUMBERS],
     *[(f"{FUNCTIONAL} make", {"num_envs": x}, "num_envs.*is not valid") for x in NO_NUMBERS],
-    ("evaluate", {"num_envs": 0}, "num_envs=0"),
     ("evaluate", {"num_envs": None}, "num_envs=None"),
-    ("rollout", {"num_envs": None}, "num_envs=None"),
     *[("rollout episode functions", {"key": x}, "is not a JAX key") for x in
       (0, np.arange(3, dtype=np.uint32), "key", jax.random.split(KEY))],
     ("evaluate", {"key": torch.Generator()}, "an integer, or a JAX key"),
@@ -156,6 +155,8 @@ WRONG = [
       {"num_envs": 3, "env_params": {}, "max_episode_steps": None, "wrapper_state": {}, "sharding": 1}.items()],
     *[("host", {name: x}, "its own") for name, x in {"env_params": {}, "max_episode_steps": 9}.items()],
     ("evaluate", {"policy_xp": "numpy", "wrapper_state": {}}, "no wrappers"),
+    ("rollout", {"wrapper_state": {}}, "has no wrappers"),
+    ("rollout", {"env": wrap(CartPole(), kernels.NormalizeObservation()), "wrapper_state": {"other": 1}}, "statistics"),
     ("evaluate", {"episodes": 0}, "episodes=0"),
     *[("evaluate", {"discount": x}, "discount=") for x in ("a", np.ones(1), 1j, np.array("a"), None, np.array(np.nan))],
     ("ordinary", {"progress": 1}, "progress=1"),
@@ -244,6 +245,12 @@ MADE = [
     (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"Call repeat_action\(\) first"),
     (lambda: repeat_action(gym.make("CartPole-v1"), 2), "FunctionalEnv", TypeError),
     (lambda: wrap(CartPole(), kernels.StickyAction(1.5)), "probability", gym.error.InvalidProbability),
+    (lambda: freeze({"obs_rms": 1}), r"freeze\(env.wrapper_state\(statistics\)\)"),
+    *[(lambda state=state: freeze(state), "freeze takes states") for state in ((1,), 3)],
+    (lambda: wrap(CartPole(), kernels.ClipAction), r"wrap\(\) was given"),
+    (lambda: FunctionalVectorEnv(wrap(CartPole(), kernels.NormalizeReward()), 2), r"is wrapped\. Call its make\(\) or make_vec", TypeError),
+    (lambda: wrappers.TimeAwareObservation(gym.make("CartPole-v1").unwrapped), "max_episode_steps", ValueError),
+    (lambda: wrappers.no_such_wrapper, "no_such_wrapper", AttributeError),
     (lambda: FunctionalSingleEnv(wrap(CartPole(), kernels.RecordEpisodeStatistics())), r"is wrapped\. Call its make\(\)", TypeError),
     (lambda: FunctionalSingleEnv(CartPole(), xp="numpy", device="cuda"), "no device 'cuda'", af.DeviceError),
     (lambda: to_gymnax("CartPole-v1"), "a FunctionalEnv is needed", TypeError),
