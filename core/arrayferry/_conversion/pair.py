@@ -6,6 +6,7 @@ It tries the direct converter first, if there is one, then executes a route.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._cache import once
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from arrayferry._route.execute import Executor
 
 
+@dataclass(eq=False, repr=False)
 class Pair:
     """Converts arrays of one backend to another under fixed options.
 
@@ -43,27 +45,22 @@ class Pair:
         forget: called when code that was written with this pair must not be used any more.
 
     Attributes:
-        source, target, options: the arguments.
+        catalog, source, target, options, forget: the arguments.
         kind_of: returns the kind of a value.
         same: whether both are one library.
         direct: the direct converter, if it is the whole route under these options.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        source: Origin,
-        target: Backend,
-        options: Options,
-        forget: Callable[[], None],
-    ) -> None:
-        self.source = source
-        self.target = target
-        self.options = options
-        self.kind_of: Callable[[Any], Kind] = catalog.kind
-        self._catalog = catalog
-        self._forget = forget
-        self.same: bool = isinstance(source, Backend) and source.name == target.name
+    catalog: Catalog
+    source: Origin
+    target: Backend
+    options: Options
+    forget: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        source = self.source
+        self.kind_of: Callable[[Any], Kind] = self.catalog.kind
+        self.same: bool = isinstance(source, Backend) and source.name == self.target.name
         self._has_sparse = not self.same and overrides(source, Origin.is_sparse)
         self.direct: Direct | None = self._find_direct()
         self._without = frozenset((self.direct.converter,)) if self.direct else frozenset()
@@ -73,7 +70,7 @@ class Pair:
         """The executor of routes. It is imported at first use, since direct converters do not need it."""
         from arrayferry._route.execute import Executor
 
-        return Executor(self._catalog, self.source, self.target, self.options)
+        return Executor(self.catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> Direct | None:
         """Find the direct converter from the host, if it is the whole route under these options."""
@@ -82,7 +79,7 @@ class Pair:
         there, device = resolve_device(self.target, self.options.device, "cpu")
         if device_kind(there) == "cpu" and device not in (None, "cpu"):
             return None
-        route = describe_route(self._catalog, self.source, self.target, device, "cpu")
+        route = describe_route(self.catalog, self.source, self.target, device, "cpu")
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
@@ -92,7 +89,7 @@ class Pair:
             self.target,
             self.options._replace(device=device),
             self.kind_of,
-            self._forget,
+            self.forget,
         )
 
     def one(self, x: Any) -> Any:
@@ -215,7 +212,7 @@ class Pair:
         """Name the method that makes results, as far as it is known."""
         if self.same:
             return "copy()" if self.options.device is None else "copy() or to_device()"
-        route = describe_route(self._catalog, self.source, self.target, self.options.device, "")
+        route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
         return "from_dlpack()" if route.steps[-1].via == "dlpack" else "from_numpy()"
 
     def _note_declined(self, x: Any) -> None:

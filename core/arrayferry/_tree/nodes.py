@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from arrayferry._errors import ConversionError, StructureError, describe_error
@@ -22,6 +23,7 @@ class Leaf:
         self.index = index
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Branch:
     """A container in a tree, and a node for each of its children.
 
@@ -37,20 +39,15 @@ class Branch:
         repeated: whether the same container has another branch, in another place.
     """
 
-    __slots__ = (
-        "arrays", "children", "container", "index", "leaves", "rebuilt", "repeated", "steps", "value",
-    )  # fmt: skip
-
-    def __init__(self, value: Any, container: Container, steps: Sequence[str] = ()) -> None:
-        self.value: Any = value
-        self.container: Container = container
-        self.children: list[Any] = []
-        self.steps: Sequence[str] = steps
-        self.index: int = -1
-        self.leaves: bool = False
-        self.arrays: bool = False
-        self.rebuilt: bool = False
-        self.repeated: bool = False
+    value: Any
+    container: Container
+    steps: Sequence[str] = ()
+    children: list[Any] = field(default_factory=list)
+    index: int = -1
+    leaves: bool = False
+    arrays: bool = False
+    rebuilt: bool = False
+    repeated: bool = False
 
 
 class Nodes:
