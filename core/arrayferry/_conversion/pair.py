@@ -20,7 +20,13 @@ from arrayferry._errors import (
 from arrayferry._observers import note, observers, open_conversion
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import ask_backend, call_backend, describe_array, overrides
+from arrayferry._plugin.call import (
+    ask_backend,
+    call_backend,
+    describe_array,
+    overrides,
+    wrong_result,
+)
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import device_kind, resolve_device
@@ -179,12 +185,8 @@ class Pair:
             return self.by_route(x, dense)
         if self.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
             return self.one(dense)
-        raise ContractError(
-            f"to_dense() of the {self.source.role.lower()} {self.source.name!r} returned a {type(dense).__name__}",
-            duty="It must return a dense array of the same library, or a numpy.ndarray.",
-            method="to_dense",
-            part=self.source,
-        )
+        duty = "It must return a dense array of the same library, or a numpy.ndarray."
+        raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)
 
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""
@@ -193,17 +195,13 @@ class Pair:
             return y
         target, method = self.target, self._last_method()
         if kind.backend is not None:
-            raise ContractError(
-                f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is an array of "
-                f"{kind.backend.name}",
-                duty=f"{method} is wrong.",
-                method=method,
-                part=target,
-            )
+            what, duty = f"an array of {kind.backend.name}", f"{method} is wrong."
+        else:
+            what = f"not one of its array_types {target.array_types}"
+            duty = f"Either {method} is wrong, or array_types is misspelt."
         raise ContractError(
-            f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is not one of its "
-            f"array_types {target.array_types}",
-            duty=f"Either {method} is wrong, or array_types is misspelt.",
+            f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is {what}",
+            duty=duty,
             method=method,
             part=target,
         )
