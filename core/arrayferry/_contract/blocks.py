@@ -41,12 +41,8 @@ class BlockTests(Runner):
         lengths = ask(
             lambda: [[int(length) for length in each] for each in blocks.lengths], what=what
         )
-        sums = [values[0].shape[axis]] * len(values)
-        equal(
-            [sum(each) for each in lengths],
-            sums,
-            f"lengths {lengths} of blocks(), for {case}: sums",
-        )
+        expected = [values[0].shape[axis]] * len(values)
+        equal([*map(sum, lengths)], expected, f"lengths {lengths} of blocks(), for {case}: sums")
         ends = [np.cumsum(each)[:-1] for each in lengths]
         parts = [np.split(x, own, axis) for x, own in zip(values, ends, strict=True)]
         given = [

@@ -6,6 +6,7 @@ It tries the direct converter first, if there is one, then executes a route.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,14 +90,8 @@ class Pair:
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
-        return Direct(
-            converter,
-            self.source,
-            self.target,
-            self.options._replace(device=device),
-            self.kind_of,
-            self.forget,
-        )
+        options = self.options._replace(device=device)
+        return Direct(converter, self.source, self.target, options, self.kind_of, self.forget)
 
     def one(self, x: Any) -> Any:
         """Convert one array, directly if possible."""
@@ -219,10 +214,8 @@ class Pair:
         if direct is None or call is None or direct.converter.target_device != "cpu":
             return
         raised, call.raised = call.raised, None
-        try:
+        with suppress(Exception):  # it is only a note
             if raised is direct or self.source.device_of(x) != "cpu" or self.source.is_traced(x):
                 return  # noted already, or the converter does not apply
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
             note(self.source.name, self.target.name, direct.converter, "does not take", what)
-        except Exception:  # it is only a note
-            pass

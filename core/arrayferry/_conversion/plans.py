@@ -127,11 +127,7 @@ class Plans:
         if not tree.cacheable or not _is_plain(tree):
             return
         try:
-            readers = {
-                cls: reader_of(cls, branch.container)
-                for branch in tree.branches
-                for cls in [type(branch.value)]
-            }
+            readers = {type(branch.value): reader_of(branch) for branch in tree.branches}
             structure = structure_of(value, readers)
             key = hash(structure)  # it raises for some classes
         except Exception:

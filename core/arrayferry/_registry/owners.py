@@ -101,9 +101,7 @@ def _names_of(part: Origin) -> list[str]:
 
 def _replaces(part: Origin, other: Origin) -> bool:
     """Return whether a part replaces another one. A source is not a target, so it replaces only sources."""
-    return other.name in part.replaces and (
-        isinstance(part, Backend) or not isinstance(other, Backend)
-    )
+    return other.name in part.replaces and not _comes_before(other, part)
 
 
 def _comes_before(part: Origin, other: Origin) -> bool:

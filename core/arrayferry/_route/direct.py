@@ -6,12 +6,12 @@ are wrong is no longer used, and a warning says so.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from arrayferry._cache import Cache
 from arrayferry._errors import PluginWarning, describe_error
 from arrayferry._observers import note, observers, open_conversion
 from arrayferry._options import Options
@@ -74,7 +74,7 @@ class Direct:
         self.inline: Any = _bound(converter, "inline", options)
         self._copies = bool(options.copy)
         self._right: set[type] = set()
-        self._taken: Cache[type, bool] = Cache(MAX_TYPES)
+        self._taken = functools.lru_cache(MAX_TYPES)(self._asked)
         if not self.trusted:
             self._check_results()
 
@@ -109,16 +109,11 @@ class Direct:
 
     def takes(self, cls: type) -> bool:
         """Return whether it converts arrays of exactly this type."""
-        if self.disabled:
-            return False
-        taken = self._taken.get(cls)
-        if taken is None:
-            taken = self._taken[cls] = self.one is not None and self._asked(cls)
-        return taken
+        return not self.disabled and self._taken(cls)
 
     def _asked(self, cls: type) -> bool:
         try:
-            return bool(self.converter.takes(cls))
+            return self.one is not None and bool(self.converter.takes(cls))
         except Exception as error:
             _warn(self.converter, f"failed in takes() ({describe_error(error)}), so it is not used")
             return False
@@ -146,12 +141,10 @@ class Direct:
         except Exception as error:
             self.set_aside(error)
             return None
-        if len(ys) != len(xs):
-            return None
-        for x, y in zip(xs, ys, strict=True):
-            if y is not NotImplemented and not self._follows_options(x, y):
-                return None
-        return ys
+        right = len(ys) == len(xs) and all(
+            y is NotImplemented or self._follows_options(x, y) for x, y in zip(xs, ys, strict=True)
+        )
+        return ys if right else None
 
     def _follows_options(self, x: Any, y: Any) -> bool:
         """Return whether the result is a copy and on the right GPU, if the options ask for that."""

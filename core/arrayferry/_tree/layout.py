@@ -28,7 +28,7 @@ class Layout:
         paths: how each leaf is reached, as Python would write it; "" for a tree that is one leaf.
     """
 
-    __slots__ = ("_flat", "_hash", "_key", "_nodes", "_whole", "paths")
+    __slots__ = ("_flat", "_hash", "_key", "_nodes", "paths")
 
     def __init__(self, nodes: Nodes, paths: list[str]) -> None:
         self.paths: list[str] = paths
@@ -37,7 +37,6 @@ class Layout:
         self._key = (*map(_branch_key, nodes.branches), _code(root))
         self._hash: int | None = None
         self._flat = _flat_type(root)
-        self._whole = type(root) is Leaf
 
     @property
     def has_numbers(self) -> bool:
@@ -62,8 +61,6 @@ class Layout:
             )
         if self._flat is not None:
             return tuple.__new__(self._flat, leaves)
-        if self._whole:
-            return leaves[0]
         return self._nodes.build(leaves)
 
     def is_of(self, cls: type) -> bool:

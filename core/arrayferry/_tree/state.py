@@ -55,7 +55,4 @@ def has_attributes(cls: type) -> bool:
 
 def class_attribute(cls: type, name: str) -> Any:
     """Look up an attribute of a class without running any of its code. Return None if it has none."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name]
-    return None
+    return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
