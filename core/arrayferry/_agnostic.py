@@ -66,12 +66,6 @@ class Agnostic(Protocol[P, R]):
         """Return the bound method, if the function is a method."""
 
 
-class _Decorator(Protocol):
-    """The type of the decorator that `agnostic` returns."""
-
-    def __call__(self, function: Callable[P, R], /) -> Agnostic[P, R]: ...
-
-
 MAX_KEPT = 256
 """How many compiled forms of a function are kept: one for each structure of arguments and each gradient."""
 
@@ -82,7 +76,7 @@ def agnostic(
     differentiable: bool = False,
     result_like: Any = None,
     **options: Unpack[Keywords],
-) -> _Decorator:
+) -> Callable[[Callable[P, R]], Agnostic[P, R]]:
     """Make a function written for one library accept arrays of any library.
 
     All arrays in the arguments are converted to the function's library, and all arrays in its result to the library

@@ -68,16 +68,20 @@ if TYPE_CHECKING:
     )  # fmt: skip
     """An array that is converted as a whole, or a NumPy scalar. Not an array of text or objects."""
 
-    class Keywords(TypedDict, total=False):
-        """The options of a conversion, as keyword arguments."""
+    class CommonKeywords(TypedDict, total=False):
+        """The options of a conversion and of a stream, as keyword arguments."""
 
         device: Any
         copy: bool | None
         narrowing: Narrowing
-        scalars: Scalars
         unsupported: Unsupported
-        unknown: Unknown
         sparse: Sparse
+
+    class Keywords(CommonKeywords, total=False):
+        """The options of a conversion, as keyword arguments."""
+
+        scalars: Scalars
+        unknown: Unknown
 
     A = TypeVar("A", default=Any, covariant=True)
     B = TypeVar("B", default=Any, covariant=True)

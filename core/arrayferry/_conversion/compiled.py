@@ -158,8 +158,7 @@ class CompiledConversion:
         pair = self._pairs.get(source)
         if pair is None:
             same = isinstance(source, Backend) and source.name == self.target.name
-            forget = self.plans.forget
-            sides = self.catalog, source, self.target, self.options, forget
+            sides = self.catalog, source, self.target, self.options, self.plans.forget
             if source.memory == "lazy" and not same:
                 pair = LazyPair(*sides, convert_computed=self._convert_computed)
             else:
@@ -177,8 +176,7 @@ class CompiledConversion:
         """
         if kind.category in ("number", "scalar"):
             return CodeSnippet(Inline("", "{convert}({x})", {"convert": self._convert_number}))
-        pair = self.pair(self._origin_of(kind))
-        return snippet_of(pair, cls, with_routes=with_routes)
+        return snippet_of(self.pair(self._origin_of(kind)), cls, with_routes=with_routes)
 
     def _convert_number(self, number: Any) -> Any:
         return self.pair(self.catalog.backend("numpy")).one(self._array_of(number))

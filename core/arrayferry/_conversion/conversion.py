@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from arrayferry._errors import ArrayFerryError
+from arrayferry._errors import ArrayFerryError, OptionError
 from arrayferry._observers import observers
 from arrayferry._options import Options
 from arrayferry._plugin.backend import AnyTarget, Backend
@@ -176,11 +176,8 @@ class Conversion(Generic[A]):
         options = self.options
         if self._device is not None and self.target.is_named(options.device):
             options = options._replace(device=self._device)
-        arguments = [
-            repr(self._name),
-            changed_arguments(options._asdict(), options._field_defaults),
-        ]
-        return f"arrayferry.converter({', '.join(filter(None, arguments))})"
+        changed = changed_arguments(options._asdict(), options._field_defaults)
+        return f"arrayferry.converter({', '.join(filter(None, (repr(self._name), changed)))})"
 
 
 def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
@@ -204,10 +201,14 @@ def _restore(target: str | Backend, options: Options, namespace: str = "") -> Co
     return Conversion(target, options, default_registry())
 
 
-def make_conversion(to: AnyTarget, options: Options, registry: Registry) -> Conversion:
+def make_conversion(
+    to: AnyTarget | None, options: Options, registry: Registry | None = None
+) -> Conversion:
     """Make a conversion, and raise an error now if its target or device is wrong."""
     __tracebackhide__ = True
-    conversion = Conversion(to, options, registry)
+    if to is None:
+        raise OptionError("no target was given", remedy='Pass one, such as "torch", or like=array.')
+    conversion = Conversion(to, options, registry or default_registry())
     conversion._prepare()
     return conversion
 

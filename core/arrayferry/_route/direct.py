@@ -63,10 +63,9 @@ class Direct:
 
     def __post_init__(self) -> None:
         converter, options = self.converter, self.options
-        elsewhere = options.device is not None and converter.target_device != "cpu"
-        self.target_device: str | None = (
-            resolve_device(self.target, options.device, "")[0] if elsewhere else None
-        )
+        self.target_device: str | None = None
+        if options.device is not None and converter.target_device != "cpu":
+            self.target_device, _ = resolve_device(self.target, options.device, "")
         self.trusted: bool = is_built_in(converter)
         self.disabled: bool = False
         self.one: Any = _bound(converter, "bind", options)

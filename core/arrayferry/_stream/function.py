@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numbers import Real
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, TypedDict, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from arrayferry._api import conversion_like, kept_conversion
 from arrayferry._errors import OptionError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from arrayferry._types import (
+        CommonKeywords,
         DaskArray,
         JaxArray,
         NumpyArray,
@@ -28,20 +29,14 @@ if TYPE_CHECKING:
         X,
     )
 
+    class Keywords(CommonKeywords, total=False):
+        """The options of a stream, as keyword arguments."""
 
-class Keywords(TypedDict, total=False):
-    """The options of a stream, as keyword arguments."""
-
-    device: Any
-    axis: int
-    prefetch: int
-    block: int | None
-    client: Any
-    timeout: float | None
-    copy: bool | None
-    narrowing: Narrowing
-    unsupported: Unsupported
-    sparse: Sparse
+        axis: int
+        prefetch: int
+        block: int | None
+        client: Any
+        timeout: float | None
 
 
 @overload
