@@ -68,20 +68,16 @@ if TYPE_CHECKING:
     )  # fmt: skip
     """An array that is converted as a whole, or a NumPy scalar. Not an array of text or objects."""
 
-    class CommonKeywords(TypedDict, total=False):
-        """The options of a conversion and of a stream, as keyword arguments."""
+    class Keywords(TypedDict, total=False):
+        """The options of a conversion, as keyword arguments."""
 
         device: Any
         copy: bool | None
         narrowing: Narrowing
-        unsupported: Unsupported
-        sparse: Sparse
-
-    class Keywords(CommonKeywords, total=False):
-        """The options of a conversion, as keyword arguments."""
-
         scalars: Scalars
+        unsupported: Unsupported
         unknown: Unknown
+        sparse: Sparse
 
     A = TypeVar("A", default=Any, covariant=True)
     B = TypeVar("B", default=Any, covariant=True)

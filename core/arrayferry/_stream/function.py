@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numbers import Real
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from arrayferry._api import conversion_like, kept_conversion
 from arrayferry._errors import OptionError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from arrayferry._types import (
-        CommonKeywords,
         DaskArray,
         JaxArray,
         NumpyArray,
@@ -29,14 +28,20 @@ if TYPE_CHECKING:
         X,
     )
 
-    class Keywords(CommonKeywords, total=False):
-        """The options of a stream, as keyword arguments."""
 
-        axis: int
-        prefetch: int
-        block: int | None
-        client: Any
-        timeout: float | None
+class Keywords(TypedDict, total=False):
+    """The options of a stream, as keyword arguments."""
+
+    device: Any
+    axis: int
+    prefetch: int
+    block: int | None
+    client: Any
+    timeout: float | None
+    copy: bool | None
+    narrowing: Narrowing
+    unsupported: Unsupported
+    sparse: Sparse
 
 
 @overload
