@@ -36,7 +36,7 @@ class Branch:
         leaves: whether there is a leaf in it.
         arrays: whether there is a leaf in it that is not made of a Python number.
         rebuilt: whether a new one is made. If not, it is returned unchanged.
-        repeated: whether the same container has another branch, in another place.
+        repeated: whether the same container is in another place, too.
     """
 
     value: Any
