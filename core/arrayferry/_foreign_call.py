@@ -115,8 +115,7 @@ def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if shape is None or dtype is None:
         return None
-    name = dtype_name(dtype)
-    numpy_dtype = dtype_named(name)
+    numpy_dtype = dtype_named(dtype_name(dtype))
     if numpy_dtype is None:
         raise OptionError(f"result_like names the dtype {dtype}, which is not known")
     return tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name
@@ -177,8 +176,7 @@ class ForeignCall:
                 remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
                 "one of the arguments.",
             )
-        known = not any_traced(self.caller, arrays[: self.count])
-        saved = self.saved if known else None
+        saved = None if any_traced(self.caller, arrays[: self.count]) else self.saved
 
         def run(values: list[Any]) -> list[Any]:
             flat, _ = self._run(values, (), saved)
@@ -194,8 +192,7 @@ class ForeignCall:
         if saved is not None:
             return Flat(saved(arrays[self.count :])), None
         run, enter = self._prepared(self._places(wanted))
-        entered = convert_arguments(enter, arrays, self.paths)
-        flat, pull = run([*self.others, *entered])
+        flat, pull = run([*self.others, *convert_arguments(enter, arrays, self.paths)])
         return flat, lambda cotangents: pull(enter(list(cotangents)))
 
     def _prepared(

@@ -98,8 +98,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     for spelled in (asked, name):  # not the object, which may be another library's
         if spelled in usable:
             return spelled, spelled
-    other = device_kind(asked.strip().lower()) != device_kind(name)
-    meant = f" ({name!r})" if other else ""
+    meant = f" ({name!r})" if device_kind(asked.strip().lower()) != device_kind(name) else ""
     raise DeviceError(
         f"{target.name} has no device {device!r:.80}{meant} here",
         remedy=f"It has {', '.join(map(repr, usable))}.",
