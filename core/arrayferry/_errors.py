@@ -149,7 +149,7 @@ class ContractError(ConversionError, PluginError):
 
     def __post_init__(self, part: object) -> None:
         report = self.remedy or "Report this to the author of the plugin."
-        self.remedy = f"{self.duty} {'' if in_checkout(part) else report}".strip()
+        self.remedy: str = f"{self.duty} {'' if in_checkout(part) else report}".strip()
         super().__post_init__()
 
 
