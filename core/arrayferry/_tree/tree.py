@@ -59,10 +59,6 @@ class Tree(Nodes):
         NotAnArrayError: an object that could become an array is the whole value, or the options refuse it.
     """
 
-    __slots__ = (
-        "_everything", "_kind_of", "_open", "_options", "_places", "_seen", "_whole", "arrays", "cacheable", "kinds",
-    )  # fmt: skip
-
     def __init__(
         self,
         value: Any,
