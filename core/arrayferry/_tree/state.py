@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from types import MemberDescriptorType
 from typing import Any
 
@@ -35,10 +36,8 @@ def copy_state(new: Any, old: Any) -> None:
             continue
         for slot in base.__dict__.values():
             if isinstance(slot, MemberDescriptorType):
-                try:
+                with suppress(AttributeError, TypeError):  # unset, or read-only
                     slot.__set__(new, slot.__get__(old))
-                except (AttributeError, TypeError):  # unset, or read-only
-                    continue
     state = getattr(old, "__dict__", None)
     if type(state) is dict:
         for name, attribute in state.items():
