@@ -228,7 +228,7 @@ class Backends(Mapping[str, Backend]):
 
     __slots__ = ("_backends",)
 
-    def __init__(self, backends: Mapping[str, Backend]) -> None:
+    def __init__(self, backends: dict[str, Backend]) -> None:
         self._backends = backends
 
     def __getitem__(self, name: str) -> Backend:

@@ -85,6 +85,9 @@ class Route(NamedTuple):
         """Whether a lazy array is computed."""
         return any(step.cost == "compute" for step in self.steps)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         if not self.steps:
             return f"{self.source}: already there"
@@ -96,8 +99,6 @@ class Route(NamedTuple):
             by = " by DLPack" if step.via == "dlpack" else ""
             text += f" -> {name} {_WORDS[step.cost]}{by}"
         return text
-
-    __repr__ = __str__
 
 
 _WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
