@@ -143,10 +143,8 @@ class Catalog:
         return backend
 
     def _by_name(self, name: str) -> Backend | None:
-        for spelled in (name, name.lower(), name.removeprefix("array_api_compat.")):
-            if spelled in self._named:
-                return self._named[spelled]
-        return None
+        spellings = (name, name.lower(), name.removeprefix("array_api_compat."))
+        return next((self._named[each] for each in spellings if each in self._named), None)
 
     def generic(self, namespace: ModuleType) -> Backend | None:
         """Return a generic backend for a namespace of the Array API, None if a plugin handles its library."""
