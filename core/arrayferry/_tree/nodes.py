@@ -135,16 +135,14 @@ class Nodes:
 
     def _path_to(self, is_it: Callable[[Any], bool]) -> str:
         """Return the first place of a node, "" if it is at the top."""
-        root = self.root
         steps: list[tuple[Branch, int]] = []
         seen: set[int] = set()
         waiting: list[tuple[int, Branch, int]] = []
-        node, depth = root, 0
+        node, depth = self.root, 0
         while not is_it(node):
             if type(node) is Branch and id(node) not in seen:
                 seen.add(id(node))
-                places = range(len(node.children) - 1, -1, -1)
-                waiting += [(depth, node, place) for place in places]
+                waiting += [(depth, node, place) for place in reversed(range(len(node.children)))]
             if not waiting:
                 return ""
             depth, parent, place = waiting.pop()
