@@ -27,11 +27,9 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class ArrayFerryError(Exception):
     """The base class of all errors of arrayferry.
 
@@ -44,11 +42,10 @@ class ArrayFerryError(Exception):
         remedy: how to fix it, or "".
     """
 
-    reason: str = field(kw_only=False)
-    remedy: str = ""
-
-    def __post_init__(self) -> None:
-        super().__init__(self.reason)
+    def __init__(self, reason: str, *, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy
 
     def __str__(self) -> str:
         return f"{self.reason}. {self.remedy}" if self.remedy else self.reason
@@ -70,7 +67,6 @@ class OptionError(ArrayFerryError, ValueError):
     """An option has an invalid value."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class UnknownBackendError(ArrayFerryError, LookupError):
     """No backend has that name.
 
@@ -79,11 +75,14 @@ class UnknownBackendError(ArrayFerryError, LookupError):
         nearest: similar names that are known, the best match first.
     """
 
-    name: str = ""
-    nearest: tuple[str, ...] = ()
+    def __init__(
+        self, reason: str, *, remedy: str = "", name: str = "", nearest: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(reason, remedy=remedy)
+        self.name = name
+        self.nearest = nearest
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class BackendUnavailableError(ArrayFerryError, ImportError):
     """A backend is known, but its library is not installed or cannot be used on this machine.
 
@@ -91,14 +90,15 @@ class BackendUnavailableError(ArrayFerryError, ImportError):
         backend: the backend's name.
     """
 
-    backend: str = ""
+    def __init__(self, reason: str, *, remedy: str = "", backend: str = "") -> None:
+        super().__init__(reason, remedy=remedy)
+        self.backend = backend
 
 
 class PluginError(ArrayFerryError, TypeError):
     """A plugin is faulty: it cannot be registered, or it broke its contract in a conversion (`ContractError`)."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class ConversionError(ArrayFerryError, ValueError):
     """A value cannot be converted from one backend to another.
 
@@ -108,9 +108,13 @@ class ConversionError(ArrayFerryError, ValueError):
         target: the name of the target's backend.
     """
 
-    path: str = ""
-    source: str = ""
-    target: str = ""
+    def __init__(
+        self, reason: str, *, remedy: str = "", path: str = "", source: str = "", target: str = ""
+    ) -> None:
+        super().__init__(reason, remedy=remedy)
+        self.path: str = path
+        self.source: str = source
+        self.target: str = target
 
     def locate(self, *, path: str = "", source: str = "", target: str = "") -> ConversionError:
         """Set the place, the source and the target where they are not set yet."""
@@ -130,7 +134,6 @@ class ConversionError(ArrayFerryError, ValueError):
         return f"{text}. {self.remedy}" if self.remedy else text
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class ContractError(ConversionError, PluginError):
     """A plugin broke its contract in a conversion: a method raised, or returned something wrong.
 
@@ -143,14 +146,20 @@ class ContractError(ConversionError, PluginError):
         method: the name of the method, or "".
     """
 
-    duty: str = ""
-    method: str = ""
-    part: InitVar[object] = None
-
-    def __post_init__(self, part: object) -> None:
-        report = self.remedy or "Report this to the author of the plugin."
-        self.remedy: str = f"{self.duty} {'' if in_checkout(part) else report}".strip()
-        super().__post_init__()
+    def __init__(
+        self,
+        reason: str,
+        *,
+        remedy: str = "",
+        duty: str = "",
+        method: str = "",
+        part: object = None,
+        **place: str,
+    ) -> None:
+        report = "" if in_checkout(part) else remedy or "Report this to the author of the plugin."
+        super().__init__(reason, remedy=f"{duty} {report}".strip(), **place)
+        self.duty = duty
+        self.method = method
 
 
 def in_checkout(part: object) -> bool:
@@ -160,7 +169,6 @@ def in_checkout(part: object) -> bool:
     return part is not None and not {"site-packages", "dist-packages"}.intersection(folders)
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class BlockError(ConversionError, RuntimeError):
     """A block of a stream cannot be read or computed.
 
@@ -170,9 +178,20 @@ class BlockError(ConversionError, RuntimeError):
         stop: where it ends.
     """
 
-    block: int = -1
-    start: int = -1
-    stop: int = -1
+    def __init__(
+        self,
+        reason: str,
+        *,
+        remedy: str = "",
+        block: int = -1,
+        start: int = -1,
+        stop: int = -1,
+        **place: str,
+    ) -> None:
+        super().__init__(reason, remedy=remedy, **place)
+        self.block = block
+        self.start = start
+        self.stop = stop
 
 
 class BlockTimeoutError(BlockError, TimeoutError):
@@ -183,7 +202,6 @@ class CopyRequiredError(ConversionError, BufferError):
     """`copy=False` was given, and the target cannot share the source's memory."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class DeviceError(ConversionError, LookupError):
     """The target has no such device on this machine.
 
@@ -191,10 +209,11 @@ class DeviceError(ConversionError, LookupError):
         device: the name of the requested device.
     """
 
-    device: str = ""
+    def __init__(self, reason: str, *, remedy: str = "", device: str = "", **place: str) -> None:
+        super().__init__(reason, remedy=remedy, **place)
+        self.device = device
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class NarrowingError(ConversionError, OverflowError):
     """The target lacks the dtype, and the numbers do not fit the dtype that it has instead.
 
@@ -203,8 +222,12 @@ class NarrowingError(ConversionError, OverflowError):
         narrowed: the name of that other dtype.
     """
 
-    dtype: str = ""
-    narrowed: str = ""
+    def __init__(
+        self, reason: str, *, remedy: str = "", dtype: str = "", narrowed: str = "", **place: str
+    ) -> None:
+        super().__init__(reason, remedy=remedy, **place)
+        self.dtype = dtype
+        self.narrowed = narrowed
 
 
 class NotAnArrayError(ConversionError, TypeError):
@@ -219,7 +242,6 @@ class TracedValueError(ConversionError, TypeError):
     """A value is traced, as inside `jit`, `grad` or `vmap`: it has no values yet."""
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
 class UnsupportedDtypeError(ConversionError, TypeError):
     """The target has no dtype of the same kind as the array's.
 
@@ -227,7 +249,9 @@ class UnsupportedDtypeError(ConversionError, TypeError):
         dtype: the name of the source's dtype.
     """
 
-    dtype: str = ""
+    def __init__(self, reason: str, *, remedy: str = "", dtype: str = "", **place: str) -> None:
+        super().__init__(reason, remedy=remedy, **place)
+        self.dtype = dtype
 
 
 class PluginWarning(UserWarning):
