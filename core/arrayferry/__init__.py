@@ -63,7 +63,8 @@ if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
 
 def _names() -> list[str]:
-    return sorted([*importlib.import_module("._public", __name__).__all__, *_PLACES])
+    public = vars(importlib.import_module("._public", __name__))
+    return sorted([*(name for name in public if not name.startswith("_")), *_PLACES])
 
 
 def __dir__() -> list[str]:

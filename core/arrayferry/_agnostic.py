@@ -64,13 +64,6 @@ class Agnostic(Protocol[P, R]):
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., Any]:
         """Return the bound method, if the function is a method."""
-        ...
-
-
-class _Decorator(Protocol):
-    """The type of the decorator that `agnostic` returns."""
-
-    def __call__(self, function: Callable[P, R], /) -> Agnostic[P, R]: ...
 
 
 MAX_KEPT = 256
@@ -83,7 +76,7 @@ def agnostic(
     differentiable: bool = False,
     result_like: Any = None,
     **options: Unpack[Keywords],
-) -> _Decorator:
+) -> Callable[[Callable[P, R]], Agnostic[P, R]]:
     """Make a function written for one library accept arrays of any library.
 
     All arrays in the arguments are converted to the function's library, and all arrays in its result to the library

@@ -139,7 +139,7 @@ def convert(
     ):
         conversion = _plain.get(to)
         if conversion is None:
-            conversion = _plain[to] = make_conversion(to, Options(), default_registry())
+            conversion = _plain[to] = make_conversion(to, Options())
         return conversion(value)
     if like is not None:
         to, device = conversion_like(like, to, device)
@@ -159,16 +159,10 @@ def kept_conversion(to: Any, device: Any = None, copy: Any = None, *others: Any)
     try:
         conversion = _kept.get(key)
     except TypeError:  # something in it cannot be hashed
-        return _make(to, Options(device, copy, *others))
+        return make_conversion(to, Options(device, copy, *others))
     if conversion is None:
-        conversion = _kept[key] = _make(to, Options(device, copy, *others))
+        conversion = _kept[key] = make_conversion(to, Options(device, copy, *others))
     return conversion
-
-
-def _make(to: Any, options: Options, registry: Registry | None = None) -> Conversion:
-    if to is None:
-        raise OptionError("no target was given", remedy='Pass one, such as "torch", or like=array.')
-    return make_conversion(to, options, registry or default_registry())
 
 
 @overload
@@ -217,7 +211,7 @@ def converter(
     if like is not None:
         to, device = conversion_like(like, to, device, registry)
     options = Options(device, copy, narrowing, scalars, unsupported, unknown, sparse)
-    return _make(to, options, registry)
+    return make_conversion(to, options, registry)
 
 
 def conversion_like(
@@ -370,9 +364,8 @@ def flatten(
         >>> layout.unflatten([x + 1 for x in arrays])
         {'speed': array([2.]), 'name': 'cart'}
     """
-    return flatten_tree(
-        value, (registry or default_registry()).kind, everything=everything, prefix=prefix
-    )
+    kind_of = (registry or default_registry()).kind
+    return flatten_tree(value, kind_of, everything=everything, prefix=prefix)
 
 
 def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:

@@ -18,7 +18,10 @@ def receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None:
         return None
     owner, _, name = getattr(function, "__qualname__", "").rpartition(".")
     module = getattr(function, "__module__", None)
-    named = _first_parameter(function) == "self"
+    try:
+        named = [*inspect.signature(function).parameters][:1] == ["self"]
+    except (TypeError, ValueError):
+        named = False
     if not named and (not owner or owner.endswith("<locals>")):
         return None
 
@@ -29,13 +32,6 @@ def receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None:
         return named
 
     return is_receiver
-
-
-def _first_parameter(function: Callable[..., Any]) -> str:
-    try:
-        return next(iter(inspect.signature(function).parameters), "")
-    except (TypeError, ValueError):
-        return ""
 
 
 def refuse_later_results(function: Callable[..., Any], name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ._api import flatten, kept_conversion
 from ._cache import CostlyCache
@@ -44,11 +44,8 @@ class Expected:
     def __init__(self, example: Any, name: str, caller: Backend) -> None:
         self._name = name
         leaves, self._layout = flatten(example, everything=True, prefix="result")
-        self._forms = [_shape_of(leaf, caller) for leaf in leaves]
-        self._others = [
-            leaf if form is None else None for leaf, form in zip(leaves, self._forms, strict=True)
-        ]
-        self.shapes = [form for form in self._forms if form is not None]
+        self._leaves = [_form_of(leaf, caller) or leaf for leaf in leaves]
+        self.shapes = [leaf for leaf in self._leaves if type(leaf) is _Form]
         if not self.shapes:
             raise OptionError(
                 f"result_like={example!r:.80} holds no array",
@@ -58,10 +55,8 @@ class Expected:
     def build(self, arrays: Sequence[Any]) -> Any:
         """Put the result together around its arrays."""
         rest = iter(arrays)
-        pairs = zip(self._forms, self._others, strict=True)
-        return self._layout.unflatten(
-            [other if form is None else next(rest) for form, other in pairs]
-        )
+        leaves = [next(rest) if type(leaf) is _Form else leaf for leaf in self._leaves]
+        return self._layout.unflatten(leaves)
 
     def take(self, result: Any) -> list[Any]:
         """Return the arrays of a result as NumPy arrays of the expected shapes and dtypes.
@@ -75,13 +70,12 @@ class Expected:
         if order is None:
             raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
         taken: list[Any] = []
-        known = zip(order, self._layout.paths, self._forms, self._others, strict=True)
-        for index, path, form, other in known:
+        for index, path, leaf in zip(order, self._layout.paths, self._leaves, strict=True):
             value = leaves[index]
-            if form is not None:
-                taken.append(self._fit(value, *form, path))
-            elif _is_compared(value, other) and exact_key(value) != exact_key(other):
-                raise self._differs(short_repr(value), short_repr(other), path)
+            if type(leaf) is _Form:
+                taken.append(self._fit(value, *leaf, path))
+            elif _is_compared(value, leaf) and exact_key(value) != exact_key(leaf):
+                raise self._differs(short_repr(value), short_repr(leaf), path)
         return taken
 
     def _fit(self, value: Any, shape: tuple[int, ...], dtype: str, path: str) -> Any:
@@ -108,18 +102,24 @@ def _is_compared(*values: Any) -> bool:
     return any(isinstance(value, (str, bytes, type(None), Enum)) for value in values)
 
 
-def _shape_of(leaf: Any, caller: Backend) -> tuple[tuple[int, ...], str] | None:
+class _Form(NamedTuple):
+    """The shape and the dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def _form_of(leaf: Any, caller: Backend) -> _Form | None:
     """Return the shape of an example, and the dtype that the caller's library has for it."""
     if isinstance(leaf, (bool, int, float, complex)):
-        return (), caller.number_dtype(type(leaf).__name__)
+        return _Form((), caller.number_dtype(type(leaf).__name__))
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if shape is None or dtype is None:
         return None
-    name = dtype_name(dtype)
-    numpy_dtype = dtype_named(name)
+    numpy_dtype = dtype_named(dtype_name(dtype))
     if numpy_dtype is None:
         raise OptionError(f"result_like names the dtype {dtype}, which is not known")
-    return tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name
+    return _Form(tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name)
 
 
 Saved = Callable[[Sequence[Any]], list[Any]]
@@ -177,8 +177,7 @@ class ForeignCall:
                 remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
                 "one of the arguments.",
             )
-        known = not any_traced(self.caller, arrays[: self.count])
-        saved = self.saved if known else None
+        saved = None if any_traced(self.caller, arrays[: self.count]) else self.saved
 
         def run(values: list[Any]) -> list[Any]:
             flat, _ = self._run(values, (), saved)
@@ -194,8 +193,7 @@ class ForeignCall:
         if saved is not None:
             return Flat(saved(arrays[self.count :])), None
         run, enter = self._prepared(self._places(wanted))
-        entered = convert_arguments(enter, arrays, self.paths)
-        flat, pull = run([*self.others, *entered])
+        flat, pull = run([*self.others, *convert_arguments(enter, arrays, self.paths)])
         return flat, lambda cotangents: pull(enter(list(cotangents)))
 
     def _prepared(

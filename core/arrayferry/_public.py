@@ -1,102 +1,52 @@
 """The public names that a first conversion needs. `arrayferry` looks them up here when they are asked for."""
 
-from __future__ import annotations
+from ._api import backend_of as backend_of
+from ._api import backends as backends
+from ._api import convert as convert
+from ._api import converter as converter
+from ._api import first_array as first_array
+from ._api import flatten as flatten
+from ._api import namespace_of as namespace_of
+from ._api import route as route
+from ._conversion.conversion import Conversion as Conversion
+from ._dtypes import STANDARD_DTYPES as STANDARD_DTYPES
+from ._errors import ArrayFerryError as ArrayFerryError
+from ._errors import BackendUnavailableError as BackendUnavailableError
+from ._errors import BlockError as BlockError
+from ._errors import BlockTimeoutError as BlockTimeoutError
+from ._errors import ContractError as ContractError
+from ._errors import ConversionError as ConversionError
+from ._errors import CopyRequiredError as CopyRequiredError
+from ._errors import DeviceError as DeviceError
+from ._errors import NarrowingError as NarrowingError
+from ._errors import NotAnArrayError as NotAnArrayError
+from ._errors import OptionError as OptionError
+from ._errors import PluginError as PluginError
+from ._errors import PluginWarning as PluginWarning
+from ._errors import StructureError as StructureError
+from ._errors import TracedValueError as TracedValueError
+from ._errors import TraceWarning as TraceWarning
+from ._errors import UnknownBackendError as UnknownBackendError
+from ._errors import UnsupportedDtypeError as UnsupportedDtypeError
+from ._options import Options as Options
+from ._plugin.autodiff import Autodiff as Autodiff
+from ._plugin.autodiff import Crossing as Crossing
+from ._plugin.autodiff import Flat as Flat
+from ._plugin.backend import Backend as Backend
+from ._plugin.blocks import Blocks as Blocks
+from ._plugin.blocks import Reader as Reader
+from ._plugin.blocks import Slices as Slices
+from ._plugin.blocks import even_lengths as even_lengths
+from ._plugin.container import Container as Container
+from ._plugin.converter import Converter as Converter
+from ._plugin.converter import Inline as Inline
+from ._plugin.hookspecs import hookimpl as hookimpl
+from ._plugin.origin import Source as Source
+from ._plugin.random import Random as Random
+from ._registry.registry import Registry as Registry
+from ._registry.registry import default_registry as _default_registry
+from ._route.narrowing import fit_dtype as fit_dtype
+from ._route.route import Route as Route
+from ._tree.layout import Layout as Layout
 
-from ._api import (
-    backend_of,
-    backends,
-    convert,
-    converter,
-    first_array,
-    flatten,
-    namespace_of,
-    route,
-)
-from ._conversion.conversion import Conversion
-from ._dtypes import STANDARD_DTYPES
-from ._errors import (
-    ArrayFerryError,
-    BackendUnavailableError,
-    BlockError,
-    BlockTimeoutError,
-    ContractError,
-    ConversionError,
-    CopyRequiredError,
-    DeviceError,
-    NarrowingError,
-    NotAnArrayError,
-    OptionError,
-    PluginError,
-    PluginWarning,
-    StructureError,
-    TracedValueError,
-    TraceWarning,
-    UnknownBackendError,
-    UnsupportedDtypeError,
-)
-from ._options import Options
-from ._plugin.autodiff import Autodiff, Crossing, Flat
-from ._plugin.backend import Backend
-from ._plugin.blocks import Blocks, Reader, Slices, even_lengths
-from ._plugin.container import Container
-from ._plugin.converter import Converter, Inline
-from ._plugin.hookspecs import hookimpl
-from ._plugin.origin import Source
-from ._plugin.random import Random
-from ._registry.registry import Registry, default_registry
-from ._route.narrowing import fit_dtype
-from ._route.route import Route
-from ._tree.layout import Layout
-
-__all__ = [
-    "STANDARD_DTYPES",
-    "ArrayFerryError",
-    "Autodiff",
-    "Backend",
-    "BackendUnavailableError",
-    "BlockError",
-    "BlockTimeoutError",
-    "Blocks",
-    "Container",
-    "ContractError",
-    "Conversion",
-    "ConversionError",
-    "Converter",
-    "CopyRequiredError",
-    "Crossing",
-    "DeviceError",
-    "Flat",
-    "Inline",
-    "Layout",
-    "NarrowingError",
-    "NotAnArrayError",
-    "OptionError",
-    "Options",
-    "PluginError",
-    "PluginWarning",
-    "Random",
-    "Reader",
-    "Registry",
-    "Route",
-    "Slices",
-    "Source",
-    "StructureError",
-    "TraceWarning",
-    "TracedValueError",
-    "UnknownBackendError",
-    "UnsupportedDtypeError",
-    "backend_of",
-    "backends",
-    "convert",
-    "converter",
-    "even_lengths",
-    "first_array",
-    "fit_dtype",
-    "flatten",
-    "hookimpl",
-    "namespace_of",
-    "registry",
-    "route",
-]
-
-registry: Registry = default_registry()
+registry: Registry = _default_registry()

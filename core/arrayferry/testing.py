@@ -175,11 +175,10 @@ def _in_another_library(children: list[Any]) -> Any:
 def _static(container: Container, value: Any) -> Any:
     """Return what a container says is static, or numbers and text among the attributes."""
     static = container.static(value)
+    if static is not NotImplemented:
+        return static
     plain = (bool, int, float, complex, str, bytes)
-    own = getattr(value, "__dict__", {})
-    return (
-        {k: x for k, x in own.items() if type(x) in plain} if static is NotImplemented else static
-    )
+    return {k: x for k, x in getattr(value, "__dict__", {}).items() if type(x) in plain}
 
 
 class SourceContract(BlockTests):

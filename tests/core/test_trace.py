@@ -791,7 +791,7 @@ def test_a_cell_of_a_notebook(monkeypatch):
 
 
 def test_units():
-    from arrayferry._trace.table import size_text, time_text
+    from arrayferry._trace.rows import size_text, time_text
 
     assert [time_text(s) for s in (0, 1.2e-6, 9.999e-4, 0.5, 12, 100_000)] == [
         "0.00 us", "1.20 us", "1.00 ms", "500 ms", "12.0 s", "100000 s",

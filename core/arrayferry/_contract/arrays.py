@@ -112,9 +112,8 @@ class BackendTests(Runner):
         is_usual = dtype == self._usual()
         yield [self._given(samples.special(dtype), "with special values", method=method)]
         cubes = (samples.CUBE, samples.HYPER) if is_usual else (samples.CUBE,)
-        for shape in (
-            (*samples.SHAPES, samples.HYPER) if dtype.kind in "?biufc" else ((), (5,), (2, 3))
-        ):
+        few: tuple[samples.Shape, ...] = ((), (5,), (2, 3))
+        for shape in (*samples.SHAPES, samples.HYPER) if dtype.kind in "?biufc" else few:
             arrays = enumerate(samples.sample(dtype, shape, shift) for shift in (0, 1))
             given = [self._given(x, f"number {n + 1} of 2", method=method) for n, x in arrays]
             yield [given[0], *given]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,8 @@ class BlockTests(Runner):
         lengths = ask(
             lambda: [[int(length) for length in each] for each in blocks.lengths], what=what
         )
-        sums = [values[0].shape[axis]] * len(values)
-        equal(
-            [sum(each) for each in lengths],
-            sums,
-            f"lengths {lengths} of blocks(), for {case}: sums",
-        )
+        expected = [values[0].shape[axis]] * len(values)
+        equal([*map(sum, lengths)], expected, f"lengths {lengths} of blocks(), for {case}: sums")
         ends = [np.cumsum(each)[:-1] for each in lengths]
         parts = [np.split(x, own, axis) for x, own in zip(values, ends, strict=True)]
         given = [
@@ -63,12 +60,11 @@ class BlockTests(Runner):
             for x in self.run(Call("read() of blocks()", read, None, None), *given):
                 if isinstance(x, np.ndarray) and x.flags.writeable:
                     x[...] = -1
-        steps = [[each.x for each in given[n : n + 2]] for n in range(0, len(given), 2)]
+        pairs = [given[n : n + 2] for n in range(0, len(given), 2)]
+        steps = [[each.x for each in pair] for pair in pairs]
         what = f"open({steps}) of blocks()"
         reader = ask(blocks.open, steps, what=f"{what}, for {case}", method="open")
         call = Call(f"read() of {what}", lambda xs: reader.read(steps.index(xs)), None, None)
-        try:
-            for n in range(len(steps)):
-                self.run(call, *given[2 * n : 2 * n + 2])
-        finally:
-            reader.close()
+        with closing(reader):
+            for pair in pairs:
+                self.run(call, *pair)

@@ -239,10 +239,8 @@ class Runner:
     def _check_memory(self, call: Call, given: Given, y: Any, what: str) -> None:
         """Write to an array, and then to its result. Each time, check whether the other one changed, as promised."""
         what = f"{what}, {call.promise}"
-        copies = call.shares is False and isinstance(y, np.ndarray)
-        assert not copies or y.flags.writeable, (
-            f"{what}: a read-only array instead of a writable copy"
-        )
+        if call.shares is False and isinstance(y, np.ndarray):
+            assert y.flags.writeable, f"{what}: a read-only array instead of a writable copy"
         sides: list[tuple[Any, Any]] = [(call.source, given.x), (call.target, y)]
         names, values = ("source", "result"), [given.values] * 2
         for to, other in ((0, 1), (1, 0)):
@@ -291,11 +289,9 @@ def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any
 
 def _fingerprint(x: Any) -> Any:
     """Return what a method must not change in a NumPy array that is passed to it."""
-    return (
-        (x.shape, x.strides, x.flags.writeable, _sampled(x).tobytes())
-        if isinstance(x, np.ndarray)
-        else None
-    )
+    if not isinstance(x, np.ndarray):
+        return None
+    return x.shape, x.strides, x.flags.writeable, _sampled(x).tobytes()
 
 
 def _sampled(x: Values) -> Values:

@@ -47,11 +47,8 @@ class DeviceTests(BackendTests):
             (f"copy(), for an array on {device}", {"copy": True}, device),
         ):
             x = convert(x, self.tested, **options)
-            equal(
-                self.ask("device_of", x, case=f"the result of {name}"),
-                place,
-                f"{name}: device_of()",
-            )
+            on = self.ask("device_of", x, case=f"the result of {name}")
+            equal(on, place, f"{name}: device_of()")
             same(self.values_of(self.tested, x), values, name)
             self.run(self._call("to_numpy"), Given(x, values, f"an array on {place}"))
             self._check_place(x, place, f"an array on {place}")

@@ -29,20 +29,18 @@ class Unattended(BackendTests):
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
         """Make an array by the library itself, by the plugin if that fails."""
+        dtype = values.dtype.name
         module = importlib.import_module(self.tested.namespace or self.tested.package)
         for name in ("asarray", "array", "constant"):
             with contextlib.suppress(Exception):
                 array = getattr(module, name)(values.copy())
                 seen = np.asarray(array.compute() if hasattr(array, "compute") else array)
                 # a module may have imported NumPy's function
-                if library_of(array) in (UNKNOWN, self.tested.name) and not difference(
-                    seen, values
-                ):
-                    self.ways.setdefault(f"{module.__name__}.{name}()", set()).add(
-                        values.dtype.name
-                    )
+                fits = library_of(array) in (UNKNOWN, self.tested.name)
+                if fits and not difference(seen, values):
+                    self.ways.setdefault(f"{module.__name__}.{name}()", set()).add(dtype)
                     return array
-        self.ways.setdefault(PLUGIN, set()).add(values.dtype.name)
+        self.ways.setdefault(PLUGIN, set()).add(dtype)
         case = case_of(values)
         array = self.ask("from_numpy", values.copy(), None, case=case)
         found = stated_difference(array, values)  # not read, since to_numpy() may be wrong

@@ -110,11 +110,8 @@ class MemoryTests(BackendTests):
     def test_memory(self, method: str, copy: bool | str | None) -> None:
         """Memory is shared or copied as stated or asked for, for arrays of 4 bytes to 16 MiB, checked by writing."""
         call = self._call(method, copy)
-        sizes: tuple[int, ...] = SIZES
-        if copy == "stated" and not self.tested.is_sparse(
-            self._ordinary().x
-        ):  # these take more memory
-            sizes = (*SIZES, LARGE)
+        is_sparse = self.tested.is_sparse(self._ordinary().x)  # such arrays take more memory
+        sizes = (*SIZES, LARGE) if copy == "stated" and not is_sparse else SIZES
         for given in self._memory(method, sizes):
             try:
                 (y,) = self.run(call, given, writes=True)

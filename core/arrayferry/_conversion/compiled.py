@@ -46,22 +46,20 @@ class CompiledConversion:
         self.target = target
         self.options = options
         self.kind_of: Callable[[Any], Kind] = catalog.kind
-        self.run: Callable[[Any], Any]
-        self._convert: Callable[[Any], Any]
         self._pairs: dict[Origin, Pair] = {}
         self._computed: CompiledConversion | None = None
         self.plans: Plans = Plans(self)
 
     def use(self, convert: Callable[[Any], Any]) -> None:
         """Convert with a function from now on."""
-        self._convert = convert
+        self._convert: Callable[[Any], Any] = convert
         self.notice_observers()
 
     def notice_observers(self) -> None:
         """Start showing conversions to observers if there are any, or stop if there are none."""
         while True:
             watched = bool(observers)
-            self.run = self._watched if watched else self._convert
+            self.run: Callable[[Any], Any] = self._watched if watched else self._convert
             if watched is bool(observers):  # no observer has just come or gone in another thread
                 return
 
@@ -155,17 +153,14 @@ class CompiledConversion:
 
     def pair(self, source: Origin) -> Pair:
         """Return the pair for arrays of one backend or source."""
-        pair = self._pairs.get(source)
-        if pair is None:
+        if source not in self._pairs:
             same = isinstance(source, Backend) and source.name == self.target.name
-            forget = self.plans.forget
-            sides = self.catalog, source, self.target, self.options, forget
+            sides = self.catalog, source, self.target, self.options, self.plans.forget
             if source.memory == "lazy" and not same:
-                pair = LazyPair(*sides, convert_computed=self._convert_computed)
+                self._pairs[source] = LazyPair(*sides, convert_computed=self._convert_computed)
             else:
-                pair = Pair(*sides)
-            self._pairs[source] = pair
-        return pair
+                self._pairs[source] = Pair(*sides)
+        return self._pairs[source]
 
     def snippet_for(self, kind: Kind, cls: type, *, with_routes: bool) -> CodeSnippet | None:
         """Return the code that converts arrays of a kind and type, None if there should be no plan.
@@ -177,8 +172,7 @@ class CompiledConversion:
         """
         if kind.category in ("number", "scalar"):
             return CodeSnippet(Inline("", "{convert}({x})", {"convert": self._convert_number}))
-        pair = self.pair(self._origin_of(kind))
-        return snippet_of(pair, cls, with_routes=with_routes)
+        return snippet_of(self.pair(self._origin_of(kind)), cls, with_routes=with_routes)
 
     def _convert_number(self, number: Any) -> Any:
         return self.pair(self.catalog.backend("numpy")).one(self._array_of(number))

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from importlib import import_module
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from arrayferry._errors import ArrayFerryError
+from arrayferry._errors import ArrayFerryError, OptionError
 from arrayferry._observers import observers
 from arrayferry._options import Options
 from arrayferry._plugin.backend import AnyTarget, Backend
@@ -135,31 +135,24 @@ class Conversion(Generic[A]):
             "no structure has been converted twice yet, so there is no plan"
         )
 
-    def _portable(self) -> tuple[str | Backend, Options]:
-        """Return the target and options with which another process can make an equal conversion."""
-        device = self.options.device
-        if _is_text(device) or not self.target.is_named(device):
-            return self._to, self.options
-        if self._device is None:
-            self._prepare()
-        return self._to, self.options._replace(device=self._device)
-
     def __reduce__(self) -> tuple[Any, ...]:
         if self.registry is not default_registry():
             raise TypeError(
                 "a conversion with a registry of its own cannot be pickled, since only the default registry exists "
                 "where it is loaded. Make it where it is used"
             )
-        to, options = self._portable()
-        if not _is_text(options.device):
-            raise TypeError(
-                f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
-            )
+        options = self.options
+        if not isinstance(options.device, (str, NoneType)):  # an object, which has a name at best
+            if not self.target.is_named(options.device):
+                raise TypeError(
+                    f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
+                )
+            options = options._replace(device=self._device)
         namespace = ""  # the module of a target without a plugin, which the other process imports
         with suppress(ArrayFerryError):
             target = self.registry.backend(self._to)
             namespace = target.package if isinstance(target, GenericBackend) else ""
-        return _restore, (to, options, namespace)
+        return _restore, (self._to, options, namespace)
 
     def __copy__(self, memo: Any = None) -> Conversion[A]:
         return Conversion(self._to, self.options, self.registry)
@@ -176,11 +169,8 @@ class Conversion(Generic[A]):
         options = self.options
         if self._device is not None and self.target.is_named(options.device):
             options = options._replace(device=self._device)
-        arguments = [
-            repr(self._name),
-            changed_arguments(options._asdict(), options._field_defaults),
-        ]
-        return f"arrayferry.converter({', '.join(filter(None, arguments))})"
+        changed = changed_arguments(options._asdict(), options._field_defaults)
+        return f"arrayferry.converter({', '.join(filter(None, (repr(self._name), changed)))})"
 
 
 def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
@@ -192,11 +182,6 @@ def _portable_target(target: AnyTarget, registry: Registry) -> str | Backend:
     return backend.name if by_name else backend
 
 
-def _is_text(device: Any) -> bool:
-    """Return whether a device means the same in another process: a name, or None."""
-    return device is None or isinstance(device, str)
-
-
 def _restore(target: str | Backend, options: Options, namespace: str = "") -> Conversion:
     if namespace:
         with suppress(Exception):  # calling the conversion raises an error if it is not here
@@ -204,10 +189,14 @@ def _restore(target: str | Backend, options: Options, namespace: str = "") -> Co
     return Conversion(target, options, default_registry())
 
 
-def make_conversion(to: AnyTarget, options: Options, registry: Registry) -> Conversion:
+def make_conversion(
+    to: AnyTarget | None, options: Options, registry: Registry | None = None
+) -> Conversion:
     """Make a conversion, and raise an error now if its target or device is wrong."""
     __tracebackhide__ = True
-    conversion = Conversion(to, options, registry)
+    if to is None:
+        raise OptionError("no target was given", remedy='Pass one, such as "torch", or like=array.')
+    conversion = Conversion(to, options, registry or default_registry())
     conversion._prepare()
     return conversion
 

@@ -8,12 +8,11 @@ from typing import Any
 
 from arrayferry._cache import once
 from arrayferry._errors import (
-    ContractError,
     ConversionError,
     UnsupportedDtypeError,
 )
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend, overrides
+from arrayferry._plugin.call import call_backend, overrides, wrong_result
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
 
@@ -133,28 +132,22 @@ class LazyPair(Pair):
         method = "compute" if self._computes else "to_numpy_many"
         try:
             values: Sequence[Any] = call_backend(self.source, method, [xs[i] for i in indices])
-        except ConversionError as error:
-            if isinstance(error, UnsupportedDtypeError) and self.options.unsupported == "keep":
+        except ConversionError as refused:
+            if isinstance(refused, UnsupportedDtypeError) and self.options.unsupported == "keep":
                 if len(indices) == 1:
                     return [_KEPT]
                 return [self._read(xs, [index], path_of)[0] for index in indices]
             paths = ", ".join(filter(None, map(path_of, indices[:4])))
-            self.locate(error, paths + (" ..." if len(indices) > 4 else ""))
+            self.locate(refused, paths + (" ..." if len(indices) > 4 else ""))
             raise
         count: Any = type(values).__name__
         if isinstance(values, Sequence):
             count = len(values) if self._computes else sum(n is not None for n in values)
         if count != len(indices) or len(values) != count:
             what = "value" if self._computes else "NumPy array"
-            raise ContractError(
-                f"{method}() of the {self.source.role.lower()} {self.source.name!r} returned {count} for "
-                f"{len(indices)} arrays",
-                duty=f"It must return a list with one {what} for each.",
-                method=method,
-                part=self.source,
-                source=self.source.name,
-                target=self.target.name,
-            )
+            came, duty = f"{count} for {len(indices)} arrays", f"a list with one {what} for each"
+            error = wrong_result(self.source, method, came, f"It must return {duty}.")
+            raise self.locate(error, "")
         for value, index in zip(values, indices, strict=True):
             if isinstance(value, ConversionError):
                 raise self.locate(value, path_of(index))

@@ -6,6 +6,8 @@ It tries the direct converter first, if there is one, then executes a route.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._cache import once
@@ -19,7 +21,13 @@ from arrayferry._errors import (
 from arrayferry._observers import note, observers, open_conversion
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import ask_backend, call_backend, describe_array, overrides
+from arrayferry._plugin.call import (
+    ask_backend,
+    call_backend,
+    describe_array,
+    overrides,
+    wrong_result,
+)
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import device_kind, resolve_device
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
     from arrayferry._route.execute import Executor
 
 
+@dataclass(eq=False, repr=False)
 class Pair:
     """Converts arrays of one backend to another under fixed options.
 
@@ -43,27 +52,22 @@ class Pair:
         forget: called when code that was written with this pair must not be used any more.
 
     Attributes:
-        source, target, options: the arguments.
+        catalog, source, target, options, forget: the arguments.
         kind_of: returns the kind of a value.
         same: whether both are one library.
         direct: the direct converter, if it is the whole route under these options.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        source: Origin,
-        target: Backend,
-        options: Options,
-        forget: Callable[[], None],
-    ) -> None:
-        self.source = source
-        self.target = target
-        self.options = options
-        self.kind_of: Callable[[Any], Kind] = catalog.kind
-        self._catalog = catalog
-        self._forget = forget
-        self.same: bool = isinstance(source, Backend) and source.name == target.name
+    catalog: Catalog
+    source: Origin
+    target: Backend
+    options: Options
+    forget: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        source = self.source
+        self.kind_of: Callable[[Any], Kind] = self.catalog.kind
+        self.same: bool = isinstance(source, Backend) and source.name == self.target.name
         self._has_sparse = not self.same and overrides(source, Origin.is_sparse)
         self.direct: Direct | None = self._find_direct()
         self._without = frozenset((self.direct.converter,)) if self.direct else frozenset()
@@ -73,7 +77,7 @@ class Pair:
         """The executor of routes. It is imported at first use, since direct converters do not need it."""
         from arrayferry._route.execute import Executor
 
-        return Executor(self._catalog, self.source, self.target, self.options)
+        return Executor(self.catalog, self.source, self.target, self.options)
 
     def _find_direct(self) -> Direct | None:
         """Find the direct converter from the host, if it is the whole route under these options."""
@@ -82,18 +86,12 @@ class Pair:
         there, device = resolve_device(self.target, self.options.device, "cpu")
         if device_kind(there) == "cpu" and device not in (None, "cpu"):
             return None
-        route = describe_route(self._catalog, self.source, self.target, device, "cpu")
+        route = describe_route(self.catalog, self.source, self.target, device, "cpu")
         converter = route.steps[0].converter if len(route.steps) == 1 else None
         if converter is None:
             return None
-        return Direct(
-            converter,
-            self.source,
-            self.target,
-            self.options._replace(device=device),
-            self.kind_of,
-            self._forget,
-        )
+        options = self.options._replace(device=device)
+        return Direct(converter, self.source, self.target, options, self.kind_of, self.forget)
 
     def one(self, x: Any) -> Any:
         """Convert one array, directly if possible."""
@@ -182,12 +180,8 @@ class Pair:
             return self.by_route(x, dense)
         if self.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
             return self.one(dense)
-        raise ContractError(
-            f"to_dense() of the {self.source.role.lower()} {self.source.name!r} returned a {type(dense).__name__}",
-            duty="It must return a dense array of the same library, or a numpy.ndarray.",
-            method="to_dense",
-            part=self.source,
-        )
+        duty = "It must return a dense array of the same library, or a numpy.ndarray."
+        raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)
 
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""
@@ -196,17 +190,13 @@ class Pair:
             return y
         target, method = self.target, self._last_method()
         if kind.backend is not None:
-            raise ContractError(
-                f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is an array of "
-                f"{kind.backend.name}",
-                duty=f"{method} is wrong.",
-                method=method,
-                part=target,
-            )
+            what, duty = f"an array of {kind.backend.name}", f"{method} is wrong."
+        else:
+            what = f"not one of its array_types {target.array_types}"
+            duty = f"Either {method} is wrong, or array_types is misspelt."
         raise ContractError(
-            f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is not one of its "
-            f"array_types {target.array_types}",
-            duty=f"Either {method} is wrong, or array_types is misspelt.",
+            f"{method} of the backend {target.name!r} returned {describe_array(y)}, which is {what}",
+            duty=duty,
             method=method,
             part=target,
         )
@@ -215,7 +205,7 @@ class Pair:
         """Name the method that makes results, as far as it is known."""
         if self.same:
             return "copy()" if self.options.device is None else "copy() or to_device()"
-        route = describe_route(self._catalog, self.source, self.target, self.options.device, "")
+        route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
         return "from_dlpack()" if route.steps[-1].via == "dlpack" else "from_numpy()"
 
     def _note_declined(self, x: Any) -> None:
@@ -224,10 +214,8 @@ class Pair:
         if direct is None or call is None or direct.converter.target_device != "cpu":
             return
         raised, call.raised = call.raised, None
-        try:
+        with suppress(Exception):  # it is only a note
             if raised is direct or self.source.device_of(x) != "cpu" or self.source.is_traced(x):
                 return  # noted already, or the converter does not apply
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
             note(self.source.name, self.target.name, direct.converter, "does not take", what)
-        except Exception:  # it is only a note
-            pass

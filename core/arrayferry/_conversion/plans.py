@@ -11,7 +11,6 @@ import functools
 from typing import Any
 
 from arrayferry._cache import Cache, CostlyCache
-from arrayferry._tree.nodes import Branch
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.tree import Tree
 
@@ -36,14 +35,10 @@ def _missed(value: Any) -> Any:
 
 def _is_plain(tree: Tree) -> bool:
     """Return whether there is no array of objects, and no container that is rebuilt is in two places."""
-    inside = [
-        id(child)
+    return not any(
+        branch.container is OBJECT_ARRAY or (branch.rebuilt and branch.repeated)
         for branch in tree.branches
-        for child in branch.children
-        if type(child) is Branch and child.rebuilt
-    ]
-    objects = any(branch.container is OBJECT_ARRAY for branch in tree.branches)
-    return not objects and len(inside) == len({*inside})
+    )
 
 
 class Plans:
@@ -127,11 +122,7 @@ class Plans:
         if not tree.cacheable or not _is_plain(tree):
             return
         try:
-            readers = {
-                cls: reader_of(cls, branch.container)
-                for branch in tree.branches
-                for cls in [type(branch.value)]
-            }
+            readers = {type(branch.value): reader_of(branch) for branch in tree.branches}
             structure = structure_of(value, readers)
             key = hash(structure)  # it raises for some classes
         except Exception:

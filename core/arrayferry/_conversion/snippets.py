@@ -54,7 +54,8 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet | Non
         many = pair.many if direct.many is not None else None
         convert = Inline(no_objects, "{convert}({x})", {"convert": _one_or_route(pair)})
         return CodeSnippet(convert, many, no_objects)
-    return CodeSnippet(direct.inline or _inline_call(direct.one), direct.many)
+    test = "({y} := {convert}({x})) is not NotImplemented"  # which it returns to decline an array
+    return CodeSnippet(direct.inline or Inline(test, "{y}", {"convert": direct.one}), direct.many)
 
 
 def _one_or_route(pair: Pair) -> Callable[[Any], Any]:
@@ -83,9 +84,3 @@ def _already_there(pair: Pair, test: str) -> Inline:
         return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
     names |= {"is_on": pair.target.is_on, "there": device}
     return Inline(test, "{x} if {is_on}({x}, {there}) else {convert}({x})", names)
-
-
-def _inline_call(convert: Any) -> Inline:
-    """Return the code that calls a function, which returns `NotImplemented` for an array that it does not handle."""
-    test = "({y} := {convert}({x})) is not NotImplemented"
-    return Inline(test, "{y}", {"convert": convert})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from arrayferry._plugin.container import Container
+from arrayferry._tree.nodes import Branch
 
 MANY = "..."
 """Marks a container with any number of children that are like the first."""
@@ -23,9 +23,9 @@ class UnplannableError(Exception):
     """A value cannot have a plan: it is too large or too deep, or a container is in it twice."""
 
 
-def reader_of(cls: type, container: Container) -> Reader:
-    """Return a function for the values inside a container of a class."""
-    return _BUILT_IN.get(cls, container.children)
+def reader_of(branch: Branch) -> Reader:
+    """Return a function for the values inside containers of the class of one."""
+    return _BUILT_IN.get(type(branch.value), branch.container.children)
 
 
 def structure_of(value: Any, readers: Mapping[type, Reader]) -> Any:

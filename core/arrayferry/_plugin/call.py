@@ -45,6 +45,16 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
     ) from error
 
 
+def wrong_result(origin: Origin, method: str, came: str, duty: str) -> ContractError:
+    """Return the error for a method that returned something wrong. `duty` says what it must return."""
+    return ContractError(
+        f"{method}() of the {origin.role.lower()} {origin.name!r} returned {came}",
+        duty=duty,
+        method=method,
+        part=origin,
+    )
+
+
 def overrides(part: object, default: Callable[..., Any]) -> bool:
     """Return whether the class of a part overrides a default method."""
     return getattr(type(part), default.__name__) is not default

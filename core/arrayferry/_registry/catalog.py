@@ -7,7 +7,7 @@ never sees half of a change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -18,9 +18,9 @@ from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Source
+from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
 
-from .backends import Backends
 from .discovery import DISABLE, is_disabled
 from .generic import GenericBackend, find_namespace, is_namespace
 from .kinds import OTHER, Kinds
@@ -143,10 +143,8 @@ class Catalog:
         return backend
 
     def _by_name(self, name: str) -> Backend | None:
-        for spelled in (name, name.lower(), name.removeprefix("array_api_compat.")):
-            if spelled in self._named:
-                return self._named[spelled]
-        return None
+        spellings = (name, name.lower(), name.removeprefix("array_api_compat."))
+        return next((self._named[each] for each in spellings if each in self._named), None)
 
     def generic(self, namespace: ModuleType) -> Backend | None:
         """Return a generic backend for a namespace of the Array API, None if a plugin handles its library."""
@@ -221,3 +219,45 @@ class Catalog:
 
 def _parts(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:
     return tuple(each.part for each in contributions if each.hook == hook)
+
+
+class Backends(Mapping[str, Backend]):
+    """A mapping of backends by name. It cannot be changed."""
+
+    __slots__ = ("_backends",)
+
+    def __init__(self, backends: dict[str, Backend]) -> None:
+        self._backends = backends
+
+    def __getitem__(self, name: str) -> Backend:
+        return self._backends[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._backends)
+
+    def __len__(self) -> int:
+        return len(self._backends)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._backends)
+
+    def copy(self) -> dict[str, Backend]:
+        """Return the backends as a dict."""
+        return dict(self._backends)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._backends)
+
+    @never_raises
+    def __repr__(self) -> str:
+        names = [
+            name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
+        ]
+        return f"<Backends: {', '.join(names) or 'none'}>"
+
+
+def _installed(backend: Backend) -> bool:
+    try:
+        return backend.installed
+    except Exception:
+        return False

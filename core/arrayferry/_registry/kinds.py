@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from types import ModuleType, NoneType
 from typing import Any
@@ -16,6 +17,7 @@ from arrayferry._plugin.container import Container
 from arrayferry._plugin.types import resolve_type
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
+from arrayferry._tree.state import class_attribute
 from arrayferry._tree.structures import container_for, pytrees_are_known
 
 from .plugins import Contribution
@@ -167,10 +169,8 @@ class Kinds:
 
 
 def _namespace_of(value: Any) -> ModuleType | None:
-    if not any("__array_namespace__" in base.__dict__ for base in type(value).__mro__):
-        return None
-    try:
-        namespace = value.__array_namespace__()
-    except Exception:
-        return None
+    namespace = None
+    if class_attribute(type(value), "__array_namespace__") is not None:
+        with suppress(Exception):
+            namespace = value.__array_namespace__()
     return namespace if isinstance(namespace, ModuleType) else None

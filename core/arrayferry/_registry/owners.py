@@ -62,8 +62,7 @@ class Owners:
         part = new.part
         for owner in self.parts if HOOKS[new.hook] is not Container else ():
             by = owner.part
-            replaces = by.replaces and by.name != part.name and _replaces(by, part)
-            if replaces and not _replaces(part, by):
+            if by.name != part.name and _replaces(by, part) and not _replaces(part, by):
                 return owner
         return None
 
@@ -74,7 +73,7 @@ class Owners:
         known.update(dict.fromkeys(_types_of(new), new))
         if kind is Container:
             return
-        for old in [each for each in self.parts if part.replaces and _replaces(part, each.part)]:
+        for old in [each for each in self.parts if _replaces(part, each.part)]:
             for table in (self.names, self.packages, self.types):
                 table.update({key: new for key, owner in table.items() if owner is old})
             self.parts = [each for each in self.parts if each is not old]
@@ -101,9 +100,7 @@ def _names_of(part: Origin) -> list[str]:
 
 def _replaces(part: Origin, other: Origin) -> bool:
     """Return whether a part replaces another one. A source is not a target, so it replaces only sources."""
-    return other.name in part.replaces and (
-        isinstance(part, Backend) or not isinstance(other, Backend)
-    )
+    return other.name in part.replaces and not _comes_before(other, part)
 
 
 def _comes_before(part: Origin, other: Origin) -> bool:

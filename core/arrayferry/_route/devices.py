@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry._errors import ContractError, DeviceError
+from arrayferry._errors import DeviceError
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend, overrides
+from arrayferry._plugin.call import call_backend, overrides, wrong_result
 from arrayferry._plugin.origin import Origin
 
 DEFAULT = "default"
@@ -38,12 +38,7 @@ def device_of(origin: Origin, x: Any) -> str:
     """
     name = call_backend(origin, "device_of", x)
     if not isinstance(name, str):
-        raise ContractError(
-            f"device_of() of the {origin.role.lower()} {origin.name!r} returned {name!r}",
-            duty="It must return the name of a device.",
-            part=origin,
-            method="device_of",
-        )
+        raise wrong_result(origin, "device_of", repr(name), "It must return the name of a device.")
     return name
 
 
@@ -103,8 +98,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     for spelled in (asked, name):  # not the object, which may be another library's
         if spelled in usable:
             return spelled, spelled
-    other = device_kind(asked.strip().lower()) != device_kind(name)
-    meant = f" ({name!r})" if other else ""
+    meant = f" ({name!r})" if device_kind(asked.strip().lower()) != device_kind(name) else ""
     raise DeviceError(
         f"{target.name} has no device {device!r:.80}{meant} here",
         remedy=f"It has {', '.join(map(repr, usable))}.",

@@ -6,11 +6,12 @@ are wrong is no longer used, and a warning says so.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from arrayferry._cache import Cache
 from arrayferry._errors import PluginWarning, describe_error
 from arrayferry._observers import note, observers, open_conversion
 from arrayferry._options import Options
@@ -32,6 +33,7 @@ class _WrongResultError(Exception):
     """A converter returned something other than an array of the target."""
 
 
+@dataclass(eq=False, repr=False)
 class Direct:
     """A direct converter, bound to options.
 
@@ -44,7 +46,6 @@ class Direct:
         forget: called when the converter is no longer used.
 
     Attributes:
-        converter: the converter.
         target_device: the device on which results must be, None if that is not checked.
         trusted: whether the converter is built in. The types of its results are then not checked.
         disabled: whether the converter is no longer used.
@@ -53,32 +54,26 @@ class Direct:
         inline: expressions that convert one array, None if the converter has none.
     """
 
-    def __init__(
-        self,
-        converter: Converter,
-        source: Origin,
-        target: Backend,
-        options: Options,
-        kind_of: Callable[[Any], Kind],
-        forget: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.converter = converter
-        elsewhere = options.device is not None and converter.target_device != "cpu"
-        self.target_device: str | None = (
-            resolve_device(target, options.device, "")[0] if elsewhere else None
-        )
+    converter: Converter
+    source: Origin
+    target: Backend
+    options: Options
+    kind_of: Callable[[Any], Kind]
+    forget: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        converter, options = self.converter, self.options
+        self.target_device: str | None = None
+        if options.device is not None and converter.target_device != "cpu":
+            self.target_device, _ = resolve_device(self.target, options.device, "")
         self.trusted: bool = is_built_in(converter)
         self.disabled: bool = False
         self.one: Any = _bound(converter, "bind", options)
         self.many: Any = _bound(converter, "bind_many", options) if self.one is not None else None
         self.inline: Any = _bound(converter, "inline", options)
-        self._source = source
-        self._target = target
         self._copies = bool(options.copy)
-        self._kind_of = kind_of
-        self._forget = forget
         self._right: set[type] = set()
-        self._taken: Cache[type, bool] = Cache(MAX_TYPES)
+        self._taken = functools.lru_cache(MAX_TYPES)(self._asked)
         if not self.trusted:
             self._check_results()
 
@@ -97,7 +92,7 @@ class Direct:
         cls = type(y)
         if cls in self._right or y is NotImplemented:
             return y
-        if not self._kind_of(y).is_array_of(self._target):
+        if not self.kind_of(y).is_array_of(self.target):
             self._give_up(f"returned {describe_array(y)}, which is not an array of the target")
             raise _WrongResultError
         if len(self._right) < MAX_TYPES:
@@ -108,21 +103,16 @@ class Direct:
         """Stop using the converter, and warn about it once."""
         if not self.disabled:
             self.disabled = True
-            self._forget()
+            self.forget()
             _warn(self.converter, f"{why}, so it is not used")
 
     def takes(self, cls: type) -> bool:
         """Return whether it converts arrays of exactly this type."""
-        if self.disabled:
-            return False
-        taken = self._taken.get(cls)
-        if taken is None:
-            taken = self._taken[cls] = self.one is not None and self._asked(cls)
-        return taken
+        return not self.disabled and self._taken(cls)
 
     def _asked(self, cls: type) -> bool:
         try:
-            return bool(self.converter.takes(cls))
+            return self.one is not None and bool(self.converter.takes(cls))
         except Exception as error:
             _warn(self.converter, f"failed in takes() ({describe_error(error)}), so it is not used")
             return False
@@ -150,22 +140,17 @@ class Direct:
         except Exception as error:
             self.set_aside(error)
             return None
-        if len(ys) != len(xs):
-            return None
-        for x, y in zip(xs, ys, strict=True):
-            if y is not NotImplemented and not self._follows_options(x, y):
-                return None
-        return ys
+        right = len(ys) == len(xs) and all(
+            y is NotImplemented or self._follows_options(x, y) for x, y in zip(xs, ys, strict=True)
+        )
+        return ys if right else None
 
     def _follows_options(self, x: Any, y: Any) -> bool:
         """Return whether the result is a copy and on the right GPU, if the options ask for that."""
-        if (
-            self.target_device is not None
-            and device_if_known(self._target, y) != self.target_device
-        ):
+        if self.target_device is not None and device_if_known(self.target, y) != self.target_device:
             self._give_up(f"does not put arrays on {self.target_device}")
             return False
-        if not self._copies or not share_memory(x, self._source, y, self._target):
+        if not self._copies or not share_memory(x, self.source, y, self.target):
             return True
         self._give_up("ignores copy=True")
         return False
@@ -177,11 +162,11 @@ class Direct:
 
     def set_aside(self, error: Exception) -> Any:
         """Let an array for which the converter raised an error take another route, unless memory ran out."""
-        if self._source.is_out_of_memory(error) or self._target.is_out_of_memory(error):
+        if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
             raise error
         if observers and open_conversion.call is not None:
             open_conversion.call.raised = self
-            names = self._source.name, self._target.name
+            names = self.source.name, self.target.name
             note(*names, self.converter, "failed", error=error)
         return NotImplemented
 

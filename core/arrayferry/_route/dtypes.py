@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from arrayferry._dtypes import dtype_info, dtype_named
 from arrayferry._errors import (
-    ContractError,
     NarrowingError,
     UnsupportedDtypeError,
 )
 from arrayferry._options import Narrowing
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.call import call_backend, wrong_result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,12 +94,8 @@ def _names(names: Any, target: Backend) -> frozenset[str]:
     try:
         return frozenset((names,) if isinstance(names, str) else names)
     except TypeError as error:
-        raise ContractError(
-            f"dtypes() of the backend {target.name!r} returned a {type(names).__name__}",
-            duty='It must return names of dtypes, such as {"float32"}, or None for all of NumPy\'s.',
-            method="dtypes",
-            part=target,
-        ) from error
+        duty = 'It must return names of dtypes, such as {"float32"}, or None for all of NumPy\'s.'
+        raise wrong_result(target, "dtypes", f"a {type(names).__name__}", duty) from error
 
 
 def _unsupported(dtype: np.dtype[Any], target: Backend) -> UnsupportedDtypeError:

@@ -111,7 +111,7 @@ class Exchange(NamedTuple):
         lacks = dtypes is not None and name not in dtypes
         if lacks and device_name == "cpu":
             raise NotHandledError("dlpack")
-        if not lacks and not _runs_backwards(x):
+        if not lacks and not runs_backwards(x):
             return x
         refusal = f"has no {name} here" if lacks else "cannot take negative strides"
         refused = f"{after.name} {refusal}"
@@ -136,11 +136,8 @@ class Exchange(NamedTuple):
         except ArrayFerryError:
             raise
         except Exception as error:
-            if (
-                self.device_name == "cpu"
-                or before.is_out_of_memory(error)
-                or after.is_out_of_memory(error)
-            ):
+            out_of_memory = before.is_out_of_memory(error) or after.is_out_of_memory(error)
+            if self.device_name == "cpu" or out_of_memory:
                 raise
             if copy is False:
                 reason = f"{after.name} refused it ({describe_error(error)})"
@@ -158,7 +155,7 @@ REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
 """The errors that libraries raise for an array that they cannot take by DLPack."""
 
 
-def _runs_backwards(x: Any) -> bool:
+def runs_backwards(x: Any) -> bool:
     """Return whether an array has a negative stride, which makes PyTorch end the process."""
     strides = getattr(x, "strides", None)
     return isinstance(strides, tuple) and any(stride < 0 for stride in strides)

@@ -108,10 +108,8 @@ class Executor:
                 exchange = Exchange(source, before, after, goal_device, options, step.source.device)
                 array = exchange.take(array, moves=moves)
             elif step.via == "device":
-                moved = duplicate(
-                    before, array.value, step.target.device if goal_device is None else goal_device
-                )
-                array = RoutedArray(moved, COPIED)
+                goal = step.target.device if goal_device is None else goal_device
+                array = RoutedArray(duplicate(before, array.value, goal), COPIED)
             else:
                 if index == 0 or step.target == HOST:
                     on_host = step.source.device == "cpu"

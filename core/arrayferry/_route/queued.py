@@ -36,11 +36,8 @@ def release() -> None:
 
 def duplicate(backend: Any, x: Any, device: Any = None) -> Any:
     """Copy an array, or move it to another device. The source is kept until that is done."""
-    y = (
-        call_backend(backend, "copy", x)
-        if device is None
-        else call_backend(backend, "to_device", x, device)
-    )
+    call = ("copy", x) if device is None else ("to_device", x, device)
+    y = call_backend(backend, *call)
     keep_source(backend, x, y)
     return y
 

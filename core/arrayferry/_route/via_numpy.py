@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from arrayferry._errors import ContractError
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.call import call_backend, wrong_result
 from arrayferry._plugin.origin import Origin
 from arrayferry._tree.values import refuse_more_than_values
 
@@ -50,12 +49,8 @@ def to_host(
 
     n = call_backend(source, "to_numpy", x) if values is None else values
     if not isinstance(n, np.ndarray):
-        raise ContractError(
-            f"to_numpy() of the backend {source.name!r} returned a {type(n).__name__}",
-            duty="It must return a numpy.ndarray.",
-            method="to_numpy",
-            part=source,
-        )
+        came = f"a {type(n).__name__}"
+        raise wrong_result(source, "to_numpy", came, "It must return a numpy.ndarray.")
     if type(n) is not np.ndarray:
         refuse_more_than_values(n)
         if source.name != "numpy":

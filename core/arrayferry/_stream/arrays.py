@@ -114,7 +114,6 @@ def _streamed(x: Any, kind: Kind) -> Any:
 def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -> StreamedArray:
     """Return an array of a tree, if it can be streamed. A column of a table is read into memory."""
     kind = default_registry().kind(x)
-    what = f"a {type(x).__module__}.{type(x).__qualname__}"
     try:
         if kind.source is not None and kind.source.memory != "lazy":
             x = convert(x, "numpy", sparse=conversion.options.sparse)
@@ -127,7 +126,7 @@ def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -
     shape = getattr(x, "shape", None)
     if not isinstance(shape, tuple):
         raise NotAnArrayError(
-            f"{what} has no shape, so it cannot be streamed",
+            f"a {type(x).__module__}.{type(x).__qualname__} has no shape, so it cannot be streamed",
             remedy="Compute it first and pass the result, or leave it out.",
             path=path,
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from arrayferry._api import backend_of
@@ -51,6 +53,7 @@ class Arrays(NamedTuple):
     copy: bool
 
 
+@dataclass(eq=False, repr=False)
 class Reads:
     """Reads the parts of the arrays that make up some blocks. Leaving its context cancels what was not read.
 
@@ -61,32 +64,29 @@ class Reads:
         timeout: seconds to wait for a read, None for no limit.
     """
 
-    def __init__(
-        self,
-        arrays: Arrays,
-        bounds: Sequence[tuple[int, int]],
-        prefetch: int,
-        timeout: float | None,
-    ) -> None:
-        self._arrays = arrays
-        self._bounds = bounds
-        self._prefetch = prefetch
-        self._timeout = timeout
+    arrays: Arrays
+    bounds: Sequence[tuple[int, int]]
+    prefetch: int
+    timeout: float | None
+
+    def __post_init__(self) -> None:
         self._process = os.getpid()
         self._last: dict[tuple[StreamedArray, int], int] = {}  # the last step that needs a part
-        self._reads: list[list[tuple[StreamedArray, int]]] = []  # the parts that each read is for
+        # the parts that each read is for, those of each group together
+        self._reads: list[list[list[tuple[StreamedArray, int]]]] = []
         self._needed: list[int] = []  # how many reads must be complete for a step
-        for step, (start, stop) in enumerate(bounds):
+        for step, (start, stop) in enumerate(self.bounds):
             parts = [
                 (leaf, part)
-                for leaf in arrays.leaves
+                for leaf in self.arrays.leaves
                 if leaf.group is not None
                 for part, *_ in leaf.pieces(start, stop)
             ]
             new = [part for part in parts if part not in self._last]
             self._last.update(dict.fromkeys(parts, step))
             if new:
-                self._reads.append(new)
+                groups = range(len(self.arrays.groups))
+                self._reads.append([[x for x in new if x[0].group == group] for group in groups])
             self._needed.append(len(self._reads))
         self._readers: list[Reader] = []
         self._pool: Threads | None = None
@@ -97,11 +97,11 @@ class Reads:
     def __enter__(self) -> Reads:
         blocks: Any = None
         try:
-            for group, blocks in enumerate(self._arrays.groups):
-                steps = [self._of_group(read, group) for read in self._reads]
-                self._readers.append(
-                    blocks.open([[(leaf.number, part) for leaf, part in each] for each in steps])
-                )
+            for group, blocks in enumerate(self.arrays.groups):
+                steps = [
+                    [(leaf.number, part) for leaf, part in read[group]] for read in self._reads
+                ]
+                self._readers.append(blocks.open(steps))
         except BaseException as error:
             self.__exit__(type(error), error, None)
             if isinstance(error, ArrayFerryError) or not isinstance(error, Exception):
@@ -109,8 +109,8 @@ class Reads:
             raise ContractError(
                 f"{type(blocks).__name__}.open() raised {describe_error(error)}", method="open"
             ) from error
-        if self._reads and (self._prefetch or self._timeout is not None):
-            self._pool = Threads(max(self._prefetch, 1), "arrayferry-stream")
+        if self._reads and (self.prefetch or self.timeout is not None):
+            self._pool = Threads(max(self.prefetch, 1), "arrayferry-stream")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -129,14 +129,9 @@ class Reads:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         # something may still hold this object, such as the frame of a failed read: drop all arrays
-        self._arrays = Arrays([], [], copy=True)
+        self.arrays = Arrays([], [], copy=True)
         for each in (self._readers, self._held, self._started, self._reads, self._last):
             each.clear()
-
-    def _of_group(
-        self, read: list[tuple[StreamedArray, int]], group: int
-    ) -> list[tuple[StreamedArray, int]]:
-        return [(leaf, part) for leaf, part in read if leaf.group == group]
 
     def work(self) -> list[Hashable]:
         """Return what is computed or read for all blocks."""
@@ -155,13 +150,13 @@ class Reads:
         """
         needed = self._needed[step]
         if self._pool is not None:
-            while len(self._started) < min(needed + self._prefetch, len(self._reads)):
+            while len(self._started) < min(needed + self.prefetch, len(self._reads)):
                 self._started.append(self._pool.submit(self._read, len(self._started)))
         while self._taken < needed:
             self._hold(self._taken)
             self._taken += 1
-        start, stop = self._bounds[step]
-        parts = [self._part(leaf, start, stop) for leaf in self._arrays.leaves]
+        start, stop = self.bounds[step]
+        parts = [self._part(leaf, start, stop) for leaf in self.arrays.leaves]
         for key in [key for key in self._held if self._last[key] <= step]:
             del self._held[key]
         return parts
@@ -173,7 +168,7 @@ class Reads:
         """Wait for a read, and hold what it returns until it is not needed any more."""
         future = self._started[index] if self._pool is not None else None
         if future is not None:
-            wait([future], self._timeout)
+            wait([future], self.timeout)
             if not future.done():
                 raise FailedError(None)
             self._started[index] = None
@@ -183,8 +178,7 @@ class Reads:
             raise
         except BaseException as error:  # also a SystemExit of a task
             raise FailedError(error, self._path_of(index)) from error
-        for group, values in enumerate(results):
-            wanted = self._of_group(self._reads[index], group)
+        for wanted, values in zip(self._reads[index], results, strict=True):
             if len(values) != len(wanted):
                 raise FailedError(
                     TypeError(f"{len(values)} blocks were read instead of {len(wanted)}")
@@ -193,7 +187,8 @@ class Reads:
 
     def _path_of(self, index: int) -> str:
         """Return the places of the first arrays that a read is for."""
-        paths = list(dict.fromkeys(leaf.path for leaf, _ in self._reads[index]))
+        parts = itertools.chain.from_iterable(self._reads[index])
+        paths = list(dict.fromkeys(leaf.path for leaf, _ in parts))
         return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
@@ -220,7 +215,7 @@ class Reads:
 
     def _copied_if_needed(self, x: Any) -> Any:
         """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
-        if not self._arrays.copy:
+        if not self.arrays.copy:
             return x
         backend = backend_of(x)
         return x if backend.memory == "immutable" else call_backend(backend, "copy", x)

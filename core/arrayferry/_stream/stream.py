@@ -158,8 +158,7 @@ class Stream(Generic[B]):
         return Iteration(self._blocks())
 
     def _blocks(self) -> Generator[B]:
-        bounds = self.bounds
-        with Reads(self._arrays, bounds, self._prefetch, self._timeout) as reads:
+        with Reads(self._arrays, self.bounds, self._prefetch, self._timeout) as reads:
             for step, number in enumerate(self._numbers):
                 remedy = f"The iteration ends here; stream[{step + 1}:] goes on after it."
                 yield self._block(reads, step, number, remedy)

@@ -14,8 +14,7 @@ from arrayferry._options import check_flag, checked_count
 from arrayferry._repr import never_raises
 
 from .crossings import ArrayCrossing
-from .rows import TraceFinding, TraceRow
-from .table import counted, size_text, table_lines, time_text
+from .rows import TraceFinding, TraceRow, counted, size_text, table_lines, time_text
 from .trips import RoundTrips
 from .watch import counting, watch
 

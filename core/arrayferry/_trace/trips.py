@@ -11,8 +11,7 @@ from arrayferry._cache import Cache
 from arrayferry._observers import CallSite
 
 from .crossings import ArrayCrossing, nbytes_of
-from .rows import TraceFinding, on_device, short_place
-from .table import counted
+from .rows import TraceFinding, counted, on_device, short_place
 
 MAX_FOLLOWED = 4_096
 """The maximum number of arrays that are followed at a time."""

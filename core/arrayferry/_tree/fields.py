@@ -107,7 +107,9 @@ class PytreeContainer(Container):
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new = _flatten_once(value)[1].unflatten(children)
-        if not _same_leaves(self.children(new), children) and self._is_steady(value):
+        same = _same_leaves(self.children(new), children)
+        # its flatten function may return other objects each time
+        if not same and _same_leaves(self.children(value), self.children(value)):
             cls = type(value)
             raise StructureError(
                 f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt: its children do not read back as "
@@ -116,10 +118,6 @@ class PytreeContainer(Container):
                 "this class.",
             )
         return new
-
-    def _is_steady(self, value: Any) -> bool:
-        """Return whether its flatten function returns the same objects each time."""
-        return _same_leaves(self.children(value), self.children(value))
 
     def static(self, value: Any) -> Any:
         return _flatten_once(value)[1].node_data()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from arrayferry._plugin.backend import Backend
@@ -9,6 +10,7 @@ from arrayferry._plugin.container import Container
 from arrayferry._plugin.origin import Origin, Source
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Kind:
     """How a conversion treats values of one type, and which backend, source or container handles them.
 
@@ -23,24 +25,17 @@ class Kind:
         is_array: whether it is an array or a NumPy scalar.
     """
 
-    __slots__ = ("backend", "cacheable", "category", "container", "is_array", "origin", "source")
+    category: Literal["array", "objects", "scalar", "number", "container", "source", "other"]
+    backend: Backend | None = None
+    container: Container | None = None
+    source: Source | None = None
+    cacheable: bool = True
+    origin: Origin | None = field(init=False)
+    is_array: bool = field(init=False)
 
-    def __init__(
-        self,
-        category: Literal["array", "objects", "scalar", "number", "container", "source", "other"],
-        backend: Backend | None = None,
-        container: Container | None = None,
-        *,
-        source: Source | None = None,
-        cacheable: bool = True,
-    ) -> None:
-        self.category = category
-        self.backend: Backend | None = backend
-        self.container: Container | None = container
-        self.source: Source | None = source
-        self.origin: Origin | None = backend or source
-        self.cacheable: bool = cacheable
-        self.is_array: bool = category in ("array", "objects", "scalar")
+    def __post_init__(self) -> None:
+        self.origin = self.backend or self.source
+        self.is_array = self.category in ("array", "objects", "scalar")
 
     def searches(self, value: Any) -> bool:
         """Return whether to search a value for arrays: a container, or an array of objects that is not masked."""
@@ -48,8 +43,6 @@ class Kind:
             return self.category == "container"
         import numpy
 
-        if type(value) is numpy.ndarray:
-            return bool(value.dtype.kind == "O")
         if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may have another `dtype`
             return False
         return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))

@@ -28,7 +28,7 @@ class Layout:
         paths: how each leaf is reached, as Python would write it; "" for a tree that is one leaf.
     """
 
-    __slots__ = ("_flat", "_hash", "_key", "_nodes", "_whole", "paths")
+    __slots__ = ("_flat", "_hash", "_key", "_nodes", "paths")
 
     def __init__(self, nodes: Nodes, paths: list[str]) -> None:
         self.paths: list[str] = paths
@@ -37,7 +37,6 @@ class Layout:
         self._key = (*map(_branch_key, nodes.branches), _code(root))
         self._hash: int | None = None
         self._flat = _flat_type(root)
-        self._whole = type(root) is Leaf
 
     @property
     def has_numbers(self) -> bool:
@@ -62,8 +61,6 @@ class Layout:
             )
         if self._flat is not None:
             return tuple.__new__(self._flat, leaves)
-        if self._whole:
-            return leaves[0]
         return self._nodes.build(leaves)
 
     def is_of(self, cls: type) -> bool:
@@ -97,15 +94,13 @@ class Layout:
 
     @never_raises
     def __repr__(self) -> str:
-        parts: list[str] = []
-        length = 0
+        text = ""
         for part in _written(self._nodes.root):
-            parts.append(part)
-            length += len(part)
-            if length > MAX_TEXT:
-                parts.append("...")
+            text += part
+            if len(text) > MAX_TEXT:
+                text += "..."
                 break
-        return f"<Layout {''.join(parts)}>"
+        return f"<Layout {text}>"
 
 
 def flatten(
@@ -126,7 +121,7 @@ def flatten(
     if kind_of(value).category in ("array", "scalar"):
         return [value], Layout(_LEAF, [prefix])
     try:
-        tree = _Places(value, kind_of, everything)
+        tree = Tree(value, kind_of, places=True, everything=everything)
     except StructureError as error:
         error.path = prefix + error.path
         raise
@@ -139,20 +134,6 @@ def flatten(
             branch.value = templates[key]
     root = tree.root
     return tree.arrays, Layout(Nodes(root, tree.branches), _paths(root, prefix))
-
-
-class _Places(Tree):
-    """A tree whose leaves are listed once per place: arrays, or all but containers."""
-
-    __slots__ = ("_everything",)
-    lists_places = True
-
-    def __init__(self, value: Any, kind_of: Callable[[Any], Kind], everything: bool) -> None:
-        self._everything = everything
-        super().__init__(value, kind_of)
-
-    def read_as(self, value: Any, kind: Kind) -> Kind | None:
-        return kind if self._everything else None
 
 
 def _paths(root: Any, prefix: str) -> list[str]:

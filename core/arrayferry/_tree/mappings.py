@@ -6,6 +6,7 @@ import builtins
 import weakref
 from collections import ChainMap, OrderedDict, UserDict, defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -154,12 +155,10 @@ class MappingContainer(DictContainer):
                 remedy="Convert dict(value), and keep the result.",
             )
         for way in (_around_its_store, _by_its_constructor):
-            try:
+            with suppress(Exception):
                 new = way(value, items)
                 if new is not None and _holds(new, items):
                     return new
-            except Exception:
-                continue
         cls = type(value)
         raise StructureError(
             f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt around converted arrays",

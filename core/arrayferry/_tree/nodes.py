@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from arrayferry._errors import ConversionError, StructureError, describe_error
@@ -22,6 +23,7 @@ class Leaf:
         self.index = index
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Branch:
     """A container in a tree, and a node for each of its children.
 
@@ -34,23 +36,18 @@ class Branch:
         leaves: whether there is a leaf in it.
         arrays: whether there is a leaf in it that is not made of a Python number.
         rebuilt: whether a new one is made. If not, it is returned unchanged.
-        repeated: whether the same container has another branch, in another place.
+        repeated: whether the same container is in another place, too.
     """
 
-    __slots__ = (
-        "arrays", "children", "container", "index", "leaves", "rebuilt", "repeated", "steps", "value",
-    )  # fmt: skip
-
-    def __init__(self, value: Any, container: Container, steps: Sequence[str] = ()) -> None:
-        self.value: Any = value
-        self.container: Container = container
-        self.children: list[Any] = []
-        self.steps: Sequence[str] = steps
-        self.index: int = -1
-        self.leaves: bool = False
-        self.arrays: bool = False
-        self.rebuilt: bool = False
-        self.repeated: bool = False
+    value: Any
+    container: Container
+    steps: Sequence[str] = ()
+    children: list[Any] = field(default_factory=list)
+    index: int = -1
+    leaves: bool = False
+    arrays: bool = False
+    rebuilt: bool = False
+    repeated: bool = False
 
 
 class Nodes:
@@ -138,16 +135,14 @@ class Nodes:
 
     def _path_to(self, is_it: Callable[[Any], bool]) -> str:
         """Return the first place of a node, "" if it is at the top."""
-        root = self.root
         steps: list[tuple[Branch, int]] = []
         seen: set[int] = set()
         waiting: list[tuple[int, Branch, int]] = []
-        node, depth = root, 0
+        node, depth = self.root, 0
         while not is_it(node):
             if type(node) is Branch and id(node) not in seen:
                 seen.add(id(node))
-                places = range(len(node.children) - 1, -1, -1)
-                waiting += [(depth, node, place) for place in places]
+                waiting += [(depth, node, place) for place in reversed(range(len(node.children)))]
             if not waiting:
                 return ""
             depth, parent, place = waiting.pop()

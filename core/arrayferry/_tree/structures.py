@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from arrayferry._plugin.container import Container
@@ -55,9 +56,7 @@ def pytrees_are_known() -> bool:
 
 
 def _is_pytree(value: Any) -> bool:
-    if not pytrees_are_known():
-        return False
-    try:
-        return not sys.modules["jax"].tree_util.all_leaves([value])
-    except Exception:
-        return False
+    if pytrees_are_known():
+        with suppress(Exception):
+            return not sys.modules["jax"].tree_util.all_leaves([value])
+    return False

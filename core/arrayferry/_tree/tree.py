@@ -46,6 +46,8 @@ class Tree(Nodes):
         options: they decide whether Python's numbers and objects that could become arrays count as arrays. With None,
             neither do, and nothing is refused.
         whole: whether this is the whole value, not part of another one.
+        places: whether the arrays of a container that is in several places are listed once per place.
+        everything: whether all but containers count as arrays, if there are no options.
 
     Attributes:
         arrays: the arrays in order.
@@ -57,11 +59,6 @@ class Tree(Nodes):
         NotAnArrayError: an object that could become an array is the whole value, or the options refuse it.
     """
 
-    __slots__ = ("_kind_of", "_open", "_options", "_seen", "_whole", "arrays", "cacheable", "kinds")
-
-    lists_places = False
-    """Whether the leaves of a container that is in several places are listed once per place."""
-
     def __init__(
         self,
         value: Any,
@@ -69,6 +66,8 @@ class Tree(Nodes):
         options: Options | None = None,
         *,
         whole: bool = True,
+        places: bool = False,
+        everything: bool = False,
     ) -> None:
         super().__init__(None, [], keeps=options is not None and options.unsupported == "keep")
         self.arrays: list[Any] = []
@@ -77,6 +76,8 @@ class Tree(Nodes):
         self._kind_of = kind_of
         self._options = options
         self._whole = whole
+        self._places = places
+        self._everything = everything
         self._seen: dict[int, Any] = {}
         # the containers that are being read, and the values in each
         self._open: list[tuple[Branch, list[Any]]] = []
@@ -119,7 +120,7 @@ class Tree(Nodes):
         if kind.category != "array":
             if kind.searches(value):
                 return self._start(value, kind.container)
-            read_as = kind if kind.is_array else self.read_as(value, kind)
+            read_as = kind if kind.is_array else self._read_as(value, kind)
             if read_as is None:
                 return value
             kind = read_as
@@ -127,11 +128,11 @@ class Tree(Nodes):
         self.kinds.append(kind)
         return Leaf(len(self.arrays) - 1)
 
-    def read_as(self, value: Any, kind: Kind) -> Kind | None:
+    def _read_as(self, value: Any, kind: Kind) -> Kind | None:
         """Return the kind by which an object that is not an array is read as one, None if it stays unchanged."""
         options = self._options
         if options is None:
-            return None
+            return kind if self._everything else None
         if kind.category == "number":
             return kind if options.scalars == "convert" else None
         self.cacheable = self.cacheable and kind.cacheable
@@ -166,15 +167,17 @@ class Tree(Nodes):
                 remedy="Remove the cycle: a tree cannot contain itself.",
                 path=self._path(),
             )
-        if seen is not None and not self.lists_places:
-            return seen
+        if seen is not None:
+            seen.repeated = True
+            if not self._places:
+                return seen
         if len(self._open) >= MAX_DEPTH:
             raise too_deep(self._path())
         self._seen[id(value)] = _OPEN
         try:
             inside = list(container.children(value))
-            steps = list(map(str, container.steps(value))) if self.lists_places else []
-            if self.lists_places and len(steps) != len(inside):
+            steps = list(map(str, container.steps(value))) if self._places else []
+            if self._places and len(steps) != len(inside):
                 raise ValueError(f"{len(inside)} children have {len(steps)} steps")
         except (MemoryError, RecursionError):
             raise
@@ -185,9 +188,7 @@ class Tree(Nodes):
                 remedy="Fix what its attributes or keys raise, or register a Container for the class.",
                 path=self._path(),
             ) from error
-        branch = Branch(value, container, steps)
-        if seen is not None:
-            branch.repeated = seen.repeated = True
+        branch = Branch(value, container, steps, repeated=seen is not None)
         self._open.append((branch, inside))
         return _OPEN
 

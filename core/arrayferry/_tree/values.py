@@ -185,9 +185,12 @@ def refuse_more_than_values(x: Any) -> None:
     Raises:
         ConversionError: the units or the mask would be lost.
     """
+    import numpy
+
     if _has_units(x):
         raise ConversionError(_UNITS.format(_type_name(x)), remedy=_PASS_MAGNITUDE)
-    if _is_masked(x):
+    mask = numpy.asarray(getattr(x, "mask", False))
+    if mask.dtype == bool and mask.any():
         raise ConversionError(
             f"a value of type {_type_name(x)} has masked elements, and its mask would be lost",
             remedy="Fill in what is masked first, as x.filled(value) does, or convert its data and its mask.",
@@ -213,14 +216,6 @@ def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
         yield lambda x: x.numpy()
     if _offers(x, "__arrow_c_array__"):  # reading a stream would use it up
         yield _by_arrow
-
-
-def _is_masked(x: Any) -> bool:
-    """Return whether an object has a mask that hides some of its elements."""
-    import numpy
-
-    mask = numpy.asarray(getattr(x, "mask", False))
-    return mask.dtype == bool and bool(mask.any())
 
 
 def _type_name(value: Any) -> str:
