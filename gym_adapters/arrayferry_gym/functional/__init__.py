@@ -17,27 +17,16 @@ from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Outcome, Running
 from ._video import record
-from .classic import (
-    Acrobot,
-    AcrobotParams,
-    CartPole,
-    CartPoleParams,
-    MountainCar,
-    MountainCarContinuous,
-    MountainCarParams,
-    Pendulum,
-    PendulumParams,
-)
+from .classic.acrobot import Acrobot, AcrobotParams
+from .classic.cart_pole import CartPole, CartPoleParams
+from .classic.mountain_car import MountainCar, MountainCarContinuous, MountainCarParams
+from .classic.pendulum import Pendulum, PendulumParams
 from .registration import register
-from .tabular import (
-    Blackjack,
-    BlackjackParams,
-    CliffWalking,
-    FrozenLake,
-    TabularEnv,
-    Taxi,
-    Transitions,
-)
+from .tabular.blackjack import Blackjack, BlackjackParams
+from .tabular.cliff_walking import CliffWalking
+from .tabular.frozen_lake import FrozenLake
+from .tabular.table import TabularEnv, Transitions
+from .tabular.taxi import Taxi
 
 if TYPE_CHECKING:
     from ._compiled.evaluation import Episode, episode

@@ -8,8 +8,6 @@ from typing import Any
 
 import arrayferry as af
 
-__all__ = ["from_env"]
-
 _CRAFTAX = "craftax.environment_base.environment_bases"
 _ADAPTERS = {
     ("gymnax.environments.environment", "Environment"): ("gymnax", "GymnaxEnv"),

@@ -9,8 +9,6 @@ from arrayferry_gym.functional._drawing import image_of
 from ._grid import DOWN, LEFT, RIGHT, UP, grid_table
 from .table import TabularEnv, TabularState, Transitions
 
-__all__ = ["CliffWalking", "CliffWalkingSlippery"]
-
 ROWS, COLUMNS, START, GOAL = 4, 12, 36, 47
 
 

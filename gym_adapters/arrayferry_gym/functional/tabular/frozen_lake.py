@@ -11,8 +11,6 @@ from arrayferry_gym.functional._drawing import image_of
 from ._grid import DOWN, LEFT, RIGHT, UP, grid_table
 from .table import TabularEnv, TabularState, Transitions
 
-__all__ = ["FrozenLake", "FrozenLake8x8"]
-
 MAPS: dict[str, tuple[str, ...]] = {
     "4x4": ("SFFF", "FHFH", "FFFH", "HFFG"),
     "8x8": (

@@ -11,8 +11,6 @@ from gymnasium import Space, spaces
 import arrayferry as af
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
-__all__ = ["TabularEnv", "TabularState", "Transitions"]
-
 
 class Transitions(NamedTuple):
     """The table of a `TabularEnv`: for S states and A actions, up to K outcomes each.

@@ -10,8 +10,6 @@ from arrayferry_gym.functional._drawing import image_of
 from ._grid import Outcome
 from .table import TabularEnv, TabularState, Transitions
 
-__all__ = ["Taxi"]
-
 STANDS = ((0, 0), (0, 4), (4, 0), (4, 3))
 WALLS = {(0, 1), (1, 1), (3, 0), (4, 0), (3, 2), (4, 2)}
 """Cells with a wall to their east."""
