@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from arrayferry_gym._spaces.trees import build, leaves, split
 from arrayferry_gym.wrappers._kernels import moments as moments_of
 from arrayferry_gym.wrappers._kernels.kernel import Chain, Spaces
 
-from ._around.wrapped import WrappedEnv, checked_wrapper_state
+from ._around.wrapped import WrappedEnv, check_wrapped
 from ._contract.checked import CheckedEnv
 from ._contract.dynamics import Dynamics
 from ._contract.mistakes import last_line
@@ -176,17 +176,14 @@ class OnnxGraph:
     def use_statistics(self, values: Any) -> None:
         """Use the statistics of wrappers, which are not updated."""
         env = self.env
-        if not isinstance(env, WrappedEnv):
-            checked_wrapper_state(env, values)  # raises the error
+        check_wrapped(env, values)
         if isinstance(env, WrappedEnv) and (values is not None or env._statistics()):
             if values is None:
                 raise af.OptionError(
                     f"{env!r:.80} has statistics, which a file does not update",
                     remedy="Pass wrapper_state=, such as env.state_dict(carry.running) after a rollout.",
                 )
-            if not isinstance(values, dict):
-                values = env.state_dict(SimpleNamespace(wrappers=values))
-            self.kernels = env.given(self.xp, self.kernels, values)
+            self.kernels = env.given(self.xp, self.kernels, env._numbers(values))
 
         def fixed(part: Any) -> Any:
             is_moments = isinstance(part, moments_of.Moments)

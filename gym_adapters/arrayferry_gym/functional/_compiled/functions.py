@@ -14,7 +14,7 @@ import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._arrays import to_shape
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
-from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
+from arrayferry_gym.functional._around.wrapped import check_wrapped
 from arrayferry_gym.functional._contract.actions import Actions
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
@@ -152,7 +152,7 @@ class Functions:
         tree = prepared.tree
         state = env.reset(rng, num_envs, tree, prepared.fixed)
         running, observation, _ = restart(env, state, tree)
-        wrapper_state = checked_wrapper_state(self.env, wrapper_state)
+        check_wrapped(self.env, wrapper_state)
         states = self._chain.init(jnp, num_envs, None)
         states = self._shaped(running._replace(wrappers=states), num_envs, params).wrappers
         if wrapper_state is not None:

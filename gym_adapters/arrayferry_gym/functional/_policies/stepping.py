@@ -7,7 +7,6 @@ import copy
 import numbers
 import warnings
 from collections.abc import Generator, Iterator
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -313,17 +312,13 @@ def _served(
     if sharding is not None:
         device = sharding  # only JAX has shardings
     wrapped.warn_if_fresh(env, wrapper_state)
-    if wrapper_state is not None and not isinstance(env, wrapped.WrappedEnv):
-        wrapped.checked_wrapper_state(env, wrapper_state)  # raises the error
+    wrapped.check_wrapped(env, wrapper_state)
     envs = env.make_vec(
         count_of("num_envs", count), xp=library, device=device, autoreset_mode=mode, params=params,
         max_episode_steps=limit, render_mode=render_mode,
     )  # fmt: skip
     if wrapper_state is not None:
-        if not isinstance(wrapper_state, dict):
-            wrapper_state = env.state_dict(SimpleNamespace(wrappers=wrapper_state))
-        env._named(wrapper_state)
-        envs.load_state_dict(wrapper_state)
+        envs.load_state_dict(env._numbers(wrapper_state))
     return envs
 
 
