@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym._options.env_options import UNSET, limit_of
 from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym.functional._contract.clipping import lowest_and_highest
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.params import (
     VALUE,
@@ -303,13 +304,9 @@ def _gymnax_space(space: Space[Any]) -> Any:
         return of.Tuple([_gymnax_space(part) for part in space.spaces])
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return of.Discrete(int(space.n))
-    low, high = getattr(space, "low", 0), getattr(space, "high", 1)
-    if isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif not isinstance(space, (spaces.Box, spaces.MultiBinary)):
+    if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
         raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
     # bounds that are the same everywhere are numbers, which can be hashed
-    low, high = (
-        x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, (low, high))
-    )
+    bounds = lowest_and_highest(space, space.dtype)
+    low, high = (x if x.ndim else x.item() for x in bounds)
     return of.Box(low, high, tuple(space.shape or ()), jnp.dtype(space.dtype))

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
+from arrayferry_gym._actions.fitter import range_of
 from arrayferry_gym._arrays import held_dtype, namespace
 from arrayferry_gym._spaces.trees import branches, build, leaves, split
 
@@ -46,14 +47,11 @@ def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any
 
 def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
     """Return the lowest and highest numbers of a space, as NumPy arrays of a dtype, 0-d if all are the same."""
-    if isinstance(space, spaces.Discrete):
-        low, high = space.start, space.start + space.n - 1
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif isinstance(space, spaces.MultiBinary):
-        low, high = 0, 1
-    else:
+    if isinstance(space, spaces.Box):
         low, high = space.low, space.high
+    else:
+        low, count = range_of(space)
+        high = low + count - 1
     edges = []
     for edge in map(np.asarray, (low, high)):
         if np.all(edge == edge.flat[0]):
