@@ -54,16 +54,8 @@ class Frame:
         return Frame, (self._leaves, self._structure, self._build)
 
 
-class _Value:
-    def __repr__(self) -> str:
-        return "value"
-
-    def __reduce__(self) -> str:
-        return "VALUE"
-
-
-VALUE = _Value()
-"""Stands for a leaf that is a value."""
+class VALUE:
+    """Stands for a leaf that is a value."""
 
 
 class Params:
