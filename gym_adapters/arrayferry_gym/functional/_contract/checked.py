@@ -79,10 +79,9 @@ class CheckedEnv:
                 f"{self._source(method)} does not take the arguments it gets",
                 remedy=f"Write {definition}.",
             )
-        keeps = backend.name != "jax"
-        self.drawn = (
-            DrawnParams(dynamics, self._results, keeps=keeps) if dynamics._draws_params else None
-        )
+        self.drawn: DrawnParams | None = None
+        if dynamics._draws_params:
+            self.drawn = DrawnParams(dynamics, self._results, keeps=not self._traces)
         self._methods: Any = self.drawn or dynamics
         self._casts = self._observed_dtypes()
         self._places = [path for _, path in leaves(dynamics.observation_space)]
