@@ -253,7 +253,6 @@ class Served:
         env, running = self._simulator.env, self._simulator.running
         state = af.convert(state, env.backend, device=self._device, copy=True)
         if env.drawn is not None:
-            assert running is not None
             state = env.drawn.of_whole(state, params.tree, running.state, tell=tell)
         return env.check(state)
 

@@ -60,15 +60,13 @@ class Simulator:
                 state = self._renewed(before.state, mask, params, given)
             else:
                 state = self._fresh(params) if given is None else given
-            running, observation, info = restart(env, state, params.tree, before, mask)
-            self.running = running
+            self.running, observation, info = restart(env, state, params.tree, before, mask)
             return self._unshared((observation, with_masks(env, info, observation)), state, params)  # type: ignore[no-any-return]
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step. Return what `VectorEnv.step` returns."""
         with self._device():
             result = self._advance(action, params)
-            assert self.running is not None
             return self._unshared(result, self.running.state, params)  # type: ignore[no-any-return]
 
     def step_one(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -78,7 +76,6 @@ class Simulator:
 
     def _advance(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         env, tree, running = self.env, params.tree, self.running
-        assert running is not None
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
             state = self._renewed(state, mask, params)
@@ -104,12 +101,10 @@ class Simulator:
     @property
     def state(self) -> Any:
         """The states, as arrays that later steps do not change."""
-        assert self.running is not None
         return self.running.state
 
     @state.setter
     def state(self, state: Any) -> None:
-        assert self.running is not None
         self.running = self.running._replace(state=state)
 
     def first(self, tree: Any) -> Any:
