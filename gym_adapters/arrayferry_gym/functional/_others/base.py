@@ -118,9 +118,7 @@ class OtherEnv(FunctionalEnv):
     def __init__(self, env: Any, params: Any = None) -> None:
         self.env, self.default_params = _copied(env, params)
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
-        self.observation_space = self.observations(
-            as_builtin(self.observation_of(example, self.default_params))
-        )
+        self.observation_space = self.observations(self._observed(example, self.default_params))
         self.action_space = self.actions(example)
         self._dtypes = self._lasting_dtypes(example)
         self._shared = self.shared(example)
@@ -182,8 +180,9 @@ class OtherEnv(FunctionalEnv):
 
     # the methods of a `FunctionalEnv`
 
-    def _mapped(self, function: Any, n: int, params: Any, *arguments: Any) -> Any:
+    def _mapped(self, function: Any, params: Any, *arguments: Any) -> Any:
         """Call a function of one environment for all environments. Its last argument is the parameters."""
+        n = jax.tree.leaves(arguments)[0].shape[0]
         given, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
         batched = [
@@ -202,16 +201,15 @@ class OtherEnv(FunctionalEnv):
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> OtherState:
         """Begin episodes."""
         keys = jax.random.split(rng.key(), n)
-        return self._kept(self._mapped(self.begin, n, params, keys))
+        return self._kept(self._mapped(self.begin, params, keys))
 
     def step(
         self, xp: Any, rng: Any, state: OtherState, action: Any, params: Any
     ) -> tuple[OtherState, Any, Any, Any]:
         """Take a step."""
-        n = state.leaves[0].shape[0]
-        keys = jax.random.split(rng.key(), n)
+        keys = jax.random.split(rng.key(), state.leaves[0].shape[0])
         kept, reward, terminated, truncated = self._mapped(
-            self.advance, n, params, keys, state.tree, action
+            self.advance, params, keys, state.tree, action
         )
         if jnp.issubdtype(
             reward.dtype, jnp.integer
@@ -221,18 +219,14 @@ class OtherEnv(FunctionalEnv):
 
     def observe(self, xp: Any, state: OtherState, params: Any) -> Any:
         """Return the observations."""
+        return self._mapped(self._observed, params, state.tree)
 
-        def observation(kept: Any, params: Any) -> Any:
-            return as_builtin(self.observation_of(kept, params))
-
-        return self._mapped(observation, state.leaves[0].shape[0], params, state.tree)
+    def _observed(self, kept: Any, params: Any) -> Any:
+        return as_builtin(self.observation_of(kept, params))
 
     def info(self, xp: Any, state: OtherState, params: Any) -> dict[str, Any]:
         """Return the infos."""
-        infos: dict[str, Any] = self._mapped(
-            self.info_of, state.leaves[0].shape[0], params, state.tree
-        )
-        return infos
+        return self._mapped(self.info_of, params, state.tree)  # type: ignore[no-any-return]
 
     def render(self, state: OtherState, index: int) -> Any:
         """Draw it as its library does."""

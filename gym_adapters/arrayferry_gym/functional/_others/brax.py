@@ -82,7 +82,7 @@ class BraxEnv(OtherEnv):
         def one(key: Any, params: Any) -> Any:
             return _drawn(self.randomization_fn, _model(self._with(params)), key)
 
-        return self._mapped(one, n, params, jax.random.split(rng.key(), n))
+        return self._mapped(one, params, jax.random.split(rng.key(), n))
 
     def _with(self, params: Any) -> Any:
         """Return the environment with these values in its model."""
