@@ -25,9 +25,8 @@ from arrayferry_gym._options.env_options import autoreset_mode_of, count_of, lim
 from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym._spaces.trees import build, leaves, split
 from arrayferry_gym.wrappers._kernels import moments as moments_of
-from arrayferry_gym.wrappers._kernels.kernel import Chain, Spaces
 
-from ._around.wrapped import WrappedEnv, check_wrapped
+from ._around.wrapped import WrappedEnv, chain_of, check_wrapped
 from ._contract.checked import CheckedEnv
 from ._contract.dynamics import Dynamics
 from ._contract.mistakes import last_line
@@ -163,8 +162,7 @@ class OnnxGraph:
         self.xp, backend = _Namespace("ndonnx"), af.registry.backend("ndonnx")
         self.checked = CheckedEnv(base, backend, self.n, self.limit)
         self.checked.xp = self.checked._results._xp = self.xp
-        inside = Spaces(base.observation_space, base.action_space, base._limited(self.limit))
-        self.chain = Chain(env.kernels, inside)
+        self.chain = chain_of(env, self.limit)
         own, draws = env.default_params, env._draws_params
         self.params = prepare(env_params, own, self.n, backend, None, draws=draws)
         self.param_inputs = param_inputs
@@ -475,5 +473,4 @@ def _plain(x: Any) -> Any:
     """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
     x = np.asarray(x)
     texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))
-    plain: Any = np.where(np.isfinite(x), x.astype(object), texts)
-    return plain.tolist()
+    return np.where(np.isfinite(x), x.astype(object), texts).tolist()

@@ -78,9 +78,7 @@ class WrappedEnv(AroundEnv):
 
     def chain(self, limit: int | None) -> Chain:
         """Return the kernels around the environment's spaces, for episodes with a step limit."""
-        env = self.env
-        inside = Spaces(env.observation_space, env.action_space, env._limited(limit))
-        return Chain(self.kernels, inside)
+        return chain_of(self, limit)
 
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
@@ -221,6 +219,13 @@ class WrappedEnv(AroundEnv):
 
     def __repr__(self) -> str:
         return f"<wrap({self.env!r}, {', '.join(map(repr, self.kernels))})>"
+
+
+def chain_of(env: Dynamics, limit: int | None) -> Chain:
+    """Return the kernels of an environment around its spaces, for episodes with a step limit."""
+    base = env.base
+    inside = Spaces(base.observation_space, base.action_space, base._limited(limit))
+    return Chain(env.kernels, inside)
 
 
 def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
