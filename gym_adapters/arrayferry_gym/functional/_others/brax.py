@@ -62,8 +62,18 @@ class BraxEnv(OtherEnv):
             self.metadata = {**DRAWS, "render_fps": float(1 / self.env.dt)}
 
     def actions(self, example: Any) -> Any:
-        """Return the space of actions: see `_actions`."""
-        return _actions(self.env, example)
+        """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
+
+        Agents of Brax and MuJoCo Playground act from -1 to 1. Where actuators have another range, environments scale to it.
+        """
+        count = int(self.env.action_size)
+        scaled = spaces.Box(-1.0, 1.0, (count,), np.float32)
+        actuators = getattr(getattr(self.env, "sys", None), "actuator", None)
+        limits = np.asarray(getattr(actuators, "ctrl_range", np.zeros((0, 2))), np.float32)
+        if limits.shape != (count, 2):
+            return scaled
+        ranged = spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
+        return ranged if ranged == scaled or _passes_on(self.env, example, limits) else scaled
 
     def shared(self, example: Any) -> frozenset[int]:
         """Return the arrays without an axis of environments: MuJoCo Warp has the contacts of a batch in one list."""
@@ -126,25 +136,6 @@ def _check_inside(env: Any) -> None:
                 remedy="Leave it out. For models that differ between environments, pass randomization_fn to from_env.",
             )
         env = vars(env).get("env")
-
-
-def _actions(env: Any, example: Any) -> Any:
-    """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
-
-    Agents of Brax and MuJoCo Playground act from -1 to 1. Where actuators have another range, environments scale to it.
-
-    Args:
-        env: the environment.
-        example: shapes and dtypes of a state.
-    """
-    count = int(env.action_size)
-    scaled = spaces.Box(-1.0, 1.0, (count,), np.float32)
-    actuators = getattr(getattr(env, "sys", None), "actuator", None)
-    limits = np.asarray(getattr(actuators, "ctrl_range", np.zeros((0, 2))), np.float32)
-    if limits.shape != (count, 2):
-        return scaled
-    ranged = spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
-    return ranged if ranged == scaled or _passes_on(env, example, limits) else scaled
 
 
 class _Reached(Exception):  # noqa: N818
