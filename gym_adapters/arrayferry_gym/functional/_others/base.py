@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._keys import parts_of
+from arrayferry_gym._keys import Key, parts_of
 from arrayferry_gym._spaces.foreign import space_of
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
@@ -24,24 +24,16 @@ DRAWS: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 """The metadata of environments that can be drawn."""
 
 
-class _Structure:
-    """How the arrays of a state are arranged, and which of them are typed keys. It can be hashed and compared."""
+class _Structure(Key):
+    """How the arrays of a state are arranged, and the generators of those that are typed keys."""
 
-    def __init__(self, tree: Any) -> None:
-        leaves, self.tree = jax.tree.flatten(tree)
-        self.generators = tuple(
-            jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
-            for leaf in leaves
-        )
+    __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.tree, self.generators))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Structure, (self.value,)
 
     def __repr__(self) -> str:
-        return repr(self.tree)
+        return repr(self.value[0])
 
 
 class OtherState(NamedTuple):
@@ -58,19 +50,22 @@ class OtherState(NamedTuple):
     @classmethod
     def of(cls, tree: Any) -> OtherState:
         """Return the states in a tree."""
-        structure = _Structure(tree)
-        leaves = zip(jax.tree.leaves(tree), structure.generators, strict=True)
-        return cls(
-            tuple(x if kind is None else jax.random.key_data(x) for x, kind in leaves), structure
+        leaves, structure = jax.tree.flatten(tree)
+        generators = tuple(
+            jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
+            for leaf in leaves
         )
+        pairs = zip(leaves, generators, strict=True)
+        numbers = tuple(x if kind is None else jax.random.key_data(x) for x, kind in pairs)
+        return cls(numbers, _Structure((structure, generators)))
 
     @property
     def tree(self) -> Any:
         """The states as the library has them, with an axis of environments."""
-        leaves = zip(self.leaves, self.structure.generators, strict=True)
-        return jax.tree.unflatten(
-            self.structure.tree,
-            [x if kind is None else jax.random.wrap_key_data(x, impl=kind) for x, kind in leaves],
+        structure, generators = self.structure.value
+        leaves = zip(self.leaves, generators, strict=True)
+        return structure.unflatten(
+            [x if kind is None else jax.random.wrap_key_data(x, impl=kind) for x, kind in leaves]
         )
 
 
@@ -173,7 +168,7 @@ class OtherEnv(FunctionalEnv):
         state = OtherState.of(tree)
         if len(self._dtypes) != len(state.leaves):
             return state
-        triples = zip(state.leaves, state.structure.generators, self._dtypes, strict=True)
+        triples = zip(state.leaves, state.structure.value[1], self._dtypes, strict=True)
         return state._replace(
             leaves=tuple(x.astype(dtype) if kind is None else x for x, kind, dtype in triples)
         )
