@@ -85,24 +85,20 @@ __all__ = [
     "wrap",
 ]
 
-_JAX = {
-    "Functions": "_compiled.functions",
-    "GymnaxForm": "_compiled.gymnax_form",
-    "GymnaxParams": "_compiled.gymnax_form",
-    "HostFunctions": "_host",
-    "Carry": "_compiled.rollout",
-    "Episode": "_compiled.evaluation",
-    "Transition": "_compiled.rollout",
-    "episode": "_compiled.evaluation",
-    "rollout": "_compiled.rollout",
-    "to_gymnax": "_compiled.gymnax_form",
-}
+_JAX = (
+    "_host",
+    "_compiled.functions",
+    "_compiled.gymnax_form",
+    "_compiled.rollout",
+    "_compiled.evaluation",
+)
+"""The modules with the other names, which need JAX."""
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name not in _JAX:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         import arrayferry as af
 
@@ -111,7 +107,8 @@ if not TYPE_CHECKING:  # type checkers would accept any name
             raise problem
         from importlib import import_module
 
-        return getattr(import_module(f".{_JAX[name]}", __name__), name)
+        modules = (import_module(f".{place}", __name__) for place in _JAX)
+        return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
 def __dir__() -> list[str]:
