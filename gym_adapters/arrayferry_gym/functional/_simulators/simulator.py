@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-import arrayferry as af
 from arrayferry.adapting import map_arrays
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.params import Params
@@ -27,7 +26,7 @@ class Simulator:
         mode: when episodes that have ended are reset.
     """
 
-    rng: af.Random
+    rng: Any = None
     """The random numbers, once they are seeded."""
     running: Any
 
