@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym._options.env_options import UNSET, limit_of
 from arrayferry_gym._options.refusals import missing_package
-from arrayferry_gym.functional._contract.clipping import lowest_and_highest
+from arrayferry_gym.functional._contract.clipping import bounds_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.params import (
     VALUE,
@@ -141,8 +141,7 @@ class GymnaxForm:
 
     def reset(self, key: Any, params: Any = None) -> tuple[Any, Running]:
         """Begin an episode, given a key of JAX. Return the first observation and the state."""
-        result: tuple[Any, Running] = _reset(self, key, self._params(params))
-        return result
+        return _reset(self, key, self._params(params))  # type: ignore[no-any-return]
 
     reset_env = reset
 
@@ -160,16 +159,14 @@ class GymnaxForm:
             shape (), and infos.
         """
         mode = AutoresetMode.SAME_STEP
-        result: tuple[Any, ...] = _step(self, mode, key, state, action, self._params(params))
-        return result
+        return _step(self, mode, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     def step_env(
         self, key: Any, state: Running, action: Any, params: Any = None
     ) -> tuple[Any, ...]:
         """Take the same step without a reset. Return observation, state, reward, done and infos."""
         mode = AutoresetMode.DISABLED
-        result: tuple[Any, ...] = _step(self, mode, key, state, action, self._params(params))
-        return result
+        return _step(self, mode, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     @property
     def num_actions(self) -> int:
@@ -307,6 +304,7 @@ def _gymnax_space(space: Space[Any]) -> Any:
     if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
         raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
     # bounds that are the same everywhere are numbers, which can be hashed
-    bounds = lowest_and_highest(space, space.dtype)
-    low, high = (x if x.ndim else x.item() for x in bounds)
+    low, high = (
+        x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, bounds_of(space))
+    )
     return of.Box(low, high, tuple(space.shape or ()), jnp.dtype(space.dtype))

@@ -45,15 +45,18 @@ def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any
     return lambda x: xp.clip(x, low, high)
 
 
-def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the lowest and highest numbers of a space, as NumPy arrays of a dtype, 0-d if all are the same."""
+def bounds_of(space: Any) -> tuple[Any, Any]:
+    """Return the lowest and highest numbers of a space."""
     if isinstance(space, spaces.Box):
-        low, high = space.low, space.high
-    else:
-        low, count = range_of(space)
-        high = low + count - 1
+        return space.low, space.high
+    low, count = range_of(space)
+    return low, low + count - 1
+
+
+def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return these numbers as NumPy arrays of a dtype, 0-d if all are the same."""
     edges = []
-    for edge in map(np.asarray, (low, high)):
+    for edge in map(np.asarray, bounds_of(space)):
         if np.all(edge == edge.flat[0]):
             edge = edge.flat[0]
         limits = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
