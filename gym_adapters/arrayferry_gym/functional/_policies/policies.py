@@ -79,8 +79,7 @@ class LibraryPolicy(ABC):
         """Return the results of a call in NumPy."""
         if type(action) is np.ndarray and self.library == "numpy":
             return action, extras
-        converted: tuple[Any, Any] = TO_NUMPY((action, extras))
-        return converted
+        return TO_NUMPY((action, extras))  # type: ignore[no-any-return]
 
 
 class FunctionPolicy(LibraryPolicy):
