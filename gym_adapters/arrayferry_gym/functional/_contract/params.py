@@ -118,10 +118,6 @@ class Params:
         return Params(self.frame, values, batched, self.fixed)
 
 
-def _is_array(value: Any) -> bool:
-    return af.registry.kind(value).category in ("array", "objects", "scalar")
-
-
 def _equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) is float and a == b
 
@@ -231,7 +227,8 @@ def is_named(path: str, names: Iterable[Any]) -> bool:
 
 def is_value(default: Any) -> bool:
     """Tell whether parameters with this default are values."""
-    return isinstance(default, (float, complex)) or _is_array(default)
+    category = af.registry.kind(default).category
+    return isinstance(default, (float, complex)) or category in ("array", "objects", "scalar")
 
 
 def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
