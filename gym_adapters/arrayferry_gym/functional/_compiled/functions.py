@@ -14,7 +14,7 @@ import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._arrays import to_shape
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
-from arrayferry_gym.functional._around.wrapped import chain_of, check_wrapped
+from arrayferry_gym.functional._around.wrapped import WrappedEnv, chain_of, check_wrapped
 from arrayferry_gym.functional._contract.actions import Actions
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
@@ -145,22 +145,20 @@ class Functions:
         num_envs = count_of("num_envs", num_envs)
         rng, env = random_of(checked_key(key)), self._checked(num_envs, None)
         prepared = self._params(params, num_envs)
-        tree = prepared.tree
-        state = env.reset(rng, num_envs, tree, prepared.fixed)
-        running, observation, _ = restart(env, state, tree)
+        state = env.reset(rng, num_envs, prepared.tree, prepared.fixed)
+        running, observation, _ = restart(env, state, prepared.tree)
         check_wrapped(self.env, wrapper_state)
         states = self._chain.init(jnp, num_envs, None)
-        states = self._shaped(running._replace(wrappers=states), num_envs, params).wrappers
-        if wrapper_state is not None:
-            wrapped: Any = self.env
-            states = wrapped.given(jnp, states, wrapper_state)
+        states = self._shaped(running._replace(wrappers=states), num_envs, params)
+        if isinstance(self.env, WrappedEnv) and wrapper_state is not None:
+            states = self.env.given(jnp, states, wrapper_state)
         states, observation = self._chain.begin(jnp, states, None, observation)
         return self._for_caller(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
 
-    def _shaped(self, running: Running, n: int, params: Any) -> Running:
-        """Return environments whose kernels' states have the shape of rewards, which is only known from a step."""
+    def _shaped(self, running: Running, n: int, params: Any) -> Any:
+        """Return the states of the kernels in the shape of rewards, which is only known from a step."""
         if not any("reward" in kernel.parts for kernel in self._chain.kernels):
-            return running
+            return running.wrappers
         action = batch_space(self._chain.outside.action, n).sample()
         pytree = running._replace(state=as_pytree(running.state))
         after = jax.eval_shape(lambda: self.step(jax.random.key(0), pytree, action, params)[0])
@@ -168,8 +166,7 @@ class Functions:
         def shaped(x: Any, y: Any) -> Any:
             return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
 
-        wrappers = jax.tree.map(shaped, running.wrappers, after.wrappers)
-        return running._replace(wrappers=wrappers)
+        return jax.tree.map(shaped, running.wrappers, after.wrappers)
 
     def _for_caller(self, running: Running, result: Any, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""

@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym._options.env_options import UNSET, limit_of
 from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym.functional._around.wrapped import chain_of
 from arrayferry_gym.functional._contract.clipping import bounds_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.params import (
@@ -29,6 +30,7 @@ from arrayferry_gym.functional._contract.params import (
     is_value,
 )
 from arrayferry_gym.functional._simulators.engine import Running
+from arrayferry_gym.wrappers._kernels.kernel import Spaces
 
 from .functions import Functions
 
@@ -171,21 +173,19 @@ class GymnaxForm:
     @property
     def num_actions(self) -> int:
         """The number of actions, or of the numbers of which an action consists."""
-        space: Any = self._spaces(None)[1]
+        space: Any = self._spaces(None).action
         return int(space.n if isinstance(space, spaces.Discrete) else np.prod(space.shape))
 
     def observation_space(self, params: Any = None) -> Any:
         """The space of observations, as one of gymnax."""
-        return _gymnax_space(self._spaces(params)[0])
+        return _gymnax_space(self._spaces(params).observation)
 
     def action_space(self, params: Any = None) -> Any:
         """The space of actions, as one of gymnax."""
-        return _gymnax_space(self._spaces(params)[1])
+        return _gymnax_space(self._spaces(params).action)
 
-    def _spaces(self, params: Any) -> tuple[Any, Any]:
-        functions = self._functions(self._params(params), AutoresetMode.DISABLED)
-        outside = functions._chain.outside
-        return outside.observation, outside.action
+    def _spaces(self, params: Any) -> Spaces:
+        return chain_of(self.env, self._params(params)._limit).outside
 
     def _functions(self, params: GymnaxParams, mode: Any) -> Functions:
         return Functions(self.env, autoreset_mode=mode, max_episode_steps=params._limit)
