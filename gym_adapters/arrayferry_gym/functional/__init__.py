@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
-from ._contract.errors import EnvResultError, ImpureError, StaleStateError
+from ._contract.errors import EnvResultError, ImpureError, StaleStateError, usable
 from ._evaluate import evaluate
 from ._evaluation import Evaluation
 from ._export import export
@@ -102,9 +102,7 @@ if not TYPE_CHECKING:  # type checkers would accept any name
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         import arrayferry as af
 
-        problem = af.registry.backend("jax").problem()
-        if problem is not None:
-            raise problem
+        usable(af.registry.backend("jax"))
         from importlib import import_module
 
         modules = (import_module(f".{place}", __name__) for place in _JAX)

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import arrayferry as af
+from arrayferry_gym.functional._contract.errors import usable
 
 _CRAFTAX = "craftax.environment_base.environment_bases"
 _ADAPTERS = {
@@ -71,10 +72,7 @@ def from_env(env: Any, params: Any = None, *, randomization_fn: Any = None) -> A
 
 
 def _adapted(env: Any, params: Any, randomization_fn: Any, module: str, name: str) -> Any:
-    backend = af.registry.backend("jax")
-    problem = backend.problem()
-    if problem is not None:
-        raise problem
+    usable(af.registry.backend("jax"))
     arguments: tuple[Any, ...] = (env,)
     if module in _TAKE_PARAMS:
         arguments = (env, params)

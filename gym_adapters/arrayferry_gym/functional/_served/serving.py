@@ -26,7 +26,7 @@ from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym.functional._contract.actions import Actions
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
-from arrayferry_gym.functional._contract.errors import traced_env
+from arrayferry_gym.functional._contract.errors import traced_env, usable
 from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._simulators.numpy_simulator import NumpySimulator
 from arrayferry_gym.functional._simulators.simulator import Simulator
@@ -92,9 +92,7 @@ class Served:
 
     def _use(self, backend: af.Backend, device: Any) -> None:
         """Set the library of observations and actions."""
-        problem = backend.problem()
-        if problem is not None:
-            raise problem
+        usable(backend)
         dynamics, n, sharding = self.functional, self._n, None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
@@ -310,10 +308,7 @@ def _computing(
         gradients: whether gradients flow through steps.
     """
     if needed is not None:
-        computing = af.registry.backend(needed)
-        problem = computing.problem()
-        if problem is not None:
-            raise problem
+        computing = usable(af.registry.backend(needed))
         if gradients and computing.name != agent.name:
             raise af.OptionError(
                 f"differentiable=True with xp={agent.name!r}, but these environments compute in {needed}",
