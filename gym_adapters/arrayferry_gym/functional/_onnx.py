@@ -168,8 +168,6 @@ class OnnxGraph:
         self.param_inputs = param_inputs
         self.kernels: Any = self.chain.init(self.xp, self.n, None)
         self.act: Any = None
-        self.inputs: Arrays = {}
-        self.kinds: dict[str, str] = {}
 
     def use_statistics(self, values: Any) -> None:
         """Use the statistics of wrappers, which are not updated."""
@@ -271,8 +269,8 @@ class OnnxGraph:
     def _run(self, form: HandedOn | None) -> tuple[Arrays, HandedOn]:
         """Trace one run. Without the form of what is handed on, only a reset."""
         env, xp, chain = self.checked, self.xp, self.chain
-        self.inputs = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
-        self.kinds = {}
+        self.inputs: Arrays = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
+        self.kinds: dict[str, str] = {}
         rng, acting, choosing, resetting = (
             _Random(name, self.inputs, self.kinds)
             for name in ("step", "wrappers", "policy", "reset")

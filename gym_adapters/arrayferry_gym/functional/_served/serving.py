@@ -46,10 +46,6 @@ class Served:
     functional: Dynamics
     metadata: dict[str, Any]
     render_mode: str | None
-    _to_agent: af.Conversion  # to the library of observations and actions
-    _converts: bool  # whether the simulator computes in another one
-    _simulator: Simulator
-    _params: Params  # in the library of the simulator
     _begun = False
     _spec: Any = None
 
@@ -99,6 +95,7 @@ class Served:
         libraries = Libraries({}, "numpy", backend, None, device)
         held_on = None if device is None else backend.device_name(device)
         computing = _computing(dynamics.library, backend, held_on, self._differentiable)
+        # whether the simulator, and the parameters, are in another library than observations and actions
         self._converts = computing is not backend
         if self._converts and computing.name == "numpy":
             held_on = "cpu"

@@ -28,12 +28,11 @@ class Simulator:
 
     rng: Any = None
     """The random numbers, once they are seeded."""
-    running: Any
+    running: Any = None
 
     def __init__(self, env: CheckedEnv, mode: AutoresetMode) -> None:
         self.env = env
         self.mode = mode
-        self.running = None
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
