@@ -104,10 +104,7 @@ class GymnaxEnv(OtherEnv):
         limits = jnp.asarray([getattr(params, name), UNLIMITED])
         both = jax.vmap(lambda limit: taken(dataclasses.replace(params, **{name: limit})))
         shown, *others = both(limits)
-        first, second = (
-            functools.partial(jax.tree.map, lambda x, row=row: x[row]) for row in range(2)
-        )
-        return first(shown), *second(others)
+        return jax.tree.map(lambda x: x[0], shown), *jax.tree.map(lambda x: x[1], others)
 
     def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Take a step without the limit."""
