@@ -311,8 +311,7 @@ def completed(given: Any, defaults: Any) -> Any:
                 else "There are none.",
             )
     if isinstance(defaults, Mapping):
-        whole: Any = {**defaults, **given}
-        return whole if type(defaults) is dict else type(defaults)(whole)  # type: ignore[call-arg]
+        return type(defaults)({**defaults, **given})  # type: ignore[call-arg]
     replace: Any = dataclasses.replace
     if not dataclasses.is_dataclass(defaults):
         replace = type(defaults)._replace
