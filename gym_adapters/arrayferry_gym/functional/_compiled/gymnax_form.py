@@ -18,7 +18,7 @@ import arrayferry as af
 from arrayferry_gym._options.env_options import UNSET, limit_of
 from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym.functional._around.wrapped import chain_of
-from arrayferry_gym.functional._contract.clipping import bounds_of
+from arrayferry_gym.functional._contract.actions import bounds_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.params import (
     VALUE,

@@ -11,7 +11,7 @@ import arrayferry as af
 from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, select_leaves
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
-from .clipping import clipper
+from .actions import clipper
 from .drawn import DrawnParams
 from .dynamics import Dynamics
 from .errors import EnvResultError
