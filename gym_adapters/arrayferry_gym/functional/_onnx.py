@@ -61,8 +61,9 @@ class _Namespace(ModuleType):
             args, options = map_arrays(_constant, (args, options))
             if name == "take":
                 args = args[0], ndx.astype(args[1], ndx.int64), *args[2:]
-            if name == "where":
-                args = args[0], *_alike(*args[1:])
+            if name == "where" and not any(hasattr(x, "dtype") for x in args[1:]):
+                dtype = None if isinstance(args[1], (bool, int)) else ndx.float32
+                args = args[0], ndx.asarray(args[1], dtype=dtype), args[2]
             return found(*args, **options)
 
         return call
@@ -70,13 +71,6 @@ class _Namespace(ModuleType):
 
 def _constant(x: Any) -> Any:
     return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
-
-
-def _alike(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return two values of which at least one is an array."""
-    if hasattr(a, "dtype") or hasattr(b, "dtype"):
-        return a, b
-    return ndx.asarray(a, dtype=None if isinstance(a, (bool, int)) else ndx.float32), b
 
 
 class _Random(af.Random):
