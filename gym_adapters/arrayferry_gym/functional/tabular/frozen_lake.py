@@ -58,12 +58,8 @@ class FrozenLake(TabularEnv):
             )
         cells = tuple(map(str, MAPS[map_name] if desc is None else desc))
         self.desc: tuple[str, ...] = cells
-        if (
-            not cells
-            or len(set(map(len, cells))) != 1
-            or set("".join(cells)) - set("SFHG")
-            or "S" not in "".join(cells)
-        ):
+        letters = "".join(cells)
+        if len(set(map(len, cells))) != 1 or set(letters) - set("SFHG") or "S" not in letters:
             raise af.OptionError(
                 f"desc={cells!r:.80} is not a map",
                 remedy='Pass rows of one length, of the letters "SFHG", with an "S".',
@@ -72,7 +68,6 @@ class FrozenLake(TabularEnv):
             raise af.OptionError(f"success_rate={success_rate!r}", remedy="Pass a probability.")
         goal, hole, elsewhere = map(float, reward_schedule)
         rewards = {"G": goal, "H": hole}
-        letters = "".join(cells)
         env = FrozenLakeEnv(desc=list(cells), is_slippery=False)
         slips = (1 - success_rate) / 2
         turns = {-1: slips, 0: 1 - 2 * slips, 1: slips} if is_slippery else {0: 1.0}
