@@ -61,6 +61,8 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         tensor([1., 1.])
     """
 
+    num_envs: int
+    metadata: dict[str, Any]
     autoreset_mode: AutoresetMode
     single_observation_space: Space[Any]
     observation_space: Space[Any]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
+from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry_gym.functional._served.base import FunctionalEnv
@@ -109,6 +109,9 @@ class TabularEnv(FunctionalEnv):
         >>> observations, infos["action_mask"][0]
         (tensor([0, 0]), tensor([0, 1, 1, 0], dtype=torch.int8))
     """
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
 
     def __init__(
         self, transitions: Transitions, *, max_episode_steps: int | None = None, masks: bool = False
