@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
+from arrayferry.adapting import Cache
 from arrayferry_gym._arrays import held_dtype, plain_name, select
 from arrayferry_gym._keys import Key, identity
 
@@ -128,6 +129,12 @@ def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
     return x if batched else x[None, ...]
 
 
+_PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
+"""Prepared default parameters without arrays, which are the same in all libraries, by the id of the defaults."""
+
+_CONSTANTS = (float, int, bool, complex, str, type(None))
+
+
 def prepare(
     given: Any,
     defaults: Any,
@@ -153,6 +160,11 @@ def prepare(
     Raises:
         arrayferry.OptionError: a parameter is unknown, or its type or shape does not fit.
     """
+    by_default = given is base is None
+    if by_default:
+        known = _PREPARED.get(id(defaults))
+        if known is not None and known[0] is defaults:
+            return known[1]
     if isinstance(given, Params):
         base, given = given, None
     names = given if isinstance(given, Mapping) else ()
@@ -187,7 +199,11 @@ def prepare(
         else:
             static.append(checked_static(path, default, value))
     fixed = _fixed(layout.paths, leaves, start, names, base) if draws else ()
-    return Params(Frame(tuple(static), own, own.unflatten), values, batched, fixed)
+    params = Params(Frame(tuple(static), own, own.unflatten), values, batched, fixed)
+    is_tuple = isinstance(defaults, tuple) and not hasattr(defaults, "__dict__")
+    if by_default and is_tuple and all(type(x) in _CONSTANTS for x in defaults):
+        _PREPARED[id(defaults)] = defaults, params
+    return params
 
 
 def _fixed(
