@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
-from ._contract.errors import EnvResultError, ImpureError, StaleStateError
+from ._contract.errors import EnvResultError, ImpureError, StaleStateError, usable
 from ._evaluate import evaluate
 from ._evaluation import Evaluation
 from ._export import export
@@ -17,27 +17,16 @@ from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Outcome, Running
 from ._video import record
-from .classic import (
-    Acrobot,
-    AcrobotParams,
-    CartPole,
-    CartPoleParams,
-    MountainCar,
-    MountainCarContinuous,
-    MountainCarParams,
-    Pendulum,
-    PendulumParams,
-)
+from .classic.acrobot import Acrobot, AcrobotParams
+from .classic.cart_pole import CartPole, CartPoleParams
+from .classic.mountain_car import MountainCar, MountainCarContinuous, MountainCarParams
+from .classic.pendulum import Pendulum, PendulumParams
 from .registration import register
-from .tabular import (
-    Blackjack,
-    BlackjackParams,
-    CliffWalking,
-    FrozenLake,
-    TabularEnv,
-    Taxi,
-    Transitions,
-)
+from .tabular.blackjack import Blackjack, BlackjackParams
+from .tabular.cliff_walking import CliffWalking
+from .tabular.frozen_lake import FrozenLake
+from .tabular.table import TabularEnv, Transitions
+from .tabular.taxi import Taxi
 
 if TYPE_CHECKING:
     from ._compiled.evaluation import Episode, episode
@@ -96,33 +85,28 @@ __all__ = [
     "wrap",
 ]
 
-_JAX = {
-    "Functions": "_compiled.functions",
-    "GymnaxForm": "_compiled.gymnax_form",
-    "GymnaxParams": "_compiled.gymnax_form",
-    "HostFunctions": "_host",
-    "Carry": "_compiled.rollout",
-    "Episode": "_compiled.evaluation",
-    "Transition": "_compiled.rollout",
-    "episode": "_compiled.evaluation",
-    "rollout": "_compiled.rollout",
-    "to_gymnax": "_compiled.gymnax_form",
-}
+_JAX = (
+    "_host",
+    "_compiled.functions",
+    "_compiled.gymnax_form",
+    "_compiled.rollout",
+    "_compiled.evaluation",
+)
+"""The modules with the other names, which need JAX."""
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name not in _JAX:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         import arrayferry as af
 
-        problem = af.registry.backend("jax").problem()
-        if problem is not None:
-            raise problem
+        usable(af.registry.backend("jax"))
         from importlib import import_module
 
-        return getattr(import_module(f".{_JAX[name]}", __name__), name)
+        modules = (import_module(f".{place}", __name__) for place in _JAX)
+        return next(getattr(module, name) for module in modules if hasattr(module, name))
 
 
 def __dir__() -> list[str]:

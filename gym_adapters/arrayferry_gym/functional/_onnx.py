@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +25,8 @@ from arrayferry_gym._options.env_options import autoreset_mode_of, count_of, lim
 from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym._spaces.trees import build, leaves, split
 from arrayferry_gym.wrappers._kernels import moments as moments_of
-from arrayferry_gym.wrappers._kernels.kernel import Chain, Spaces
 
-from ._around.wrapped import WrappedEnv, checked_wrapper_state
+from ._around.wrapped import WrappedEnv, chain_of, check_wrapped
 from ._contract.checked import CheckedEnv
 from ._contract.dynamics import Dynamics
 from ._contract.mistakes import last_line
@@ -62,8 +61,9 @@ class _Namespace(ModuleType):
             args, options = map_arrays(_constant, (args, options))
             if name == "take":
                 args = args[0], ndx.astype(args[1], ndx.int64), *args[2:]
-            if name == "where":
-                args = args[0], *_alike(*args[1:])
+            if name == "where" and not any(hasattr(x, "dtype") for x in args[1:]):
+                dtype = None if isinstance(args[1], (bool, int)) else ndx.float32
+                args = args[0], ndx.asarray(args[1], dtype=dtype), args[2]
             return found(*args, **options)
 
         return call
@@ -71,13 +71,6 @@ class _Namespace(ModuleType):
 
 def _constant(x: Any) -> Any:
     return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
-
-
-def _alike(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return two values of which at least one is an array."""
-    if hasattr(a, "dtype") or hasattr(b, "dtype"):
-        return a, b
-    return ndx.asarray(a, dtype=None if isinstance(a, (bool, int)) else ndx.float32), b
 
 
 class _Random(af.Random):
@@ -163,30 +156,24 @@ class OnnxGraph:
         self.xp, backend = _Namespace("ndonnx"), af.registry.backend("ndonnx")
         self.checked = CheckedEnv(base, backend, self.n, self.limit)
         self.checked.xp = self.checked._results._xp = self.xp
-        inside = Spaces(base.observation_space, base.action_space, base._limited(self.limit))
-        self.chain = Chain(env.kernels, inside)
+        self.chain = chain_of(env, self.limit)
         own, draws = env.default_params, env._draws_params
         self.params = prepare(env_params, own, self.n, backend, None, draws=draws)
         self.param_inputs = param_inputs
         self.kernels: Any = self.chain.init(self.xp, self.n, None)
         self.act: Any = None
-        self.inputs: Arrays = {}
-        self.kinds: dict[str, str] = {}
 
     def use_statistics(self, values: Any) -> None:
         """Use the statistics of wrappers, which are not updated."""
         env = self.env
-        if not isinstance(env, WrappedEnv):
-            checked_wrapper_state(env, values)  # raises the error
+        check_wrapped(env, values)
         if isinstance(env, WrappedEnv) and (values is not None or env._statistics()):
             if values is None:
                 raise af.OptionError(
                     f"{env!r:.80} has statistics, which a file does not update",
                     remedy="Pass wrapper_state=, such as env.state_dict(carry.running) after a rollout.",
                 )
-            if not isinstance(values, dict):
-                values = env.state_dict(SimpleNamespace(wrappers=values))
-            self.kernels = env.given(self.xp, self.kernels, values)
+            self.kernels = env.given(self.xp, self.kernels, env._numbers(values))
 
         def fixed(part: Any) -> Any:
             is_moments = isinstance(part, moments_of.Moments)
@@ -276,8 +263,8 @@ class OnnxGraph:
     def _run(self, form: HandedOn | None) -> tuple[Arrays, HandedOn]:
         """Trace one run. Without the form of what is handed on, only a reset."""
         env, xp, chain = self.checked, self.xp, self.chain
-        self.inputs = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
-        self.kinds = {}
+        self.inputs: Arrays = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
+        self.kinds: dict[str, str] = {}
         rng, acting, choosing, resetting = (
             _Random(name, self.inputs, self.kinds)
             for name in ("step", "wrappers", "policy", "reset")
@@ -478,5 +465,4 @@ def _plain(x: Any) -> Any:
     """Return an array as nested lists, with text for numbers that are not finite: JSON has none."""
     x = np.asarray(x)
     texts = np.where(np.isnan(x), "NaN", np.where(x > 0, "Infinity", "-Infinity"))
-    plain: Any = np.where(np.isfinite(x), x.astype(object), texts)
-    return plain.tolist()
+    return np.where(np.isfinite(x), x.astype(object), texts).tolist()

@@ -12,8 +12,6 @@ from arrayferry_gym.functional._served.base import FunctionalEnv
 from arrayferry_gym.functional._served.single import FunctionalSingleEnv
 from arrayferry_gym.functional._served.vector import FunctionalVectorEnv
 
-__all__ = ["register"]
-
 
 def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> None:
     """Register an environment under an id, for `gymnasium.make` and `gymnasium.make_vec`.

@@ -66,7 +66,9 @@ class RepeatedEnv(AroundEnv):
             if self.maximum:
                 seen = self.env.observe(xp, inner, params)
                 last = mapped(functools.partial(select, xp, over), last, seen)
-            inner = self._selected(xp, over, inner, after)
+            befores, layout = af.flatten(inner)
+            afters = af.flatten(after)[0]
+            inner = layout.unflatten(select_leaves(xp, over, befores, afters, self._shared))
             reward = results.reward(reward)
             reward = select(xp, over, xp.zeros_like(reward), reward)
             total = reward if total is None else total + reward
@@ -78,11 +80,6 @@ class RepeatedEnv(AroundEnv):
                 truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
             over = terminated | truncated
         return _State(inner, elapsed, last), total, terminated, truncated
-
-    def _selected(self, xp: Any, mask: Any, old: Any, new: Any) -> Any:
-        """Return the states `old` of the inner environment where the mask is true, and `new` elsewhere."""
-        olds, layout = af.flatten(old)
-        return layout.unflatten(select_leaves(xp, mask, olds, af.flatten(new)[0], self._shared))
 
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
         """Return the observations of the inner environment, or the maxima of its last two."""

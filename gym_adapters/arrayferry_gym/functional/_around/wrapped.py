@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import warnings
 from types import CellType
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
 import arrayferry_gym.wrappers as wrappers
+from arrayferry_gym._keys import memo_of
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.errors import EnvResultError
@@ -78,9 +78,7 @@ class WrappedEnv(AroundEnv):
 
     def chain(self, limit: int | None) -> Chain:
         """Return the kernels around the environment's spaces, for episodes with a step limit."""
-        env = self.env
-        inside = Spaces(env.observation_space, env.action_space, env._limited(limit))
-        return Chain(self.kernels, inside)
+        return chain_of(self, limit)
 
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
@@ -114,8 +112,19 @@ class WrappedEnv(AroundEnv):
         Raises:
             arrayferry.OptionError: they are of several runs, mapped by `jax.vmap`, or traced, as inside `jax.jit`.
         """
+        return self._numbers(running.wrappers)
+
+    def _numbers(self, values: Any) -> dict[str, Any]:
+        """Return what `state_dict` does, given kernel states, or its result.
+
+        Raises:
+            arrayferry.OptionError: the result is of another environment.
+        """
+        if isinstance(values, dict):
+            self._named(values)
+            return values
         return {
-            name: moments_of.read(running.wrappers[index].lasting[own])
+            name: moments_of.read(values[index].lasting[own])
             for name, index, own in self._statistics()
         }
 
@@ -153,20 +162,13 @@ class WrappedEnv(AroundEnv):
         """
         import jax
 
-        x64 = jax.config.jax_enable_x64
+        # the states before the first episode of one environment, which depend on x64
+        memo, key = memo_of(self), ("wrappers", jax.config.jax_enable_x64)
         # their numbers are known, and serve all calls, also if this one is traced
         with jax.ensure_compile_time_eval():
-            if x64 not in self._fresh:
-                self._fresh[x64] = self._any_chain()[0].init(jax.numpy, 1, None)
-            return self.given(jax.numpy, self._fresh[x64], values)
-
-    @functools.cached_property
-    def _fresh(self) -> dict[bool, tuple[State, ...]]:
-        """The kernel states before the first episode of one environment, in JAX, without and with x64."""
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_fresh"}
+            if key not in memo:
+                memo[key] = self._any_chain()[0].init(jax.numpy, 1, None)
+            return self.given(jax.numpy, memo[key], values)
 
     def given(self, xp: Any, fresh: Any, values: Any) -> Any:
         """Return kernel states whose lasting parts are those of others.
@@ -217,6 +219,13 @@ class WrappedEnv(AroundEnv):
 
     def __repr__(self) -> str:
         return f"<wrap({self.env!r}, {', '.join(map(repr, self.kernels))})>"
+
+
+def chain_of(env: Dynamics, limit: int | None) -> Chain:
+    """Return the kernels of an environment around its spaces, for episodes with a step limit."""
+    base = env.base
+    inside = Spaces(base.observation_space, base.action_space, base._limited(limit))
+    return Chain(env.kernels, inside)
 
 
 def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
@@ -327,20 +336,16 @@ def _form(tree: Any) -> tuple[Any, ...]:
     return structure, [(getattr(x, "shape", ()), getattr(x, "dtype", type(x))) for x in arrays]
 
 
-def checked_wrapper_state(env: Any, given: Any) -> Any:
-    """Return the option `wrapper_state` as the states of kernels.
+def check_wrapped(env: Any, given: Any) -> None:
+    """Check the option `wrapper_state`.
 
     Raises:
-        arrayferry.OptionError: the environment has no such kernels.
+        arrayferry.OptionError: the environment has no kernels.
     """
-    if given is None:
-        return None
-    env = env() if isinstance(env, type) else env
-    if not isinstance(env, WrappedEnv):
+    if given is not None and not isinstance(env, WrappedEnv):
         raise af.OptionError(
             f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
         )
-    return env.wrapper_state(given)
 
 
 def warn_if_fresh(env: Any, given: Any) -> None:
@@ -354,6 +359,7 @@ def warn_if_fresh(env: Any, given: Any) -> None:
 
 def lasting_state(env: Any, given: Any) -> Any:
     """Return the option `wrapper_state` for compiled code, which checks states of kernels itself, once."""
-    if isinstance(env, WrappedEnv) and _is_state(given):
+    check_wrapped(env, given)
+    if _is_state(given):
         return tuple(State(lasting=state.lasting) for state in given)
-    return checked_wrapper_state(env, given)
+    return None if given is None else env.wrapper_state(given)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import jax
 
 import arrayferry as af
-from arrayferry_gym._keys import Immutable, Key, memo_of
+from arrayferry_gym._keys import Key, memo_of
 from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
 from arrayferry_gym.functional._around.wrapped import lasting_state, warn_if_fresh
-from arrayferry_gym.functional._contract.dynamics import checked_dynamics
+from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._contract.policies import check_policy
 from arrayferry_gym.functional._host import HostFunctions
@@ -64,28 +64,21 @@ class Call:
     sharding: Any
 
     def __post_init__(self) -> None:
-        env: Any
+        check_policy(self.policy)
         if isinstance(self.env, HostFunctions):
             self._check_host()
-            env, defaults, self.max_episode_steps = weakref.ref(self.env), {}, None
-            draws = False
+            env: Any = weakref.ref(self.env)
+            self.max_episode_steps = None
+            self.env_params = prepare(None, {}, 1, af.registry.backend("jax"), None)
         else:
             self.env = env = checked_dynamics(self.env)
-            defaults, draws = env.default_params, env._draws_params
             self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)
             self.num_envs = count_of("num_envs", self.num_envs)
+            self.env_params = _prepared(env, self.env_params, self.num_envs)
         n = self.num_envs
-        check_policy(self.policy)
         self._in_trace = in_trace()
         self._tree = env, self.policy, self.policy_params
         leaves, self.frame = partition(*self._tree)
-        self.env_params = (
-            _own_params(env, defaults)
-            if self.env_params is None
-            else prepare(
-                self.env_params, defaults, n, af.registry.backend("jax"), None, draws=draws
-            )
-        )
         self.sharding = batch_sharding(self.sharding, n)
         if self.what != "rollout":
             warn_if_fresh(env, self.wrapper_state)
@@ -131,10 +124,12 @@ class Call:
             note_compilation(self.what, self._tree, self.frame, program.value[1:])
 
 
-def _own_params(env: Any, defaults: Any) -> Params:
-    """Return the default parameters in JAX, all as arrays, which cost less to pass than numbers. They are made once."""
-    backend = af.registry.backend("jax")
-    if not isinstance(env, Immutable) or not jax.sharding.get_abstract_mesh().empty or in_trace():
+def _prepared(env: Dynamics, given: Any, n: int) -> Params:
+    """Return parameters in JAX. The defaults are arrays, which cost less to pass than numbers, and are made once."""
+    backend, defaults = af.registry.backend("jax"), env.default_params
+    if given is not None:
+        return prepare(given, defaults, n, backend, None, draws=env._draws_params)
+    if not jax.sharding.get_abstract_mesh().empty or in_trace():
         return prepare(None, defaults, 1, backend, None)
     memo = memo_of(env)
     how = jax.config.jax_enable_x64, jax.config.jax_default_device
@@ -143,15 +138,13 @@ def _own_params(env: Any, defaults: Any) -> Params:
         return known[1]  # type: ignore[no-any-return]
     made = prepare(None, defaults, 1, backend, None)
     params = Params(made.frame, map(jax.numpy.asarray, made.values), made.batched)
-    if not any(map(_may_change, [*made.arrays, *af.flatten(defaults)[0]])):
+    if not any(map(_may_change, af.flatten(defaults)[0])):
         memo[how] = defaults, params
     return params
 
 
-def _may_change(x: Any) -> bool:
-    return not isinstance(x, jax.Array) and bool(
-        getattr(getattr(x, "flags", None), "writeable", True)
-    )
+def _may_change(x: Any) -> Any:
+    return not isinstance(x, jax.Array) and getattr(getattr(x, "flags", None), "writeable", True)
 
 
 class Program(Key):

@@ -14,7 +14,7 @@ import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry_gym._arrays import to_shape
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
-from arrayferry_gym.functional._around.wrapped import checked_wrapper_state
+from arrayferry_gym.functional._around.wrapped import WrappedEnv, chain_of, check_wrapped
 from arrayferry_gym.functional._contract.actions import Actions
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
@@ -23,7 +23,6 @@ from arrayferry_gym.functional._simulators.engine import Outcome, Running, advan
 from arrayferry_gym.functional._simulators.random_keys import checked_key
 from arrayferry_gym.functional._simulators.renewal import Renewal, random_of, without_weak_type
 from arrayferry_gym.functional._simulators.shardings import batch_sharding, spread
-from arrayferry_gym.wrappers._kernels.kernel import Chain, Spaces
 
 
 class Packed:
@@ -114,10 +113,7 @@ class Functions:
         self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
         self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
         self.sharding: Any = sharding
-        inner = self.env.base
-        limit = inner._limited(self.max_episode_steps)
-        inside = Spaces(inner.observation_space, inner.action_space, limit)
-        self._chain = Chain(self.env.kernels, inside)
+        self._chain = chain_of(self.env, self.max_episode_steps)
 
     def _checked(self, n: int, running: Running | None) -> CheckedEnv:
         env = CheckedEnv(self.env.base, af.registry.backend("jax"), n, self.max_episode_steps)
@@ -149,22 +145,20 @@ class Functions:
         num_envs = count_of("num_envs", num_envs)
         rng, env = random_of(checked_key(key)), self._checked(num_envs, None)
         prepared = self._params(params, num_envs)
-        tree = prepared.tree
-        state = env.reset(rng, num_envs, tree, prepared.fixed)
-        running, observation, _ = restart(env, state, tree)
-        wrapper_state = checked_wrapper_state(self.env, wrapper_state)
+        state = env.reset(rng, num_envs, prepared.tree, prepared.fixed)
+        running, observation, _ = restart(env, state, prepared.tree)
+        check_wrapped(self.env, wrapper_state)
         states = self._chain.init(jnp, num_envs, None)
-        states = self._shaped(running._replace(wrappers=states), num_envs, params).wrappers
-        if wrapper_state is not None:
-            wrapped: Any = self.env
-            states = wrapped.given(jnp, states, wrapper_state)
+        states = self._shaped(running._replace(wrappers=states), num_envs, params)
+        if isinstance(self.env, WrappedEnv) and wrapper_state is not None:
+            states = self.env.given(jnp, states, wrapper_state)
         states, observation = self._chain.begin(jnp, states, None, observation)
         return self._for_caller(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
 
-    def _shaped(self, running: Running, n: int, params: Any) -> Running:
-        """Return environments whose kernels' states have the shape of rewards, which is only known from a step."""
+    def _shaped(self, running: Running, n: int, params: Any) -> Any:
+        """Return the states of the kernels in the shape of rewards, which is only known from a step."""
         if not any("reward" in kernel.parts for kernel in self._chain.kernels):
-            return running
+            return running.wrappers
         action = batch_space(self._chain.outside.action, n).sample()
         pytree = running._replace(state=as_pytree(running.state))
         after = jax.eval_shape(lambda: self.step(jax.random.key(0), pytree, action, params)[0])
@@ -172,8 +166,7 @@ class Functions:
         def shaped(x: Any, y: Any) -> Any:
             return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
 
-        wrappers = jax.tree.map(shaped, running.wrappers, after.wrappers)
-        return running._replace(wrappers=wrappers)
+        return jax.tree.map(shaped, running.wrappers, after.wrappers)
 
     def _for_caller(self, running: Running, result: Any, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""
@@ -205,12 +198,9 @@ class Functions:
         own, fresh = jax.random.split(checked_key(key))
         read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
         running = running._replace(state=from_pytree(running.state))
+        renewal = Renewal(env, fresh, tree, prepared.fixed, prepared.any_batched)
         after, outcome = advance(
             env, self.autoreset_mode, random_of(own), running, read(action), tree,
-            self._renewal(env, fresh, prepared), self._chain, random_of(jax.random.fold_in(own, 1)),
+            renewal, self._chain, random_of(jax.random.fold_in(own, 1)),
         )  # fmt: skip
         return self._for_caller(after, outcome, n)  # type: ignore[no-any-return]
-
-    def _renewal(self, env: CheckedEnv, key: Any, params: Params) -> Any:
-        """Return what resets the environments whose episode has ended, given a key."""
-        return Renewal(env, key, params.tree, params.fixed, params.any_batched)

@@ -17,6 +17,8 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym._options.env_options import UNSET, limit_of
 from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym.functional._around.wrapped import chain_of
+from arrayferry_gym.functional._contract.actions import bounds_of
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_gym.functional._contract.params import (
     VALUE,
@@ -28,6 +30,7 @@ from arrayferry_gym.functional._contract.params import (
     is_value,
 )
 from arrayferry_gym.functional._simulators.engine import Running
+from arrayferry_gym.wrappers._kernels.kernel import Spaces
 
 from .functions import Functions
 
@@ -140,8 +143,7 @@ class GymnaxForm:
 
     def reset(self, key: Any, params: Any = None) -> tuple[Any, Running]:
         """Begin an episode, given a key of JAX. Return the first observation and the state."""
-        result: tuple[Any, Running] = _reset(self, key, self._params(params))
-        return result
+        return _reset(self, key, self._params(params))  # type: ignore[no-any-return]
 
     reset_env = reset
 
@@ -159,35 +161,31 @@ class GymnaxForm:
             shape (), and infos.
         """
         mode = AutoresetMode.SAME_STEP
-        result: tuple[Any, ...] = _step(self, mode, key, state, action, self._params(params))
-        return result
+        return _step(self, mode, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     def step_env(
         self, key: Any, state: Running, action: Any, params: Any = None
     ) -> tuple[Any, ...]:
         """Take the same step without a reset. Return observation, state, reward, done and infos."""
         mode = AutoresetMode.DISABLED
-        result: tuple[Any, ...] = _step(self, mode, key, state, action, self._params(params))
-        return result
+        return _step(self, mode, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     @property
     def num_actions(self) -> int:
         """The number of actions, or of the numbers of which an action consists."""
-        space: Any = self._spaces(None)[1]
+        space: Any = self._spaces(None).action
         return int(space.n if isinstance(space, spaces.Discrete) else np.prod(space.shape))
 
     def observation_space(self, params: Any = None) -> Any:
         """The space of observations, as one of gymnax."""
-        return _gymnax_space(self._spaces(params)[0])
+        return _gymnax_space(self._spaces(params).observation)
 
     def action_space(self, params: Any = None) -> Any:
         """The space of actions, as one of gymnax."""
-        return _gymnax_space(self._spaces(params)[1])
+        return _gymnax_space(self._spaces(params).action)
 
-    def _spaces(self, params: Any) -> tuple[Any, Any]:
-        functions = self._functions(self._params(params), AutoresetMode.DISABLED)
-        outside = functions._chain.outside
-        return outside.observation, outside.action
+    def _spaces(self, params: Any) -> Spaces:
+        return chain_of(self.env, self._params(params)._limit).outside
 
     def _functions(self, params: GymnaxParams, mode: Any) -> Functions:
         return Functions(self.env, autoreset_mode=mode, max_episode_steps=params._limit)
@@ -303,13 +301,10 @@ def _gymnax_space(space: Space[Any]) -> Any:
         return of.Tuple([_gymnax_space(part) for part in space.spaces])
     if isinstance(space, spaces.Discrete) and space.start == 0:
         return of.Discrete(int(space.n))
-    low, high = getattr(space, "low", 0), getattr(space, "high", 1)
-    if isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif not isinstance(space, (spaces.Box, spaces.MultiBinary)):
+    if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
         raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
     # bounds that are the same everywhere are numbers, which can be hashed
     low, high = (
-        x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, (low, high))
+        x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, bounds_of(space))
     )
     return of.Box(low, high, tuple(space.shape or ()), jnp.dtype(space.dtype))

@@ -243,20 +243,27 @@ class Steps:
         call = program.call
         call.note_compilation(program)
         env, self._policy, policy_params = call.frame.join(values.leaves)
-        params = call.env_params
-        self._env_params = Params(params.frame, values.env_params, params.batched, params.fixed)
+        given = call.env_params
+        params = Params(given.frame, values.env_params, given.batched, given.fixed)
         self._num_envs = call.num_envs
         self._policy_state = values.policy_state
-        self._wrapper_state = values.wrapper_state
-        self._functions: Any
+        self._reset: Any  # takes a key
+        self._advance: Any  # takes a key, the environments and an action
         if isinstance(call.env, HostFunctions):
-            self._name, self._functions = call.env.name, _Hosted(call.env)
+            host = call.env
+            self._name, self._reset = host.name, host.reset
+            self._advance = lambda key, running, action: host.step(running, action)
         else:
-            self._name = type(env).__name__
-            self._functions = Functions(
+            functions = Functions(
                 env, autoreset_mode=autoreset_mode, max_episode_steps=call.max_episode_steps,
                 sharding=call.sharding,
             )  # fmt: skip
+            self._name = type(env).__name__
+            self._reset = functools.partial(
+                functions.reset, num_envs=call.num_envs, params=params,
+                wrapper_state=values.wrapper_state,
+            )  # fmt: skip
+            self._advance = functools.partial(functions.step, params=params)
 
         def act(observation: Any, key: Any, state: Any) -> tuple[Any, Any, Any]:
             action, results, state = acted(self._policy, policy_params, observation, key, state)
@@ -273,13 +280,8 @@ class Steps:
         if not jax.config.jax_disable_jit:
             check_constants(self._policy, self._act, observation, acting, state)
         action, extras, state = self._act(observation, acting, state)
-        running, outcome = self._functions.step(stepping, running, action, self._env_params)
+        running, outcome = self._advance(stepping, running, action)
         return action, extras, state, running, outcome
-
-    def _reset(self, key: Any) -> tuple[Any, Any]:
-        return self._functions.reset(  # type: ignore[no-any-return]
-            key, self._num_envs, self._env_params, wrapper_state=self._wrapper_state
-        )
 
     def start(self, key: Any) -> Carry:
         """Restart all environments."""
@@ -353,18 +355,3 @@ def _collected(env: Any, collect: Any) -> tuple[str, ...]:
             remedy="Leave out collect.",
         )
     return tuple(sorted(set(names)))
-
-
-class _Hosted:
-    """The functions of an ordinary environment, with the signatures of `Functions`."""
-
-    def __init__(self, functions: HostFunctions) -> None:
-        self._functions = functions
-
-    def reset(
-        self, key: Any, num_envs: int, params: Any, *, wrapper_state: Any = None
-    ) -> tuple[Any, Any]:
-        return self._functions.reset(seed=key)
-
-    def step(self, key: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any]:
-        return self._functions.step(state, action)

@@ -147,15 +147,7 @@ def _usable(name: str) -> af.Backend | None:
 
 
 class _FoundError(Exception):
-    """A problem was found, and this library cannot be tried further.
-
-    Args:
-        problem: the problem.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
+    """A problem was found, its only argument, and this library cannot be tried further."""
 
 
 class _Trial:
@@ -189,7 +181,7 @@ class _Trial:
             try:
                 self._try()
             except _FoundError as found:
-                return [found.problem]
+                return list(found.args)
         return []
 
     def _try(self) -> None:
@@ -342,22 +334,18 @@ class _Trial:
         )
         action = self._action()
         for method in ("reset", "step", "observe"):
-            expected = self._run(method, 0, state, action, self._params)
+            run = partial(self._run, method, 0, state, action)
+            expected, wrong = run(self._params), "the results differ"
             try:
-                found = self._run(method, 0, state, action, spread)
-                wrong = (
-                    None
-                    if _agree(expected, found, floats=1e-4, others=False)
-                    else "the results differ"
-                )
+                if _agree(expected, run(spread), floats=1e-4, others=False):
+                    continue
             except Exception as error:
                 wrong = f"{type(error).__name__}: {error}"
-            if wrong is not None:
-                self._pure(method, partial(self._run, method, 0, state, action, self._params))
-                raise self._found(method,
-                                  f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
-                                  "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
-                                  "action[:, 0], and stack them; for an array (n, d), take xp.reshape(xp.asarray(x, dtype=xp.float32), (-1, 1)).")  # fmt: skip
+            self._pure(method, partial(run, self._params))
+            raise self._found(method,
+                              f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
+                              "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
+                              "action[:, 0], and stack them; for an array (n, d), take xp.reshape(xp.asarray(x, dtype=xp.float32), (-1, 1)).")  # fmt: skip
 
     def _pure(self, method: str, call: Callable[[], Any]) -> None:
         """Check that calls of a method give one result. Hidden randomness may show in some calls only."""
@@ -430,15 +418,8 @@ def _ended(results: tuple[Any, ...]) -> Any:
     return np.any(results[2:], axis=0)
 
 
-def _replaced(row: int) -> Any:
-    """Return the indices of the rows of a batch in which one row is replaced by another."""
-    index = np.arange(N)
-    index[row] = (row + 1) % N
-    return index
-
-
 _BATCHES: list[tuple[str | None, Any]] = [
-    *((None, _replaced(row)) for row in range(N)),
+    *((None, np.where(np.arange(N) == row, (row + 1) % N, np.arange(N))) for row in range(N)),
     ("its index in the batch", np.roll(np.arange(N), 1)),
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),

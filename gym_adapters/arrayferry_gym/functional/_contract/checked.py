@@ -11,7 +11,7 @@ import arrayferry as af
 from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, select_leaves
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
-from .clipping import clipper
+from .actions import clipper
 from .drawn import DrawnParams
 from .dynamics import Dynamics
 from .errors import EnvResultError
@@ -79,13 +79,11 @@ class CheckedEnv:
                 f"{self._source(method)} does not take the arguments it gets",
                 remedy=f"Write {definition}.",
             )
-        keeps = backend.name != "jax"
-        self.drawn = (
-            DrawnParams(dynamics, self._results, keeps=keeps) if dynamics._draws_params else None
-        )
+        self.drawn: DrawnParams | None = None
+        if dynamics._draws_params:
+            self.drawn = DrawnParams(dynamics, self._results, keeps=not self._traces)
         self._methods: Any = self.drawn or dynamics
         self._casts = self._observed_dtypes()
-        self._places = [path for _, path in leaves(dynamics.observation_space)]
         self.clip = clipper(dynamics.action_space, backend, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,10 +91,10 @@ class CheckedEnv:
             self.dynamics, portable(self.backend), self.n, self.limit, self.device, self.layout
         )  # fmt: skip
 
-    def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...]]]:
-        """Return the dtype and the shape of each array of an observation."""
+    def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...], str]]:
+        """Return the dtype, the shape and the place of each array of an observation."""
         casts = []
-        for space, _ in leaves(self.dynamics.observation_space):
+        for space, path in leaves(self.dynamics.observation_space):
             if not isinstance(space, ARRAYS):
                 raise EnvResultError(
                     f"{self.name} has the space {space}, whose values are not arrays of one shape",
@@ -104,7 +102,7 @@ class CheckedEnv:
                 )
             name = held_dtype(space.dtype, self.backend)
             dtype = self.backend.from_numpy(np.zeros((), name)).dtype
-            casts.append((dtype, (self.n, *(space.shape or ()))))
+            casts.append((dtype, (self.n, *(space.shape or ())), path))
         return casts
 
     def reset(self, rng: Any, n: int, params: Any, fixed: Any = ()) -> Any:
@@ -196,12 +194,12 @@ class CheckedEnv:
         observation = self._methods.observe(self.xp, state, params)
         space = self.dynamics.observation_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
-            dtype, shape = self._casts[0]
+            dtype, shape, path = self._casts[0]
             if observation.dtype == dtype and observation.shape == shape:
                 return observation
-            return self._observed(observation, dtype, shape, "")
-        parts = zip(split(space, observation, self._unlike), self._places, self._casts, strict=True)
-        return build(space, (self._observed(x, *cast, path) for x, path, cast in parts))
+            return self._observed(observation, dtype, shape, path)
+        parts = zip(split(space, observation, self._unlike), self._casts, strict=True)
+        return build(space, (self._observed(x, *cast) for x, cast in parts))
 
     def _observed(self, x: Any, dtype: Any, shape: tuple[int, ...], path: str) -> Any:
         if not hasattr(x, "dtype"):

@@ -72,17 +72,15 @@ class DrawnParams:
         tree = self._env.sample_params(xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
         leaves, own = af.flatten(tree, everything=True)
-        if type(tree) is not type(params) or sorted(own.paths) != sorted(layout.paths):
+        by_path = dict(zip(own.paths, leaves, strict=True))
+        if type(tree) is not type(params) or by_path.keys() != set(layout.paths):
             raise EnvResultError(
                 f"{self._name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
                 remedy="Return a tree of the same types and fields.",
             )
-        if own.paths != layout.paths:  # dicts in another order, as vmap of JAX returns them
-            by_path = dict(zip(own.paths, leaves, strict=True))
-            leaves, own = [by_path[path] for path in layout.paths], layout
-            tree = layout.unflatten(leaves)
         drawn: list[Any] = []
-        for path, old, new in zip(layout.paths, given, leaves, strict=True):
+        for path, old in zip(layout.paths, given, strict=True):
+            new = by_path[path]  # of dicts in any order, as vmap of JAX returns them
             if new is old:
                 drawn.append(None)
                 continue
@@ -99,9 +97,8 @@ class DrawnParams:
                 _rows_like(xp, old, new) if stays and new is not None else new
                 for old, new, stays in zip(given, drawn, fixed, strict=True)
             ]
-            pairs = zip(given, drawn, strict=True)
-            tree = own.unflatten([old if new is None else new for old, new in pairs])
-        return tree, own.unflatten(drawn)
+        whole = [old if new is None else new for old, new in zip(given, drawn, strict=True)]
+        return layout.unflatten(whole), layout.unflatten(drawn)
 
     def check_fixed(self, state: WithParams, new: Params, before: Params) -> None:
         """Refuse to fix parameters that are drawn for only some of the environments."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrayferry import ArrayFerryError, TracedValueError
+from arrayferry import ArrayFerryError, Backend, TracedValueError
 
 
 class ImpureError(ArrayFerryError, AttributeError):
@@ -15,6 +15,18 @@ class EnvResultError(ArrayFerryError, TypeError):
 
 class StaleStateError(ArrayFerryError, ValueError):
     """A step of an ordinary environment was taken from a state that is not its latest."""
+
+
+def usable(backend: Backend) -> Backend:
+    """Return a library.
+
+    Raises:
+        arrayferry.ArrayFerryError: it is not usable here.
+    """
+    problem = backend.problem()
+    if problem is not None:
+        raise problem
+    return backend
 
 
 def traced_env(name: str, what: str) -> TracedValueError:

@@ -54,16 +54,8 @@ class Frame:
         return Frame, (self._leaves, self._structure, self._build)
 
 
-class _Value:
-    def __repr__(self) -> str:
-        return "value"
-
-    def __reduce__(self) -> str:
-        return "VALUE"
-
-
-VALUE = _Value()
-"""Stands for a leaf that is a value."""
+class VALUE:
+    """Stands for a leaf that is a value."""
 
 
 class Params:
@@ -124,10 +116,6 @@ class Params:
             values.append(select(xp, mask, new, old))
             batched.append(True)
         return Params(self.frame, values, batched, self.fixed)
-
-
-def _is_array(value: Any) -> bool:
-    return af.registry.kind(value).category in ("array", "objects", "scalar")
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -239,7 +227,8 @@ def is_named(path: str, names: Iterable[Any]) -> bool:
 
 def is_value(default: Any) -> bool:
     """Tell whether parameters with this default are values."""
-    return isinstance(default, (float, complex)) or _is_array(default)
+    category = af.registry.kind(default).category
+    return isinstance(default, (float, complex)) or category in ("array", "objects", "scalar")
 
 
 def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
@@ -322,8 +311,7 @@ def completed(given: Any, defaults: Any) -> Any:
                 else "There are none.",
             )
     if isinstance(defaults, Mapping):
-        whole: Any = {**defaults, **given}
-        return whole if type(defaults) is dict else type(defaults)(whole)  # type: ignore[call-arg]
+        return type(defaults)({**defaults, **given})  # type: ignore[call-arg]
     replace: Any = dataclasses.replace
     if not dataclasses.is_dataclass(defaults):
         replace = type(defaults)._replace

@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import arrayferry as af
-
-__all__ = ["from_env"]
+from arrayferry_gym.functional._contract.errors import usable
 
 _CRAFTAX = "craftax.environment_base.environment_bases"
 _ADAPTERS = {
@@ -73,27 +72,20 @@ def from_env(env: Any, params: Any = None, *, randomization_fn: Any = None) -> A
 
 
 def _adapted(env: Any, params: Any, randomization_fn: Any, module: str, name: str) -> Any:
-    backend = af.registry.backend("jax")
-    problem = backend.problem()
-    if problem is not None:
-        raise problem
-    arguments: tuple[Any, ...] = (env,)
-    if module in _TAKE_PARAMS:
-        arguments = (env, params)
-    elif params is not None:
+    usable(af.registry.backend("jax"))
+    if params is not None and module not in _TAKE_PARAMS:
         raise af.OptionError(
             f"params were passed, but {_name(env)} has none", remedy="Leave them out."
         )
-    if randomization_fn is not None:
-        if module != "brax":
-            raise af.OptionError(
-                f"randomization_fn was passed, but {_name(env)} has no physical model",
-                remedy="Leave it out. wrap and sample_params of a FunctionalEnv draw parameters.",
-            )
-        arguments = (env, randomization_fn)
+    if randomization_fn is not None and module != "brax":
+        raise af.OptionError(
+            f"randomization_fn was passed, but {_name(env)} has no physical model",
+            remedy="Leave it out. wrap and sample_params of a FunctionalEnv draw parameters.",
+        )
+    options = [x for x in (params, randomization_fn) if x is not None]  # at most one
     make = getattr(import_module(f"{__name__}.{module}"), name)
     try:
-        return make(*arguments)
+        return make(env, *options)
     except af.ArrayFerryError:
         raise
     except Exception as error:

@@ -6,7 +6,7 @@ import copy
 import copyreg
 import dataclasses
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,34 +14,25 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._keys import parts_of
+from arrayferry_gym._keys import Key, parts_of
 from arrayferry_gym._spaces.foreign import space_of
+from arrayferry_gym.functional._contract.params import field_names
 from arrayferry_gym.functional._served.base import FunctionalEnv
-
-from .observations import as_builtin
 
 DRAWS: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 """The metadata of environments that can be drawn."""
 
 
-class _Structure:
-    """How the arrays of a state are arranged, and which of them are typed keys. It can be hashed and compared."""
+class _Structure(Key):
+    """How the arrays of a state are arranged, and the generators of those that are typed keys."""
 
-    def __init__(self, tree: Any) -> None:
-        leaves, self.tree = jax.tree.flatten(tree)
-        self.generators = tuple(
-            jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
-            for leaf in leaves
-        )
+    __slots__ = ()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.tree, self.generators))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Structure, (self.value,)
 
     def __repr__(self) -> str:
-        return repr(self.tree)
+        return repr(self.value[0])
 
 
 class OtherState(NamedTuple):
@@ -58,19 +49,22 @@ class OtherState(NamedTuple):
     @classmethod
     def of(cls, tree: Any) -> OtherState:
         """Return the states in a tree."""
-        structure = _Structure(tree)
-        leaves = zip(jax.tree.leaves(tree), structure.generators, strict=True)
-        return cls(
-            tuple(x if kind is None else jax.random.key_data(x) for x, kind in leaves), structure
+        leaves, structure = jax.tree.flatten(tree)
+        generators = tuple(
+            jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
+            for leaf in leaves
         )
+        pairs = zip(leaves, generators, strict=True)
+        numbers = tuple(x if kind is None else jax.random.key_data(x) for x, kind in pairs)
+        return cls(numbers, _Structure((structure, generators)))
 
     @property
     def tree(self) -> Any:
         """The states as the library has them, with an axis of environments."""
-        leaves = zip(self.leaves, self.structure.generators, strict=True)
-        return jax.tree.unflatten(
-            self.structure.tree,
-            [x if kind is None else jax.random.wrap_key_data(x, impl=kind) for x, kind in leaves],
+        structure, generators = self.structure.value
+        leaves = zip(self.leaves, generators, strict=True)
+        return structure.unflatten(
+            [x if kind is None else jax.random.wrap_key_data(x, impl=kind) for x, kind in leaves]
         )
 
 
@@ -118,9 +112,7 @@ class OtherEnv(FunctionalEnv):
     def __init__(self, env: Any, params: Any = None) -> None:
         self.env, self.default_params = _copied(env, params)
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
-        self.observation_space = self.observations(
-            as_builtin(self.observation_of(example, self.default_params))
-        )
+        self.observation_space = self.observations(self._observed(example, self.default_params))
         self.action_space = self.actions(example)
         self._dtypes = self._lasting_dtypes(example)
         self._shared = self.shared(example)
@@ -175,15 +167,16 @@ class OtherEnv(FunctionalEnv):
         state = OtherState.of(tree)
         if len(self._dtypes) != len(state.leaves):
             return state
-        triples = zip(state.leaves, state.structure.generators, self._dtypes, strict=True)
+        triples = zip(state.leaves, state.structure.value[1], self._dtypes, strict=True)
         return state._replace(
             leaves=tuple(x.astype(dtype) if kind is None else x for x, kind, dtype in triples)
         )
 
     # the methods of a `FunctionalEnv`
 
-    def _mapped(self, function: Any, n: int, params: Any, *arguments: Any) -> Any:
+    def _mapped(self, function: Any, params: Any, *arguments: Any) -> Any:
         """Call a function of one environment for all environments. Its last argument is the parameters."""
+        n = jax.tree.leaves(arguments)[0].shape[0]
         given, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
         batched = [
@@ -202,16 +195,15 @@ class OtherEnv(FunctionalEnv):
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> OtherState:
         """Begin episodes."""
         keys = jax.random.split(rng.key(), n)
-        return self._kept(self._mapped(self.begin, n, params, keys))
+        return self._kept(self._mapped(self.begin, params, keys))
 
     def step(
         self, xp: Any, rng: Any, state: OtherState, action: Any, params: Any
     ) -> tuple[OtherState, Any, Any, Any]:
         """Take a step."""
-        n = state.leaves[0].shape[0]
-        keys = jax.random.split(rng.key(), n)
+        keys = jax.random.split(rng.key(), state.leaves[0].shape[0])
         kept, reward, terminated, truncated = self._mapped(
-            self.advance, n, params, keys, state.tree, action
+            self.advance, params, keys, state.tree, action
         )
         if jnp.issubdtype(
             reward.dtype, jnp.integer
@@ -221,18 +213,14 @@ class OtherEnv(FunctionalEnv):
 
     def observe(self, xp: Any, state: OtherState, params: Any) -> Any:
         """Return the observations."""
+        return self._mapped(self._observed, params, state.tree)
 
-        def observation(kept: Any, params: Any) -> Any:
-            return as_builtin(self.observation_of(kept, params))
-
-        return self._mapped(observation, state.leaves[0].shape[0], params, state.tree)
+    def _observed(self, kept: Any, params: Any) -> Any:
+        return as_builtin(self.observation_of(kept, params))
 
     def info(self, xp: Any, state: OtherState, params: Any) -> dict[str, Any]:
         """Return the infos."""
-        infos: dict[str, Any] = self._mapped(
-            self.info_of, state.leaves[0].shape[0], params, state.tree
-        )
-        return infos
+        return self._mapped(self.info_of, params, state.tree)  # type: ignore[no-any-return]
 
     def render(self, state: OtherState, index: int) -> Any:
         """Draw it as its library does."""
@@ -260,3 +248,24 @@ def _copied(env: Any, params: Any) -> tuple[Any, Any]:
             f"{type(env).__module__}.{type(env).__qualname__} cannot be copied ({type(error).__name__}: {error!s:.200})",
             remedy="Do not store objects in it that cannot be copied, such as open files.",
         ) from error
+
+
+def replaced(env: Any, held: str, name: str, value: Any) -> Any:
+    """Return an environment with another value of an attribute, also inside wrappers, which hold the next one as `held`."""
+    env = copy.copy(env)
+    if held in vars(env):
+        value, name = replaced(getattr(env, held), held, name, value), held
+    setattr(env, name, value)
+    return env
+
+
+def as_builtin(value: Any) -> Any:
+    """Return an observation as dicts, tuples and arrays."""
+    if isinstance(value, Mapping):
+        return {str(key): as_builtin(part) for key, part in value.items()}
+    names = field_names(value)
+    if names:
+        return {name: as_builtin(getattr(value, name)) for name in names}
+    if isinstance(value, (tuple, list)):
+        return tuple(map(as_builtin, value))
+    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 
-from .base import DRAWS, OtherEnv
+from .base import DRAWS, OtherEnv, replaced
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
 """Wrappers that are removed, since arrayferry does their work."""
@@ -62,8 +61,18 @@ class BraxEnv(OtherEnv):
             self.metadata = {**DRAWS, "render_fps": float(1 / self.env.dt)}
 
     def actions(self, example: Any) -> Any:
-        """Return the space of actions: see `_actions`."""
-        return _actions(self.env, example)
+        """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
+
+        Agents of Brax and MuJoCo Playground act from -1 to 1. Where actuators have another range, environments scale to it.
+        """
+        count = int(self.env.action_size)
+        scaled = spaces.Box(-1.0, 1.0, (count,), np.float32)
+        actuators = getattr(getattr(self.env, "sys", None), "actuator", None)
+        limits = np.asarray(getattr(actuators, "ctrl_range", np.zeros((0, 2))), np.float32)
+        if limits.shape != (count, 2):
+            return scaled
+        ranged = spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
+        return ranged if ranged == scaled or _passes_on(self.env, example, limits) else scaled
 
     def shared(self, example: Any) -> frozenset[int]:
         """Return the arrays without an axis of environments: MuJoCo Warp has the contacts of a batch in one list."""
@@ -82,7 +91,7 @@ class BraxEnv(OtherEnv):
         def one(key: Any, params: Any) -> Any:
             return _drawn(self.randomization_fn, _model(self._with(params)), key)
 
-        return self._mapped(one, n, params, jax.random.split(rng.key(), n))
+        return self._mapped(one, params, jax.random.split(rng.key(), n))
 
     def _with(self, params: Any) -> Any:
         """Return the environment with these values in its model."""
@@ -91,7 +100,7 @@ class BraxEnv(OtherEnv):
         model = jax.tree_util.tree_map_with_path(
             lambda path, x: params.get(_path(path), x), _model(self.env)
         )
-        return _replaced(self.env, _model_name(self.env), model)
+        return replaced(self.env, "env", _model_name(self.env), model)
 
     def begin(self, key: Any, params: Any) -> Any:
         """Return the state."""
@@ -128,25 +137,6 @@ def _check_inside(env: Any) -> None:
         env = vars(env).get("env")
 
 
-def _actions(env: Any, example: Any) -> Any:
-    """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
-
-    Agents of Brax and MuJoCo Playground act from -1 to 1. Where actuators have another range, environments scale to it.
-
-    Args:
-        env: the environment.
-        example: shapes and dtypes of a state.
-    """
-    count = int(env.action_size)
-    scaled = spaces.Box(-1.0, 1.0, (count,), np.float32)
-    actuators = getattr(getattr(env, "sys", None), "actuator", None)
-    limits = np.asarray(getattr(actuators, "ctrl_range", np.zeros((0, 2))), np.float32)
-    if limits.shape != (count, 2):
-        return scaled
-    ranged = spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
-    return ranged if ranged == scaled or _passes_on(env, example, limits) else scaled
-
-
 class _Reached(Exception):  # noqa: N818
     """A step has reached the actuators, with these values for them."""
 
@@ -157,7 +147,7 @@ def _passes_on(env: Any, example: Any, limits: Any) -> bool:
     def reach(state: Any, action: Any) -> None:
         raise _Reached(np.asarray(action))
 
-    stopped = _replaced(env, "pipeline_step", reach)
+    stopped = replaced(env, "env", "pipeline_step", reach)
     state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
     low, high = np.clip(limits, -2, 2).T
     for part in (0.3, 0.8):
@@ -171,16 +161,6 @@ def _passes_on(env: Any, example: Any, limits: Any) -> bool:
         except Exception:  # of any kind, as the state is not a real one
             return True
     return True
-
-
-def _replaced(env: Any, name: str, value: Any) -> Any:
-    """Return an environment with another value of an attribute, also inside wrappers."""
-    env = copy.copy(env)
-    if "env" in vars(env):
-        env.env = _replaced(env.env, name, value)
-    else:
-        setattr(env, name, value)
-    return env
 
 
 def _model_name(env: Any) -> str:

@@ -54,7 +54,15 @@ class GymnaxEnv(OtherEnv):
 
     def observations(self, example: Any) -> Any:
         """Return the declared space, if values like the example can be in it."""
-        return _space(self.env, self.default_params, example)
+        if getattr(self.env, "name", None) in WRONG_BOUNDS:
+            return space_of(example)
+        try:
+            stated = gymnasium_space(self.env.observation_space(self.default_params), example)
+        except Exception:  # of any kind: some declare none
+            return space_of(example)
+        shapes = {tuple(x.shape) for x in jax.tree.leaves(example)}
+        fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}
+        return stated if fits else space_of(example)
 
     def _check(self, params: Any) -> None:
         """Refuse a limit that differs from the one that became `max_episode_steps`."""
@@ -96,10 +104,7 @@ class GymnaxEnv(OtherEnv):
         limits = jnp.asarray([getattr(params, name), UNLIMITED])
         both = jax.vmap(lambda limit: taken(dataclasses.replace(params, **{name: limit})))
         shown, *others = both(limits)
-        first, second = (
-            functools.partial(jax.tree.map, lambda x, row=row: x[row]) for row in range(2)
-        )
-        return first(shown), *second(others)
+        return jax.tree.map(lambda x: x[0], shown), *jax.tree.map(lambda x: x[1], others)
 
     def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Take a step without the limit."""
@@ -113,8 +118,7 @@ class GymnaxEnv(OtherEnv):
 
     def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos of the step."""
-        info: dict[str, Any] = kept[2]
-        return info
+        return kept[2]  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
         """Draw it by gymnax's `Visualizer`, which needs matplotlib and seaborn; or as Craftax does."""
@@ -148,16 +152,3 @@ def _is_numbers(value: Any) -> bool:
     return all(
         isinstance(x, (bool, int, float)) or hasattr(x, "dtype") for x in jax.tree.leaves(value)
     )
-
-
-def _space(env: Any, params: Any, example: Any) -> Any:
-    """Return the space of observations: the declared one, if values like the example can be in it."""
-    if getattr(env, "name", None) in WRONG_BOUNDS:
-        return space_of(example)
-    try:
-        stated = gymnasium_space(env.observation_space(params), example)
-    except Exception:  # of any kind: some declare none
-        return space_of(example)
-    shapes = {tuple(x.shape) for x in jax.tree.leaves(example)}
-    fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}
-    return stated if fits else space_of(example)

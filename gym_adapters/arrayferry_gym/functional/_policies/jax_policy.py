@@ -52,8 +52,7 @@ class JaxPolicy(LibraryPolicy):
         return action, extras
 
     def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:
-        numpy: tuple[Any, Any] = jax.device_get((action, extras))
-        return numpy
+        return jax.device_get((action, extras))  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -77,22 +77,16 @@ class LibraryPolicy(ABC):
 
     def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:
         """Return the results of a call in NumPy."""
-        if type(action) is np.ndarray and self._backend.name == "numpy":
+        if type(action) is np.ndarray and self.library == "numpy":
             return action, extras
-        converted: tuple[Any, Any] = TO_NUMPY((action, extras))
-        return converted
+        return TO_NUMPY((action, extras))  # type: ignore[no-any-return]
 
 
 class FunctionPolicy(LibraryPolicy):
     """A function of a library other than JAX."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._is_numpy = self._backend.name == "numpy"
-        self._xp = namespace(self._backend)
-
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
-        if not self._is_numpy or type(observation) is not np.ndarray:
+        if self.library != "numpy" or type(observation) is not np.ndarray:
             observation = self._convert(observation)
         rng = self._backend.random((*self._seed_prefix, self._number, step), self._device)
         args = [self._params, observation, rng]
@@ -115,7 +109,8 @@ class FunctionPolicy(LibraryPolicy):
                 f"the policy got the policy_state {layout}, but returned {other}",
                 remedy="Return states of the same structure as policy_state.",
             )
-        rows = [select(self._xp, mask, x, y) for x, y in zip(first, state, strict=True)]
+        xp = namespace(self._backend)
+        rows = [select(xp, mask, x, y) for x, y in zip(first, state, strict=True)]
         return layout.unflatten(rows)
 
 

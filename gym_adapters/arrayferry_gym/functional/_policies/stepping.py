@@ -7,7 +7,6 @@ import copy
 import numbers
 import warnings
 from collections.abc import Generator, Iterator
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,13 +161,18 @@ class Stepping:
     def __iter__(self) -> Generator[NumpyStep | None, None, None]:
         """Yield None after each reset, and a `NumpyStep` after each step, without end."""
         envs, mode = self.envs, self.mode
+        policy, params, state = self._policy
         # statistics that begin anew are updated, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
             own = af.first_array(observation)[1] or af.registry.backend("numpy")
-            chosen = self._made(own, observation)
+            library = self._library or own
+            device = _device(library, policy, params, observation)
+            chosen = make_policy(policy, library, (self._seed,), envs.num_envs, state, device)
+            chosen.load(params)
+            chosen.begin(0)
             # the state of a policy may have observations, which another step might overwrite
-            copies = None if self._policy[2] is None else True
+            copies = None if state is None else True
             inside = _LeftOpen(envs, own, own, convert_info=False, copy=copies)
             began, ended, number = np.ones(envs.num_envs, np.bool_), None, 0
             yield None
@@ -177,7 +181,7 @@ class Stepping:
                 try:
                     observation, *results, _ = inside.step(action)
                 except af.ConversionError as error:
-                    if is_module(self._policy[0]) and isinstance(action, tuple):
+                    if is_module(policy) and isinstance(action, tuple):
                         error.remedy = "forward() of a module must return actions alone."
                     raise
                 reward, *flags = TO_HOST(results)
@@ -190,16 +194,6 @@ class Stepping:
                     observation, _ = inside.reset(options={"reset_mask": turn.done})
                     began, ended = turn.done, None
                     yield None
-
-    def _made(self, own: af.Backend, observation: Any) -> LibraryPolicy:
-        """Return the policy. Without a library of its own, it has that of the observations."""
-        policy, params, state = self._policy
-        library, n = self._library or own, self.envs.num_envs
-        device = _device(library, policy, params, observation)
-        made = make_policy(policy, library, (self._seed,), n, state, device)
-        made.load(params)
-        made.begin(0)
-        return made
 
     def _acted(self, policy: LibraryPolicy, observation: Any, began: Any, number: int) -> Any:
         try:
@@ -313,17 +307,13 @@ def _served(
     if sharding is not None:
         device = sharding  # only JAX has shardings
     wrapped.warn_if_fresh(env, wrapper_state)
-    if wrapper_state is not None and not isinstance(env, wrapped.WrappedEnv):
-        wrapped.checked_wrapper_state(env, wrapper_state)  # raises the error
+    wrapped.check_wrapped(env, wrapper_state)
     envs = env.make_vec(
         count_of("num_envs", count), xp=library, device=device, autoreset_mode=mode, params=params,
         max_episode_steps=limit, render_mode=render_mode,
     )  # fmt: skip
     if wrapper_state is not None:
-        if not isinstance(wrapper_state, dict):
-            wrapper_state = env.state_dict(SimpleNamespace(wrappers=wrapper_state))
-        env._named(wrapper_state)
-        envs.load_state_dict(wrapper_state)
+        envs.load_state_dict(env._numbers(wrapper_state))
     return envs
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from arrayferry.typing import Target
 from arrayferry_gym.functional._contract.dynamics import Dynamics
@@ -68,10 +68,8 @@ class FunctionalEnv(Dynamics):
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
     ) -> FunctionalVectorEnv:
         """Serve it as a vector environment. The options are those of `FunctionalVectorEnv`."""
-        every: dict[str, Any] = {**options}
-        return FunctionalVectorEnv(self, num_envs, xp=xp, **every)
+        return FunctionalVectorEnv(self, num_envs, xp=xp, **options)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> FunctionalSingleEnv:
         """Serve it as a single environment. The options are those of `FunctionalSingleEnv`."""
-        every: dict[str, Any] = {**options}
-        return FunctionalSingleEnv(self, xp=xp, **every)
+        return FunctionalSingleEnv(self, xp=xp, **options)

@@ -26,7 +26,7 @@ from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym.functional._contract.actions import Actions
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.dynamics import Dynamics, checked_dynamics
-from arrayferry_gym.functional._contract.errors import traced_env
+from arrayferry_gym.functional._contract.errors import traced_env, usable
 from arrayferry_gym.functional._contract.params import Params, prepare
 from arrayferry_gym.functional._simulators.numpy_simulator import NumpySimulator
 from arrayferry_gym.functional._simulators.simulator import Simulator
@@ -46,10 +46,6 @@ class Served:
     functional: Dynamics
     metadata: dict[str, Any]
     render_mode: str | None
-    _to_agent: af.Conversion  # to the library of observations and actions
-    _converts: bool  # whether the simulator computes in another one
-    _simulator: Simulator
-    _params: Params  # in the library of the simulator
     _begun = False
     _spec: Any = None
 
@@ -92,15 +88,14 @@ class Served:
 
     def _use(self, backend: af.Backend, device: Any) -> None:
         """Set the library of observations and actions."""
-        problem = backend.problem()
-        if problem is not None:
-            raise problem
+        usable(backend)
         dynamics, n, sharding = self.functional, self._n, None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
         libraries = Libraries({}, "numpy", backend, None, device)
         held_on = None if device is None else backend.device_name(device)
         computing = _computing(dynamics.library, backend, held_on, self._differentiable)
+        # whether the simulator, and the parameters, are in another library than observations and actions
         self._converts = computing is not backend
         if self._converts and computing.name == "numpy":
             held_on = "cpu"
@@ -117,7 +112,6 @@ class Served:
         )  # fmt: skip
         self._simulator = _simulator(env, self._mode, sharding)
         self._to_agent = af.converter(backend, device=held_on)
-        self._seeded = False
         self.metadata = {**self.metadata, "jax": backend.name == "jax"}
         self._set_spaces(None if backend.name == "numpy" else libraries)
 
@@ -167,9 +161,8 @@ class Served:
         if isinstance(seed, list):
             seed = mixed_seed(seed)
         params = self._params if given is None else self._changed_params(given, mask)
-        if seed is not None or not self._seeded:
+        if seed is not None or simulator.rng is None:
             simulator.seed(seed)
-            self._seeded = True
         if state is not None:
             if simulator.running is None:  # its states are what `state` is checked against
                 simulator.reset(params)
@@ -253,7 +246,6 @@ class Served:
         env, running = self._simulator.env, self._simulator.running
         state = af.convert(state, env.backend, device=self._device, copy=True)
         if env.drawn is not None:
-            assert running is not None
             state = env.drawn.of_whole(state, params.tree, running.state, tell=tell)
         return env.check(state)
 
@@ -313,10 +305,7 @@ def _computing(
         gradients: whether gradients flow through steps.
     """
     if needed is not None:
-        computing = af.registry.backend(needed)
-        problem = computing.problem()
-        if problem is not None:
-            raise problem
+        computing = usable(af.registry.backend(needed))
         if gradients and computing.name != agent.name:
             raise af.OptionError(
                 f"differentiable=True with xp={agent.name!r}, but these environments compute in {needed}",

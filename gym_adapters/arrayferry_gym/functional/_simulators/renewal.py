@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -47,7 +48,7 @@ class Renewal:
         self._env = env
         self._params = params
         self._fixed = fixed
-        self._few = env.n // 8 if env.n >= FEWEST and not batched else 0
+        self._counts = [env.n // 8, env.n] if env.n >= FEWEST and not batched else [env.n]
         self.key = key
 
     def __call__(self, mask: Any, state: Any, observation: Any) -> tuple[Any, Any]:
@@ -59,27 +60,17 @@ class Renewal:
         def keep(key: Any) -> Any:
             return before, observation, key
 
-        def renew_few(key: Any) -> Any:
-            rows = jnp.clip(jnp.cumsum(mask) - 1, 0, self._few - 1)  # a fresh state for each
-            return self._put(key, self._few, rows, mask, before)
+        def put(count: int, key: Any) -> Any:
+            """Make fresh states, and put them in place of the states in the mask."""
+            rng = random_of(key)
+            fresh = env.leaves(env.reset(rng, count, self._params, self._fixed))
+            # of a few, each goes to another row
+            rows = None if count == env.n else jnp.clip(jnp.cumsum(mask) - 1, 0, count - 1)
+            chosen = select_leaves(jnp, mask, fresh, before, env.dynamics._shared, rows)
+            leaves = tuple(map(without_weak_type, chosen))
+            return leaves, env.observe(env.join(leaves), self._params), rng.key()
 
-        def renew_any(key: Any) -> Any:
-            return self._put(key, env.n, None, mask, before)
-
-        count = mask.sum()
-        if self._few:
-            chosen = (count > 0).astype(int) + (count > self._few).astype(int)
-            result = jax.lax.switch(chosen, [keep, renew_few, renew_any], self.key)
-        else:
-            result = jax.lax.cond(count > 0, renew_any, keep, self.key)
-        leaves, observation, self.key = result
+        branches = [keep, *(functools.partial(put, count) for count in self._counts)]
+        chosen = sum((mask.sum() > count).astype(int) for count in (0, *self._counts[:-1]))
+        leaves, observation, self.key = jax.lax.switch(chosen, branches, self.key)
         return env.join(leaves), observation
-
-    def _put(self, key: Any, count: int, rows: Any, mask: Any, before: Any) -> Any:
-        """Make fresh states, and put them in place of the states in the mask."""
-        env = self._env
-        rng = random_of(key)
-        fresh = env.leaves(env.reset(rng, count, self._params, self._fixed))
-        chosen = select_leaves(jnp, mask, fresh, before, env.dynamics._shared, rows)
-        leaves = tuple(map(without_weak_type, chosen))
-        return leaves, env.observe(env.join(leaves), self._params), rng.key()

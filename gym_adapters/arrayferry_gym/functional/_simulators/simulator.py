@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-import arrayferry as af
 from arrayferry.adapting import map_arrays
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.params import Params
@@ -27,14 +26,13 @@ class Simulator:
         mode: when episodes that have ended are reset.
     """
 
-    rng: af.Random
+    rng: Any = None
     """The random numbers, once they are seeded."""
-    running: Any
+    running: Any = None
 
     def __init__(self, env: CheckedEnv, mode: AutoresetMode) -> None:
         self.env = env
         self.mode = mode
-        self.running = None
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
@@ -60,15 +58,13 @@ class Simulator:
                 state = self._renewed(before.state, mask, params, given)
             else:
                 state = self._fresh(params) if given is None else given
-            running, observation, info = restart(env, state, params.tree, before, mask)
-            self.running = running
+            self.running, observation, info = restart(env, state, params.tree, before, mask)
             return self._unshared((observation, with_masks(env, info, observation)), state, params)  # type: ignore[no-any-return]
 
     def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step. Return what `VectorEnv.step` returns."""
         with self._device():
             result = self._advance(action, params)
-            assert self.running is not None
             return self._unshared(result, self.running.state, params)  # type: ignore[no-any-return]
 
     def step_one(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -78,7 +74,6 @@ class Simulator:
 
     def _advance(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         env, tree, running = self.env, params.tree, self.running
-        assert running is not None
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
             state = self._renewed(state, mask, params)
@@ -104,12 +99,10 @@ class Simulator:
     @property
     def state(self) -> Any:
         """The states, as arrays that later steps do not change."""
-        assert self.running is not None
         return self.running.state
 
     @state.setter
     def state(self, state: Any) -> None:
-        assert self.running is not None
         self.running = self.running._replace(state=state)
 
     def first(self, tree: Any) -> Any:

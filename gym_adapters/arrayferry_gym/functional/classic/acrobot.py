@@ -10,8 +10,6 @@ from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._drawing import ClassicEnv
 
-__all__ = ["Acrobot", "AcrobotParams"]
-
 
 class AcrobotParams(NamedTuple):
     """The parameters of `Acrobot`, in metres, kilograms, seconds and radians.

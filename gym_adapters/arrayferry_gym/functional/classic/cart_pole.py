@@ -10,8 +10,6 @@ from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._drawing import ClassicEnv
 
-__all__ = ["CartPole", "CartPoleParams"]
-
 
 class CartPoleParams(NamedTuple):
     """The parameters of `CartPole`, in metres, kilograms, seconds, newtons and radians.

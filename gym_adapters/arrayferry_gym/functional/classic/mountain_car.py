@@ -9,8 +9,6 @@ from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._drawing import ClassicEnv
 
-__all__ = ["MountainCar", "MountainCarContinuous", "MountainCarParams"]
-
 
 class MountainCarParams(NamedTuple):
     """The parameters of `MountainCar` and `MountainCarContinuous`, which have no units.

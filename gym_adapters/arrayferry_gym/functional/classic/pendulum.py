@@ -10,8 +10,6 @@ from gymnasium import Space, spaces
 
 from arrayferry_gym.functional._drawing import ClassicEnv
 
-__all__ = ["Pendulum", "PendulumParams"]
-
 
 class PendulumParams(NamedTuple):
     """The parameters of `Pendulum`, in metres, kilograms, seconds and radians.

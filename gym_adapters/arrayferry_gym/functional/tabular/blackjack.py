@@ -13,8 +13,6 @@ from arrayferry_gym.functional._served.base import FunctionalEnv
 
 from .table import flat
 
-__all__ = ["Blackjack", "BlackjackParams"]
-
 CARDS = range(1, 11)
 """The values of cards; an ace is 1. Four of thirteen are 10."""
 

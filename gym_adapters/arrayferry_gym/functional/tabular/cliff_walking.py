@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from gymnasium.envs.toy_text import CliffWalkingEnv
+
 from arrayferry_gym.functional._drawing import image_of
 
-from ._grid import DOWN, LEFT, RIGHT, UP, grid_table
 from .table import TabularEnv, TabularState, Transitions
-
-__all__ = ["CliffWalking", "CliffWalkingSlippery"]
-
-ROWS, COLUMNS, START, GOAL = 4, 12, 36, 47
-
-
-def _enter(row: int, column: int) -> tuple[int, float, bool]:
-    cell = row * COLUMNS + column
-    return (START, -100.0, False) if START < cell < GOAL else (cell, -1.0, cell == GOAL)
 
 
 class CliffWalking(TabularEnv):
@@ -42,15 +35,9 @@ class CliffWalking(TabularEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}
 
     def __init__(self, is_slippery: bool = False, *, masks: bool = False) -> None:
-        table = grid_table(
-            ROWS,
-            COLUMNS,
-            (UP, RIGHT, DOWN, LEFT),
-            _enter,
-            lambda row, column: False,
-            1 / 3 if is_slippery else None,
-        )
-        super().__init__(Transitions.of(table, [START]), masks=masks)
+        env = CliffWalkingEnv(is_slippery=is_slippery)
+        starts = np.flatnonzero(env.initial_state_distrib)
+        super().__init__(Transitions.of(env.P, starts), masks=masks)
 
     def render(self, state: TabularState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""

@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from gymnasium.envs.toy_text.frozen_lake import MAPS, FrozenLakeEnv
+
 import arrayferry as af
 from arrayferry_gym.functional._drawing import image_of
 
-from ._grid import DOWN, LEFT, RIGHT, UP, grid_table
 from .table import TabularEnv, TabularState, Transitions
-
-__all__ = ["FrozenLake", "FrozenLake8x8"]
-
-MAPS: dict[str, tuple[str, ...]] = {
-    "4x4": ("SFFF", "FHFH", "FFFH", "HFFG"),
-    "8x8": (
-        "SFFFFFFF",
-        "FFFFFFFF",
-        "FFFHFFFF",
-        "FFFFFHFF",
-        "FFFHFFFF",
-        "FHHFFFHF",
-        "FHFFHFHF",
-        "FFFHFFFG",
-    ),
-}
 
 
 class FrozenLake(TabularEnv):
@@ -71,34 +56,34 @@ class FrozenLake(TabularEnv):
             raise af.OptionError(
                 f"map_name={map_name!r}", remedy='Pass "4x4" or "8x8", or a map as desc.'
             )
-        cells = MAPS[map_name] if desc is None else tuple(map(str, desc))
+        cells = tuple(map(str, MAPS[map_name] if desc is None else desc))
         self.desc: tuple[str, ...] = cells
-        if (
-            not cells
-            or len(set(map(len, cells))) != 1
-            or set("".join(cells)) - set("SFHG")
-            or "S" not in "".join(cells)
-        ):
+        letters = "".join(cells)
+        if len(set(map(len, cells))) != 1 or set(letters) - set("SFHG") or "S" not in letters:
             raise af.OptionError(
                 f"desc={cells!r:.80} is not a map",
                 remedy='Pass rows of one length, of the letters "SFHG", with an "S".',
             )
         if not 0 <= success_rate <= 1:
             raise af.OptionError(f"success_rate={success_rate!r}", remedy="Pass a probability.")
-        columns = len(cells[0])
         goal, hole, elsewhere = map(float, reward_schedule)
         rewards = {"G": goal, "H": hole}
+        env = FrozenLakeEnv(desc=list(cells), is_slippery=False)
+        slips = (1 - success_rate) / 2
+        turns = {-1: slips, 0: 1 - 2 * slips, 1: slips} if is_slippery else {0: 1.0}
 
-        def enter(row: int, column: int) -> tuple[int, float, bool]:
-            letter = cells[row][column]
-            return row * columns + column, rewards.get(letter, elsewhere), letter in "GH"
+        def outcome(state: int, action: int, chance: float) -> tuple[float, int, float, bool]:
+            _, after, _, terminated = env.P[state][action % 4][0]
+            return chance, after, rewards.get(letters[after], elsewhere), terminated
 
-        table = grid_table(
-            len(cells), columns, (LEFT, DOWN, RIGHT, UP), enter,
-            lambda row, column: cells[row][column] in "GH",
-            (1 - success_rate) / 2 if is_slippery else None,
-        )  # fmt: skip
-        starts = [index for index, letter in enumerate("".join(cells)) if letter == "S"]
+        table = dict(env.P)
+        for state, letter in enumerate(letters):
+            if letter not in "GH":
+                table[state] = {
+                    action: [outcome(state, action + turn, p) for turn, p in turns.items()]
+                    for action in range(4)
+                }
+        starts = [index for index, letter in enumerate(letters) if letter == "S"]
         limit = 200 if desc is None and map_name == "8x8" else 100
         super().__init__(Transitions.of(table, starts), max_episode_steps=limit, masks=masks)
 

@@ -11,8 +11,6 @@ from gymnasium import Space, spaces
 import arrayferry as af
 from arrayferry_gym.functional._served.base import FunctionalEnv
 
-__all__ = ["TabularEnv", "TabularState", "Transitions"]
-
 
 class Transitions(NamedTuple):
     """The table of a `TabularEnv`: for S states and A actions, up to K outcomes each.
@@ -63,12 +61,10 @@ class Transitions(NamedTuple):
             [outcomes + [(0.0, *outcomes[-1][1:])] * (most - len(outcomes)) for outcomes in row]
             for row in rows
         ]
+        columns = np.moveaxis(np.array(full, np.float64), -1, 0)
         probability, next_state, reward, terminated = (
-            np.array(
-                [[[outcome[index] for outcome in outcomes] for outcomes in row] for row in full],
-                dtype,
-            )
-            for index, dtype in enumerate(("float32", "int32", "float32", "bool"))
+            np.asarray(column, dtype)
+            for column, dtype in zip(columns, ("float32", "int32", "float32", "bool"), strict=True)
         )
         states = np.arange(len(rows))[:, None, None]
         changes = ((probability > 0) & (next_state != states)).any(axis=2)
@@ -116,7 +112,6 @@ class TabularEnv(FunctionalEnv):
 
     observation_space: Space[Any]
     action_space: Space[Any]
-    default_params: Any
 
     def __init__(
         self, transitions: Transitions, *, max_episode_steps: int | None = None, masks: bool = False

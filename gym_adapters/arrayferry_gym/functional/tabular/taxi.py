@@ -4,61 +4,33 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+from gymnasium.envs.toy_text import TaxiEnv
+
 import arrayferry as af
 from arrayferry_gym.functional._drawing import image_of
 
-from ._grid import Outcome
 from .table import TabularEnv, TabularState, Transitions
 
-__all__ = ["Taxi"]
-
-STANDS = ((0, 0), (0, 4), (4, 0), (4, 3))
-WALLS = {(0, 1), (1, 1), (3, 0), (4, 0), (3, 2), (4, 2)}
-"""Cells with a wall to their east."""
 ABOARD = 4
 """Where the passenger is, if in the taxi."""
-SOUTH, NORTH, EAST, WEST = (1, 0), (-1, 0), (0, 1), (0, -1)
-MOVES = (SOUTH, NORTH, EAST, WEST)
-SIDES = {SOUTH: (EAST, WEST), NORTH: (WEST, EAST), EAST: (NORTH, SOUTH), WEST: (SOUTH, NORTH)}
+SIDES = {0: (2, 3), 1: (3, 2), 2: (1, 0), 3: (0, 1)}
+"""The moves to the left and to the right of south, north, east and west."""
 
 
-def _number(row: int, column: int, passenger: int, destination: int) -> int:
-    return ((row * 5 + column) * 5 + passenger) * 4 + destination
-
-
-def _moved(cell: tuple[int, int], move: tuple[int, int]) -> tuple[int, int]:
-    """Return the cell that a move leads to, the same one at a wall."""
-    row, column = cell[0] + move[0], cell[1] + move[1]
-    west = (row, min(column, cell[1]))
-    walled = move in (EAST, WEST) and west in WALLS
-    return cell if walled or not (0 <= row < 5 and 0 <= column < 5) else (row, column)
-
-
-def _outcomes(
-    cell: tuple[int, int], passenger: int, destination: int, action: int, straight: float
-) -> list[Outcome]:
-    """Return the outcomes of an action."""
-
-    def at(cell: tuple[int, int], passenger: int = passenger) -> int:
-        return _number(*cell, passenger, destination)
-
-    if action < 4:
-        move = MOVES[action]
-        ahead = _moved(cell, move)
-        if ahead == cell or straight == 1:
-            return [(1.0, at(ahead), -1.0, False)]
-        left, right = (_moved(cell, side) for side in SIDES[move])
-        aside = (1 - straight) / 2
-        return [
-            (straight, at(ahead), -1.0, False), (aside, at(left), -1.0, False), (aside, at(right), -1.0, False)
-        ]  # fmt: skip
-    if action == 4 and passenger != ABOARD and cell == STANDS[passenger]:
-        return [(1.0, at(cell, ABOARD), -1.0, False)]
-    if action == 5 and passenger == ABOARD and cell in STANDS:
-        stand = STANDS.index(cell)
-        arrived = stand == destination
-        return [(1.0, at(cell, stand), 20.0 if arrived else -1.0, arrived)]
-    return [(1.0, at(cell), -10.0, False)]
+def _rainy(table: Any, straight: float) -> Any:
+    """Return a table in which moves to another cell may drift sideways."""
+    aside = (1 - straight) / 2
+    rainy = {}
+    for state, outcomes in table.items():
+        rainy[state] = dict(outcomes)
+        for move, (left, right) in SIDES.items():
+            if outcomes[move][0][1] != state:
+                rainy[state][move] = [
+                    (chance, *outcomes[each][0][1:])
+                    for each, chance in ((move, straight), (left, aside), (right, aside))
+                ]
+    return rainy
 
 
 class TaxiState(NamedTuple):
@@ -118,14 +90,10 @@ class Taxi(TabularEnv):
         for name, value in (("rainy", rainy_probability), ("fickle", fickle_probability)):
             if not 0 <= value <= 1:
                 raise af.OptionError(f"{name}_probability={value!r}", remedy="Pass a probability.")
-        straight = rainy_probability if is_rainy else 1.0
-        cells = [(row, column) for row in range(5) for column in range(5)]
-        states = [(cell, p, d) for cell in cells for p in range(5) for d in range(4)]
-        table = {
-            _number(*cell, p, d): {a: _outcomes(cell, p, d, a, straight) for a in range(6)}
-            for cell, p, d in states
-        }
-        starts = [_number(*cell, p, d) for cell, p, d in states if p not in (ABOARD, d)]
+        env = TaxiEnv()
+        is_wet = is_rainy and rainy_probability < 1
+        table = _rainy(env.P, rainy_probability) if is_wet else env.P
+        starts = np.flatnonzero(env.initial_state_distrib)
         self.fickle_probability: float | None = (
             float(fickle_probability) if fickle_passenger else None
         )
