@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,6 @@ from arrayferry.adapting import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._actions.quick import Quick, quick_way
-from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym._options.env_options import check_actions_of, check_flag
 from arrayferry_gym._options.libraries import Libraries, device_text, dtype_name
 from arrayferry_gym._options.refusals import refuse_fixed
@@ -49,13 +47,9 @@ class Adapter(RecordConstructorArgs):
     metadata: dict[str, Any]
     device: Any
     """The device of observations and infos, None to keep their device."""
-    _libraries: Libraries
     _recorded = False
-    _check: str
-    _quick: Quick
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""
-    _warned = False
     _note: str | None = None
     """A note on the last action, if it was passed on though it did not fit."""
 
@@ -120,12 +114,9 @@ class Adapter(RecordConstructorArgs):
         if hasattr(self, "_saved_kwargs") and not self._recorded:
             return  # a subclass has recorded its own
         self._recorded = True
-        texts = {
-            name: as_text(arguments[name])
-            for name, as_text in _AS_TEXT.items()
-            if name in arguments
-        }
-        arguments = {**arguments, **texts, "like": None}
+        arguments.pop("like", None)
+        for name in arguments.keys() & _AS_TEXT.keys():
+            arguments[name] = _AS_TEXT[name](arguments[name])
         self._saved_kwargs = {
             name: value for name, value in arguments.items() if value != _DEFAULTS.get(name)
         }
@@ -184,12 +175,7 @@ class Adapter(RecordConstructorArgs):
             raise
         if fitter.passed_on is not None:
             self._note = f"an action for the space {space} was passed on though it does not fit: {fitter.passed_on}"
-            if not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"{self._note}. Pass actions as the space samples them",
-                    stacklevel=caller_level(),
-                )
+            libraries.warn_once("action", f"{self._note}. Pass actions as the space samples them")
         elif not strict and hasattr(fitted, "dtype"):
             self._quick.learn(action, fitted, quick_way(action, converted, space, libraries.env))
         return fitted
