@@ -139,10 +139,10 @@ class _Conversion:
 
     @never_raises
     def __repr__(self) -> str:
-        sides = {agent: adapter.libraries_text for agent, adapter in self._adapters.items()}
+        sides = {agent: str(adapter.libraries) for agent, adapter in self._adapters.items()}
         text = ", ".join(f"{agent}: {side}" for agent, side in sides.items())
         if len(set(sides.values())) <= 1:
-            text = next(iter(sides.values()), self._common.libraries_text)
+            text = next(iter(sides.values()), str(self._common.libraries))
         return f"<{type(self).__name__}({text})<{self.env}>>"
 
 
@@ -285,7 +285,9 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         adapter = None
         if action is not None:
             adapter = self._of(self.env.agent_selection)
-            if not adapter.has_observed:  # the library of the environment is not known yet
+            if (
+                adapter.libraries.observed is None
+            ):  # the library of the environment is not known yet
                 adapter.detect(self.env.observe(self.env.agent_selection))
             action = adapter.act(action)
         self._infos = {}
