@@ -407,9 +407,8 @@ class TimeAwareObservation(Kernel):
                 raise ValueError(
                     f"The `dict_time_key` ({self.dict_time_key!r}) already exists in the observation space."
                 )
-            order: dict[str, Any] = {}
-            if hasattr(observation, "sort_keys"):  # since Gymnasium 1.4
-                order["sort_keys"] = observation.sort_keys
+            ordered = hasattr(observation, "sort_keys")  # since Gymnasium 1.4
+            order = {"sort_keys": observation.sort_keys} if ordered else {}
             return spaces.Dict({self.dict_time_key: time, **observation.spaces}, **order)
         if isinstance(observation, spaces.Tuple):
             return spaces.Tuple((*observation.spaces, time))
