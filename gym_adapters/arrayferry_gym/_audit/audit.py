@@ -71,7 +71,7 @@ class Audit:
         try:
             calls.extend(call for call in self._first.run(seed, self._table))
         except UnreadableError as error:
-            self.problems.append(error.problem)
+            self.problems.append(error.args[0])
         self._run = run = Run(self._first, calls)
         self.ended = bool(run.episodes)
         if calls:
@@ -105,7 +105,7 @@ class Audit:
             self.problems = self.problems[first:] + self.problems[:first]
             self.problems.sort(key=lambda problem: not problem.what.startswith("the mode is"))
         except UnreadableError as error:
-            self.problems.append(error.problem)
+            self.problems.append(error.args[0])
         finally:
             for envs in self._made:
                 _close(envs)
@@ -250,10 +250,8 @@ class Audit:
         effects: dict[Any, tuple[str, str]] = {}
         for one in () if self._together else (run.n - 1, 0)[: run.n]:
             what = f"its results depend on the actions of environment {one}"
-            effects[partial(of_one, one=one)] = (
-                what,
-                "Compute each environment by itself, and return the rows in their order.",
-            )
+            remedy = "Compute each environment by itself, and return the rows in their order."
+            effects[partial(of_one, one=one)] = what, remedy
         of_writing = partial(self._compared, overwrites=True)
         effects[of_writing] = written, "Copy actions that are kept, and what is read later."
         if not all(call.counts.all() for call in run.steps):
