@@ -186,8 +186,8 @@ class Collector(Iterator[Trajectories[ArrT]]):
                 own = layout.unflatten([array[first:last] for array in rows])
                 setup = GroupSetup(index, first, last - first, factories[first:last], own)
                 self._runner.groups.append(kind(cluster, sent, setup, timeout))
-            self._runner.positions = (Position(0),) * self.groups
             spaces = [(env.observation_space, env.action_space)] if env else self._runner.spaces()
+            self._runner.positions = (Position(0),) * self.groups
             _check_common(spaces)
             self.single_observation_space: Space[Any] = spaces[0][0]
             self.single_action_space: Space[Any] = spaces[0][1]
