@@ -39,12 +39,11 @@ if TYPE_CHECKING:
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
     from arrayferry_gym._options.types import CheckActions
 
-__all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
-
-if TYPE_CHECKING:
     _Wrapper = VectorWrapper
 else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.vector.array_conversion", VectorWrapper)
+
+__all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
 class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
@@ -201,10 +200,9 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             arrayferry.OptionError: it does not.
         """
         mode = self.autoreset_mode
+        why = "loses the last observations of episodes" if loses_final(self.env) else None
         if mode is not None and autoreset_mode_of(mode) is not AutoresetMode.SAME_STEP:
-            why: str | None = f"resets in {autoreset_mode_of(mode).name} mode"
-        else:
-            why = "loses the last observations of episodes" if loses_final(self.env) else None
+            why = f"resets in {autoreset_mode_of(mode).name} mode"
         if why is not None:
             raise af.OptionError(
                 f"stack_final=True, but {self.env!r:.80} {why}, so that there is no final_obs",
@@ -230,18 +228,15 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each environment, if the vector environment has `call`. Nothing is converted."""
-        env: Any = self.env
-        return env.call(name, *args, **kwargs)
+        return self.env.call(name, *args, **kwargs)  # type: ignore[attr-defined]
 
     def get_attr(self, name: str) -> Any:
         """Get an attribute of each environment, if the vector environment has `get_attr`."""
-        env: Any = self.env
-        return env.get_attr(name)
+        return self.env.get_attr(name)  # type: ignore[attr-defined]
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment, if the vector environment has `set_attr`."""
-        env: Any = self.env
-        env.set_attr(name, values)
+        self.env.set_attr(name, values)  # type: ignore[attr-defined]
 
     action_space: Space[ActT] = converted_space_property("action_space")  # type: ignore[assignment]
     observation_space: Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]

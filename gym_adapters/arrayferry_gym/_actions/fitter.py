@@ -178,14 +178,10 @@ class Fitter:
         self.passed_on = f"it has the shape {shape} instead of {wanted}{place.clause}"
         return x
 
-    def _reads(self, x: Any) -> bool:
-        """Tell whether the values of an array are read."""
-        return isinstance(x, NUMPY) or not self.backend.is_traced(x)
-
     def _values(self, x: Any, space: Any, place: Place) -> Any:
         """Check the numbers of an array, and return it as the environment takes it."""
         numpy, fits = isinstance(x, NUMPY), True
-        if self._reads(x):
+        if numpy or not self.backend.is_traced(x):
             host = x if numpy else af.convert(x, "numpy", sparse="dense")
             try:
                 cast = value_rule(host, space, strict=self.strict)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
     from arrayferry_gym._options.types import CheckActions
 
-if TYPE_CHECKING:
     _Wrapper = gym.Wrapper[ObsT, ActT, Any, Any]
 else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.array_conversion", gym.Wrapper)
