@@ -124,10 +124,10 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             self._stack_final = stack_final
             self._setup(
                 env,
-                env_xp,
-                target_xp,
-                env_device,
-                target_device,
+                env_xp=env_xp,
+                target_xp=target_xp,
+                env_device=env_device,
+                target_device=target_device,
                 like=like,
                 info_xp=info_xp,
                 convert_info=convert_info,
@@ -217,8 +217,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         done, to_agent = ended | cut, self._libraries.to_agent
         final = final_observations(self.env, infos, done, observations, to_agent)
         others = {name: x for name, x in infos.items() if name not in ("final_obs", "_final_obs")}
-        informed = self._libraries.convert_infos(others)
-        return {**informed, "final_obs": final, "_final_obs": done}
+        return {**self._libraries.convert_infos(others), "final_obs": final, "_final_obs": done}
 
     @property
     def autoreset_mode(self) -> Any:

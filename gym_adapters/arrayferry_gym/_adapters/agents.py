@@ -10,34 +10,31 @@ import arrayferry as af
 from .adapter import Adapter
 
 
-class _View:
-    """An environment as seen by one agent: the attributes that an `Adapter` needs.
+class AgentAdapter(Adapter):
+    """The adapter of one agent in an environment with several.
 
     Args:
         env: the environment.
         agent: the agent, None for what belongs to all.
+        **options: as for `ArrayConversion`.
     """
 
-    def __init__(self, env: Any, agent: Hashable) -> None:
-        self.env = env
-        self.agent = agent
-        self.metadata: dict[str, Any] = getattr(env, "metadata", None) or {}
+    # public names, since no user sees this class
+    space = Adapter._space
+    explain = Adapter._explain
+    detect = Adapter._observe
 
-    @property
-    def action_space(self) -> Any:
-        return self._space("action_space")
+    def __init__(self, env: Any, agent: Hashable, **options: Any) -> None:
+        self.env, self.agent = env, agent
+        self._setup(env, **options)
+        self.libraries = self._libraries
 
-    @property
-    def observation_space(self) -> Any:
-        return self._space("observation_space")
-
-    @property
-    def state_space(self) -> Any:
-        return self.env.state_space
-
-    def _space(self, name: str) -> Any:
+    def _original(self, name: str) -> Any:
+        space = getattr(self.env, name)
+        if name == "state_space":
+            return space
         try:
-            return getattr(self.env, name)(self.agent)
+            return space(self.agent)
         except KeyError as error:
             known = [*dict.fromkeys((*getattr(self.env, "possible_agents", ()), *self.env.agents))]
             if self.agent in known:
@@ -46,26 +43,12 @@ class _View:
                 f"there is no agent {self.agent!r:.80}", remedy=f"The agents are {known!r:.200}."
             ) from error
 
-
-class AgentAdapter(Adapter):
-    """The adapter of one agent in an environment with several."""
-
-    # public names, since no user sees this class
-    space = Adapter._space
-    explain = Adapter._explain
-    detect = Adapter._observe
-
-    def __init__(self, env: Any, agent: Hashable, *arguments: Any, **options: Any) -> None:
-        self.env = _View(env, agent)
-        self._setup(self.env, *arguments, **options)
-        self.libraries = self._libraries
-
     def act(self, action: Any) -> Any:
         """Convert an action to the form that the environment expects of the agent."""
         try:
             return self._act(action)
         except af.ConversionError as error:
-            error.reason = f"agent {self.env.agent!r}: {error.reason}"
+            error.reason = f"agent {self.agent!r}: {error.reason}"
             raise
 
     def begin(self, options: dict[str, Any] | None = None) -> dict[str, Any] | None:

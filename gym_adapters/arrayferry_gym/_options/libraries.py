@@ -94,7 +94,7 @@ class Libraries:
     def __str__(self) -> str:
         target = "the library of the actions" if self.target is None else self.target.target.name
         device = "" if self.target_device is None else f", {device_text(self.target_device)}"
-        return f"{self.env_backend.name} -> {target}{device}"
+        return f"{self.env.target.name} -> {target}{device}"
 
     def _set_env(self, to: Target, device: Any) -> None:
         self.env: Conversion = af.converter(to, device=device, **self._options)
@@ -116,11 +116,6 @@ class Libraries:
         self._set_env(backend, self.target_device)
 
     @property
-    def env_backend(self) -> Backend:
-        """The library of the environment, as currently known."""
-        return self.env.target
-
-    @property
     def target_backend(self) -> Backend | None:
         """The library of the agent, None until it is known."""
         return None if self.target is None else self.target.target
@@ -140,7 +135,7 @@ class Libraries:
             return self.env(value)
         except af.UnsupportedDtypeError:  # such as an object array of numbers, which a fitter reads
             options = {**self._options, "unsupported": "keep"}
-            return af.convert(value, self.env_backend, device=self._env_device, **options)
+            return af.convert(value, self.env.target, device=self._env_device, **options)
 
     def observe(self, observation: Any) -> None:
         """Detect the library and the device of the environment from what it returned."""

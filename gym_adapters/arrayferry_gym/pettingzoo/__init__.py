@@ -71,8 +71,9 @@ class _Conversion:
         super().__init__(env)  # type: ignore[call-arg]
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
-        self._arguments = env_xp, env_device
         self._options: dict[str, Any] = {
+            "env_xp": env_xp,
+            "env_device": env_device,
             "info_xp": info_xp,
             "convert_info": convert_info,
             "copy": copy,
@@ -90,9 +91,8 @@ class _Conversion:
                 self._of(agent)
 
     def _adapter(self, agent: Any) -> AgentAdapter:
-        (env_xp, env_device), targets = self._arguments, self._targets
-        target_xp, device = targets.get(agent, targets[None])
-        return AgentAdapter(self.env, agent, env_xp, target_xp, env_device, device, **self._options)
+        xp, device = self._targets.get(agent, self._targets[None])
+        return AgentAdapter(self.env, agent, target_xp=xp, target_device=device, **self._options)
 
     def _of(self, agent: Any) -> AgentAdapter:
         """Return the adapter of an agent. Agents may join in the middle of a game."""
@@ -108,8 +108,7 @@ class _Conversion:
     def _after_reset(self) -> None:
         """Prepare for a new game, and forget agents that are not part of it."""
         possible = getattr(self.env, "possible_agents", self.env.agents)
-        lasting = {*possible, *self.env.agents}
-        for agent in self._adapters.keys() - lasting:
+        for agent in self._adapters.keys() - {*possible, *self.env.agents}:
             del self._adapters[agent]
         for adapter in self._adapters.values():
             adapter.begin()
