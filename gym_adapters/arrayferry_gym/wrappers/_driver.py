@@ -40,7 +40,7 @@ def step_limit(env: Any) -> int | None:
     if limit is None and isinstance(env.unwrapped, SyncVectorEnv):  # made without a spec
         limits = {step_limit(one) for one in env.unwrapped.envs}
         limit = limits.pop() if len(limits) == 1 else None
-    return int(limit) if limit is not None and is_whole(limit) else None
+    return int(limit) if is_whole(limit) else None
 
 
 class Driver:
@@ -177,15 +177,12 @@ class Driver:
         if self.state is None:
             self.use(action)
         if self._rng is None:
-            self._rng = self._random()
+            seed = mixed_seed(self._seed if isinstance(self._seed, (list, tuple)) else [self._seed])
+            # the last number makes them differ from those of the environment
+            parts = None if seed is None else [*seed, 0x57]
+            self._rng = self.own.target.random(parts, self._place)
         self.state, action = self.kernel.action(self.xp, self._rng, self.state, self.own(action))  # type: ignore[arg-type]
         return action
-
-    def _random(self) -> Any:
-        parts = self._seed if isinstance(self._seed, (list, tuple)) else [self._seed]
-        seed = mixed_seed(parts)
-        # the last number makes them differ from those of the environment
-        return self.own.target.random(None if seed is None else [*seed, 0x57], self._place)
 
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""

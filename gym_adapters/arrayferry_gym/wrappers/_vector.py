@@ -93,7 +93,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         driver = self._driver
         driver.seed(seed)
         driver.use(observations)
-        rows = None if mask is None else reset_mask_of(mask, self.num_envs)
+        rows = reset_mask_of(mask, self.num_envs)
         self._over = None if rows is None or self._over is None else self._over & ~rows
         rows = None if rows is None else driver.own(rows)
         if not driver.observes:
