@@ -220,8 +220,7 @@ class Bridged:
         if not self._infos:
             return []
         n, final = self.envs.num_envs, infos.get("final_info")
-        others = {key: x for key, x in infos.items() if key not in FINAL}
-        by_env = _by_environment(others, n)
+        by_env = _by_environment({key: x for key, x in infos.items() if key not in FINAL}, n)
         ready = [] if self._ready is None else np.flatnonzero(self._ready).tolist()
         stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final

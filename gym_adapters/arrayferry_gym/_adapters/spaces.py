@@ -88,7 +88,7 @@ class Converted:
     def contains(self, x: Any) -> bool:
         """Tell whether a value is in the space, as arrays of any library."""
         try:
-            parts = split(self.original, af.convert(x, "numpy"), _mismatch)
+            parts = split(self.original, af.convert(x, "numpy"), TypeError)
             pairs = zip(leaves(self.original), parts, strict=True)
             return all(_leaf_contains(space, part) for (space, _), part in pairs)
         except Exception:
@@ -116,17 +116,12 @@ class Converted:
         return converted_space(copy.copy(self.original), self.libraries, self.observed)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        original = copy.deepcopy(self.original, memo)
-        return converted_space(original, self.libraries, self.observed)
+        return converted_space(copy.deepcopy(self.original, memo), self.libraries, self.observed)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if _target_of(self.libraries) in (None, "numpy"):
             return copy.copy, (self.original,)  # it can be loaded without this package
         return converted_space, (self.original, self.libraries, self.observed)
-
-
-def _mismatch(value: Any, path: str, needed: str) -> Exception:
-    return TypeError(f"{needed} is needed{path}")
 
 
 # Gymnasium's functions on spaces, for converted spaces.
@@ -178,8 +173,8 @@ def _batch_differing(several: Sequence[Any]) -> Any:
 
 def _empty_array(space: Any, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
     batch = create_empty_array(space.original, n, fn)
-    known = _target_of(space.libraries) in (None, "numpy")
-    return batch if known else space.libraries.to_agent(batch)
+    in_numpy = _target_of(space.libraries) in (None, "numpy")
+    return batch if in_numpy else space.libraries.to_agent(batch)
 
 
 def _concatenate(space: Any, items: Any, out: Any) -> Any:
