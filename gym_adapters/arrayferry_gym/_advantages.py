@@ -120,10 +120,8 @@ def advantages(
     errors, goes_on = rewards + discount * after - values, ~(terminated | truncated)
     if counts is not None:
         counts = as_flags(counts)
-        errors, goes_on = (
-            xp.where(to_shape(xp, counts, shape), errors, xp.zeros_like(errors)),
-            goes_on & counts,
-        )
+        errors = xp.where(to_shape(xp, counts, shape), errors, xp.zeros_like(errors))
+        goes_on = goes_on & counts
     return _sums(xp, errors, to_shape(xp, goes_on, shape), discount * decay)
 
 

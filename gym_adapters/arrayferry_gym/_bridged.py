@@ -60,8 +60,6 @@ class Bridged:
     """
 
     envs: vector.ArrayConversion[Any, Any, Any]
-    mode: AutoresetMode
-    firsts: list[dict[Any, Any]]
 
     def __init__(
         self,
@@ -108,7 +106,7 @@ class Bridged:
         self._to_trainer = af.converter(xp, device=device)
         self._all = self._to_trainer(np.ones(envs.num_envs, bool))
         self._infos = infos
-        self.firsts = [{}] * envs.num_envs
+        self.firsts: list[dict[Any, Any]] = [{}] * envs.num_envs
         self._added = _added_keys(envs)
         self._reset_keys: set[Any] = set()
         self.given: dict[str, Any] = {}
@@ -222,13 +220,8 @@ class Bridged:
         if not self._infos:
             return []
         n, final = self.envs.num_envs, infos.get("final_info")
-        others = {key: x for key, x in infos.items() if key not in FINAL}
-        by_env = _by_environment(others, n)
+        by_env = _by_environment({key: x for key, x in infos.items() if key not in FINAL}, n)
         ready = [] if self._ready is None else np.flatnonzero(self._ready).tolist()
-        if not others and final is None:
-            for index in ready:
-                self.firsts[index] = {}
-            return by_env
         stated: Any = None if final is None else _mask(infos.get("_final_info", self._all), n)
         before: Any = _by_environment(final, n) if isinstance(final, dict) else final
         for index in ready:

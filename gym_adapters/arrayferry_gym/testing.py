@@ -89,20 +89,14 @@ def check_vector_env(
     """
     steps = count_of("steps", steps)
     seed = count_of("seed", seed, "an integer of 0 or more", least=0)
-    make = (
-        envs if callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step")) else None
-    )
+    makes = callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step"))
+    make: Any = envs if makes else None
     if make is None and not (hasattr(envs, "step") and hasattr(envs, "num_envs")):
         raise TypeError(
             f"check_vector_env was given {envs!r:.80}, which is neither a vector environment nor a function that makes "
             "one. Pass what gymnasium.make_vec returns, or a function that calls it"
         )
-    audited: Any = envs if make is None else make()
-    try:
-        audit = Audit(audited, make, steps, seed)
-    finally:
-        if make is not None:
-            audited.close()
+    audit = Audit(envs, make, steps, seed)
     if not audit.ended and not audit.problems:
         warnings.warn(
             f"no episode ended in {steps} steps, so that ends were not checked. Pass a greater number of steps, or make "
@@ -250,13 +244,9 @@ class BridgeContract:
         assert not problems, "\n".join(map(str, ["", *problems]))
 
     def _problems(self, steps: int) -> list[VectorProblem]:
-        envs = _BridgedProbes(self)
-        try:
-            make = functools.partial(_BridgedProbes, self)
-            also = {self._wrong: "Return the probe's. A time limit is no termination."}
-            return Audit(envs, make, steps, 0, together=self.together, also=also).problems
-        finally:
-            envs.close()
+        make = functools.partial(_BridgedProbes, self)
+        also = {self._wrong: "Return the probe's. A time limit is no termination."}
+        return Audit(None, make, steps, 0, together=self.together, also=also).problems
 
     def _wrong(self, run: Run) -> Iterator[Found]:
         """Compare a run with what the probe does, up to the first difference."""

@@ -104,8 +104,8 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
                     f"the observation has a part {first!r}, where TorchRL has its own",
                     remedy="Rename it in the environment.",
                 )
-        self.observation_spec: Any = self._observation_parts.spec()
-        self.full_action_spec: Any = self._action_parts.spec()
+        self.observation_spec: Any = self._observation_parts.spec
+        self.full_action_spec: Any = self._action_parts.spec
         self.reward_spec: Any = Unbounded((n, 1), device=self.device, dtype=torch.float32)
         self.done_spec: Any = Composite(
             {
@@ -127,8 +127,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         rows = None if tensordict is None else tensordict.get("_reset", None)
         if rows is not None:
             rows = rows.reshape(self.batch_size)
-        observations = self._bridged.reset(rows, seed=seed, options=options)
-        return self._tensordict(observations)
+        return self._tensordict(self._bridged.reset(rows, seed=seed, options=options))
 
     def _step(self, tensordict: Any) -> Any:
         rows = tensordict.get("_step", None)  # in rollouts that go on until all have ended
@@ -171,11 +170,11 @@ class _Part:
         place: where it is, for errors.
     """
 
-    def __init__(
-        self, space: Any, n: int, device: Any, *, one_hot: bool, mask: bool, place: str
-    ) -> None:
+    def __init__(self, space: Any, n: int, device: Any, key: Any, *, one_hot: bool) -> None:
+        mask = key == (MASK,) and isinstance(space, (spaces.Box, spaces.MultiBinary))
         dtype = torch.bool if mask else getattr(torch, str(space.dtype), None)
         if dtype is None or not isinstance(space, ARRAYS):
+            place = "".join(f"[{part!r}]" for part in key)
             raise TypeError(f"{space}{place} has no fixed shape or no numbers, which TorchRL needs")
         self.counted = isinstance(space, (spaces.Discrete, spaces.MultiDiscrete))
         self.one_hot = one_hot and self.counted
@@ -228,28 +227,19 @@ class _Parts:
     """
 
     def __init__(self, space: Space[Any], n: int, device: Any, name: str, *, one_hot: bool) -> None:
-        self.space, self.n, self.device = space, n, device
+        self.space = space
         below = (name,) if name == "action" or branches(space) is None else ()
         self.parts = {
-            (key := (*below, *map(str, keys))): _Part(
-                leaf, n, device, one_hot=one_hot,
-                mask=key == (MASK,) and isinstance(leaf, (spaces.Box, spaces.MultiBinary)),
-                place="".join(f"[{part!r}]" for part in key),
-            )
+            (key := (*below, *map(str, keys))): _Part(leaf, n, device, key, one_hot=one_hot)
             for leaf, keys in keyed(space)
-        }  # fmt: skip
-
-    def spec(self) -> Any:
-        """Return the spec of all parts."""
-        root = Composite(shape=(self.n,), device=self.device)
+        }
+        self.spec = Composite(shape=(n,), device=device)
         for key, part in self.parts.items():
-            root[key] = part.spec
-        return root
+            self.spec[key] = part.spec
 
     def from_env(self, observations: Any) -> dict[Any, Any]:
         """Return the parts of observations by their keys."""
-        values = split(self.space, observations)
-        pairs = zip(self.parts.items(), values, strict=True)
+        pairs = zip(self.parts.items(), split(self.space, observations), strict=True)
         return {key: part.from_env(value) for (key, part), value in pairs}
 
     def to_env(self, tensordict: Any) -> Any:

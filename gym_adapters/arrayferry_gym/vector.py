@@ -39,12 +39,11 @@ if TYPE_CHECKING:
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
     from arrayferry_gym._options.types import CheckActions
 
-__all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
-
-if TYPE_CHECKING:
     _Wrapper = VectorWrapper
 else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.vector.array_conversion", VectorWrapper)
+
+__all__ = ["ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"]
 
 
 class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT, ArrT]):
@@ -125,10 +124,10 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             self._stack_final = stack_final
             self._setup(
                 env,
-                env_xp,
-                target_xp,
-                env_device,
-                target_device,
+                env_xp=env_xp,
+                target_xp=target_xp,
+                env_device=env_device,
+                target_device=target_device,
                 like=like,
                 info_xp=info_xp,
                 convert_info=convert_info,
@@ -201,10 +200,9 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             arrayferry.OptionError: it does not.
         """
         mode = self.autoreset_mode
+        why = "loses the last observations of episodes" if loses_final(self.env) else None
         if mode is not None and autoreset_mode_of(mode) is not AutoresetMode.SAME_STEP:
-            why: str | None = f"resets in {autoreset_mode_of(mode).name} mode"
-        else:
-            why = "loses the last observations of episodes" if loses_final(self.env) else None
+            why = f"resets in {autoreset_mode_of(mode).name} mode"
         if why is not None:
             raise af.OptionError(
                 f"stack_final=True, but {self.env!r:.80} {why}, so that there is no final_obs",
@@ -219,8 +217,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         done, to_agent = ended | cut, self._libraries.to_agent
         final = final_observations(self.env, infos, done, observations, to_agent)
         others = {name: x for name, x in infos.items() if name not in ("final_obs", "_final_obs")}
-        informed = self._libraries.convert_infos(others)
-        return {**informed, "final_obs": final, "_final_obs": done}
+        return {**self._libraries.convert_infos(others), "final_obs": final, "_final_obs": done}
 
     @property
     def autoreset_mode(self) -> Any:
@@ -230,18 +227,15 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each environment, if the vector environment has `call`. Nothing is converted."""
-        env: Any = self.env
-        return env.call(name, *args, **kwargs)
+        return self.env.call(name, *args, **kwargs)  # type: ignore[attr-defined]
 
     def get_attr(self, name: str) -> Any:
         """Get an attribute of each environment, if the vector environment has `get_attr`."""
-        env: Any = self.env
-        return env.get_attr(name)
+        return self.env.get_attr(name)  # type: ignore[attr-defined]
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of each environment, if the vector environment has `set_attr`."""
-        env: Any = self.env
-        env.set_attr(name, values)
+        self.env.set_attr(name, values)  # type: ignore[attr-defined]
 
     action_space: Space[ActT] = converted_space_property("action_space")  # type: ignore[assignment]
     observation_space: Space[ObsT] = converted_space_property("observation_space")  # type: ignore[assignment]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ def value_rule(x: Any, space: Any, *, strict: bool = False) -> Any:
     raise ValueError(f"{first_wrong(x, ~inside)} is out of its {limits}")
 
 
+@dataclass(eq=False)
 class Fitter:
     """Converts values to the form that a space samples, in the library of an environment.
 
@@ -76,7 +78,7 @@ class Fitter:
 
     Args:
         space: the space; for several environments, that of their batch.
-        backend: the library, None for NumPy.
+        backend: the library, NumPy if it is left out.
         strict: whether values that would be passed on, NaN, and numbers outside the bounds of a Box are refused too.
         num_envs: the number of environments, which is the length of the first axis. None for a single environment.
         passes_on: whether further keys of a Dict and a Box of another shape are passed on. If not, keys are left out.
@@ -86,23 +88,14 @@ class Fitter:
         passed_on: after `fit`, what was passed on though it does not fit; None if nothing was.
     """
 
-    def __init__(
-        self,
-        space: Space[Any],
-        backend: af.Backend | None = None,
-        *,
-        strict: bool = False,
-        num_envs: int | None = None,
-        passes_on: bool = True,
-        noun: str = "an action",
-    ) -> None:
-        self.space = space
-        self.backend = af.registry.backend("numpy") if backend is None else backend
-        self.strict = strict
-        self.num_envs = num_envs
-        self.passed_on: str | None = None
-        self._passes_on = passes_on
-        self._noun = noun
+    space: Space[Any]
+    backend: af.Backend = field(default_factory=lambda: af.registry.backend("numpy"))
+    _: KW_ONLY
+    strict: bool = False
+    num_envs: int | None = None
+    passes_on: bool = True
+    noun: str = "an action"
+    passed_on: str | None = field(default=None, init=False)
 
     def fit(self, value: Any, given: Any = None) -> Any:
         """Convert a value to the form of the space.
@@ -116,7 +109,7 @@ class Fitter:
         """
         __tracebackhide__ = True
         self.passed_on = None
-        if value is None and self.num_envs is None and self._passes_on:
+        if value is None and self.num_envs is None and self.passes_on:
             return None
         return self._fit(value, self.space, Place(value if given is None else given))
 
@@ -161,8 +154,7 @@ class Fitter:
         array, backend = af.first_array(value)
         if backend is None or isinstance(array, NUMPY):
             return np.asarray(value)
-        arrays = af.convert(list(value), backend, scalars="convert")
-        return af.namespace_of(array).stack(arrays)
+        return af.namespace_of(array).stack(af.convert(list(value), backend, scalars="convert"))
 
     def _shaped(self, x: Any, space: Any, place: Place) -> Any:
         """Return an array in the shape of the space, or as it is if it is passed on."""
@@ -173,19 +165,15 @@ class Fitter:
             return af.namespace_of(x).reshape(x, wanted)
         alone = n is None or (n == 1 and len(shape) < len(wanted))
         known = isinstance(space, spaces.Box) and math.prod(shape) >= math.prod(wanted)
-        if not (alone and known and self._passes_on) or self.strict:
+        if not (alone and known and self.passes_on) or self.strict:
             raise self._unfit(space, place, f"it takes the shape {wanted}, not {shape}")
         self.passed_on = f"it has the shape {shape} instead of {wanted}{place.clause}"
         return x
 
-    def _reads(self, x: Any) -> bool:
-        """Tell whether the values of an array are read."""
-        return isinstance(x, NUMPY) or not self.backend.is_traced(x)
-
     def _values(self, x: Any, space: Any, place: Place) -> Any:
         """Check the numbers of an array, and return it as the environment takes it."""
         numpy, fits = isinstance(x, NUMPY), True
-        if self._reads(x):
+        if numpy or not self.backend.is_traced(x):
             host = x if numpy else af.convert(x, "numpy", sparse="dense")
             try:
                 cast = value_rule(host, space, strict=self.strict)
@@ -221,7 +209,7 @@ class Fitter:
             if further and self.strict:
                 raise self._unfit(space, place, f"{wanted}, and {further[0]!r} is none of them")
             parts = {key: self._fit(value[key], inner[key], place[key]) for key in inner}
-            if further and self._passes_on:
+            if further and self.passes_on:
                 parts.update((key, value[key]) for key in further)
                 self.passed_on = (
                     f"it has the key {further[0]!r}{place.clause}, which the space does not have"
@@ -256,8 +244,8 @@ class Fitter:
             given = f"of type {type(value).__name__}"
         mistake = likely_mistake(value, space, self.num_envs)
         return af.ConversionError(
-            f"{self._noun} {given} is not valid for the space {space}, since {reason}",
-            remedy=mistake or f"Pass {self._noun} as the space samples it.",
+            f"{self.noun} {given} is not valid for the space {space}, since {reason}",
+            remedy=mistake or f"Pass {self.noun} as the space samples it.",
             path=place.path,
         )
 

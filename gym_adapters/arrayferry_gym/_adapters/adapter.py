@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,6 @@ from arrayferry.adapting import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._actions.quick import Quick, quick_way
-from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym._options.env_options import check_actions_of, check_flag
 from arrayferry_gym._options.libraries import Libraries, device_text, dtype_name
 from arrayferry_gym._options.refusals import refuse_fixed
@@ -47,85 +45,46 @@ class Adapter(RecordConstructorArgs):
 
     env: Any
     metadata: dict[str, Any]
+    """Its `"jax"` tells whether the adapter returns JAX arrays."""
     device: Any
     """The device of observations and infos, None to keep their device."""
-    _libraries: Libraries
     _recorded = False
-    _check: str
-    _quick: Quick
     _expected: tuple[Any, Any] = (None, None)
     """The action space of the environment, and the space that its actions are fitted to."""
-    _warned = False
     _note: str | None = None
     """A note on the last action, if it was passed on though it did not fit."""
 
-    def _setup(
-        self,
-        env: Any,
-        env_xp: Target | None,
-        target_xp: Target | None,
-        env_device: Any,
-        target_device: Any,
-        *,
-        check_actions: Any = "fit",
-        convert_render: bool = False,
-        stack_final: bool = False,
-        reward_dtype: Any = None,
-        **options: Any,
-    ) -> None:
+    def _setup(self, env: Any, **arguments: Any) -> None:
         """Set up the libraries, and record the arguments."""
-        check_flag("convert_info", options.get("convert_info", True))
-        check_flag("convert_render", convert_render)
-        check_flag("stack_final", stack_final)
-        self._check = check_actions_of(check_actions)
-        self._convert_render = convert_render
-        self._libraries = Libraries(
-            env.metadata or {}, env_xp, target_xp, env_device, target_device, **options
-        )
-        target = self._libraries.target_backend
-        if (
-            env_xp is None
-            and target is not None
-            and _switches_library(env, target, self._libraries)
-        ):
+        for name in ("convert_info", "convert_render", "stack_final"):
+            check_flag(name, arguments.get(name, False))
+        self._check = arguments["check_actions"] = check_actions_of(arguments["check_actions"])
+        self._convert_render = arguments.get("convert_render", False)
+        options = {name: x for name, x in arguments.items() if name not in _OF_ADAPTERS}
+        self._libraries = Libraries(getattr(env, "metadata", None) or {}, **options)
+        target: Any = self._libraries.target_backend
+        may_switch = arguments["env_xp"] is None and target is not None
+        if may_switch and _switches_library(env, target, self._libraries):
             self._libraries.note_env_library(target)
         self.device = self._libraries.target_device
         self._converted: dict[str, Any] = {}
         self._quick = Quick()
-        like = options.pop("like", None)
-        if like is not None and target is not None:
-            target_xp, target_device = target, self._libraries.target_device
-        self._set_metadata(env)
-        self._record(
-            env_xp=env_xp,
-            target_xp=target_xp,
-            env_device=env_device,
-            target_device=target_device,
-            check_actions=self._check,
-            convert_render=convert_render,
-            stack_final=stack_final,
-            reward_dtype=reward_dtype,
-            **options,
-        )
-
-    def _set_metadata(self, env: Any) -> None:
-        """Set `metadata["jax"]`, which tells whether the adapter returns JAX arrays."""
-        target = self._libraries.target_backend
-        before = bool((env.metadata or {}).get("jax", False))
-        if target is not None and before != (target.name == "jax"):
-            self.metadata = {**(env.metadata or {}), "jax": not before}
+        metadata = getattr(env, "metadata", None) or {}
+        in_jax = bool(metadata.get("jax", False))
+        if target is not None and in_jax != (target.name == "jax"):
+            self.metadata = {**metadata, "jax": not in_jax}
+        if arguments.get("like") is not None:
+            arguments.update(target_xp=target, target_device=self.device)
+        self._record(**arguments)
 
     def _record(self, **arguments: Any) -> None:
         """Record the arguments of this wrapper for `spec`, as values that JSON can hold."""
         if hasattr(self, "_saved_kwargs") and not self._recorded:
             return  # a subclass has recorded its own
         self._recorded = True
-        texts = {
-            name: as_text(arguments[name])
-            for name, as_text in _AS_TEXT.items()
-            if name in arguments
-        }
-        arguments = {**arguments, **texts, "like": None}
+        arguments.pop("like", None)
+        for name in arguments.keys() & _AS_TEXT.keys():
+            arguments[name] = _AS_TEXT[name](arguments[name])
         self._saved_kwargs = {
             name: value for name, value in arguments.items() if value != _DEFAULTS.get(name)
         }
@@ -137,7 +96,7 @@ class Adapter(RecordConstructorArgs):
     @property
     def env_backend(self) -> af.Backend:
         """The library of the environment, as currently known."""
-        return self._libraries.env_backend
+        return self._libraries.env.target
 
     @property
     def target_backend(self) -> af.Backend | None:
@@ -146,7 +105,7 @@ class Adapter(RecordConstructorArgs):
 
     def _space(self, name: str) -> Any:
         """Return a space of the environment, converted. If the environment replaced it, convert it again."""
-        original = getattr(self.env, name)
+        original = self._original(name)
         converted = self._converted.get(name)
         if converted is None or converted.original is not getattr(original, "original", original):
             if not isinstance(original, Space):
@@ -155,6 +114,10 @@ class Adapter(RecordConstructorArgs):
                 original, self._libraries, observed="observation" in name
             )
         return converted
+
+    def _original(self, name: str) -> Any:
+        """Return a space of the environment as it is."""
+        return getattr(self.env, name)
 
     def _act(self, action: Any) -> Any:
         """Convert an action to the form that the environment expects."""
@@ -176,7 +139,7 @@ class Adapter(RecordConstructorArgs):
             converted = libraries.to_env(action)
             if libraries.target_backend is not agent:  # quick ways do not detect it
                 self._quick = Quick()
-            fitter = Fitter(space, libraries.env_backend, strict=strict, num_envs=num_envs)
+            fitter = Fitter(space, libraries.env.target, strict=strict, num_envs=num_envs)
             fitted = fitter.fit(converted, action)
         except af.ConversionError as error:
             if "is not valid for the space" not in error.reason:
@@ -184,19 +147,14 @@ class Adapter(RecordConstructorArgs):
             raise
         if fitter.passed_on is not None:
             self._note = f"an action for the space {space} was passed on though it does not fit: {fitter.passed_on}"
-            if not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"{self._note}. Pass actions as the space samples them",
-                    stacklevel=caller_level(),
-                )
+            libraries.warn_once("action", f"{self._note}. Pass actions as the space samples them")
         elif not strict and hasattr(fitted, "dtype"):
             self._quick.learn(action, fitted, quick_way(action, converted, space, libraries.env))
         return fitted
 
     def _expected_space(self) -> Any:
         """Return the space that actions are fitted to: in vector environments, always that of the batch."""
-        space = self.env.action_space
+        space = self._original("action_space")
         if space is not self._expected[0]:
             expected = space
             if isinstance(self.env, VectorEnv):
@@ -229,13 +187,14 @@ class Adapter(RecordConstructorArgs):
         self._libraries.observed = None  # it is detected again
         if not options:
             return options
-        backend = self._libraries.env_backend
+        backend = self._libraries.env.target
         converted: dict[str, Any] = af.convert(options, backend, unsupported="keep")
         return converted
 
     def _check_space(self) -> None:
         """Forget how actions were fitted if the reset has changed the action space."""
-        if self._expected[0] is not None and self._expected[0] is not self.env.action_space:
+        before = self._expected[0]
+        if before is not None and before is not self._original("action_space"):
             self._quick = Quick()
 
     def _observe(self, observation: Any) -> None:
@@ -273,6 +232,9 @@ class NamedPairOnDevice(NamedPair):
 def _library_name(library: Target | None) -> str | None:
     return None if library is None else af.registry.backend(library).name
 
+
+_OF_ADAPTERS = ("check_actions", "convert_render", "stack_final", "reward_dtype")
+"""The arguments that are none of the conversions."""
 
 _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
     "env_xp": _library_name,

@@ -10,33 +10,31 @@ import arrayferry as af
 from .adapter import Adapter
 
 
-class _View:
-    """An environment as seen by one agent: the attributes that an `Adapter` needs.
+class AgentAdapter(Adapter):
+    """The adapter of one agent in an environment with several.
 
     Args:
         env: the environment.
         agent: the agent, None for what belongs to all.
+        **options: as for `ArrayConversion`.
     """
 
-    def __init__(self, env: Any, agent: Hashable) -> None:
-        self.env = env
-        self.agent = agent
+    # public names, since no user sees this class
+    space = Adapter._space
+    explain = Adapter._explain
+    detect = Adapter._observe
 
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return getattr(self.env, "metadata", None) or {}
+    def __init__(self, env: Any, agent: Hashable, **options: Any) -> None:
+        self.env, self.agent = env, agent
+        self._setup(env, **options)
+        self.libraries = self._libraries
 
-    @property
-    def action_space(self) -> Any:
-        return self._space("action_space")
-
-    @property
-    def observation_space(self) -> Any:
-        return self._space("observation_space")
-
-    def _space(self, name: str) -> Any:
+    def _original(self, name: str) -> Any:
+        space = getattr(self.env, name)
+        if name == "state_space":
+            return space
         try:
-            return getattr(self.env, name)(self.agent)
+            return space(self.agent)
         except KeyError as error:
             known = [*dict.fromkeys((*getattr(self.env, "possible_agents", ()), *self.env.agents))]
             if self.agent in known:
@@ -45,62 +43,28 @@ class _View:
                 f"there is no agent {self.agent!r:.80}", remedy=f"The agents are {known!r:.200}."
             ) from error
 
-    @property
-    def state_space(self) -> Any:
-        return self.env.state_space
-
-
-class AgentAdapter(Adapter):
-    """The adapter of one agent in an environment with several."""
-
-    def __init__(self, env: Any, agent: Hashable, *arguments: Any, **options: Any) -> None:
-        self.env = _View(env, agent)
-        self._setup(self.env, *arguments, **options)
-
-    def space(self, name: str) -> Any:
-        """Return a space of the agent, converted."""
-        return self._space(name)
-
     def act(self, action: Any) -> Any:
         """Convert an action to the form that the environment expects of the agent."""
         try:
             return self._act(action)
         except af.ConversionError as error:
-            error.reason = f"agent {self.env.agent!r}: {error.reason}"
+            error.reason = f"agent {self.agent!r}: {error.reason}"
             raise
-
-    def explain(self, error: Exception) -> None:
-        """Add a note to an error of the environment, if the last action was passed on though it does not fit."""
-        self._explain(error)
 
     def begin(self, options: dict[str, Any] | None = None) -> dict[str, Any] | None:
         """Prepare for another episode, and convert the options of the reset."""
         self._check_space()
         return self._reset_options(options)
 
-    @property
-    def has_observed(self) -> bool:
-        """Whether the environment has returned something in this episode."""
-        return self._libraries.observed is not None
-
-    def detect(self, observation: Any) -> None:
-        """Detect the library of the environment from a result."""
-        self._observe(observation)
-
     def convert_observation(self, observation: Any) -> Any:
         """Convert an observation."""
         self._observe(observation)
-        return self._libraries.to_agent(observation)
+        return self.libraries.to_agent(observation)
 
     def convert_number(self, value: Any, kind: type) -> Any:
         """Convert a reward or a flag."""
-        return self._libraries.to_number(value, kind)
+        return self.libraries.to_number(value, kind)
 
     def convert_info(self, info: Any) -> Any:
         """Convert an info."""
-        return self._libraries.convert_infos(info)
-
-    @property
-    def libraries_text(self) -> str:
-        """The two libraries, as text."""
-        return str(self._libraries)
+        return self.libraries.convert_infos(info)

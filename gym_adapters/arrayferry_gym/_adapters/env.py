@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
     from arrayferry_gym._options.types import CheckActions
 
-if TYPE_CHECKING:
     _Wrapper = gym.Wrapper[ObsT, ActT, Any, Any]
 else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.array_conversion", gym.Wrapper)
@@ -113,10 +112,10 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
             gym.Wrapper.__init__(self, env)
             self._setup(
                 env,
-                env_xp,
-                target_xp,
-                env_device,
-                target_device,
+                env_xp=env_xp,
+                target_xp=target_xp,
+                env_device=env_device,
+                target_device=target_device,
                 like=like,
                 info_xp=info_xp,
                 convert_info=convert_info,
@@ -128,12 +127,10 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
                 check_actions=check_actions,
                 convert_render=convert_render,
             )
-            self._has_several = (num_envs_inside(env) or 1) > 1
-            if self._has_several:
+            if (num_envs_inside(env) or 1) > 1:
                 self._libraries.check_flags = partial(check_flags, type(self).__name__, env)
 
     env: gym.Env[Any, Any]
-    _has_several: bool
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -141,7 +138,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         """Reset the environment. `options` are converted to its library."""
         seed, options = forwarded_seed(seed, 1), self._reset_options(options)
         observation, info = self.env.reset(seed=seed, options=options)
-        if self._has_several:
+        if self._libraries.check_flags is not None:  # there are several inside
             check_observation(type(self).__name__, self.env, observation)
         self._check_space()
         self._observe(observation)

@@ -88,7 +88,7 @@ class Converted:
     def contains(self, x: Any) -> bool:
         """Tell whether a value is in the space, as arrays of any library."""
         try:
-            parts = split(self.original, af.convert(x, "numpy"), _mismatch)
+            parts = split(self.original, af.convert(x, "numpy"), TypeError)
             pairs = zip(leaves(self.original), parts, strict=True)
             return all(_leaf_contains(space, part) for (space, _), part in pairs)
         except Exception:
@@ -116,17 +116,12 @@ class Converted:
         return converted_space(copy.copy(self.original), self.libraries, self.observed)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        original = copy.deepcopy(self.original, memo)
-        return converted_space(original, self.libraries, self.observed)
+        return converted_space(copy.deepcopy(self.original, memo), self.libraries, self.observed)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if not _is_of_another_library(self):
+        if _target_of(self.libraries) in (None, "numpy"):
             return copy.copy, (self.original,)  # it can be loaded without this package
         return converted_space, (self.original, self.libraries, self.observed)
-
-
-def _mismatch(value: Any, path: str, needed: str) -> Exception:
-    return TypeError(f"{needed} is needed{path}")
 
 
 # Gymnasium's functions on spaces, for converted spaces.
@@ -148,7 +143,7 @@ class _Batch:
 
     @property
     def target_backend(self) -> af.Backend | None:
-        numpy = self.shared and not _can_share(self.libraries)
+        numpy = self.shared and _target_of(self.libraries) != "torch"
         return af.registry.backend("numpy") if numpy else self.libraries.target_backend
 
     def to_agent(self, value: Any) -> Any:
@@ -158,10 +153,10 @@ class _Batch:
         return _over_shared_memory(value, self.libraries)
 
 
-def _is_of_another_library(space: Any) -> bool:
-    """Tell whether the arrays of a converted space are known to be of another library than NumPy."""
-    target = space.libraries.target_backend
-    return target is not None and target.name != "numpy"
+def _target_of(libraries: Any) -> str | None:
+    """Return the name of the agent's library, None until it is known."""
+    target = libraries.target_backend
+    return None if target is None else target.name
 
 
 def _batch(space: Any, n: int = 1) -> Any:
@@ -178,7 +173,8 @@ def _batch_differing(several: Sequence[Any]) -> Any:
 
 def _empty_array(space: Any, n: int = 1, fn: Callable[..., Any] = np.zeros) -> Any:
     batch = create_empty_array(space.original, n, fn)
-    return space.libraries.to_agent(batch) if _is_of_another_library(space) else batch
+    in_numpy = _target_of(space.libraries) in (None, "numpy")
+    return batch if in_numpy else space.libraries.to_agent(batch)
 
 
 def _concatenate(space: Any, items: Any, out: Any) -> Any:
@@ -203,10 +199,6 @@ def _stacked(space: Space[Any], items: list[Any], backend: af.Backend) -> Any:
         else:
             stacked.append(tuple(values))
     return build(space, stacked)
-
-
-def _zero_array(space: Any) -> Any:
-    return space.libraries.to_agent(create_zero_array(space.original))
 
 
 def _flatten(space: Any, x: Any) -> Any:
@@ -251,17 +243,12 @@ def _write_to_shared_memory(space: Any, index: int, value: Any, shared_memory: A
     write_to_shared_memory(space.original, index, af.convert(value, "numpy"), shared_memory)
 
 
-def _can_share(libraries: Any) -> bool:
-    target = libraries.target_backend
-    return target is not None and target.name == "torch"
-
-
 def _over_shared_memory(batch: Any, libraries: Any) -> Any:
     """Return NumPy arrays in shared memory for the agent: as tensors in the same memory, or unchanged.
 
     Tensors and NumPy arrays change with the memory. Arrays that never change would never show a new observation.
     """
-    if _can_share(libraries):
+    if _target_of(libraries) == "torch":
         try:
             return af.convert(batch, "torch", copy=False)
         except af.ConversionError:  # a dtype that PyTorch does not have
@@ -275,7 +262,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     create_empty_array: _empty_array,
     concatenate: _concatenate,
     iterate: lambda space, items: iterate(space.original, items),
-    create_zero_array: _zero_array,
+    create_zero_array: lambda space: space.libraries.to_agent(create_zero_array(space.original)),
     flatten: _flatten,
     unflatten: _unflatten,
     flatten_space: _flatten_space,

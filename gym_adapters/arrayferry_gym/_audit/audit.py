@@ -58,6 +58,17 @@ class Audit:
     ) -> None:
         self.problems: list[VectorProblem] = []
         self._make, self._seed, self._together = make, seed, together
+        self._made = list[Any]()
+        try:
+            self._audit(self._made_now() if make else envs, steps, also or {})
+        except UnreadableError as error:
+            self.problems.append(error.args[0])
+        finally:
+            for each in self._made:
+                _close(each)
+
+    def _audit(self, envs: Any, steps: int, also: Mapping[Any, str]) -> None:
+        """Record a run, check it, and repeat it."""
         stated = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
         try:
             self._mode = autoreset_mode_of(stated)
@@ -65,17 +76,17 @@ class Audit:
             self._mode = AutoresetMode.NEXT_STEP
             what = "metadata['autoreset_mode'] is missing or no mode, so that NEXT_STEP is assumed"
             self._add(what, "State the mode.")
-        self._first, self._made = Recorder(envs, self._mode), list[Any]()
-        self._table = self._first.drawn(seed, steps)
+        self._first = Recorder(envs, self._mode)
+        self._table = self._first.drawn(self._seed, steps)
         calls: list[Call] = []
         try:
-            calls.extend(call for call in self._first.run(seed, self._table))
+            calls.extend(call for call in self._first.run(self._seed, self._table))
         except UnreadableError as error:
-            self.problems.append(error.problem)
+            self.problems.append(error.args[0])
         self._run = run = Run(self._first, calls)
         self.ended = bool(run.episodes)
         if calls:
-            self.problems += problems_of(run, {**CHECKS, **(also or {})})
+            self.problems += problems_of(run, {**CHECKS, **also})
         if len(run.steps) == len(self._table):
             self._repeat()
 
@@ -84,36 +95,34 @@ class Audit:
 
     def _repeat(self) -> None:
         """Repeat the run in several ways."""
-        try:
-            self._until("ended", self._seed + 1, self._table)
-            again = self._compared(self._first)
-            new = None if self._make is None else self._beside()
-            if again is None:
-                self._seeds()
-            else:
-                what = "a reset with the same seed, right after an episode had ended, and the same actions gave other results"
-                self._add(what, SEED, again)
-            if new is not None:
-                what = "new environments gave other results, while others were made, stepped and closed at the same time"
-                self._add(what, f"Share nothing between them. {SEED}", new)
-            first = len(self.problems)
-            if again is None:
-                self._hidden_resets()
-            if again is None or (self._make is not None and new is None):
-                self._variations(self._new if again else lambda: self._first)
-            # causes before what follows from them
-            self.problems = self.problems[first:] + self.problems[:first]
-            self.problems.sort(key=lambda problem: not problem.what.startswith("the mode is"))
-        except UnreadableError as error:
-            self.problems.append(error.problem)
-        finally:
-            for envs in self._made:
-                _close(envs)
+        self._until("ended", self._seed + 1, self._table)
+        again = self._compared(self._first)
+        new = None if self._make is None else self._beside()
+        if again is None:
+            self._seeds()
+        else:
+            what = "a reset with the same seed, right after an episode had ended, and the same actions gave other results"
+            self._add(what, SEED, again)
+        if new is not None:
+            what = "new environments gave other results, while others were made, stepped and closed at the same time"
+            self._add(what, f"Share nothing between them. {SEED}", new)
+        first = len(self.problems)
+        if again is None:
+            self._hidden_resets()
+        if again is None or (self._make is not None and new is None):
+            self._variations(self._new if again else lambda: self._first)
+        # causes before what follows from them
+        self.problems = self.problems[first:] + self.problems[:first]
+        self.problems.sort(key=lambda problem: not problem.what.startswith("the mode is"))
 
-    def _new(self) -> Recorder:
+    def _made_now(self) -> Any:
+        """Make environments, which are closed at the end."""
         assert self._make is not None
         self._made.append(self._make())
-        return Recorder(self._made[-1], self._mode)
+        return self._made[-1]
+
+    def _new(self) -> Recorder:
+        return Recorder(self._made_now(), self._mode)
 
     def _until(self, what: str, seed: int, table: Any) -> list[Call]:
         """Run the environments until an episode has "ended" or "began", if one does, and return the calls."""
@@ -192,13 +201,11 @@ class Audit:
         """Compare the first episodes after a reset of all with later ones."""
         limits = {each.length for each in truncated if each.is_first}
         later = [each for each in truncated if not each.is_first and each.length not in limits]
-        count = sum(each.is_first for each in truncated)
-        if count > 2 and len(limits) == 1 and len(later) > 2:
+        if sum(each.is_first for each in truncated) > 2 and len(limits) == 1 and len(later) > 2:
             each, limit = later[0], limits.pop()
             what = f"an episode is truncated after {each.length} steps, but after {limit} if reset() began it"
-            self._add(
-                what, "Count the steps of each episode by itself.", (each.env, each.last.step)
-            )
+            place = each.env, each.last.step
+            self._add(what, "Count the steps of each episode by itself.", place)
 
     def _hidden_resets(self) -> None:
         """Take other actions up to the first automatic reset. What the seed alone decides is the result of a reset."""
@@ -250,10 +257,8 @@ class Audit:
         effects: dict[Any, tuple[str, str]] = {}
         for one in () if self._together else (run.n - 1, 0)[: run.n]:
             what = f"its results depend on the actions of environment {one}"
-            effects[partial(of_one, one=one)] = (
-                what,
-                "Compute each environment by itself, and return the rows in their order.",
-            )
+            remedy = "Compute each environment by itself, and return the rows in their order."
+            effects[partial(of_one, one=one)] = what, remedy
         of_writing = partial(self._compared, overwrites=True)
         effects[of_writing] = written, "Copy actions that are kept, and what is read later."
         if not all(call.counts.all() for call in run.steps):

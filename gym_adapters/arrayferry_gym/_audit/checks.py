@@ -253,17 +253,14 @@ def last_observations_are_like_others(run: Run) -> Iterator[Found]:
         spread = last.std(0)
         ratio = spread[1] / spread[0]
     ratio = ratio[np.isfinite(ratio)] if len(ends) > 9 else ratio[:0]
-    is_far = bool(far.any())
-    if is_far or (ratio.size and ((ratio < 0.4).all() or (ratio > 2.5).all())):
-        how = (
-            "it is farther from the one before than in any other step"
-            if is_far
-            else "it has another spread"
-        )
-        what = (
-            f"final_obs is unlike other observations, at {len(ends)} ends that are truncated: {how}"
-        )
-        yield ends[0].env, ends[0].last, what
+    how = None
+    if far.any():
+        how = "it is farther from the one before than in any other step"
+    elif ratio.size and ((ratio < 0.4).all() or (ratio > 2.5).all()):
+        how = "it has another spread"
+    if how is not None:
+        what = f"final_obs is unlike other observations, at {len(ends)} ends that are truncated"
+        yield ends[0].env, ends[0].last, f"{what}: {how}"
 
 
 def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
@@ -282,14 +279,11 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
     often = (fixed & (out.sum(0) > 2)) | ((low < high) & run.unique & (out.mean(0) > 0.5))
     for element in _in(often)[:1]:
         row = int(np.argmax(out[:, element]))
-        ways = f"{low[element]:.6g}" + f" to {high[element]:.6g}" * bool(
-            low[element] < high[element]
-        )
-        what = (
-            f"an episode begins with {x[row, element]:.6g} in element {element} of the observation"
-        )
+        least, most = f"{low[element]:.6g}", f"{high[element]:.6g}"
+        ways = f"{least} to {most}" if low[element] < high[element] else least
+        what = f"{x[row, element]:.6g} in element {element} of the observation"
         _, call, env = run.begins[row]
-        yield env, call, f"{what}, but after a reset with {ways}"
+        yield env, call, f"an episode begins with {what}, but after a reset with {ways}"
 
 
 def last_rewards_are_told(run: Run) -> Iterator[Found]:
@@ -297,10 +291,8 @@ def last_rewards_are_told(run: Run) -> Iterator[Found]:
     usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
     lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
     if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual):
-        what = (
-            f"the reward is 0 in all {len(lost)} steps that are truncated, and in none that goes on"
-        )
-        yield run.truncated[0].env, run.truncated[0].last, what
+        where = f"all {len(lost)} steps that are truncated, and in none that goes on"
+        yield run.truncated[0].env, run.truncated[0].last, f"the reward is 0 in {where}"
 
 
 def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
@@ -439,11 +431,9 @@ def arrays_are_not_overwritten(run: Run) -> Iterator[Found]:
     for call in run.calls:
         for name, now, then in zip(PARTS, in_numpy(call.given), call.seen, strict=True):
             if digest(now) != digest(then):
-                same = (
-                    isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys()
-                )
-                keys = [key for key in now if digest(now[key]) != digest(then[key])] if same else ()
-                name = f"infos[{keys[0]!r}]" if keys and name == PARTS[4] else name
+                if name == PARTS[4] and isinstance(now, dict) and now.keys() == then.keys():
+                    keys = [key for key in now if digest(now[key]) != digest(then[key])]
+                    name = f"infos[{keys[0]!r}]" if keys else name
                 yield None, call, f"{name} was overwritten by a later step or reset"
 
 

@@ -45,9 +45,8 @@ class VectorProblem(NamedTuple):
     def place(self) -> str:
         """The environment and the step, as text."""
         env = "all environments" if self.env is None else f"environment {self.env}"
-        return (
-            env if self.step is None else f"{env}, {f'step {self.step}' if self.step else 'reset'}"
-        )
+        step = f"step {self.step}" if self.step else "reset"
+        return env if self.step is None else f"{env}, {step}"
 
     def __str__(self) -> str:
         again = f" ({self.times} times)" if self.times > 1 else ""
@@ -55,11 +54,7 @@ class VectorProblem(NamedTuple):
 
 
 class UnreadableError(Exception):
-    """A run cannot go on, because of a problem."""
-
-    def __init__(self, problem: VectorProblem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
+    """A run cannot go on, because of a problem, its argument."""
 
 
 class Call(NamedTuple):

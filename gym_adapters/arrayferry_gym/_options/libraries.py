@@ -50,6 +50,8 @@ class Libraries:
         arrayferry.ArrayFerryError: a library or a device is unknown or not usable here.
     """
 
+    _warned: frozenset[str] = frozenset()
+
     def __init__(
         self,
         metadata: dict[str, Any],
@@ -73,8 +75,6 @@ class Libraries:
         self.target_device = target_device
         self._convert_info = convert_info
         self._env_stated = env_xp is not None
-        self._warned_of_library = False
-        self._warned_of_info = False
         self._target_stated = target_xp is not None
         self.observed: type | None = None
         self._last_action_type: type | None = None
@@ -94,7 +94,7 @@ class Libraries:
     def __str__(self) -> str:
         target = "the library of the actions" if self.target is None else self.target.target.name
         device = "" if self.target_device is None else f", {device_text(self.target_device)}"
-        return f"{self.env_backend.name} -> {target}{device}"
+        return f"{self.env.target.name} -> {target}{device}"
 
     def _set_env(self, to: Target, device: Any) -> None:
         self.env: Conversion = af.converter(to, device=device, **self._options)
@@ -116,11 +116,6 @@ class Libraries:
         self._set_env(backend, self.target_device)
 
     @property
-    def env_backend(self) -> Backend:
-        """The library of the environment, as currently known."""
-        return self.env.target
-
-    @property
     def target_backend(self) -> Backend | None:
         """The library of the agent, None until it is known."""
         return None if self.target is None else self.target.target
@@ -140,7 +135,7 @@ class Libraries:
             return self.env(value)
         except af.UnsupportedDtypeError:  # such as an object array of numbers, which a fitter reads
             options = {**self._options, "unsupported": "keep"}
-            return af.convert(value, self.env_backend, device=self._env_device, **options)
+            return af.convert(value, self.env.target, device=self._env_device, **options)
 
     def observe(self, observation: Any) -> None:
         """Detect the library and the device of the environment from what it returned."""
@@ -164,17 +159,20 @@ class Libraries:
 
     def _warn_of(self, detected: Backend) -> None:
         """Warn once that the environment uses another library than stated."""
-        if self._warned_of_library:
-            return
-        self._warned_of_library = True
         stated = self.env.target.name
         agent = stated if self.target is None else self.target.target.name
-        warnings.warn(
+        self.warn_once(
+            "library",
             f"the library of the environment was stated as {stated!r}, but its observations are of "
             f"{detected.name!r}. Its actions will be of {stated!r}. If that is wrong, write ArrayConversion(env, "
             f"env_xp={detected.name!r}, target_xp={agent!r})",
-            stacklevel=caller_level(),
         )
+
+    def warn_once(self, topic: str, message: str) -> None:
+        """Warn, unless there was a warning on the same topic before."""
+        if topic not in self._warned:
+            self._warned |= {topic}
+            warnings.warn(message, stacklevel=caller_level())
 
     def to_agent(self, value: Any) -> Any:
         """Convert an observation, or everything that a vector environment returns except infos."""
@@ -214,13 +212,11 @@ class Libraries:
                     converted[key] = self._convert_each(value, place)
                     continue
                 converted[key] = value
-                if not self._warned_of_info:
-                    self._warned_of_info = True
-                    warnings.warn(
-                        f"info{place} was left as it is: {error.reason}. Convert it in the environment, "
-                        "or pass convert_info=False",
-                        stacklevel=caller_level(),
-                    )
+                self.warn_once(
+                    "info",
+                    f"info{place} was left as it is: {error.reason}. Convert it in the environment, "
+                    "or pass convert_info=False",
+                )
         return converted
 
 

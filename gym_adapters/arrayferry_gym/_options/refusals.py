@@ -170,8 +170,7 @@ def check_flags(name: str, env: Any, flags: Any) -> None:
     Raises:
         TypeError: there is one for each of them.
     """
-    count = num_envs_inside(env)
-    if count is not None and count > 1 and tuple(getattr(flags, "shape", ())) == (count,):
+    if tuple(getattr(flags, "shape", ())) == (num_envs_inside(env),):
         raise batch_error(name, env)
 
 

@@ -71,8 +71,9 @@ class _Conversion:
         super().__init__(env)  # type: ignore[call-arg]
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
-        self._arguments = env_xp, env_device
         self._options: dict[str, Any] = {
+            "env_xp": env_xp,
+            "env_device": env_device,
             "info_xp": info_xp,
             "convert_info": convert_info,
             "copy": copy,
@@ -90,9 +91,8 @@ class _Conversion:
                 self._of(agent)
 
     def _adapter(self, agent: Any) -> AgentAdapter:
-        (env_xp, env_device), targets = self._arguments, self._targets
-        target_xp, device = targets.get(agent, targets[None])
-        return AgentAdapter(self.env, agent, env_xp, target_xp, env_device, device, **self._options)
+        xp, device = self._targets.get(agent, self._targets[None])
+        return AgentAdapter(self.env, agent, target_xp=xp, target_device=device, **self._options)
 
     def _of(self, agent: Any) -> AgentAdapter:
         """Return the adapter of an agent. Agents may join in the middle of a game."""
@@ -108,8 +108,7 @@ class _Conversion:
     def _after_reset(self) -> None:
         """Prepare for a new game, and forget agents that are not part of it."""
         possible = getattr(self.env, "possible_agents", self.env.agents)
-        lasting = {*possible, *self.env.agents}
-        for agent in self._adapters.keys() - lasting:
+        for agent in self._adapters.keys() - {*possible, *self.env.agents}:
             del self._adapters[agent]
         for adapter in self._adapters.values():
             adapter.begin()
@@ -139,10 +138,10 @@ class _Conversion:
 
     @never_raises
     def __repr__(self) -> str:
-        sides = {agent: adapter.libraries_text for agent, adapter in self._adapters.items()}
+        sides = {agent: str(adapter.libraries) for agent, adapter in self._adapters.items()}
         text = ", ".join(f"{agent}: {side}" for agent, side in sides.items())
         if len(set(sides.values())) <= 1:
-            text = next(iter(sides.values()), self._common.libraries_text)
+            text = next(iter(sides.values()), str(self._common.libraries))
         return f"<{type(self).__name__}({text})<{self.env}>>"
 
 
@@ -285,7 +284,9 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         adapter = None
         if action is not None:
             adapter = self._of(self.env.agent_selection)
-            if not adapter.has_observed:  # the library of the environment is not known yet
+            if (
+                adapter.libraries.observed is None
+            ):  # the library of the environment is not known yet
                 adapter.detect(self.env.observe(self.env.agent_selection))
             action = adapter.act(action)
         self._infos = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from typing import Any
 
@@ -41,7 +40,7 @@ def step_limit(env: Any) -> int | None:
     if limit is None and isinstance(env.unwrapped, SyncVectorEnv):  # made without a spec
         limits = {step_limit(one) for one in env.unwrapped.envs}
         limit = limits.pop() if len(limits) == 1 else None
-    return int(limit) if limit is not None and is_whole(limit) else None
+    return int(limit) if is_whole(limit) else None
 
 
 class Driver:
@@ -91,9 +90,7 @@ class Driver:
             backend = af.registry.backend("numpy")
         if self.state is not None and backend is self.own.target:
             return
-        before, loaded = self.state, self._loaded
-        if before is not None and self.name is not None:
-            loaded = self.read()
+        before, held = self.state, None if self.name is None else self.read()
         chosen = array is None or backend.name in ("jax", "numpy")
         self._place = None if chosen else backend.device_of(array)
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
@@ -107,8 +104,8 @@ class Driver:
                 fields["lasting"] = before.lasting
             moved = af.convert(fields, backend, device=self._place, narrowing="allow")
             self.state = self.state._replace(**moved)
-        if loaded is not None:
-            self.load(self.given(loaded))
+        if held is not None:
+            self.load(self.given(held))
         self.update_running_mean = self.updating
 
     def _make_functions(self) -> None:
@@ -158,17 +155,10 @@ class Driver:
             The result of the step and the observations after resets, for the agent.
         """
         own = self.own
-        ended = cut = None
-        if flags is not None:
-            ended, cut = own(flags)
-        result = StepResult(
-            seen,
-            None if reward is None else own(reward),
-            ended,
-            cut,
-            {},
-            None if valid is None else own(valid),
-        )
+        reward = None if reward is None else own(reward)
+        ended, cut = (None, None) if flags is None else own(flags)
+        valid = None if valid is None else own(valid)
+        result = StepResult(seen, reward, ended, cut, {}, valid)
         if begins is None:
             self.state, result = self._step(self.state, result)
             return result, result.observation
@@ -187,20 +177,15 @@ class Driver:
         if self.state is None:
             self.use(action)
         if self._rng is None:
-            self._rng = self._random()
+            seed = mixed_seed(self._seed if isinstance(self._seed, (list, tuple)) else [self._seed])
+            # the last number makes them differ from those of the environment
+            parts = None if seed is None else [*seed, 0x57]
+            self._rng = self.own.target.random(parts, self._place)
         self.state, action = self.kernel.action(self.xp, self._rng, self.state, self.own(action))  # type: ignore[arg-type]
         return action
 
-    def _random(self) -> Any:
-        parts = self._seed if isinstance(self._seed, (list, tuple)) else [self._seed]
-        seed = mixed_seed(parts)
-        # the last number makes them differ from those of the environment
-        return self.own.target.random(None if seed is None else [*seed, 0x57], self._place)
-
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""
-        if self.state is None and self._loaded is not None:
-            return copy.deepcopy(self._loaded)
         return moments.read(self._held()[2][self.name])
 
     def _held(self) -> tuple[Any, Any, Any]:
@@ -208,7 +193,7 @@ class Driver:
         if self.state is not None:
             return self.xp, self.device, self.state.lasting
         xp = namespace(af.registry.backend("numpy"))
-        return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting
+        return xp, None, self._loaded or self.kernel.init(xp, 1, self.kernel.inside, None).lasting
 
     def given(self, values: Any) -> Any:
         """Return what `load` takes, for statistics as `read` returned them.
@@ -222,10 +207,10 @@ class Driver:
 
     def load(self, given: Any) -> None:
         """Set the statistics."""
+        lasting = {**self._held()[2], self.name: given}
         if self.state is None:
-            self._loaded = moments.read(given)
+            self._loaded = lasting
         else:
-            lasting = {**self._held()[2], self.name: given}
             self.state = self.state._replace(lasting=lasting)
 
     @property

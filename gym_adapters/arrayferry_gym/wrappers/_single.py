@@ -34,7 +34,6 @@ class KernelWrapper(
         TypeError: `env` is a batch of several environments, as in simulators.
     """
 
-    _driver: Driver
     _over: Any = None
     """Whether the episode has ended. A step after that begins another one, as in Gymnasium's `Autoreset`."""
 
@@ -95,9 +94,7 @@ class KernelWrapper(
             quick = self._in_arrays and hasattr(observation, "ndim")
             seen = observation[None, ...] if quick else driver.batched(self._inside, observation)
         rewards = flags = valid = None
-        is_array = False
         if driver.rewarded:
-            is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
             is_float = type(reward) is float
             rewards = np.array([reward]) if is_float else as_rewards(reward)[None, ...]
         if driver.flagged:
@@ -108,6 +105,7 @@ class KernelWrapper(
         if driver.observes:
             observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)
         if driver.rewarded:
+            is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
             reward = result.reward[0, ...] if is_array else _number(result.reward)
         if result.info:
             info = {**info, **_of_one(result.info)}

@@ -47,7 +47,6 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             an episode has ended in SAME_STEP mode.
     """
 
-    _driver: Driver
     _turn: Turn
     """What the last step did."""
 
@@ -58,11 +57,11 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
                 "single_action_space. Set them to the spaces of one environment, and let its infos be a dict"
             )
         VectorWrapper.__init__(self, env)
-        observation, action = (
+        inside = Spaces(
             original_space(env.single_observation_space),
             original_space(env.single_action_space),
+            step_limit(env),
         )
-        inside = Spaces(observation, action, step_limit(env))
         self._mode = declared_mode(env)
         self._same_step = self._mode is AutoresetMode.SAME_STEP
         self._driver = Driver(kernel, inside, self.num_envs, same_step=self._same_step)
@@ -71,9 +70,9 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         self._over: Any = None
         self._to_numpy = af.converter("numpy")
         outside = kernel.outside
-        if outside.observation is not observation:
+        if outside.observation is not inside.observation:
             self._show(outside.observation, observed=True)
-        if outside.action is not action:
+        if outside.action is not inside.action:
             self._show(outside.action, observed=False)
 
     def _show(self, space: Space[Any], *, observed: bool) -> None:
@@ -94,7 +93,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         driver = self._driver
         driver.seed(seed)
         driver.use(observations)
-        rows = None if mask is None else reset_mask_of(mask, self.num_envs)
+        rows = reset_mask_of(mask, self.num_envs)
         self._over = None if rows is None or self._over is None else self._over & ~rows
         rows = None if rows is None else driver.own(rows)
         if not driver.observes:

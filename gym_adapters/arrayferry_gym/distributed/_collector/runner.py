@@ -38,9 +38,7 @@ class Runner:
     def spaces(self) -> list[Any]:
         """Return the spaces of the observations and actions of all ordinary environments."""
         self.positions = tuple(Position(SPACES) for _ in self.groups)
-        made = self.all_ready()
-        self.positions = tuple(Position(0) for _ in self.groups)
-        return [each for group in made for each in group.ready[0].reply]
+        return [each for group in self.all_ready() for each in group.ready[0].reply]
 
     def all_ready(self) -> Sequence[Group]:
         """Wait for the next segments of all groups, and return these."""

@@ -110,23 +110,20 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
     # sums of differences from one of the values, which avoids cancellation
     one = x[0, ...] if rows is None else mean
     apart = x - one
-    divisor: Any = k
     if rows is not None:
         mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
         apart = xp.where(mask, apart, xp.zeros_like(apart))
         k = xp.sum(xp.astype(rows, xp.int32), dtype=xp.int32)
-        if isinstance(count, int):
-            k = int(k)
-        divisor = max(k, 1) if isinstance(count, int) else xp.astype(xp.clip(k, 1, None), dtype)
-    first, second = _sum(xp, apart) / divisor, _sum(xp, apart * apart) / divisor
-    before, added = count, k
+    divisor: Any
     if isinstance(count, int):
-        count = count + k
+        k = int(k)
+        divisor, before, added, count = max(k, 1), count + PRIOR, k, count + k
     else:
+        divisor = xp.astype(xp.clip(k, 1, None), dtype)
         k = xp.astype(updating, xp.int32) * k
-        before, added = xp.astype(count, dtype), xp.astype(k, dtype)
+        before, added = xp.astype(count, dtype) + PRIOR, xp.astype(k, dtype)
         count = count + xp.minimum(k, MOST - count)
-    before = before + PRIOR
+    first, second = _sum(xp, apart) / divisor, _sum(xp, apart * apart) / divisor
     weight, left = added / (before + added), before / (before + added)
     delta = one + first - mean
     spread = second - first * first + delta * delta * left
@@ -185,19 +182,15 @@ def checked(values: Any) -> tuple[int, Any, Any]:
     try:
         count = operator.index(values["count"])
         mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
+        # of values that are not finite, the variance is NaN
+        if count < 0 or mean.shape != var.shape or not ((var >= 0) | ~np.isfinite(mean)).all():
+            raise ValueError("these are no mean and variance")
     except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise _no_statistics(values) from error
-    # of values that are not finite, the variance is NaN
-    if count < 0 or mean.shape != var.shape or not ((var >= 0) | ~np.isfinite(mean)).all():
-        raise _no_statistics(values)
+        raise af.OptionError(
+            f"statistics are needed, but got {values!r:.80}",
+            remedy='Pass the result of state_dict(): a dict with "count", "mean" and "var".',
+        ) from error
     return count, mean, var
-
-
-def _no_statistics(values: Any) -> af.OptionError:
-    return af.OptionError(
-        f"statistics are needed, but got {values!r:.80}",
-        remedy='Pass the result of state_dict(): a dict with "count", "mean" and "var".',
-    )
 
 
 def given(

@@ -338,8 +338,7 @@ class DelayObservation(_Frames):
         self.delay = delay
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        zeros = create_zero_array(spaces.observation)
-        return self._queues(xp, n, zeros, self.delay + 1, device)
+        return self._queues(xp, n, create_zero_array(spaces.observation), self.delay + 1, device)
 
 
 class TimeAwareObservation(Kernel):
@@ -407,9 +406,8 @@ class TimeAwareObservation(Kernel):
                 raise ValueError(
                     f"The `dict_time_key` ({self.dict_time_key!r}) already exists in the observation space."
                 )
-            order: dict[str, Any] = {}
-            if hasattr(observation, "sort_keys"):  # since Gymnasium 1.4
-                order["sort_keys"] = observation.sort_keys
+            ordered = hasattr(observation, "sort_keys")  # since Gymnasium 1.4
+            order: Any = {"sort_keys": observation.sort_keys} if ordered else {}
             return spaces.Dict({self.dict_time_key: time, **observation.spaces}, **order)
         if isinstance(observation, spaces.Tuple):
             return spaces.Tuple((*observation.spaces, time))
@@ -423,8 +421,7 @@ class TimeAwareObservation(Kernel):
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         time = state.episode + (1 if result.rows is None else xp.astype(result.rows, xp.int32))
-        shown = StepResult(self._of(xp, time, result.observation), *result[1:])
-        return State(time), shown
+        return State(time), StepResult(self._of(xp, time, result.observation), *result[1:])
 
     def _of(self, xp: Any, time: Any, observation: Any) -> Any:
         time = time[:, None]

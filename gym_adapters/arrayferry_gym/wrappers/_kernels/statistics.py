@@ -160,8 +160,7 @@ class RecordEpisodeStatistics(Kernel):
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         lengths, ended = state.episode["l"], result.terminated | result.truncated
-        given = as_rewards(result.reward, lengths.shape[0])
-        reward = xp.astype(given, state.episode["r"].dtype)
+        reward = xp.astype(as_rewards(result.reward, lengths.shape[0]), state.episode["r"].dtype)
         if result.rows is not None:
             reward = xp.where(rows_of(xp, result.rows, reward), reward, 0.0)
             ended = ended & result.rows
