@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from arrayferry import STANDARD_DTYPES, Backend, Converter, hookimpl
+from arrayferry import STANDARD_DTYPES, Backend, Converter
 from arrayferry.adapting import dtype_named
 
 from ._cuda import unless_capturing
@@ -159,13 +159,11 @@ class NumpyToCupy(Packed):
         return BACKEND.from_numpy(staged, device)
 
 
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [BACKEND]
 
 
-@hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converter, for trees of small arrays."""
     return [NumpyToCupy()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrayferry import Backend, Converter, Source, hookimpl
+from arrayferry import Backend, Converter, Source
 
 from .backend import DaskBackend
 from .converters import CupyToDask, DaskToCupy
@@ -23,19 +23,16 @@ __all__ = [
 ]
 
 
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [DaskBackend()]
 
 
-@hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters, which stay on the GPU."""
     return [DaskToCupy(), CupyToDask()]
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
     return [DataFrameSource(), BagSource(), DelayedSource()]

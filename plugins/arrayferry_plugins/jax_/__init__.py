@@ -6,7 +6,7 @@ later in another thread, as it does for large arrays even if it is told to copy.
 
 from __future__ import annotations
 
-from arrayferry import Backend, Converter, hookimpl
+from arrayferry import Backend, Converter
 
 from .backend import BACKEND, JaxBackend
 from .converters import JaxToNumpy, JaxToTorch, NumpyToGpu, NumpyToJax, TorchToJax
@@ -28,13 +28,11 @@ __all__ = [
 ]
 
 
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [BACKEND]
 
 
-@hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters."""
     return [NumpyToJax(), NumpyToGpu(), TorchToJax(), JaxToNumpy(), JaxToTorch()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrayferry import Backend, Converter, hookimpl
+from arrayferry import Backend, Converter
 
 from .backend import BACKEND, TorchBackend
 from .converters import NumpyToCuda, NumpyToTorch, TorchToNumpy, host_values
@@ -21,13 +21,11 @@ __all__ = [
 ]
 
 
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [BACKEND]
 
 
-@hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters from and to NumPy."""
     return [NumpyToTorch(), TorchToNumpy(), NumpyToCuda()]
