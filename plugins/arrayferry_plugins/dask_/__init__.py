@@ -6,21 +6,8 @@ from arrayferry import Backend, Converter, Source
 
 from .backend import DaskBackend
 from .converters import CupyToDask, DaskToCupy
-from .functions import to_dask
+from .functions import to_dask as to_dask
 from .sources import BagSource, DataFrameSource, DelayedSource
-
-__all__ = [
-    "BagSource",
-    "CupyToDask",
-    "DaskBackend",
-    "DaskToCupy",
-    "DataFrameSource",
-    "DelayedSource",
-    "arrayferry_backends",
-    "arrayferry_converters",
-    "arrayferry_sources",
-    "to_dask",
-]
 
 
 def arrayferry_backends() -> list[Backend]:

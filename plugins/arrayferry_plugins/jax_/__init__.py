@@ -8,24 +8,8 @@ from __future__ import annotations
 
 from arrayferry import Backend, Converter
 
-from .backend import BACKEND, JaxBackend
+from .backend import BACKEND
 from .converters import JaxToNumpy, JaxToTorch, NumpyToGpu, NumpyToJax, TorchToJax
-from .placement import Spread
-from .random import JaxRandom
-
-__all__ = [
-    "BACKEND",
-    "JaxBackend",
-    "JaxRandom",
-    "JaxToNumpy",
-    "JaxToTorch",
-    "NumpyToGpu",
-    "NumpyToJax",
-    "Spread",
-    "TorchToJax",
-    "arrayferry_backends",
-    "arrayferry_converters",
-]
 
 
 def arrayferry_backends() -> list[Backend]:

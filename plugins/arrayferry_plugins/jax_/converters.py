@@ -129,7 +129,7 @@ class TorchToJax(_ToJax):
     types: tuple[str, ...] = ("torch.Tensor",)
 
     def view(self) -> Callable[[Any], Any]:
-        from arrayferry_plugins.torch_ import host_values
+        from arrayferry_plugins.torch_.converters import host_values
 
         return host_values()
 
@@ -177,7 +177,7 @@ class JaxToTorch(Converter):
 
         if options.copy is False or jax.default_backend() != "cpu":
             return None
-        from arrayferry_plugins.torch_ import BACKEND as TORCH
+        from arrayferry_plugins.torch_.backend import BACKEND as TORCH
 
         def values(x: Any) -> Any:
             n = array(x)

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 from arrayferry import Backend, Converter
 
-from .backend import BACKEND, TorchBackend
-from .converters import NumpyToCuda, NumpyToTorch, TorchToNumpy, host_values
-from .random import TorchRandom
-
-__all__ = [
-    "BACKEND",
-    "NumpyToCuda",
-    "NumpyToTorch",
-    "TorchBackend",
-    "TorchRandom",
-    "TorchToNumpy",
-    "arrayferry_backends",
-    "arrayferry_converters",
-    "host_values",
-]
+from .backend import BACKEND
+from .backend import TorchBackend as TorchBackend
+from .converters import NumpyToCuda, NumpyToTorch, TorchToNumpy
 
 
 def arrayferry_backends() -> list[Backend]:
