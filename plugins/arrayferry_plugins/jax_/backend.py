@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import Autodiff, Backend, ConversionError, TracedValueError
+from arrayferry import Autodiff, ConversionError, TracedValueError
 
 from .dtypes import WIDE, dtype_names
-from .functions import JaxAutodiff, call_host
+from .functions import HostCalls, JaxAutodiff
 from .identity import owned
 from .placement import (
     Spread,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
 
-class JaxBackend(Backend):
+class JaxBackend(HostCalls):
     """`jax.Array`, on any device of JAX. Its arrays include tracers, which have no values, sparse arrays and references."""
 
     name = "jax"
@@ -184,11 +184,9 @@ class JaxBackend(Backend):
         return dtype_names(jax.config.jax_enable_x64)
 
     def dtype_hint(self, dtype: str) -> str:
-        return (
-            'Or call jax.config.update("jax_enable_x64", True) at the start of the program.'
-            if dtype in WIDE
-            else ""
-        )
+        if dtype not in WIDE:
+            return ""
+        return 'Or call jax.config.update("jax_enable_x64", True) at the start of the program.'
 
     def address(self, x: Any) -> int | None:
         return int(x.unsafe_buffer_pointer())
@@ -223,17 +221,6 @@ class JaxBackend(Backend):
         if self.is_sparse(x):
             return any(map(self.is_traced, _parts(x)))
         return isinstance(x, jax.core.Tracer)
-
-    def callback(
-        self,
-        function: Callable[[list[Any]], Sequence[Any]],
-        arrays: Sequence[Any],
-        results: Sequence[tuple[tuple[int, ...], str]],
-        *,
-        name: str,
-        ordered: bool = False,
-    ) -> list[Any]:
-        return call_host(function, arrays, results, name=name, ordered=ordered)
 
     def random(self, seed: Any = None, device: Any = None) -> JaxRandom:
         """Return random numbers from a seed, or from a key, which may be traced."""
