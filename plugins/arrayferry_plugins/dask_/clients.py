@@ -13,8 +13,7 @@ from typing import Any
 
 from arrayferry import ConversionError, OptionError
 
-from .computing import scheduler_of
-from .graphs import owner_of
+from .computing import owner_of, scheduler_of
 
 PING = 3.0
 """Seconds to wait for an answer of a client in this process, or of a cluster that nobody named here."""
