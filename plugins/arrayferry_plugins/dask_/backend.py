@@ -27,7 +27,6 @@ class DaskBackend(Backend):
     array_types: tuple[str, ...] = ("dask.array.Array",)
     memory: Memory = "lazy"
     to_numpy_shares: bool | None = False
-    from_numpy_shares: bool | None = None
 
     def to_numpy(self, x: Any) -> Any:
         (values,) = self.compute([x])

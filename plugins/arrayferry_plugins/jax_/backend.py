@@ -196,9 +196,6 @@ class JaxBackend(HostCalls):
 
         return str(jax.dtypes.canonicalize_dtype(super().number_dtype(kind)))
 
-    def to_dlpack(self, x: Any) -> Any:
-        return x
-
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
         import jax.numpy as jnp
 
