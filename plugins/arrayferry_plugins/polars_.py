@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError
+from arrayferry import Source
+
+from ._refusals import refused
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
@@ -49,10 +51,7 @@ class PolarsSource(Source):
                 first = f"x.reshape((-1,)).fill_null({value}).reshape((-1, *x.dtype.shape))"
             elif value and not isinstance(x.dtype, pl.Array):
                 first = f"x.fill_null({value}), or {first}"
-        raise ConversionError(
-            f"a Polars {type(x).__name__}{what} cannot be converted",
-            remedy=f"Call {first} first.",
-        )
+        raise refused(f"a Polars {type(x).__name__}{what}", first)
 
 
 def _refuse_dtype(dtype: Any) -> None:
@@ -71,11 +70,7 @@ def _refuse_dtype(dtype: Any) -> None:
     if isinstance(dtype, pl.Array):
         number = "polars.Array(polars.Float64, x.dtype.shape)"
     first = REMEDIES.get(name, f"x.cast({number}), if it is numbers,")
-    raise UnsupportedDtypeError(
-        f"a Polars Series of dtype {dtype!s:.80} cannot be converted",
-        remedy=f"Call {first} first.",
-        dtype=str(dtype),
-    )
+    raise refused(f"a Polars Series of dtype {dtype!s:.80}", first, dtype)
 
 
 def arrayferry_sources() -> list[Source]:
