@@ -234,8 +234,7 @@ def _parts(x: Any) -> Sequence[Any]:
     """Return the arrays that a sparse array is made of."""
     import jax
 
-    parts: list[Any] = jax.tree.leaves(x)
-    return parts
+    return list(jax.tree.leaves(x))
 
 
 def _refuse(x: Any) -> None:

@@ -162,8 +162,7 @@ class JaxAutodiff(Autodiff):
                         "a function was called with jax_enable_x64 on, and its gradient is taken with it off",
                         remedy="Set it once at the start, or take the gradient in the same with block.",
                     )
-                gradients: list[Any] = backward(pullback, cotangents)
-                return gradients
+                return list(backward(pullback, cotangents))
 
             return _unpacked(packed), pull
 
