@@ -72,8 +72,7 @@ class DaskBackend(Backend):
 
     def devices(self) -> tuple[str, ...]:
         cupy = registry.backends().get("cupy")
-        usable = cupy is not None and cupy.installed and cupy.usable
-        return ("cpu", *cupy.devices()) if cupy is not None and usable else ("cpu",)
+        return ("cpu", *cupy.devices()) if cupy is not None and cupy.usable else ("cpu",)
 
     def default_device(self) -> str:
         return "cpu"

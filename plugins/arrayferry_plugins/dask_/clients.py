@@ -48,9 +48,7 @@ class Clients:
         self._xs = xs
         self._given = client
         self._process = os.getpid()
-        self._own: tuple[int, str, Any] | None = (
-            None  # a client made here: its process, its address
-        )
+        self._own: dict[tuple[int, str], Any] = {}  # a client made here: its process, its address
 
     def find(self, futures: Sequence[Any]) -> tuple[Any, Any]:
         """Return the client or the scheduler that computes the arrays, whose graphs have these futures.
@@ -83,7 +81,7 @@ class Clients:
 
     def _answers(self, client: Any) -> bool:
         """Return whether a client works in this process. It has no threads in one that was forked."""
-        if self._process != os.getpid() or self._own is not None:
+        if self._process != os.getpid() or self._own:
             return False
         if client.asynchronous:  # this raises an error later
             return True
@@ -102,14 +100,13 @@ class Clients:
             None, with a warning once, if this is the cluster that another process used and it is gone.
         """
         with _connecting:
-            process, known, client = self._own or (0, "", None)
-            alive = client is None or client.status == "running"
-            if (process, known) == (os.getpid(), address) and alive:
-                return client
-            client = _connect(address)
-            self._own = os.getpid(), address, client
-            if client is not None:
-                weakref.finalize(self, _close, client, os.getpid())
+            place = os.getpid(), address
+            client = self._own.get(place)
+            if place not in self._own or (client is not None and client.status != "running"):
+                client = _connect(address)
+                self._own = {place: client}
+                if client is not None:
+                    weakref.finalize(self, _close, client, os.getpid())
             return client
 
 
