@@ -9,7 +9,10 @@ from __future__ import annotations
 from arrayferry import Backend, Converter
 
 from .backend import BACKEND
+from .backend import JaxBackend as JaxBackend
 from .converters import JaxToNumpy, JaxToTorch, NumpyToGpu, NumpyToJax, TorchToJax
+from .placement import Spread as Spread
+from .random import JaxRandom as JaxRandom
 
 
 def arrayferry_backends() -> list[Backend]:

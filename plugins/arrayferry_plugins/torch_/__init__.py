@@ -7,6 +7,8 @@ from arrayferry import Backend, Converter
 from .backend import BACKEND
 from .backend import TorchBackend as TorchBackend
 from .converters import NumpyToCuda, NumpyToTorch, TorchToNumpy
+from .converters import host_values as host_values
+from .random import TorchRandom as TorchRandom
 
 
 def arrayferry_backends() -> list[Backend]:
