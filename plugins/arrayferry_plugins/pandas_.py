@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import Source
-
-from ._refusals import refused
+from arrayferry import ConversionError, Source, UnsupportedDtypeError
 
 REMEDIES = {
     "CategoricalDtype": "x.cat.codes",
@@ -46,7 +44,9 @@ class PandasSource(Source):
                 dtype.kind, "x.fillna(0), or "
             )
             what, first = " with missing values", f"{fill}x.dropna(),"
-        raise refused(f"a pandas {type(x).__name__}{what}", first)
+        raise ConversionError(
+            f"a pandas {type(x).__name__}{what} cannot be converted", remedy=f"Call {first} first."
+        )
 
     def is_sparse(self, x: Any) -> bool:
         import pandas as pd
@@ -69,7 +69,11 @@ def _plain_dtype(x: Any) -> Any:
     first = REMEDIES.get(name, "pandas.to_numeric(x), or x.astype(dtype),")
     if not isinstance(x, pd.Series):  # only a column has accessors
         first = first.replace(".cat.", ".").replace(".dt.", ".")
-    raise refused(f"a pandas {type(x).__name__} of dtype {dtype!s:.80}", first, dtype)
+    raise UnsupportedDtypeError(
+        f"a pandas {type(x).__name__} of dtype {dtype!s:.80} cannot be converted",
+        remedy=f"Call {first} first.",
+        dtype=str(dtype),
+    )
 
 
 def arrayferry_sources() -> list[Source]:

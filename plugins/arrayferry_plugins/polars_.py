@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import Source
-
-from ._refusals import refused
+from arrayferry import ConversionError, Source, UnsupportedDtypeError
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
@@ -51,7 +49,10 @@ class PolarsSource(Source):
                 first = f"x.reshape((-1,)).fill_null({value}).reshape((-1, *x.dtype.shape))"
             elif value and not isinstance(x.dtype, pl.Array):
                 first = f"x.fill_null({value}), or {first}"
-        raise refused(f"a Polars {type(x).__name__}{what}", first)
+        raise ConversionError(
+            f"a Polars {type(x).__name__}{what} cannot be converted",
+            remedy=f"Call {first} first.",
+        )
 
 
 def _refuse_dtype(dtype: Any) -> None:
@@ -70,7 +71,11 @@ def _refuse_dtype(dtype: Any) -> None:
     if isinstance(dtype, pl.Array):
         number = "polars.Array(polars.Float64, x.dtype.shape)"
     first = REMEDIES.get(name, f"x.cast({number}), if it is numbers,")
-    raise refused(f"a Polars Series of dtype {dtype!s:.80}", first, dtype)
+    raise UnsupportedDtypeError(
+        f"a Polars Series of dtype {dtype!s:.80} cannot be converted",
+        remedy=f"Call {first} first.",
+        dtype=str(dtype),
+    )
 
 
 def arrayferry_sources() -> list[Source]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import ConversionError, Source
+from arrayferry import ConversionError, Source, UnsupportedDtypeError
 
-from ._refusals import refused
 from ._stored import GroupSource
 
 if TYPE_CHECKING:
@@ -87,7 +86,10 @@ class DatasetSource(GroupSource):
 
 def _refuse_missing(x: Any, first: str) -> None:
     if x.null_count:
-        raise refused(f"a pyarrow {type(x).__name__} with missing values", first)
+        raise ConversionError(
+            f"a pyarrow {type(x).__name__} with missing values cannot be converted",
+            remedy=f"Call {first} first.",
+        )
 
 
 def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
@@ -115,7 +117,11 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
     first = REMEDIES.get(name, "x.cast('float64'), if it is numbers,")
     if isinstance(kind, pa.BaseExtensionType):
         first = "x.cast(x.type.storage_type)"
-    raise refused(f"a pyarrow array of type {given!s:.80}", first, given)
+    raise UnsupportedDtypeError(
+        f"a pyarrow array of type {given!s:.80} cannot be converted",
+        remedy=f"Call {first} first.",
+        dtype=str(given),
+    )
 
 
 def arrayferry_sources() -> list[Source]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import Autodiff, ConversionError, TracedValueError
-from arrayferry_plugins._refusals import refused
 
 from .dtypes import WIDE, dtype_names
 from .functions import HostCalls, JaxAutodiff
@@ -55,12 +54,17 @@ class JaxBackend(HostCalls):
         if self.is_traced(x):
             raise TracedValueError("a traced jax value has no values yet")
         if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
-            raise refused("a JAX PRNG key array", "jax.random.key_data(x)")
+            raise ConversionError(
+                "a JAX PRNG key array cannot be converted",
+                remedy="Call jax.random.key_data(x) first.",
+            )
         _refuse(x)
         _refuse_unreduced(x)
         if not x.is_fully_addressable:
-            first = "jax.experimental.multihost_utils.process_allgather(x)"
-            raise refused("a JAX array that is spread over several processes", first)
+            raise ConversionError(
+                "a JAX array that is spread over several processes cannot be converted",
+                remedy="Call jax.experimental.multihost_utils.process_allgather(x) first.",
+            )
         # asarray gathers from several devices into a cache, which the result would share
         return np.asarray(x) if len(x.devices()) == 1 else np.array(x)
 

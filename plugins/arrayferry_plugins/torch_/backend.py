@@ -18,7 +18,6 @@ from arrayferry import (
 )
 from arrayferry.adapting import describe_error
 from arrayferry_plugins._cuda import is_capturing, unless_capturing
-from arrayferry_plugins._refusals import refused
 
 from .dtypes import dtype_bits, dtype_names, dtypes_by_bits
 from .functions import TorchAutodiff
@@ -302,7 +301,7 @@ def _refuse(x: Any) -> None:
         )
     else:
         return
-    raise refused(what, first)
+    raise ConversionError(f"{what} cannot be converted", remedy=f"Call {first} first.")
 
 
 def _is_sparse(x: Any) -> bool:
