@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import ArrayFerryError, Backend, Converter, Options, fit_dtype
+from arrayferry import ArrayFerryError, Backend, Options, fit_dtype
 from arrayferry.adapting import dtype_info
+
+from ._bound import Bound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +36,7 @@ def cut(flat: Any, parts: Parts) -> list[Any]:
     return [flat[start:end].reshape(shape) for start, end, shape in parts]
 
 
-class Packed(Converter):
+class Packed(Bound):
     """Brings the small arrays of a tree to a GPU in one transfer for each dtype. It leaves single ones alone."""
 
     source: str = "numpy"
@@ -71,9 +73,6 @@ class Packed(Converter):
 
         flat: np.ndarray[Any, Any] = np.empty(size, dtype)
         return flat, flat
-
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        return NotImplemented
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
         several = options.device is not None and not self.backend.is_named(options.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+from arrayferry import ConversionError, Source, UnsupportedDtypeError
 
 
 class AwkwardSource(Source):
@@ -67,7 +67,6 @@ def _refuse_type(x: Any) -> None:
     )
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the source of this module."""
     return [AwkwardSource()]

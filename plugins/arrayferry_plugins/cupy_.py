@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from arrayferry import STANDARD_DTYPES, Backend, Converter, hookimpl
+from arrayferry import STANDARD_DTYPES, Backend, Converter
 from arrayferry.adapting import dtype_named
 
 from ._cuda import unless_capturing
@@ -108,9 +108,7 @@ class CupyBackend(Backend):
 
     def check(self) -> str | None:
         count, problem = _gpus()
-        if problem:
-            return f"there is no usable GPU ({problem})"
-        return None if count else "there is no usable GPU (CUDA counts 0 devices)"
+        return None if count else f"there is no usable GPU ({problem})"
 
 
 def _index(device: Any) -> int:
@@ -124,11 +122,11 @@ def _index(device: Any) -> int:
 
 @cache
 def _gpus() -> tuple[int, str]:
-    """Return the number of GPUs, and why none can be used. It is queried once: a forked process uses its parent's answer."""
+    """Return the number of GPUs, and why none can be used if there are none. It is queried once: a forked process uses its parent's answer."""
     import cupy
 
     try:
-        return int(cupy.cuda.runtime.getDeviceCount()), ""
+        return int(cupy.cuda.runtime.getDeviceCount()), "CUDA counts 0 devices"
     except Exception as error:
         return 0, str(error)
 
@@ -159,13 +157,11 @@ class NumpyToCupy(Packed):
         return BACKEND.from_numpy(staged, device)
 
 
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [BACKEND]
 
 
-@hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converter, for trees of small arrays."""
     return [NumpyToCupy()]

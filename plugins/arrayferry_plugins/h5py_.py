@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import ConversionError, Slices, Source, hookimpl
+from arrayferry import ConversionError, Slices, Source
 
 from ._stored import GroupSource, StoredSource
 
@@ -72,7 +72,6 @@ class H5pyGroupSource(GroupSource):
     )
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
     return [H5pySource(), H5pyGroupSource()]

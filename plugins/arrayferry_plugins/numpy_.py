@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import Backend, hookimpl
+from arrayferry import Backend
 from arrayferry.adapting import refuse_more_than_values
 
 
@@ -39,7 +39,6 @@ class NumpyBackend(Backend):
         return None
 
 
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [NumpyBackend()]

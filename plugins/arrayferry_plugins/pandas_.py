@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+from arrayferry import ConversionError, Source, UnsupportedDtypeError
 
 REMEDIES = {
     "CategoricalDtype": "x.cat.codes",
@@ -76,7 +76,6 @@ def _plain_dtype(x: Any) -> Any:
     )
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the source of this module."""
     return [PandasSource()]

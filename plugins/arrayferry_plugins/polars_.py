@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+from arrayferry import ConversionError, Source, UnsupportedDtypeError
 
 if TYPE_CHECKING:
     from arrayferry.typing import Memory
@@ -78,7 +78,6 @@ def _refuse_dtype(dtype: Any) -> None:
     )
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the source of this module."""
     return [PolarsSource()]

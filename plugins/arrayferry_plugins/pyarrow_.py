@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError, hookimpl
+from arrayferry import ConversionError, Source, UnsupportedDtypeError
 
 from ._stored import GroupSource
 
@@ -124,7 +124,6 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
     )
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
     return [ArrowSource(), TensorSource(), DatasetSource()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import Source, hookimpl
+from arrayferry import Source
 
 
 class ScipySource(Source):
@@ -23,7 +23,6 @@ class ScipySource(Source):
         return True
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the source of this module."""
     return [ScipySource()]

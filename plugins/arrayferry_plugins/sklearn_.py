@@ -6,7 +6,7 @@ import copy
 from contextlib import suppress
 from typing import Any
 
-from arrayferry import Container, hookimpl
+from arrayferry import Container
 
 
 class Estimators(Container):
@@ -68,7 +68,6 @@ def _holds_arrays(value: Any, supports: bool) -> bool:
     )
 
 
-@hookimpl
 def arrayferry_containers() -> list[Container]:
     """Return the container of this module."""
     return [Estimators()]

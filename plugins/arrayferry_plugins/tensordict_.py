@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import Container, ConversionError, convert, flatten, hookimpl
+from arrayferry import Container, ConversionError, convert, flatten
 
 
 class TensorDicts(Container):
@@ -134,7 +134,6 @@ def _as_dict(value: Any) -> Any:
         ) from error
 
 
-@hookimpl
 def arrayferry_containers() -> list[Container]:
     """Return the containers of this module."""
     return [TENSOR_DICTS, TensorClasses()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import Container, hookimpl
+from arrayferry import Container
 
 
 class Batches(Container):
@@ -42,7 +42,6 @@ def _fits_batch(child: Any) -> bool:
     return child is None or isinstance(child, (Batch, np.ndarray, np.generic, Tensor))
 
 
-@hookimpl
 def arrayferry_containers() -> list[Container]:
     """Return the container of this module."""
     return [Batches()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from arrayferry import Container, hookimpl
+from arrayferry import Container
 
 
 class Graphs(Container):
@@ -44,7 +44,6 @@ def _step(store: Any, key: Any) -> str:
     return f"{place}.{key}" if str(key).isidentifier() else f"{place}[{key!r}]"
 
 
-@hookimpl
 def arrayferry_containers() -> list[Container]:
     """Return the container of this module."""
     return [Graphs()]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from arrayferry import STANDARD_DTYPES, Backend, ConversionError, hookimpl
+from arrayferry import STANDARD_DTYPES, Backend, ConversionError
 from arrayferry.adapting import dtype_named
 
 from ._cuda import is_capturing, unless_capturing
@@ -125,7 +125,6 @@ def _dtypes() -> frozenset[str]:
     return frozenset(names | ({"bfloat16"} if dtype_named("bfloat16") else set()))
 
 
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [WarpBackend()]

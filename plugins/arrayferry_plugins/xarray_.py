@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import Container, ConversionError, Source, hookimpl
+from arrayferry import Container, ConversionError, Source
 
 from ._stored import StoredSource
 
@@ -139,13 +139,11 @@ class XarraySource(StoredSource):
         return stored if fits else None
 
 
-@hookimpl
 def arrayferry_containers() -> list[Container]:
     """Return the containers of this module."""
     return [DataArrays(), Datasets(), DataTrees(), Views()]
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the source of this module."""
     return [XarraySource()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import Source, hookimpl
+from arrayferry import Source
 
 from ._stored import GroupSource, StoredSource
 
@@ -33,7 +33,6 @@ class ZarrGroupSource(GroupSource):
     inside = "the arrays in it, as group['name'], or as dict(group.arrays())"
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
     return [ZarrSource(), ZarrGroupSource()]

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from arrayferry import Backend, Converter, Source, hookimpl
+from arrayferry import Backend, Converter, Source
 
 from .backend import DaskBackend
 from .converters import CupyToDask, DaskToCupy
-from .functions import to_dask
+from .functions import to_dask as to_dask
 from .sources import BagSource, DataFrameSource, DelayedSource
 
-__all__ = [
-    "BagSource",
-    "CupyToDask",
-    "DaskBackend",
-    "DaskToCupy",
-    "DataFrameSource",
-    "DelayedSource",
-    "arrayferry_backends",
-    "arrayferry_converters",
-    "arrayferry_sources",
-    "to_dask",
-]
 
-
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [DaskBackend()]
 
 
-@hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters, which stay on the GPU."""
     return [DaskToCupy(), CupyToDask()]
 
 
-@hookimpl
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
     return [DataFrameSource(), BagSource(), DelayedSource()]

@@ -27,7 +27,6 @@ class DaskBackend(Backend):
     array_types: tuple[str, ...] = ("dask.array.Array",)
     memory: Memory = "lazy"
     to_numpy_shares: bool | None = False
-    from_numpy_shares: bool | None = None
 
     def to_numpy(self, x: Any) -> Any:
         (values,) = self.compute([x])
@@ -73,8 +72,7 @@ class DaskBackend(Backend):
 
     def devices(self) -> tuple[str, ...]:
         cupy = registry.backends().get("cupy")
-        usable = cupy is not None and cupy.installed and cupy.usable
-        return ("cpu", *cupy.devices()) if cupy is not None and usable else ("cpu",)
+        return ("cpu", *cupy.devices()) if cupy is not None and cupy.usable else ("cpu",)
 
     def default_device(self) -> str:
         return "cpu"

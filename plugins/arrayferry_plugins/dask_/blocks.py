@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from arrayferry import Blocks, ConversionError, Reader
 
 from .clients import Clients
-from .graphs import futures_of, persisted
+from .computing import futures_of, persisted
 from .readers import ClusterReader, ThreadReader
 
 
@@ -42,11 +43,8 @@ class DaskBlocks(Blocks):
         self.lengths: Sequence[Sequence[int]] = [x.chunks[axis] for x in xs]
 
     def read(self, array: int, block: int) -> Any:
-        reader = self.open([[(array, block)]])
-        try:
+        with closing(self.open([[(array, block)]])) as reader:
             return reader.read(0)[0]
-        finally:
-            reader.close()
 
     def portable_client(self) -> Any:
         return self._clients.portable()

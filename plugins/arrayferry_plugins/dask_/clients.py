@@ -13,8 +13,7 @@ from typing import Any
 
 from arrayferry import ConversionError, OptionError
 
-from .computing import scheduler_of
-from .graphs import owner_of
+from .computing import owner_of, scheduler_of
 
 PING = 3.0
 """Seconds to wait for an answer of a client in this process, or of a cluster that nobody named here."""
@@ -49,9 +48,7 @@ class Clients:
         self._xs = xs
         self._given = client
         self._process = os.getpid()
-        self._own: tuple[int, str, Any] | None = (
-            None  # a client made here: its process, its address
-        )
+        self._own: dict[tuple[int, str], Any] = {}  # a client made here: its process, its address
 
     def find(self, futures: Sequence[Any]) -> tuple[Any, Any]:
         """Return the client or the scheduler that computes the arrays, whose graphs have these futures.
@@ -84,7 +81,7 @@ class Clients:
 
     def _answers(self, client: Any) -> bool:
         """Return whether a client works in this process. It has no threads in one that was forked."""
-        if self._process != os.getpid() or self._own is not None:
+        if self._process != os.getpid() or self._own:
             return False
         if client.asynchronous:  # this raises an error later
             return True
@@ -103,14 +100,13 @@ class Clients:
             None, with a warning once, if this is the cluster that another process used and it is gone.
         """
         with _connecting:
-            process, known, client = self._own or (0, "", None)
-            alive = client is None or client.status == "running"
-            if (process, known) == (os.getpid(), address) and alive:
-                return client
-            client = _connect(address)
-            self._own = os.getpid(), address, client
-            if client is not None:
-                weakref.finalize(self, _close, client, os.getpid())
+            place = os.getpid(), address
+            client = self._own.get(place)
+            if place not in self._own or (client is not None and client.status != "running"):
+                client = _connect(address)
+                self._own = {place: client}
+                if client is not None:
+                    weakref.finalize(self, _close, client, os.getpid())
             return client
 
 

@@ -1,13 +1,15 @@
-"""Lazy arrays are computed together, by the scheduler or the cluster that they belong to."""
+"""Lazy arrays are computed together, by the scheduler or the cluster that they belong to.
+
+The futures in their graphs are found without materializing the whole graph.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from arrayferry import ConversionError
-
-from .graphs import futures_of, owner_of
 
 
 def compute(xs: Sequence[Any]) -> Sequence[Any]:
@@ -52,3 +54,90 @@ def scheduler_of(xs: Sequence[Any]) -> Any:
         "Dask arrays cannot be computed here: the current client is asynchronous",
         remedy="Do it in another thread, as by asyncio.to_thread, or convert the result of `await client.compute(x)`.",
     )
+
+
+def owner_of(futures: Sequence[Any]) -> Any:
+    """Return a client of the cluster that has the results of some futures, None if there are no futures.
+
+    Raises:
+        ConversionError: one has no result, or they belong to several clusters.
+    """
+    for future in futures:
+        _refuse_failed(future)
+    clients = [future.client for future in reversed(futures)]
+    clusters = {client.scheduler.address: client for client in clients}
+    if len(clusters) > 1:
+        raise ConversionError(
+            f"results of {len(clusters)} clusters cannot be computed together",
+            remedy="Convert each by itself first.",
+        )
+    return next(iter(clusters.values()), None)
+
+
+def persisted(graph: Any) -> dict[Any, Any]:
+    """Return the parts of a graph that are futures."""
+    return {
+        key: part
+        for layer in _materialized(graph)
+        for key, part in layer.items()
+        if is_future(part)
+    }
+
+
+def futures_of(graph: Any) -> list[Any]:
+    """Return the futures that are parts of a graph, or arguments of its tasks."""
+    if "distributed.client" not in sys.modules:
+        return []
+    waiting = [task for layer in _materialized(graph) for task in layer.values()]
+    waiting += [list(getattr(layer, "indices", ())) for layer in _layers(graph)]
+    futures: list[Any] = []
+    while waiting:
+        part = waiting.pop()
+        if is_future(part):
+            futures.append(part)
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            waiting.extend(part)
+        elif isinstance(part, dict):
+            waiting.extend(part.values())
+        elif getattr(part, "dependencies", None) and hasattr(part, "args"):  # others have none
+            waiting += [*part.args, *part.kwargs.values()]
+    return futures
+
+
+def _layers(graph: Any) -> Iterable[Any]:
+    return getattr(graph, "layers", {"": graph}).values()
+
+
+def _materialized(graph: Any) -> list[Any]:
+    """Return the layers of a graph whose tasks exist already."""
+    from dask.highlevelgraph import MaterializedLayer
+
+    return [layer for layer in _layers(graph) if isinstance(layer, (MaterializedLayer, dict))]
+
+
+def is_future(x: Any) -> bool:
+    """Return whether a value is a `Future` of a cluster, without importing anything."""
+    distributed = sys.modules.get("distributed.client")
+    # another thread may be importing it just now
+    return isinstance(x, getattr(distributed, "Future", ()))
+
+
+def _refuse_failed(future: Any) -> None:
+    """Raise if a future has no result and will have none."""
+    client, cause = future.client, None
+    if client is None or client.status == "closed":
+        why, remedy = "it has no open client", "Convert it before its client is closed."
+    elif client.asynchronous:
+        why = "its client is asynchronous"
+        remedy = "Convert the result of `await client.compute(x)`."
+    elif future.status == "error":
+        cause = future.exception()
+        why = f"its task raised {type(cause).__name__}: {cause}"
+        remedy = "future.result() raises the error too."
+    elif future.status in ("cancelled", "lost"):
+        why, remedy = f"it is {future.status}", "Submit its task again."
+        if hasattr(future, "why_lost"):  # it was not made by a task
+            why, remedy = future.why_lost()
+    else:
+        return
+    raise ConversionError(f"a Dask Future has no result: {why}", remedy=remedy) from cause

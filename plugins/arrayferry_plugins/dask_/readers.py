@@ -22,7 +22,7 @@ from typing import Any
 from arrayferry import Reader
 from arrayferry.adapting import Threads
 
-from .graphs import is_future
+from .computing import is_future
 from .results import in_own_memory
 
 CLOSE = 2

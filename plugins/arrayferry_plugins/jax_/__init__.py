@@ -6,35 +6,20 @@ later in another thread, as it does for large arrays even if it is told to copy.
 
 from __future__ import annotations
 
-from arrayferry import Backend, Converter, hookimpl
+from arrayferry import Backend, Converter
 
-from .backend import BACKEND, JaxBackend
+from .backend import BACKEND
+from .backend import JaxBackend as JaxBackend
 from .converters import JaxToNumpy, JaxToTorch, NumpyToGpu, NumpyToJax, TorchToJax
-from .placement import Spread
-from .random import JaxRandom
-
-__all__ = [
-    "BACKEND",
-    "JaxBackend",
-    "JaxRandom",
-    "JaxToNumpy",
-    "JaxToTorch",
-    "NumpyToGpu",
-    "NumpyToJax",
-    "Spread",
-    "TorchToJax",
-    "arrayferry_backends",
-    "arrayferry_converters",
-]
+from .placement import Spread as Spread
+from .random import JaxRandom as JaxRandom
 
 
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [BACKEND]
 
 
-@hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters."""
     return [NumpyToJax(), NumpyToGpu(), TorchToJax(), JaxToNumpy(), JaxToTorch()]

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import Autodiff, Backend, ConversionError, TracedValueError
+from arrayferry import Autodiff, ConversionError, TracedValueError
 
 from .dtypes import WIDE, dtype_names
-from .functions import JaxAutodiff, call_host
+from .functions import HostCalls, JaxAutodiff
 from .identity import owned
 from .placement import (
     Spread,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from arrayferry.typing import Memory
 
 
-class JaxBackend(Backend):
+class JaxBackend(HostCalls):
     """`jax.Array`, on any device of JAX. Its arrays include tracers, which have no values, sparse arrays and references."""
 
     name = "jax"
@@ -184,11 +184,9 @@ class JaxBackend(Backend):
         return dtype_names(jax.config.jax_enable_x64)
 
     def dtype_hint(self, dtype: str) -> str:
-        return (
-            'Or call jax.config.update("jax_enable_x64", True) at the start of the program.'
-            if dtype in WIDE
-            else ""
-        )
+        if dtype not in WIDE:
+            return ""
+        return 'Or call jax.config.update("jax_enable_x64", True) at the start of the program.'
 
     def address(self, x: Any) -> int | None:
         return int(x.unsafe_buffer_pointer())
@@ -197,9 +195,6 @@ class JaxBackend(Backend):
         import jax
 
         return str(jax.dtypes.canonicalize_dtype(super().number_dtype(kind)))
-
-    def to_dlpack(self, x: Any) -> Any:
-        return x
 
     def from_dlpack(self, x: Any, device: Any = None) -> Any:
         import jax.numpy as jnp
@@ -224,17 +219,6 @@ class JaxBackend(Backend):
             return any(map(self.is_traced, _parts(x)))
         return isinstance(x, jax.core.Tracer)
 
-    def callback(
-        self,
-        function: Callable[[list[Any]], Sequence[Any]],
-        arrays: Sequence[Any],
-        results: Sequence[tuple[tuple[int, ...], str]],
-        *,
-        name: str,
-        ordered: bool = False,
-    ) -> list[Any]:
-        return call_host(function, arrays, results, name=name, ordered=ordered)
-
     def random(self, seed: Any = None, device: Any = None) -> JaxRandom:
         """Return random numbers from a seed, or from a key, which may be traced."""
         import jax
@@ -254,8 +238,7 @@ def _parts(x: Any) -> Sequence[Any]:
     """Return the arrays that a sparse array is made of."""
     import jax
 
-    parts: list[Any] = jax.tree.leaves(x)
-    return parts
+    return list(jax.tree.leaves(x))
 
 
 def _refuse(x: Any) -> None:

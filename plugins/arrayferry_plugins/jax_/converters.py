@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import Backend, Converter, Inline, Options, fit_dtype
+from arrayferry import Backend, Inline, Options, fit_dtype
 from arrayferry.adapting import Cache, CostlyCache
+from arrayferry_plugins._bound import Bound
 from arrayferry_plugins._packed import Packed, Parts, cut
 
 from .backend import BACKEND
@@ -19,20 +20,17 @@ if TYPE_CHECKING:
     from arrayferry.typing import Cost
 
 
-class _ToJax(Converter):
-    """Converts arrays in host memory: one call for all small arrays of a tree."""
+class NumpyToJax(Bound):
+    """Copies NumPy arrays into JAX: one call for all small arrays of a tree."""
 
+    source: str = "numpy"
     target: str = "jax"
     cost: Cost = "copy"
+    types: tuple[str, ...] = ("numpy.ndarray",)
 
     def view(self) -> Callable[[Any], Any]:
         """Return a function that views an ordinary array as a NumPy array, and raises for others."""
-        raise NotImplementedError
-
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        # the user's narrowing is not known here, so the general path handles other dtypes
-        many = self.bind_many(Options(device=device, copy=copy, narrowing="forbid"))
-        return NotImplemented if many is None else many([x])[0]
+        return lambda x: x
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
         many = self.bind_many(options)
@@ -112,39 +110,25 @@ class NumpyToGpu(Packed):
         return split
 
 
-class NumpyToJax(_ToJax):
-    """Copies NumPy arrays into JAX."""
-
-    source: str = "numpy"
-    types: tuple[str, ...] = ("numpy.ndarray",)
-
-    def view(self) -> Callable[[Any], Any]:
-        return lambda x: x
-
-
-class TorchToJax(_ToJax):
+class TorchToJax(NumpyToJax):
     """Copies CPU tensors into JAX."""
 
     source: str = "torch"
     types: tuple[str, ...] = ("torch.Tensor",)
 
     def view(self) -> Callable[[Any], Any]:
-        from arrayferry_plugins.torch_ import host_values
+        from arrayferry_plugins.torch_.converters import host_values
 
         return host_values()
 
 
-class JaxToNumpy(Converter):
+class JaxToNumpy(Bound):
     """Shares JAX's memory as a read-only view."""
 
     source: str = "jax"
     target: str = "numpy"
     cost: Cost = "share"
     types: tuple[str, ...] = ("jax._src.array.ArrayImpl",)
-
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        bound = self.bind(Options(copy=copy))
-        return NotImplemented if bound is None else bound(x)
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
         import numpy as np
@@ -158,17 +142,13 @@ class JaxToNumpy(Converter):
         return None if show is None else Inline("", "{show}({x})", {"show": show})
 
 
-class JaxToTorch(Converter):
+class JaxToTorch(Bound):
     """Copies through host memory, since PyTorch has no read-only tensors."""
 
     source: str = "jax"
     target: str = "torch"
     cost: Cost = "copy"
     types: tuple[str, ...] = ("jax._src.array.ArrayImpl",)
-
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        bound = self.bind(Options(device=device, copy=copy))
-        return NotImplemented if bound is None else bound(x)
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
         import jax
@@ -177,7 +157,7 @@ class JaxToTorch(Converter):
 
         if options.copy is False or jax.default_backend() != "cpu":
             return None
-        from arrayferry_plugins.torch_ import BACKEND as TORCH
+        from arrayferry_plugins.torch_.backend import BACKEND as TORCH
 
         def values(x: Any) -> Any:
             n = array(x)
@@ -189,9 +169,9 @@ class JaxToTorch(Converter):
         return values
 
     def inline(self, options: Options) -> Inline | None:
+        if self.bind(options) is None:
+            return None
         from numpy import array
         from torch import from_numpy
 
-        if self.bind(options) is None:
-            return None
         return Inline("", "{take}({copy}({x}))", {"take": from_numpy, "copy": array})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from arrayferry import Autodiff, ConversionError, Crossing, Flat, TracedValueError
+from arrayferry import Autodiff, Backend, ConversionError, Crossing, Flat, TracedValueError
 from arrayferry.adapting import dtype_info
 
 PIECE = 64 * 1024
@@ -15,51 +15,54 @@ and waits forever if all of the pool's threads are busy with callbacks. Small on
 each costs 30 microseconds."""
 
 
-def call_host(
-    function: Callable[[list[Any]], Sequence[Any]],
-    arrays: Sequence[Any],
-    results: Sequence[tuple[tuple[int, ...], str]],
-    *,
-    name: str,
-    ordered: bool = False,
-) -> list[Any]:
-    """Call a function from traced code. See `arrayferry.Backend.callback`."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    from jax.experimental import io_callback
+class HostCalls(Backend):
+    """The part of the backend that calls functions on the host from traced code."""
 
-    for x in arrays:
-        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
-            raise ConversionError(
-                f"a JAX PRNG key array cannot be passed to {name}",
-                remedy="Call jax.random.key_data(x) first.",
-            )
-    arrays = _guard()(name, ordered, [_whole(x) for x in arrays])
-    words = [_as_words(x) for x in arrays]
-    pieces = {}
-    for name in sorted({x.dtype.name for x in words}):
-        joined = jnp.concatenate([x for x in words if x.dtype.name == name])
-        step = PIECE // joined.dtype.itemsize
-        pieces[name] = jnp.split(joined, list(range(step, joined.size, step)))
-    forms = [
-        (word.dtype.name, word.size, x.dtype, x.shape)
-        for word, x in zip(words, arrays, strict=True)
-    ]
+    def callback(
+        self,
+        function: Callable[[list[Any]], Sequence[Any]],
+        arrays: Sequence[Any],
+        results: Sequence[tuple[tuple[int, ...], str]],
+        *,
+        name: str,
+        ordered: bool = False,
+    ) -> list[Any]:
+        import jax
+        import jax.numpy as jnp
+        import numpy as np
+        from jax.experimental import io_callback
 
-    def host(pieces: dict[str, list[Any]]) -> Sequence[Any]:
-        values = []
-        # copies, since the memory is reused after the call
-        rest = {name: np.concatenate(parts) for name, parts in pieces.items()}
-        for name, size, dtype, shape in forms:
-            values.append(rest[name][:size].view(dtype).reshape(shape))
-            rest[name] = rest[name][size:]
-        return function(values)
+        for x in arrays:
+            if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+                raise ConversionError(
+                    f"a JAX PRNG key array cannot be passed to {name}",
+                    remedy="Call jax.random.key_data(x) first.",
+                )
+        arrays = _guard()(name, ordered, [_whole(x) for x in arrays])
+        words = [_as_words(x) for x in arrays]
+        pieces = {}
+        for name in sorted({x.dtype.name for x in words}):
+            joined = jnp.concatenate([x for x in words if x.dtype.name == name])
+            step = PIECE // joined.dtype.itemsize
+            pieces[name] = jnp.split(joined, list(range(step, joined.size, step)))
+        forms = [
+            (word.dtype.name, word.size, x.dtype, x.shape)
+            for word, x in zip(words, arrays, strict=True)
+        ]
 
-    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
-    if ordered:
-        return list(io_callback(host, shapes, pieces, ordered=True))
-    return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
+        def host(pieces: dict[str, list[Any]]) -> Sequence[Any]:
+            values = []
+            # copies, since the memory is reused after the call
+            rest = {name: np.concatenate(parts) for name, parts in pieces.items()}
+            for name, size, dtype, shape in forms:
+                values.append(rest[name][:size].view(dtype).reshape(shape))
+                rest[name] = rest[name][size:]
+            return function(values)
+
+        shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
+        if ordered:
+            return list(io_callback(host, shapes, pieces, ordered=True))
+        return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
 
 
 def _whole(x: Any) -> Any:
@@ -145,9 +148,9 @@ class JaxAutodiff(Autodiff):
             _, pullback, packed = jax.vjp(restricted, *chosen, has_aux=True)
             return packed, pullback
 
-        backward = _backward() if compiled else _pull
+        backward: Any = _pull
         if compiled:
-            forward = jax.jit(forward)
+            forward, backward = jax.jit(forward), jax.jit(_pull)
 
         def run(arrays: list[Any]) -> tuple[Flat, Callable[[list[Any]], list[Any]]]:
             packed, pullback = forward(arrays)
@@ -159,8 +162,7 @@ class JaxAutodiff(Autodiff):
                         "a function was called with jax_enable_x64 on, and its gradient is taken with it off",
                         remedy="Set it once at the start, or take the gradient in the same with block.",
                     )
-                gradients: list[Any] = backward(pullback, cotangents)
-                return gradients
+                return list(backward(pullback, cotangents))
 
             return _unpacked(packed), pull
 
@@ -209,13 +211,6 @@ def _unpacked(packed: Any) -> Flat:
 def _pull(pullback: Any, cotangents: list[Any]) -> list[Any]:
     """Call a pullback of JAX, whose cotangents of complex numbers are conjugates of ours."""
     return [_conjugate(x) for x in pullback([_conjugate(x) for x in cotangents])]
-
-
-@cache
-def _backward() -> Any:
-    import jax
-
-    return jax.jit(_pull)
 
 
 def _conjugate(x: Any) -> Any:

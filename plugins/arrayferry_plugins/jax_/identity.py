@@ -25,8 +25,7 @@ def owned(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return x.copy()
     memory = np.empty(x.nbytes + 64, np.uint8)
     offset = -memory.ctypes.data % 64
-    copy: np.ndarray[Any, Any] = memory[offset : offset + x.nbytes].view(x.dtype)
-    copy = copy.reshape(x.shape)
+    copy: np.ndarray[Any, Any] = memory[offset : offset + x.nbytes].view(x.dtype).reshape(x.shape)
     copy[...] = x
     return copy
 

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from arrayferry import Backend, Converter, hookimpl
+from arrayferry import Backend, Converter
 
-from .backend import BACKEND, TorchBackend
-from .converters import NumpyToCuda, NumpyToTorch, TorchToNumpy, host_values
-from .random import TorchRandom
-
-__all__ = [
-    "BACKEND",
-    "NumpyToCuda",
-    "NumpyToTorch",
-    "TorchBackend",
-    "TorchRandom",
-    "TorchToNumpy",
-    "arrayferry_backends",
-    "arrayferry_converters",
-    "host_values",
-]
+from .backend import BACKEND
+from .backend import TorchBackend as TorchBackend
+from .converters import NumpyToCuda, NumpyToTorch, TorchToNumpy
+from .converters import host_values as host_values
+from .random import TorchRandom as TorchRandom
 
 
-@hookimpl
 def arrayferry_backends() -> list[Backend]:
     """Return the backend of this module."""
     return [BACKEND]
 
 
-@hookimpl
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters from and to NumPy."""
     return [NumpyToTorch(), TorchToNumpy(), NumpyToCuda()]

@@ -159,17 +159,16 @@ class TorchBackend(Backend):
         return torch.from_dlpack(x)
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        disabled: list[Callable[..., Any]] = []
+        @cache
+        def disabled() -> Any:
+            import torch
+
+            return torch.compiler.disable(function)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             # nothing is compiled before torch._dynamo is imported, which takes a second
-            if "torch._dynamo" not in sys.modules:
-                return function(*args, **kwargs)
-            if not disabled:
-                import torch
-
-                disabled.append(torch.compiler.disable(function))
-            return disabled[0](*args, **kwargs)
+            call = disabled() if "torch._dynamo" in sys.modules else function
+            return call(*args, **kwargs)
 
         wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]  # then errors name torch.compiler.disable
         return wrapper
@@ -253,13 +252,10 @@ def _explaining_errors(x: Any) -> Iterator[None]:
 
     try:
         yield
-    except (ArrayFerryError, MemoryError):
-        raise
     except Exception as error:
         cls = type(x)
-        if cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ or BACKEND.is_out_of_memory(
-            error
-        ):
+        ordinary = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        if ordinary or isinstance(error, ArrayFerryError) or BACKEND.is_out_of_memory(error):
             raise
         methods = [
             f"x.{name}()"
@@ -290,15 +286,11 @@ def _refuse(x: Any) -> None:
     elif x.is_quantized:
         what, first = "a quantised tensor", "x.dequantize()"
     elif x.is_meta:
-        what, first = (
-            "a meta tensor, which has no values,",
-            "x.to_empty(device='cpu'), and fill it,",
-        )
+        what = "a meta tensor, which has no values,"
+        first = "x.to_empty(device='cpu'), and fill it,"
     elif _freed(x):
-        what, first = (
-            "a tensor whose storage was freed",
-            "what allocates it again, such as unshard(),",
-        )
+        what = "a tensor whose storage was freed"
+        first = "what allocates it again, such as unshard(),"
     elif str(x.dtype).removeprefix("torch.") not in dtype_names():
         bits = "x.view(torch.uint8), which has its bytes,"
         first = "x.to(torch.complex64)" if x.dtype.is_complex else bits

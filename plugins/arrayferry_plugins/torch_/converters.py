@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import Backend, Converter, Inline, Options
+from arrayferry import Backend, Inline, Options
+from arrayferry_plugins._bound import Bound
 from arrayferry_plugins._packed import Packed
 
 from .backend import BACKEND
@@ -68,17 +69,13 @@ def _from_numpy() -> tuple[Callable[[Any], Any], str]:
     return lambda x: take(x) if x.itemsize else NotImplemented, "{x}.itemsize"
 
 
-class NumpyToTorch(Converter):
+class NumpyToTorch(Bound):
     """Shares the memory of aligned, writable arrays; PyTorch raises for strides that it does not support."""
 
     source: str = "numpy"
     target: str = "torch"
     cost: Cost = "share"
     types: tuple[str, ...] = ("numpy.ndarray",)
-
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        bound = self.bind(Options(device=device, copy=copy))
-        return NotImplemented if bound is None else bound(x)
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
         from_numpy, _ = _from_numpy()
@@ -101,16 +98,13 @@ class NumpyToTorch(Converter):
         return Inline(test, "{take}({x})", {"take": from_numpy})
 
 
-class TorchToNumpy(Converter):
+class TorchToNumpy(Bound):
     """Shares the memory of strided CPU tensors, without their gradient."""
 
     source: str = "torch"
     target: str = "numpy"
     cost: Cost = "share"
     types: tuple[str, ...] = ("torch.Tensor",)
-
-    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
-        return self.bind(Options(copy=copy))(x)
 
     def bind(self, options: Options) -> Callable[[Any], Any]:
         view, general, extra = _view(), BACKEND.to_numpy, dtype_bits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from arrayferry import Random
@@ -79,10 +80,7 @@ class TorchRandom(Random):
         known = _in_host_memory(low), _in_host_memory(high)
         check_integers(*known, dtype)
         if isinstance(low, int) and isinstance(high, int) and high < 2**63:
-            return torch.randint(
-                int(low), int(high), tuple(shape), generator=self._generator, device=self._device,
-                dtype=getattr(torch, dtype),
-            )  # fmt: skip
+            return self._draw(partial(torch.randint, int(low), int(high)), shape, dtype)
         if not any(isinstance(bound, torch.Tensor) for bound in known):
             return self._by_numpy(shape, *known, dtype)
         low, high = (torch.as_tensor(bound, device=self._device).long() for bound in (low, high))
