@@ -64,6 +64,7 @@ class Agnostic(Protocol[P, R]):
 
     def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., Any]:
         """Return the bound method, if the function is a method."""
+        ...
 
 
 MAX_KEPT = 256

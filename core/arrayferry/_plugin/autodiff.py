@@ -65,12 +65,15 @@ class Crossing(Protocol):
         Raises:
             TracedValueError: the arguments are traced, and the results are not known in advance.
         """
+        ...
 
     def pullback(self, count: int, wanted: tuple[int, ...]) -> Crossing:
         """Return the call that takes `count` arguments and cotangents of results, and returns the wanted cotangents."""
+        ...
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> Crossing:
         """Return the call that maps over an axis of its arguments. See `Autodiff.vmap`."""
+        ...
 
 
 class Autodiff(ABC):

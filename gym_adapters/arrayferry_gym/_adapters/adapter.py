@@ -63,8 +63,8 @@ class Adapter(RecordConstructorArgs):
         options = {name: x for name, x in arguments.items() if name not in _OF_ADAPTERS}
         self._libraries = Libraries(getattr(env, "metadata", None) or {}, **options)
         target: Any = self._libraries.target_backend
-        may_switch = arguments["env_xp"] is None and target is not None
-        if may_switch and _switches_library(env, target, self._libraries):
+        given = arguments["env_xp"] is not None
+        if target is not None and not given and _switches_library(env, target, self._libraries):
             self._libraries.note_env_library(target)
         self.device = self._libraries.target_device
         self._converted: dict[str, Any] = {}

@@ -98,7 +98,8 @@ def _updated(env: Any) -> list[Any]:
     """Return what has statistics that are updated: the drivers of our wrappers, and wrappers of Gymnasium's."""
     found: list[Any] = [*_drivers(env).values()]
     while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-        if hasattr(type(env), "update_running_mean") and not isinstance(env, HasStatistics):
+        own = issubclass(type(env), HasStatistics)
+        if not own and hasattr(type(env), "update_running_mean"):
             found.append(env)
         env = env.env
     return found

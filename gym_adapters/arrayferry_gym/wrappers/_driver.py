@@ -40,7 +40,7 @@ def step_limit(env: Any) -> int | None:
     if limit is None and isinstance(env.unwrapped, SyncVectorEnv):  # made without a spec
         limits = {step_limit(one) for one in env.unwrapped.envs}
         limit = limits.pop() if len(limits) == 1 else None
-    return int(limit) if is_whole(limit) else None
+    return int(limit) if limit is not None and is_whole(limit) else None
 
 
 class Driver:
