@@ -60,19 +60,21 @@ class JaxRandom(Random):
 
         name = str(jax.dtypes.canonicalize_dtype(dtype))
         check_integers(_in_host_memory(low), _in_host_memory(high), name)
+        shape, bits = tuple(shape), jnp.iinfo(name).bits
         most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python's integers in JAX
-        if not (type(low) is type(high) is int) or -most - 1 <= low < high <= most:
-            return jax.random.randint(self.key(), tuple(shape), low, high, dtype)
+        given = type(low) is type(high) is int and bits >= 32
+        many = given and high - low > 2 ** (bits - 8)  # of which randint prefers the low ones
+        if not given or (not many and -most - 1 <= low < high <= most):
+            return jax.random.randint(self.key(), shape, low, high, dtype)
         # drawn as unsigned numbers from 0 on, and moved to the range
-        bits = jnp.iinfo(name).bits
-        unsigned = f"uint{bits}"
-        if high - low == 2**bits:
-            values = jax.random.bits(self.key(), tuple(shape), unsigned)
-        else:
-            count = np.asarray(high - low, unsigned)
-            values = jax.random.randint(self.key(), tuple(shape), 0, count, unsigned)
-        values += np.asarray(low % 2**bits, unsigned)
-        return jax.lax.bitcast_convert_type(values, name)
+        unsigned, half = f"uint{bits}", bits // 2
+        end = np.asarray(min(high - low, 2**bits - 1), unsigned)
+        values = jax.random.randint(self.key(), shape, 0, end, unsigned)
+        if many:  # two halves, each of a small range. Few are too large
+            upper = jax.random.randint(self.key(), shape, 0, (high - low - 1 >> half) + 1, unsigned)
+            both = upper << half | jax.random.bits(self.key(), shape, unsigned) >> half
+            values = jnp.where(both > np.asarray(high - low - 1, unsigned), values, both)
+        return jax.lax.bitcast_convert_type(values + np.asarray(low % 2**bits, unsigned), name)
 
     def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         import jax
