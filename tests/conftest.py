@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import boxes
 
 _EXAMPLES = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("test", max_examples=100, derandomize=True, **_EXAMPLES)
+hypothesis.settings.register_profile("test", max_examples=50, derandomize=True, **_EXAMPLES)
 hypothesis.settings.register_profile("test-all", max_examples=500, **_EXAMPLES)
 hypothesis.settings.load_profile("test")
 

@@ -28,7 +28,7 @@ import stateful
 
 pytestmark = pytest.mark.needs("torch")
 NAMES = ("numpy", "torch", "jax", "dask", "array_api_strict")
-SEEDS = quick_if(range(12), range(2).__contains__)
+SEEDS = quick_if(range(12), (0).__eq__)
 SPECIAL = {
     "f": [-0.0, np.inf, -np.inf, np.nan],
     "c": [complex(-0.0, np.inf), complex(np.nan, -0.0)],
