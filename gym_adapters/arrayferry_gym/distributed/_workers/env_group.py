@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array
 
 import arrayferry as af
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import summed
-from arrayferry_gym._spaces.batches import with_rows
 from arrayferry_gym.distributed._trajectories import Trajectories
 from arrayferry_gym.functional._policies.make_policy import make_policy
 from arrayferry_gym.functional._policies.policies import is_module
@@ -196,8 +196,13 @@ class EnvGroup:
 
     def _final(self, batch: Any, ended: Any) -> Any:
         """Return a batch with the last observations of the episodes that have ended."""
-        lasts = {row: self._envs[row].last for row in np.flatnonzero(ended).tolist()}
-        return with_rows(self._space, batch, lasts)
+        if type(batch) is not np.ndarray:
+            empty: Any = create_empty_array(self._space, len(self._envs), fn=np.empty)
+            return concatenate(self._space, [env.last for env in self._envs], empty)
+        batch = batch.copy()
+        for row in np.flatnonzero(ended).tolist():
+            batch[row] = self._envs[row].last
+        return batch
 
 
 class _Watched:
