@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 
 from ._arrays import as_flags, copied, mapped, select
-from ._spaces.batches import with_rows
+from ._spaces.batches import join
 
 LOST = "final_obs_lost"
 """The key in the metadata of environments that reset in the same step, and do not return the last observations of episodes."""
@@ -120,9 +120,10 @@ def final_observations(
     if final is None:
         return mapped(lambda x: copied(x) if hasattr(x, "shape") else x, observations)
     if isinstance(final, np.ndarray) and final.dtype == object:
-        rows = {i: af.convert(row, "numpy") for i, row in enumerate(final) if row is not None}
-        space, batch = envs.single_observation_space, af.convert(observations, "numpy")
-        return to_library(with_rows(getattr(space, "original", space), batch, rows))
+        rows: list[Any] = [(slice(None), observations), *enumerate(final)]
+        pieces = [(i, af.convert(row, "numpy")) for i, row in rows if row is not None]
+        space = envs.single_observation_space
+        return to_library(join(getattr(space, "original", space), pieces, len(final)))
     return before_resets(af.namespace_of(where), where, to_library(final), observations)
 
 

@@ -1,33 +1,49 @@
-"""Batches of observations with other rows, and the spaces of batches of actions."""
+"""Batches of observations that are put together from rows, and the spaces of batches of actions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector.utils import batch_space, create_empty_array
 
-from .trees import ARRAYS, build, leaves, split
+from .trees import build, split
+
+Rows = slice | list[int]
+"""An index for several rows, in ascending order."""
+Piece = tuple[int | Rows, Any]
+"""A row and its observation, or several rows and a batch of their observations."""
 
 
-def with_rows(space: Space[Any], batch: Any, rows: Mapping[int, Any]) -> Any:
-    """Return a batch of observations with some rows replaced, in new memory.
+def join(
+    space: Space[Any],
+    pieces: Sequence[Piece],
+    size: int,
+    fill: Callable[..., Any] = np.empty,
+) -> Any:
+    """Put pieces together, in new memory. Later pieces overwrite earlier ones.
 
     Args:
-        space: the space of one observation. Of a batch of values that are not arrays, each part is a sequence.
-        batch: the observations, (n, ...), in NumPy.
-        rows: observations in NumPy, by the numbers of their rows.
+        space: the space of one observation.
+        pieces: rows and their observations, in NumPy.
+        size: the number of rows.
+        fill: makes the arrays, as `numpy.zeros` does. It decides what rows without an observation hold.
     """
-    parts = zip(leaves(space), split(space, batch), strict=True)
-    columns: list[Any] = [
-        np.array(part, leaf.dtype) if isinstance(leaf, ARRAYS) else list(part)
-        for (leaf, _), part in parts
-    ]
-    for row, observation in rows.items():
-        for column, part in zip(columns, split(space, observation), strict=True):
-            column[row] = part
+    empty: Any = create_empty_array(space, size, fn=fill)
+    if isinstance(empty, np.ndarray):  # quicker than as any tree
+        for rows, observations in pieces:
+            empty[rows] = observations
+        return empty
+    columns = [_column(part, size) for part in split(space, empty)]
+    for rows, observations in pieces:
+        for column, part in zip(columns, split(space, observations), strict=True):
+            if isinstance(rows, int) or isinstance(column, np.ndarray):
+                column[rows] = part
+            else:
+                for row, value in zip(numbers_of(rows, size), part, strict=True):
+                    column[row] = value
     return build(space, (tuple(x) if isinstance(x, list) else x for x in columns))
 
 
@@ -43,3 +59,17 @@ def batch_of_actions(space: Any, n: int) -> Space[Any]:
     if isinstance(space, spaces.MultiBinary):
         return spaces.MultiBinary((n, *space.shape))
     return batch_space(space, n)
+
+
+def _column(empty: Any, size: int) -> Any:
+    """Return the array or list that rows are written to: a list for spaces that cannot be stacked, such as Text."""
+    if isinstance(empty, np.ndarray):
+        return empty
+    return [None] * size if empty is None else list(empty)
+
+
+def numbers_of(rows: int | Rows, size: int) -> Sequence[int]:
+    """Return the numbers of the rows that an index selects from `size` rows."""
+    if isinstance(rows, slice):
+        return range(size)[rows]
+    return [rows] if isinstance(rows, int) else rows
