@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -90,7 +91,9 @@ class Driver:
             backend = af.registry.backend("numpy")
         if self.state is not None and backend is self.own.target:
             return
-        before, held = self.state, None if self.name is None else self.read()
+        before, loaded = self.state, self._loaded
+        if before is not None and self.name is not None:
+            loaded = self.read()
         chosen = array is None or backend.name in ("jax", "numpy")
         self._place = None if chosen else backend.device_of(array)
         self.own: af.Conversion = af.converter(backend, device=self._place, scalars="convert")
@@ -104,8 +107,8 @@ class Driver:
                 fields["lasting"] = before.lasting
             moved = af.convert(fields, backend, device=self._place, narrowing="allow")
             self.state = self.state._replace(**moved)
-        if held is not None:
-            self.load(self.given(held))
+        if loaded is not None:
+            self.load(self.given(loaded))
         self.update_running_mean = self.updating
 
     def _make_functions(self) -> None:
@@ -155,10 +158,17 @@ class Driver:
             The result of the step and the observations after resets, for the agent.
         """
         own = self.own
-        reward = None if reward is None else own(reward)
-        ended, cut = (None, None) if flags is None else own(flags)
-        valid = None if valid is None else own(valid)
-        result = StepResult(seen, reward, ended, cut, {}, valid)
+        ended = cut = None
+        if flags is not None:
+            ended, cut = own(flags)
+        result = StepResult(
+            seen,
+            None if reward is None else own(reward),
+            ended,
+            cut,
+            {},
+            None if valid is None else own(valid),
+        )
         if begins is None:
             self.state, result = self._step(self.state, result)
             return result, result.observation
@@ -186,6 +196,8 @@ class Driver:
 
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""
+        if self.state is None and self._loaded is not None:
+            return copy.deepcopy(self._loaded)
         return moments.read(self._held()[2][self.name])
 
     def _held(self) -> tuple[Any, Any, Any]:
@@ -193,7 +205,7 @@ class Driver:
         if self.state is not None:
             return self.xp, self.device, self.state.lasting
         xp = namespace(af.registry.backend("numpy"))
-        return xp, None, self._loaded or self.kernel.init(xp, 1, self.kernel.inside, None).lasting
+        return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting
 
     def given(self, values: Any) -> Any:
         """Return what `load` takes, for statistics as `read` returned them.
@@ -207,10 +219,10 @@ class Driver:
 
     def load(self, given: Any) -> None:
         """Set the statistics."""
-        lasting = {**self._held()[2], self.name: given}
         if self.state is None:
-            self._loaded = lasting
+            self._loaded = moments.read(given)
         else:
+            lasting = {**self._held()[2], self.name: given}
             self.state = self.state._replace(lasting=lasting)
 
     @property
