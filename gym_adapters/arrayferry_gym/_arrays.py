@@ -117,9 +117,10 @@ def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
         return {
             key: mapped(function, part, *(x[key] for x in others)) for key, part in tree.items()
         }
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(mapped(function, *parts) for parts in zip(tree, *others, strict=True)))
     if isinstance(tree, (tuple, list)):
-        make = getattr(type(tree), "_make", type(tree))  # that of a named tuple
-        return make(mapped(function, *parts) for parts in zip(tree, *others, strict=True))
+        return type(tree)(mapped(function, *parts) for parts in zip(tree, *others, strict=True))
     return function(tree, *others)
 
 
