@@ -18,7 +18,6 @@ from arrayferry_gym._episodes import LOST, before_resets
 from arrayferry_gym._options.env_options import (
     autoreset_mode_of,
     check_flag,
-    invalid,
     mixed_seed,
     options_of,
     reset_mask_of,
@@ -109,24 +108,36 @@ def from_simulator(
         >>> rewards
         tensor([-1., -1., -1., -1.])
     """
-    given = observation_space, action_space, action_bounds
-    return SimulatorEnvs(env, final, autoreset_mode, group, given, copy=copy)
+    return SimulatorEnvs(
+        env, final, autoreset_mode, group, observation_space, action_space, action_bounds, copy=copy
+    )
 
 
 class SimulatorEnvs(VectorEnv[Any, Any, Any]):
-    """What `from_simulator` returns. See there for the arguments: `given` are the two spaces and the bounds.
+    """What `from_simulator` returns. See there for the arguments.
 
     Attributes:
         env: the simulator.
     """
 
     def __init__(
-        self, env: Any, final: Final, mode: Any, group: str | None, given: Any, *, copy: bool
+        self,
+        env: Any,
+        final: Final,
+        autoreset_mode: AutoresetMode | str | None,
+        group: str | None,
+        observation_space: Space[Any] | None,
+        action_space: Space[Any] | None,
+        action_bounds: tuple[Any, Any] | None,
+        *,
+        copy: bool,
     ) -> None:
         self.env = env  # first, since older versions of Gymnasium call close() if this fails
         check_flag("copy", copy)
         if final not in get_args(Final):
-            raise invalid("final", final, "Pass 'kept' or 'lost'.")
+            raise af.OptionError(
+                f"final={final!r:.80} is not valid", remedy="Pass 'kept' or 'lost'."
+            )
         count = env.num_envs if isinstance(env, VectorEnv) else num_envs_inside(env)
         if count is None or not callable(getattr(env, "step", None)):
             raise TypeError(
@@ -141,7 +152,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             self._rows = "options"
         self._cfg = _attribute(env, "cfg")
         self._finite = bool(getattr(self._cfg, "is_finite_horizon", False))
-        mode = self._mode_of(mode, final)
+        mode = self._mode_of(autoreset_mode, final)
         self._same_step = mode is AutoresetMode.SAME_STEP
         self.metadata = {**(getattr(env, "metadata", None) or {}), "autoreset_mode": mode}
         self._trusted = False  # whether it has returned last observations
@@ -152,7 +163,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self._array: type | None = None  # the type of its arrays
         # Our copy of the latest observations, for resets of some environments.
         self._last: Any = None
-        self._set_spaces(*given)
+        self._set_spaces(observation_space, action_space, action_bounds)
 
     def _mode_of(self, given: AutoresetMode | str | None, final: Final) -> AutoresetMode:
         """Return when the simulator resets.
@@ -184,8 +195,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if self._group is not None and observed is None:
             groups = one.spaces if isinstance(one, spaces.Dict) else {}
             if self._group not in groups:
-                known = ", ".join(map(repr, groups)) or "none"
-                raise invalid("group", self._group, f"The groups are {known}.")
+                raise af.OptionError(
+                    f"group={self._group!r} is not valid",
+                    remedy=f"The groups are {', '.join(map(repr, groups)) or 'none'}.",
+                )
             one = groups[self._group]
         if bounds is not None:
             action = with_bounds(action, *bounds)
@@ -246,7 +259,8 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         if seed is not None:
             self._seed(seed_of(seed, self.num_envs), given)
         result = self.env.reset(**given)
-        observations = _plain(result[0] if isinstance(result, tuple) else result, self._group)
+        first = result[0] if isinstance(result, tuple) else result
+        observations = _plain(first, self._group)
         self._use(observations)
         infos = result[-1] if isinstance(result, tuple) and isinstance(result[-1], dict) else {}
         self._check(observations)

@@ -27,11 +27,6 @@ class Unset:
 UNSET = Unset()
 
 
-def invalid(name: str, given: Any, remedy: str) -> af.OptionError:
-    """Return the error for an option that is not valid."""
-    return af.OptionError(f"{name}={given!r:.80} is not valid", remedy=remedy)
-
-
 def count_of(
     name: str, number: Any, wanted: str = "an integer of 1 or more", least: int = 1
 ) -> int:
@@ -65,7 +60,7 @@ def factor_of(name: str, given: Any) -> Any:
         x = np.asarray(given)
         inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
     if not inside:
-        raise invalid(name, given, "Pass 0 to 1.")
+        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
     return given
 
 
@@ -109,8 +104,10 @@ def autoreset_mode_of(given: Any) -> AutoresetMode:
     for mode in AutoresetMode:
         if str(given).upper().replace("-", "_") in (mode.name, mode.value.upper()):
             return mode
-    modes = ", ".join(f"AutoresetMode.{mode.name}" for mode in AutoresetMode)
-    raise invalid("autoreset_mode", given, f"Pass one of {modes}.")
+    raise af.OptionError(
+        f"autoreset_mode={given!r:.80} is not valid",
+        remedy=f"Pass one of {', '.join(f'AutoresetMode.{mode.name}' for mode in AutoresetMode)}.",
+    )
 
 
 def declared_mode(env: Any) -> AutoresetMode:
@@ -149,7 +146,7 @@ def check_flag(name: str, flag: Any) -> None:
         arrayferry.OptionError: it is neither.
     """
     if type(flag) is not bool:
-        raise invalid(name, flag, "Pass True or False.")
+        raise af.OptionError(f"{name}={flag!r:.80} is not valid", remedy="Pass True or False.")
 
 
 def check_actions_of(check_actions: Any) -> str:
@@ -160,8 +157,10 @@ def check_actions_of(check_actions: Any) -> str:
     """
     if isinstance(check_actions, str) and check_actions in _ACTION_CHECKS:
         return str(check_actions)
-    ways = ", ".join(map(repr, _ACTION_CHECKS))
-    raise invalid("check_actions", check_actions, f"Pass one of {ways}.")
+    raise af.OptionError(
+        f"check_actions={check_actions!r:.80} is not valid",
+        remedy=f"Pass one of {', '.join(map(repr, _ACTION_CHECKS))}.",
+    )
 
 
 _ACTION_CHECKS = ("fit", "strict", "off")
@@ -184,8 +183,10 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
             return _one_seed(seed)
         seeds = [None if part is None else _one_seed(part) for part in seed]
     except (TypeError, ValueError):
-        wanted = "an integer of 0 or more, or a list with one or None for each environment"
-        raise invalid("seed", seed, f"Pass {wanted}.") from None
+        raise af.OptionError(
+            f"seed={seed!r:.80} is not valid",
+            remedy="Pass an integer of 0 or more, or a list with one or None for each environment.",
+        ) from None
     if len(seeds) != count:
         raise af.OptionError(
             f"{len(seeds)} seeds were passed to {count} environments",
@@ -233,7 +234,9 @@ def options_of(options: Any) -> dict[str, Any]:
     if options is None:
         return {}
     if not isinstance(options, Mapping):
-        raise invalid("options", options, "Pass a dict, or None.")
+        raise af.OptionError(
+            f"options={options!r:.80} is not valid", remedy="Pass a dict, or None."
+        )
     return dict(options)
 
 

@@ -19,7 +19,7 @@ import arrayferry as af
 from arrayferry.adapting import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._arrays import portable
-from arrayferry_gym._options.env_options import UNSET, check_flag, count_of, invalid
+from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 from arrayferry_gym._options.types import ArrT
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 from arrayferry_gym.distributed._dask.cluster import Cluster, Sent
@@ -147,7 +147,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         timeout = _seconds(timeout)
         infos = (infos,) if isinstance(infos, str) else tuple(infos)
         if not all(isinstance(name, str) for name in infos):
-            raise invalid("infos", infos, "Pass names of infos.")
+            raise af.OptionError(f"infos={infos!r:.80} is not valid", remedy="Pass names of infos.")
         check_flag("final_observation", final_observation)
         if mode not in ("sync", "async"):
             raise af.OptionError(f"mode={mode!r:.80} is unknown", remedy='Pass "sync" or "async".')
@@ -350,7 +350,7 @@ def _environments(
 def _seconds(timeout: Any) -> float:
     """Return a number of seconds, at most the longest time that a lock can wait."""
     if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or not float(timeout) > 0:
-        raise invalid("timeout", timeout, "Pass seconds.")
+        raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
     return min(float(timeout), threading.TIMEOUT_MAX)
 
 
