@@ -244,12 +244,11 @@ def run_python() -> Callable[..., str]:
     def run(
         script: str,
         *,
-        python: str = sys.executable,
         env: dict[str, str] | None = None,
         timeout: float = 300,
     ) -> str:
         done = subprocess.run(
-            [python, "-c", script],
+            [sys.executable, "-c", script],
             capture_output=True,
             text=True,
             timeout=timeout,

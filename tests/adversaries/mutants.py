@@ -262,8 +262,11 @@ def main() -> None:
             folder = Path(place) / str(job)
             folder.mkdir()
             for part in COPIED:
-                copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-                copy(ROOT / part, folder / part)
+                if (ROOT / part).is_dir():
+                    cached = shutil.ignore_patterns("__pycache__")
+                    shutil.copytree(ROOT / part, folder / part, ignore=cached)
+                else:
+                    shutil.copy(ROOT / part, folder / part)
             free.append(folder)
 
         def run(mutation: Mutation) -> tuple[Mutation, int, bool, str]:

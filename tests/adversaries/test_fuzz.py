@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 @pytest.fixture
 def run(run_python: Callable[..., str]) -> Callable[[str], str]:
     """Run a script in a fresh interpreter, where no library has started threads before the fork."""
-    env = {"PYTHONPATH": str(Path(__file__).parent), "PYTHONWARNINGS": "ignore"}
+    places = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {"PYTHONPATH": os.pathsep.join(places), "PYTHONWARNINGS": "ignore"}
     return functools.partial(run_python, env=env, timeout=900)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -248,8 +249,11 @@ def test_no_process_is_left_behind(run, only, installed, tmp_path, name):
 
 def all_have_ended(pids):
     """Tell whether processes that were killed have ended. They may stay zombies, if nobody reaps them."""
-    states = [Path(f"/proc/{pid}/status") for pid in pids.split()]
-    return all("State:\tZ" in state.read_text() for state in states if state.exists())
+    for pid in pids.split():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+                return False
+    return True
 
 
 @pytest.mark.long

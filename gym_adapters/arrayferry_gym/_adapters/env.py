@@ -127,7 +127,8 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
                 check_actions=check_actions,
                 convert_render=convert_render,
             )
-            if (num_envs_inside(env) or 1) > 1:
+            self._has_several = (num_envs_inside(env) or 1) > 1
+            if self._has_several:
                 self._libraries.check_flags = partial(check_flags, type(self).__name__, env)
 
     env: gym.Env[Any, Any]
@@ -138,7 +139,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
         """Reset the environment. `options` are converted to its library."""
         seed, options = forwarded_seed(seed, 1), self._reset_options(options)
         observation, info = self.env.reset(seed=seed, options=options)
-        if self._libraries.check_flags is not None:  # there are several inside
+        if self._has_several:
             check_observation(type(self).__name__, self.env, observation)
         self._check_space()
         self._observe(observation)

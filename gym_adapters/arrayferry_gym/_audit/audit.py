@@ -60,11 +60,11 @@ class Audit:
         self._make, self._seed, self._together = make, seed, together
         self._made = list[Any]()
         try:
-            self._audit(self._made_now() if make else envs, steps, also or {})
+            self._audit(envs if make is None else self._made_now(), steps, also or {})
         except UnreadableError as error:
             self.problems.append(error.args[0])
         finally:
-            for each in self._made:
+            for each in reversed(self._made):
                 _close(each)
 
     def _audit(self, envs: Any, steps: int, also: Mapping[Any, str]) -> None:

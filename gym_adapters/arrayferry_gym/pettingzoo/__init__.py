@@ -284,9 +284,8 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
         adapter = None
         if action is not None:
             adapter = self._of(self.env.agent_selection)
-            if (
-                adapter.libraries.observed is None
-            ):  # the library of the environment is not known yet
+            # until the library of the environment is known
+            if adapter.libraries.observed is None:
                 adapter.detect(self.env.observe(self.env.agent_selection))
             action = adapter.act(action)
         self._infos = {}

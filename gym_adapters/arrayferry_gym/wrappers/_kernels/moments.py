@@ -110,20 +110,22 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
     # sums of differences from one of the values, which avoids cancellation
     one = x[0, ...] if rows is None else mean
     apart = x - one
+    divisor: Any = k
     if rows is not None:
         mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))
         apart = xp.where(mask, apart, xp.zeros_like(apart))
         k = xp.sum(xp.astype(rows, xp.int32), dtype=xp.int32)
-    divisor: Any
+        if isinstance(count, int):
+            k = int(k)
+        divisor = max(k, 1) if isinstance(count, int) else xp.astype(xp.clip(k, 1, None), dtype)
+    first, second = _sum(xp, apart) / divisor, _sum(xp, apart * apart) / divisor
+    before, added = count + PRIOR, k
     if isinstance(count, int):
-        k = int(k)
-        divisor, before, added, count = max(k, 1), count + PRIOR, k, count + k
+        count = count + k
     else:
-        divisor = xp.astype(xp.clip(k, 1, None), dtype)
         k = xp.astype(updating, xp.int32) * k
         before, added = xp.astype(count, dtype) + PRIOR, xp.astype(k, dtype)
         count = count + xp.minimum(k, MOST - count)
-    first, second = _sum(xp, apart) / divisor, _sum(xp, apart * apart) / divisor
     weight, left = added / (before + added), before / (before + added)
     delta = one + first - mean
     spread = second - first * first + delta * delta * left
