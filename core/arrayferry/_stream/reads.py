@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import warnings
 from collections.abc import Hashable, Sequence
@@ -72,8 +71,7 @@ class Reads:
     def __post_init__(self) -> None:
         self._process = os.getpid()
         self._last: dict[tuple[StreamedArray, int], int] = {}  # the last step that needs a part
-        # the parts that each read is for, those of each group together
-        self._reads: list[list[list[tuple[StreamedArray, int]]]] = []
+        self._reads: list[list[tuple[StreamedArray, int]]] = []  # the parts that each read is for
         self._needed: list[int] = []  # how many reads must be complete for a step
         for step, (start, stop) in enumerate(self.bounds):
             parts = [
@@ -85,8 +83,7 @@ class Reads:
             new = [part for part in parts if part not in self._last]
             self._last.update(dict.fromkeys(parts, step))
             if new:
-                groups = range(len(self.arrays.groups))
-                self._reads.append([[x for x in new if x[0].group == group] for group in groups])
+                self._reads.append(new)
             self._needed.append(len(self._reads))
         self._readers: list[Reader] = []
         self._pool: Threads | None = None
@@ -98,10 +95,10 @@ class Reads:
         blocks: Any = None
         try:
             for group, blocks in enumerate(self.arrays.groups):
-                steps = [
-                    [(leaf.number, part) for leaf, part in read[group]] for read in self._reads
-                ]
-                self._readers.append(blocks.open(steps))
+                steps = [self._of_group(read, group) for read in self._reads]
+                self._readers.append(
+                    blocks.open([[(leaf.number, part) for leaf, part in each] for each in steps])
+                )
         except BaseException as error:
             self.__exit__(type(error), error, None)
             if isinstance(error, ArrayFerryError) or not isinstance(error, Exception):
@@ -132,6 +129,11 @@ class Reads:
         self.arrays = Arrays([], [], copy=True)
         for each in (self._readers, self._held, self._started, self._reads, self._last):
             each.clear()
+
+    def _of_group(
+        self, read: list[tuple[StreamedArray, int]], group: int
+    ) -> list[tuple[StreamedArray, int]]:
+        return [(leaf, part) for leaf, part in read if leaf.group == group]
 
     def work(self) -> list[Hashable]:
         """Return what is computed or read for all blocks."""
@@ -178,7 +180,8 @@ class Reads:
             raise
         except BaseException as error:  # also a SystemExit of a task
             raise FailedError(error, self._path_of(index)) from error
-        for wanted, values in zip(self._reads[index], results, strict=True):
+        for group, values in enumerate(results):
+            wanted = self._of_group(self._reads[index], group)
             if len(values) != len(wanted):
                 raise FailedError(
                     TypeError(f"{len(values)} blocks were read instead of {len(wanted)}")
@@ -187,8 +190,7 @@ class Reads:
 
     def _path_of(self, index: int) -> str:
         """Return the places of the first arrays that a read is for."""
-        parts = itertools.chain.from_iterable(self._reads[index])
-        paths = list(dict.fromkeys(leaf.path for leaf, _ in parts))
+        paths = list(dict.fromkeys(leaf.path for leaf, _ in self._reads[index]))
         return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
