@@ -29,6 +29,17 @@ def held_arrays(env: Any) -> frozenset[int]:
             todo += value.values()
         elif isinstance(value, (list, tuple, set, frozenset, deque)):
             todo += value
-        else:  # None, its attributes, or a tuple of these and those in slots
-            todo.append(object.__getstate__(value))
+        else:
+            todo += _attributes(value)
     return frozenset(ids)
+
+
+def _attributes(value: Any) -> list[Any]:
+    """Return the attributes of an object, including values of cached properties."""
+    slots = [
+        slot.__get__(value)
+        for base in type(value).__mro__
+        for name, slot in vars(base).items()
+        if type(slot) is types.MemberDescriptorType and hasattr(value, name)
+    ]
+    return [*getattr(value, "__dict__", {}).values(), *slots]
