@@ -112,6 +112,7 @@ class Served:
         )  # fmt: skip
         self._simulator = _simulator(env, self._mode, sharding)
         self._to_agent = af.converter(backend, device=held_on)
+        self._seeded = False
         self.metadata = {**self.metadata, "jax": backend.name == "jax"}
         self._set_spaces(None if backend.name == "numpy" else libraries)
 
@@ -161,8 +162,9 @@ class Served:
         if isinstance(seed, list):
             seed = mixed_seed(seed)
         params = self._params if given is None else self._changed_params(given, mask)
-        if seed is not None or simulator.rng is None:
+        if seed is not None or not self._seeded:
             simulator.seed(seed)
+            self._seeded = True
         if state is not None:
             if simulator.running is None:  # its states are what `state` is checked against
                 simulator.reset(params)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+import arrayferry as af
 from arrayferry.adapting import map_arrays
 from arrayferry_gym.functional._contract.checked import CheckedEnv
 from arrayferry_gym.functional._contract.params import Params
@@ -26,7 +27,7 @@ class Simulator:
         mode: when episodes that have ended are reset.
     """
 
-    rng: Any = None
+    rng: af.Random
     """The random numbers, once they are seeded."""
     running: Any = None
 
