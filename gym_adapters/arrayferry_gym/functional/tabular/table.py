@@ -61,10 +61,12 @@ class Transitions(NamedTuple):
             [outcomes + [(0.0, *outcomes[-1][1:])] * (most - len(outcomes)) for outcomes in row]
             for row in rows
         ]
-        columns = np.moveaxis(np.array(full, np.float64), -1, 0)
         probability, next_state, reward, terminated = (
-            np.asarray(column, dtype)
-            for column, dtype in zip(columns, ("float32", "int32", "float32", "bool"), strict=True)
+            np.array(
+                [[[outcome[index] for outcome in outcomes] for outcomes in row] for row in full],
+                dtype,
+            )
+            for index, dtype in enumerate(("float32", "int32", "float32", "bool"))
         )
         states = np.arange(len(rows))[:, None, None]
         changes = ((probability > 0) & (next_state != states)).any(axis=2)
