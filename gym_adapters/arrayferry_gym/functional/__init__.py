@@ -85,28 +85,31 @@ __all__ = [
     "wrap",
 ]
 
-_JAX = (
-    "_host",
-    "_compiled.functions",
-    "_compiled.gymnax_form",
-    "_compiled.rollout",
-    "_compiled.evaluation",
-)
-"""The modules with the other names, which need JAX."""
+_JAX = {
+    "Functions": "_compiled.functions",
+    "GymnaxForm": "_compiled.gymnax_form",
+    "GymnaxParams": "_compiled.gymnax_form",
+    "HostFunctions": "_host",
+    "Carry": "_compiled.rollout",
+    "Episode": "_compiled.evaluation",
+    "Transition": "_compiled.rollout",
+    "episode": "_compiled.evaluation",
+    "rollout": "_compiled.rollout",
+    "to_gymnax": "_compiled.gymnax_form",
+}
 
 
 if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name not in __all__:
+        if name not in _JAX:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
         import arrayferry as af
 
         usable(af.registry.backend("jax"))
         from importlib import import_module
 
-        modules = (import_module(f".{place}", __name__) for place in _JAX)
-        return next(getattr(module, name) for module in modules if hasattr(module, name))
+        return getattr(import_module(f".{_JAX[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:
