@@ -161,18 +161,13 @@ class Stepping:
     def __iter__(self) -> Generator[NumpyStep | None, None, None]:
         """Yield None after each reset, and a `NumpyStep` after each step, without end."""
         envs, mode = self.envs, self.mode
-        policy, params, state = self._policy
         # statistics that begin anew are updated, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
             own = af.first_array(observation)[1] or af.registry.backend("numpy")
-            library = self._library or own
-            device = _device(library, policy, params, observation)
-            chosen = make_policy(policy, library, (self._seed,), envs.num_envs, state, device)
-            chosen.load(params)
-            chosen.begin(0)
+            chosen = self._made(own, observation)
             # the state of a policy may have observations, which another step might overwrite
-            copies = None if state is None else True
+            copies = None if self._policy[2] is None else True
             inside = _LeftOpen(envs, own, own, convert_info=False, copy=copies)
             began, ended, number = np.ones(envs.num_envs, np.bool_), None, 0
             yield None
@@ -181,7 +176,7 @@ class Stepping:
                 try:
                     observation, *results, _ = inside.step(action)
                 except af.ConversionError as error:
-                    if is_module(policy) and isinstance(action, tuple):
+                    if is_module(self._policy[0]) and isinstance(action, tuple):
                         error.remedy = "forward() of a module must return actions alone."
                     raise
                 reward, *flags = TO_HOST(results)
@@ -194,6 +189,16 @@ class Stepping:
                     observation, _ = inside.reset(options={"reset_mask": turn.done})
                     began, ended = turn.done, None
                     yield None
+
+    def _made(self, own: af.Backend, observation: Any) -> LibraryPolicy:
+        """Return the policy. Without a library of its own, it has that of the observations."""
+        policy, params, state = self._policy
+        library, n = self._library or own, self.envs.num_envs
+        device = _device(library, policy, params, observation)
+        made = make_policy(policy, library, (self._seed,), n, state, device)
+        made.load(params)
+        made.begin(0)
+        return made
 
     def _acted(self, policy: LibraryPolicy, observation: Any, began: Any, number: int) -> Any:
         try:
