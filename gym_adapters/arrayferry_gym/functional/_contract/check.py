@@ -418,8 +418,15 @@ def _ended(results: tuple[Any, ...]) -> Any:
     return np.any(results[2:], axis=0)
 
 
+def _replaced(row: int) -> Any:
+    """Return the indices of the rows of a batch in which one row is replaced by another."""
+    index = np.arange(N)
+    index[row] = (row + 1) % N
+    return index
+
+
 _BATCHES: list[tuple[str | None, Any]] = [
-    *((None, np.where(np.arange(N) == row, (row + 1) % N, np.arange(N))) for row in range(N)),
+    *((None, _replaced(row)) for row in range(N)),
     ("its index in the batch", np.roll(np.arange(N), 1)),
     ("the number of environments", np.arange(3)),
     ("the number of environments", np.array([1])),
