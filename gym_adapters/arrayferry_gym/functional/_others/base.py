@@ -6,7 +6,7 @@ import copy
 import copyreg
 import dataclasses
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +16,9 @@ import numpy as np
 import arrayferry as af
 from arrayferry_gym._keys import Key, parts_of
 from arrayferry_gym._spaces.foreign import space_of
-from arrayferry_gym.functional._contract.params import field_names
 from arrayferry_gym.functional._served.base import FunctionalEnv
+
+from .observations import as_builtin
 
 DRAWS: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 """The metadata of environments that can be drawn."""
@@ -257,15 +258,3 @@ def replaced(env: Any, held: str, name: str, value: Any) -> Any:
         value, name = replaced(getattr(env, held), held, name, value), held
     setattr(env, name, value)
     return env
-
-
-def as_builtin(value: Any) -> Any:
-    """Return an observation as dicts, tuples and arrays."""
-    if isinstance(value, Mapping):
-        return {str(key): as_builtin(part) for key, part in value.items()}
-    names = field_names(value)
-    if names:
-        return {name: as_builtin(getattr(value, name)) for name in names}
-    if isinstance(value, (tuple, list)):
-        return tuple(map(as_builtin, value))
-    return value

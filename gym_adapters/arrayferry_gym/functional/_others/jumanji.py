@@ -15,7 +15,8 @@ import arrayferry as af
 from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym._spaces.foreign import space_of
 
-from .base import DRAWS, OtherEnv, as_builtin, replaced
+from .base import DRAWS, OtherEnv, replaced
+from .observations import as_builtin
 
 LAST = 2
 WRAPPERS = {"AutoResetWrapper", "VmapWrapper", "VmapAutoResetWrapper"}
