@@ -249,12 +249,3 @@ def _copied(env: Any, params: Any) -> tuple[Any, Any]:
             f"{type(env).__module__}.{type(env).__qualname__} cannot be copied ({type(error).__name__}: {error!s:.200})",
             remedy="Do not store objects in it that cannot be copied, such as open files.",
         ) from error
-
-
-def replaced(env: Any, held: str, name: str, value: Any) -> Any:
-    """Return an environment with another value of an attribute, also inside wrappers, which hold the next one as `held`."""
-    env = copy.copy(env)
-    if held in vars(env):
-        value, name = replaced(getattr(env, held), held, name, value), held
-    setattr(env, name, value)
-    return env

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 
-from .base import DRAWS, OtherEnv, replaced
+from .base import DRAWS, OtherEnv
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
 """Wrappers that are removed, since arrayferry does their work."""
@@ -100,7 +101,7 @@ class BraxEnv(OtherEnv):
         model = jax.tree_util.tree_map_with_path(
             lambda path, x: params.get(_path(path), x), _model(self.env)
         )
-        return replaced(self.env, "env", _model_name(self.env), model)
+        return _replaced(self.env, _model_name(self.env), model)
 
     def begin(self, key: Any, params: Any) -> Any:
         """Return the state."""
@@ -147,7 +148,7 @@ def _passes_on(env: Any, example: Any, limits: Any) -> bool:
     def reach(state: Any, action: Any) -> None:
         raise _Reached(np.asarray(action))
 
-    stopped = replaced(env, "env", "pipeline_step", reach)
+    stopped = _replaced(env, "pipeline_step", reach)
     state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
     low, high = np.clip(limits, -2, 2).T
     for part in (0.3, 0.8):
@@ -161,6 +162,16 @@ def _passes_on(env: Any, example: Any, limits: Any) -> bool:
         except Exception:  # of any kind, as the state is not a real one
             return True
     return True
+
+
+def _replaced(env: Any, name: str, value: Any) -> Any:
+    """Return an environment with another value of an attribute, also inside wrappers."""
+    env = copy.copy(env)
+    if "env" in vars(env):
+        env.env = _replaced(env.env, name, value)
+    else:
+        setattr(env, name, value)
+    return env
 
 
 def _model_name(env: Any) -> str:

@@ -15,7 +15,7 @@ import arrayferry as af
 from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym._spaces.foreign import space_of
 
-from .base import DRAWS, OtherEnv, replaced
+from .base import DRAWS, OtherEnv
 from .observations import as_builtin
 
 LAST = 2
@@ -55,8 +55,8 @@ class JumanjiEnv(OtherEnv):
         """Take a step, and find out whether it would have been the last without the limit."""
         state, step = self.env.step(kept[0], action)
         ended, terminated = step.step_type == LAST, step.discount == 0
-        if is_whole(vars(self.env.unwrapped).get("time_limit")):
-            unlimited = replaced(self.env, "_env", "time_limit", UNLIMITED)
+        unlimited = _without_limit(self.env)
+        if unlimited is not self.env:
             terminated &= unlimited.step(kept[0], action)[1].step_type == LAST
         terminated = jnp.all(terminated) & ended  # of all agents, where there are several
         return (state, step), step.reward, terminated, ended & ~terminated
@@ -93,6 +93,23 @@ def _check(env: Any) -> None:
                 remedy="Leave it out: .unwrapped of it is the environment without wrappers.",
             )
         inner = vars(inner).get("_env")
+
+
+def _without_limit(env: Any) -> Any:
+    """Return an environment without its step limit, itself if it has none."""
+    held = vars(env)
+    if is_whole(held.get("time_limit")):
+        return _changed(env, "time_limit", UNLIMITED)
+    if "_env" not in held:
+        return env
+    inner = _without_limit(held["_env"])  # of a wrapper
+    return env if inner is held["_env"] else _changed(env, "_env", inner)
+
+
+def _changed(env: Any, name: str, value: Any) -> Any:
+    env = copy.copy(env)
+    setattr(env, name, value)
+    return env
 
 
 def _space(spec: Any) -> Space[Any]:
