@@ -128,7 +128,7 @@ def _gpus() -> tuple[int, str]:
     try:
         return int(cupy.cuda.runtime.getDeviceCount()), "CUDA counts 0 devices"
     except Exception as error:
-        return 0, str(error)
+        return 0, str(error) or type(error).__name__
 
 
 @cache

@@ -95,6 +95,8 @@ HOLDERS = {
     "an object": lambda: SimpleNamespace(inner=SimpleNamespace(x=table())),
     "a view": lambda: np.arange(4 * N, dtype=np.float32).reshape(2 * N, 2)[:N],
     "a subclass": lambda: table().view(Subclass).copy(),
+    "a partial function": lambda: functools.partial(np.asarray, table()),
+    "a bound method": lambda: Tabled(table()).find,
 }
 
 
@@ -103,6 +105,8 @@ def arrays(value):
         return arrays(*vars(value).values())
     if isinstance(value, np.ndarray):
         return value
+    if callable(value):
+        return arrays(value())
     return arrays(next(iter(value.values() if isinstance(value, dict) else value)))
 
 

@@ -81,6 +81,7 @@ def test_limits_are_those_of_gymnasium():
         limit = gym.spec(f"{name}-v{newest}").max_episode_steps
         assert gym.spec(f"arrayferry/{name}-v0").max_episode_steps == limit
     assert FrozenLake(map_name="8x8").max_episode_steps == 200
+    assert FrozenLake(desc="SFG").observation_space.n == 3  # rows of one letter
 
 
 def is_near(counts, expected, free, error=1e-6):

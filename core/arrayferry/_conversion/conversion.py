@@ -143,7 +143,7 @@ class Conversion(Generic[A]):
             )
         options = self.options
         if not isinstance(options.device, (str, NoneType)):  # an object, which has a name at best
-            if not self.target.is_named(options.device):
+            if not self.target.is_named(options.device):  # this also sets `_device`
                 raise TypeError(
                     f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
                 )

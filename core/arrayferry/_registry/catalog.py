@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from arrayferry._cache import Cache, once
@@ -227,7 +227,7 @@ class Backends(Mapping[str, Backend]):
     __slots__ = ("_backends",)
 
     def __init__(self, backends: dict[str, Backend]) -> None:
-        self._backends = backends
+        self._backends = MappingProxyType(backends)
 
     def __getitem__(self, name: str) -> Backend:
         return self._backends[name]

@@ -136,8 +136,8 @@ class Exchange(NamedTuple):
         except ArrayFerryError:
             raise
         except Exception as error:
-            out_of_memory = before.is_out_of_memory(error) or after.is_out_of_memory(error)
-            if self.device_name == "cpu" or out_of_memory:
+            on_cpu = self.device_name == "cpu"
+            if on_cpu or before.is_out_of_memory(error) or after.is_out_of_memory(error):
                 raise
             if copy is False:
                 reason = f"{after.name} refused it ({describe_error(error)})"

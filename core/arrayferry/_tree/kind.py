@@ -43,6 +43,8 @@ class Kind:
             return self.category == "container"
         import numpy
 
+        if type(value) is numpy.ndarray:  # whose masked arrays need not be imported
+            return bool(value.dtype.kind == "O")
         if numpy.ndarray.dtype.__get__(value).kind != "O":  # a subclass may have another `dtype`
             return False
         return not (isinstance(value, numpy.ma.MaskedArray) and bool(numpy.ma.is_masked(value)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from contextlib import suppress
 from types import MemberDescriptorType
 from typing import Any
 
@@ -36,8 +35,10 @@ def copy_state(new: Any, old: Any) -> None:
             continue
         for slot in base.__dict__.values():
             if isinstance(slot, MemberDescriptorType):
-                with suppress(AttributeError, TypeError):  # unset, or read-only
+                try:
                     slot.__set__(new, slot.__get__(old))
+                except (AttributeError, TypeError):  # unset, or read-only
+                    continue
     state = getattr(old, "__dict__", None)
     if type(state) is dict:
         for name, attribute in state.items():
@@ -54,4 +55,7 @@ def has_attributes(cls: type) -> bool:
 
 def class_attribute(cls: type, name: str) -> Any:
     """Look up an attribute of a class without running any of its code. Return None if it has none."""
-    return next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None

@@ -132,6 +132,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
                 self._libraries.check_flags = partial(check_flags, type(self).__name__, env)
 
     env: gym.Env[Any, Any]
+    _has_several: bool
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

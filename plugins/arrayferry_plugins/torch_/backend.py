@@ -159,16 +159,17 @@ class TorchBackend(Backend):
         return torch.from_dlpack(x)
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @cache
-        def disabled() -> Any:
-            import torch
-
-            return torch.compiler.disable(function)
+        disabled: list[Callable[..., Any]] = []
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             # nothing is compiled before torch._dynamo is imported, which takes a second
-            call = disabled() if "torch._dynamo" in sys.modules else function
-            return call(*args, **kwargs)
+            if "torch._dynamo" not in sys.modules:
+                return function(*args, **kwargs)
+            if not disabled:
+                import torch
+
+                disabled.append(torch.compiler.disable(function))
+            return disabled[0](*args, **kwargs)
 
         wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]  # then errors name torch.compiler.disable
         return wrapper

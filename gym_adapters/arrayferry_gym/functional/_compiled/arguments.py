@@ -64,7 +64,6 @@ class Call:
     sharding: Any
 
     def __post_init__(self) -> None:
-        check_policy(self.policy)
         if isinstance(self.env, HostFunctions):
             self._check_host()
             env: Any = weakref.ref(self.env)
@@ -75,6 +74,7 @@ class Call:
             self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)
             self.num_envs = count_of("num_envs", self.num_envs)
             self.env_params = _prepared(env, self.env_params, self.num_envs)
+        check_policy(self.policy)
         n = self.num_envs
         self._in_trace = in_trace()
         self._tree = env, self.policy, self.policy_params

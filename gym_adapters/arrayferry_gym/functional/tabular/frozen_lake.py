@@ -68,17 +68,18 @@ class FrozenLake(TabularEnv):
             raise af.OptionError(f"success_rate={success_rate!r}", remedy="Pass a probability.")
         goal, hole, elsewhere = map(float, reward_schedule)
         rewards = {"G": goal, "H": hole}
-        env = FrozenLakeEnv(desc=list(cells), is_slippery=False)
+        rows: list[Any] = [*map(list, cells)]
+        moves = FrozenLakeEnv(desc=rows, is_slippery=False).P
         slips = (1 - success_rate) / 2
         turns = {-1: slips, 0: 1 - 2 * slips, 1: slips} if is_slippery else {0: 1.0}
 
         def outcome(state: int, action: int, chance: float) -> tuple[float, int, float, bool]:
-            _, after, _, terminated = env.P[state][action % 4][0]
+            _, after, _, terminated = moves[state][action % 4][0]
             return chance, after, rewards.get(letters[after], elsewhere), terminated
 
-        table = dict(env.P)
+        table = dict(moves)  # of the cells where an episode ends
         for state, letter in enumerate(letters):
-            if letter not in "GH":
+            if letter not in rewards:
                 table[state] = {
                     action: [outcome(state, action + turn, p) for turn, p in turns.items()]
                     for action in range(4)
