@@ -170,6 +170,9 @@ class DictInfoToList(_DictInfoToList):
         (<class 'list'>, 2)
     """
 
+    def __init__(self, env: Vector) -> None:
+        super().__init__(env)
+
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]:
         """Take a step in all environments."""
         *results, infos = self.env.step(actions)
