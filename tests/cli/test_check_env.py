@@ -98,7 +98,7 @@ def test_what_may_be_meant_is_a_warning(run, folder):
     assert status == 0
     told, warning = out.splitlines()
     assert told == "own_envs_of_test:Endless: no problem was found"
-    assert warning.startswith("Warning: Endless.step(), own_envs_of_test.py:17: no episode ended")
+    assert warning.startswith("Warning: Endless.step(), own_envs_of_test.py:14: no episode ended")
     _, out, _ = run("check-env", "own_envs_of_test:Endless", "--json")
     assert warning == f"Warning: {json.loads(out)['warnings'][0]}"
 

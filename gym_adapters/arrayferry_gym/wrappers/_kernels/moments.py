@@ -119,13 +119,14 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
             k = int(k)
         divisor = max(k, 1) if isinstance(count, int) else xp.astype(xp.clip(k, 1, None), dtype)
     first, second = _sum(xp, apart) / divisor, _sum(xp, apart * apart) / divisor
-    before, added = count + PRIOR, k
+    before, added = count, k
     if isinstance(count, int):
         count = count + k
     else:
         k = xp.astype(updating, xp.int32) * k
-        before, added = xp.astype(count, dtype) + PRIOR, xp.astype(k, dtype)
+        before, added = xp.astype(count, dtype), xp.astype(k, dtype)
         count = count + xp.minimum(k, MOST - count)
+    before = before + PRIOR
     weight, left = added / (before + added), before / (before + added)
     delta = one + first - mean
     spread = second - first * first + delta * delta * left
