@@ -130,6 +130,7 @@ def test_random_integers_of_every_range_of_a_dtype(library, dtype, bounds, x64):
     for low, high in (
         (least, last),
         (end // 3, last),
+        (least, last - (last - least) // 4),
         (least, least + 5),
         (end // 2, end // 2 + 5),
         (last - 5, last),

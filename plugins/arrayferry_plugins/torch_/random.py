@@ -79,7 +79,9 @@ class TorchRandom(Random):
 
         known = _in_host_memory(low), _in_host_memory(high)
         check_integers(*known, dtype)
-        if isinstance(low, int) and isinstance(high, int) and high < 2**63:
+        numbers = isinstance(low, int) and isinstance(high, int)
+        # in larger ranges, randint prefers low numbers
+        if numbers and high < 2**63 and high - low <= 2**56:
             return self._draw(partial(torch.randint, int(low), int(high)), shape, dtype)
         if not any(isinstance(bound, torch.Tensor) for bound in known):
             return self._by_numpy(shape, *known, dtype)
@@ -88,7 +90,7 @@ class TorchRandom(Random):
         return (values.long() + low).to(getattr(torch, dtype))
 
     def _by_numpy(self, shape: Any, low: Any, high: Any, dtype: str) -> Any:
-        """Draw integers from ranges that PyTorch does not take, each integer with the same probability."""
+        """Draw integers from ranges that PyTorch does not take, or not evenly, each integer with the same probability."""
         import numpy as np
         import torch
 
