@@ -8,7 +8,6 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-import recipes
 import torch
 
 import arrayferry as af
@@ -98,6 +97,15 @@ class ByHand:
         from arrayferry_gym.rsl_rl import RslRlVecEnv
 
         envs = RslRlVecEnv(from_simulator(simulator, **self.options))
-        runner = OnPolicyRunner(envs, recipes.run("rsl_rl")["config"])
+        network = {"class_name": "MLPModel", "hidden_dims": [16], "activation": "elu"}
+        config = {
+            "num_steps_per_env": 32,
+            "save_interval": 100,
+            "obs_groups": {"actor": ["policy"], "critic": ["policy"]},
+            "algorithm": {"class_name": "PPO"},
+            "actor": {**network, "distribution_cfg": {"class_name": "GaussianDistribution"}},
+            "critic": network,
+        }
+        runner = OnPolicyRunner(envs, config)
         with learns(runner.alg.actor):
             runner.learn(2)
