@@ -61,6 +61,36 @@ def test_a_distributed_sampler_pads():
     assert sorted(map(int, rows)) == list(range(1000))
 
 
+@pytest.mark.long
+def test_workers_of_grain_go_on_where_they_were():
+    grain = pytest.importorskip("grain")
+    script = """
+import itertools, os, sys
+import absl.flags, dask.array as da, grain, numpy as np
+import arrayferry as af
+
+if __name__ == "__main__":
+    absl.flags.FLAGS.mark_as_parsed()  # as absl.app.run does
+    stream = af.stream(da.arange(300, chunks=10), "numpy")
+    dataset = grain.MapDataset.source(stream).shuffle(seed=0)
+    dataset = dataset.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=2))
+    dataset = dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2))
+    iterator = iter(dataset)
+    seen = list(itertools.islice(iterator, 7))
+    state = iterator.get_state()
+    next(iterator)
+    iterator = iter(dataset)
+    iterator.set_state(state)
+    seen += iterator
+    assert sorted(np.concatenate(seen).tolist()) == list(range(300))
+    print("each row once", flush=True)
+    os._exit(0)  # Grain's shared memory raises errors as the process ends
+"""
+    command = [sys.executable, "-c", script]
+    assert subprocess.check_output(command, text=True, timeout=500) == "each row once\n"
+    assert grain
+
+
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_a_loader_does_not_go_on_with_files_in_another_order(workers, tmp_path):
     pytest.importorskip("torchdata")
