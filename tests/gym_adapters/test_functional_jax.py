@@ -199,7 +199,7 @@ def cosine(params, observation, key):
 @pytest.mark.parametrize(
     ("flag", "name"),
     quick_if(
-        sorted({*itertools.product(FLAGS, FLAGGED)} - {("rank_promotion", "statistics")}),
+        sorted(itertools.product(FLAGS, FLAGGED)),
         {
             ("debug_nans", "no pytree"),
             ("rank_promotion", "no pytree"),

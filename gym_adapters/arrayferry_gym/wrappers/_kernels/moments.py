@@ -109,7 +109,7 @@ def updated(xp: Any, moments: Moments, x: Any, rows: Any = None) -> Moments:
     x = xp.astype(x, dtype, copy=False)
     # sums of differences from one of the values, which avoids cancellation
     one = x[0, ...] if rows is None else mean
-    apart = x - one
+    apart = x - one[None, ...]  # of equal rank, as JAX may be told to ask for
     divisor: Any = k
     if rows is not None:
         mask = xp.reshape(rows, (x.shape[0],) + (1,) * (len(x.shape) - 1))

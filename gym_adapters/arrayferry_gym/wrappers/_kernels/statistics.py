@@ -59,7 +59,7 @@ class NormalizeObservation(OfGymnasium):
             mean, deviation = (xp.astype(part, x.dtype, copy=False) for part in (mean, deviation))
         else:  # integers and floats are not mixed in the standard
             x = xp.astype(x, mean.dtype, copy=False)
-        x = (x - mean) / deviation
+        x = (x - mean[None, ...]) / deviation[None, ...]
         return State((), {"obs_rms": moments}), xp.astype(x, xp.float32, copy=False)
 
 
@@ -114,7 +114,7 @@ class NormalizeReward(OfGymnasium):
         if result.rows is not None:
             returns = select(xp, result.rows, returns, before)
         moments = moments_of.updated(xp, moments, returns, result.rows)
-        reward = reward / xp.sqrt(moments.var + self.epsilon)
+        reward = reward / xp.sqrt(moments.var + self.epsilon)[None, ...]
         if xp.isdtype(result.reward.dtype, "real floating"):
             reward = xp.astype(reward, result.reward.dtype)
         state = state._replace(episode={"return": returns}, lasting={"return_rms": moments})
