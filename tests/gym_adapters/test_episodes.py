@@ -139,13 +139,9 @@ def test_vector_environments_follow_the_rule(name, mode):
     envs.close()
 
 
-def functions(mode):
-    return Functions(Count(), autoreset_mode=mode, max_episode_steps=LIMIT)
-
-
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_functions_follow_the_rule(mode):
-    env = functions(mode)
+    env = Functions(Count(), autoreset_mode=mode, max_episode_steps=LIMIT)
     models = [Model(mode, *both) for both in BOTH]
     state, _ = env.reset(jax.random.key(0), len(ENDS), PARAMS)
     for step in range(STEPS):

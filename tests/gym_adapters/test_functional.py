@@ -575,6 +575,17 @@ def test_parameters_with_fields(library, cls):
     assert reward(options={"params": {}}) == [3, 6]
 
 
+class Echo(Count):
+    """The reward is the action."""
+
+    def __init__(self, space):
+        self.action_space = space
+
+    def step(self, xp, rng, state, action, params):
+        action = xp.astype(action, xp.float32)
+        return state, action if action.ndim == 1 else action[:, 0], False
+
+
 @library
 def test_actions_that_are_no_number_are_named(library):
     envs = begun(Pendulum().make_vec(2, check_actions="strict", **LIBRARIES[library]))
@@ -605,16 +616,9 @@ def test_actions_that_are_no_number_are_named(library):
     ids=str,
 )
 def test_actions_are_clipped_before_they_are_cast(library, space, action, clipped):
-    class Echo(Count):
-        action_space = space
-
-        def step(self, xp, rng, state, action, params):
-            action = xp.astype(action, xp.float32)
-            return state, action if action.ndim == 1 else action[:, 0], False
-
-    envs = begun(Echo().make_vec(2, **LIBRARIES[library]), 0)
+    envs = begun(Echo(space).make_vec(2, **LIBRARIES[library]), 0)
     assert host(envs.step(np.array(action))[1]).tolist() == clipped
-    strict = begun(Echo().make_vec(2, check_actions="strict", **LIBRARIES[library]), 0)
+    strict = begun(Echo(space).make_vec(2, check_actions="strict", **LIBRARIES[library]), 0)
     with pytest.raises(af.ConversionError, match=r"(?s)an action for Echo .*at \[[01]"):
         strict.step(np.array(action))
     assert envs.step(envs.action_space.sample())[1].shape == (2,)
@@ -629,15 +633,10 @@ def test_numbers_are_actions_without_a_check_too(library, number):
 
 @library
 def test_integer_actions_up_to_the_end_of_their_dtype(library):
-    class Wide(Count):
-        action_space = spaces.Box(0, 2**32 - 1, (1,), np.uint32)
-
-        def step(self, xp, rng, state, action, params):
-            return state, 1.0, False
-
     if library == "torch itself":
         pytest.skip("PyTorch cannot clip uint32")
-    envs = begun(Wide().make_vec(2, **LIBRARIES[library]), 0)
+    space = spaces.Box(0, 2**32 - 1, (1,), np.uint32)
+    envs = begun(Echo(space).make_vec(2, **LIBRARIES[library]), 0)
     envs.step(envs.action_space.sample())
 
 
