@@ -234,6 +234,18 @@ def test_mistakes_are_named(method, function, words, libraries):
     assert problem.place in str(problem)
 
 
+def stepping(change, limit=None):
+    """Return an environment in which a function changes the state, the reward and the end of a step."""
+
+    class Wrong(Right):
+        max_episode_steps = limit
+
+        def step(self, xp, rng, state, action, params):
+            return change(xp, *super().step(xp, rng, state, action, params))
+
+    return Wrong
+
+
 def own(xp, x, index):
     """Return x, with a little added in the rows of an index."""
     return x + 0.5 * xp.astype(xp.arange(x.shape[0]) == index, xp.float32)
@@ -344,13 +356,11 @@ def test_numbers_that_are_drawn_in_other_shapes_are_no_mistake():
 
 @pytest.mark.parametrize("axes", [(), pytest.param((2,), marks=pytest.mark.long)])
 def test_a_reward_that_is_always_nan(axes):
-    class Wrong(Right):
-        def step(self, xp, rng, state, action, params):
-            state, reward, over = super().step(xp, rng, state, action, params)
-            reward = xp.stack([reward, reward * xp.nan], axis=1) if axes else reward * xp.nan
-            return state, reward, over
+    def change(xp, state, reward, over):
+        lost = reward * xp.nan
+        return state, xp.stack([reward, lost], axis=1) if axes else lost, over
 
-    (problem,) = check(Wrong, ["numpy"])
+    (problem,) = check(stepping(change), ["numpy"])
     assert (problem.method, problem.what) == ("step", "the reward is always NaN")
 
 
@@ -358,11 +368,8 @@ def test_the_line_of_a_helper_is_named():
     def helper(x):
         return 1.0 if x > 0 else 0.0
 
-    class Wrong(Right):
-        def step(self, xp, rng, state, action, params):
-            return state, helper(state["x"]), False
-
-    (problem,) = check(Wrong, ["numpy"])
+    wrong = stepping(lambda xp, state, reward, over: (state, helper(state["x"]), False))
+    (problem,) = check(wrong, ["numpy"])
     assert problem.place == f"test_check_env.py:{helper.__code__.co_firstlineno + 1}"
 
 
@@ -434,15 +441,8 @@ def test_threads_leave_the_filters_of_warnings_alone():
     assert warnings.filters == before
 
 
-def ending(when, limit=None):
-    class Ending(Right):
-        max_episode_steps = limit
-
-        def step(self, xp, rng, state, action, params):
-            state, reward, _ = super().step(xp, rng, state, action, params)
-            return state, reward, when(state["x"])
-
-    return Ending
+def ending(when, *limit):
+    return stepping(lambda xp, state, reward, over: (state, reward, when(state["x"])), *limit)
 
 
 @pytest.mark.long
@@ -454,7 +454,7 @@ def ending(when, limit=None):
     ],
 )
 def test_episodes_of_one_step_and_those_without_end(env, told):
-    with pytest.warns(UserWarning, match=rf"Ending.step\(\), test_check_env.py:\d+: {told}") as got:
+    with pytest.warns(UserWarning, match=rf"Wrong.step\(\), test_check_env.py:\d+: {told}") as got:
         assert check(env) == []
     assert len(got) == 1
     assert got[0].filename == __file__
