@@ -125,8 +125,9 @@ STACKED = {
 }
 
 
+TURNED = {"TransformAction": {"func": lambda action: -action, "action_space": None}}
 OF_ONE = [
-    *((name, Steps) for name in (*SINGLE, *STACKED)),
+    *((name, Steps) for name in (*SINGLE, *STACKED, *TURNED)),
     ("GrayscaleObservation", Image),
     *((f"{name}Observation", Dictionary) for name in ("FrameStack", "Delay", "Flatten")),
 ]
@@ -137,7 +138,7 @@ OF_ONE = [
     [*((*row, "numpy") for row in OF_ONE), *crossed(params(OF_ONE), ALL_LIBRARIES[1:])],
 )
 def test_single_values_are_those_of_gymnasium(name, make, xp):
-    options = {**SINGLE, **STACKED}.get(name, {})
+    options = {**SINGLE, **STACKED, **TURNED}.get(name, {})
     ours, plain = (gym.wrappers.TimeLimit(make(20), 30) for _ in range(2))
     if xp == "numpy":
         ours = getattr(wrappers, name)(ours, **options)
@@ -206,17 +207,6 @@ def test_each_kernel_is_tested_here():
     assert [
         name for name in names if f'"{name}"' not in text and f"kernels.{name}(" not in text
     ] == []
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_transformed_actions_are_those_of_the_environment(library):
-    turned = wrap(Pendulum(), kernels.TransformAction(lambda action: -action))
-    results = []
-    for env, sign in ((Pendulum(), 1), (turned, -1)):
-        envs = begun(env.make_vec(3, xp=library))
-        actions = sign * np.linspace(-1, 1, 3, dtype=np.float32)[:, None]
-        results.append(af.convert(envs.step(af.convert(actions, library))[0], "numpy"))
-    np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize(
