@@ -19,6 +19,8 @@ import pytest
 from clusters import local_cluster
 from gymnasium import spaces
 
+import arrayferry as af
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
 
 CARTPOLE = functools.partial(gym.make, "CartPole-v1")
@@ -102,20 +104,11 @@ def eventually(condition, seconds=300):
 
 def same(x, y):
     """Compare two values completely: structure, types, dtypes and values."""
-    assert type(x) is type(y), (x, y)
-    if isinstance(x, dict):
-        assert list(x) == list(y)
-        for key in x:
-            same(x[key], y[key])
-    elif isinstance(x, (tuple, list)):
-        assert len(x) == len(y)
-        for a, b in zip(x, y, strict=True):
-            same(a, b)
-    elif isinstance(x, np.ndarray):
-        assert (x.dtype, x.shape) == (y.dtype, y.shape)
-        np.testing.assert_array_equal(x, y)
-    else:
-        assert x == y
+    (ours, layout), (theirs, other) = (af.flatten(each, everything=True) for each in (x, y))
+    assert layout == other
+    for one, another in zip(ours, theirs, strict=True):
+        assert type(one) is type(another), (one, another)
+        np.testing.assert_array_equal(one, another, strict=True)
 
 
 @contextlib.contextmanager
