@@ -12,6 +12,7 @@ import time
 
 import cloudpickle
 import dask
+import distributed
 import gymnasium as gym
 import jax
 import numpy as np
@@ -120,6 +121,16 @@ def cluster(n_workers=2, **options):
         local_cluster(n_workers, **options) as made,
     ):
         yield made
+
+
+@contextlib.contextmanager
+def connected(n_workers=2, **options):
+    """A client of a cluster of its own."""
+    with (
+        cluster(n_workers, **options) as made,
+        distributed.Client(made, set_as_default=False) as client,
+    ):
+        yield client
 
 
 def held(client):

@@ -35,13 +35,9 @@ def samples(space=PARTS):
     return Samples(space, spaces.Discrete(2))
 
 
-def in_numpy(tree):
-    return af.convert(tree, "numpy", scalars="convert")
-
-
-def assert_same(found, expected):
-    found, expected = (af.flatten(in_numpy(tree), everything=True)[0] for tree in (found, expected))
-    np.testing.assert_equal(found, expected)
+def assert_same(*trees):
+    numbers = (af.convert(tree, "numpy", scalars="convert") for tree in trees)
+    np.testing.assert_equal(*(af.flatten(tree, everything=True)[0] for tree in numbers))
 
 
 def kinds(tree):
