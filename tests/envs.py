@@ -64,7 +64,7 @@ class Samples(gym.Env):
 
     def step(self, action):
         assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
-        return self.observation_space.sample(), 1, np.False_, False, {"word": "text"}
+        return self.observation_space.sample(), 1, np.False_, np.array(False), {"word": "text"}
 
 
 class Forgetful(gym.vector.VectorWrapper):

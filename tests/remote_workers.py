@@ -12,12 +12,15 @@ import time
 
 import cloudpickle
 import dask
+import distributed
 import gymnasium as gym
 import jax
 import numpy as np
 import pytest
 from clusters import local_cluster
 from gymnasium import spaces
+
+import arrayferry as af
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import it
 
@@ -102,20 +105,11 @@ def eventually(condition, seconds=300):
 
 def same(x, y):
     """Compare two values completely: structure, types, dtypes and values."""
-    assert type(x) is type(y), (x, y)
-    if isinstance(x, dict):
-        assert list(x) == list(y)
-        for key in x:
-            same(x[key], y[key])
-    elif isinstance(x, (tuple, list)):
-        assert len(x) == len(y)
-        for a, b in zip(x, y, strict=True):
-            same(a, b)
-    elif isinstance(x, np.ndarray):
-        assert (x.dtype, x.shape) == (y.dtype, y.shape)
-        np.testing.assert_array_equal(x, y)
-    else:
-        assert x == y
+    (ours, layout), (theirs, other) = (af.flatten(each, everything=True) for each in (x, y))
+    assert layout == other
+    for one, another in zip(ours, theirs, strict=True):
+        assert type(one) is type(another), (one, another)
+        np.testing.assert_array_equal(one, another, strict=True)
 
 
 @contextlib.contextmanager
@@ -127,6 +121,16 @@ def cluster(n_workers=2, **options):
         local_cluster(n_workers, **options) as made,
     ):
         yield made
+
+
+@contextlib.contextmanager
+def connected(n_workers=2, **options):
+    """A client of a cluster of its own."""
+    with (
+        cluster(n_workers, **options) as made,
+        distributed.Client(made, set_as_default=False) as client,
+    ):
+        yield client
 
 
 def held(client):

@@ -137,12 +137,6 @@ class ActionsInPlace(Right):
         return super().step(actions - 1)
 
 
-class FinalsInDouble(Right):
-    def step(self, actions):
-        *results, infos = super().step(actions)
-        return *results, {"final_obs": infos["final_obs"].astype(float)}
-
-
 class BoundsOfRunningEpisodes(Right):
     """The last observation is not in the space."""
 
@@ -164,16 +158,6 @@ class HalfPrecision(Right):
         observation, *others, infos = super().step(actions)
         final = infos["final_obs"].astype(np.float16).astype(np.float32)
         return observation.astype(np.float16).astype(np.float32), *others, {"final_obs": final}
-
-
-class FlagsOfInfos(Right):
-    """Flags are read from dicts, which have them at ends only."""
-
-    def step(self, actions):
-        observation, rewards, terminated, truncated, infos = super().step(actions)
-        if truncated.any():
-            truncated = np.array([True if cut else None for cut in truncated])
-        return observation, rewards, terminated, truncated, infos
 
 
 class SqueezesOne(Right):
@@ -214,12 +198,6 @@ class StateIsShown(Right):
         ended = torch.as_tensor(terminated | truncated)
         self.state = torch.where(ended[:, None], torch.as_tensor(self.observation), final)
         return self.state, rewards, terminated, truncated, {"final_obs": final}
-
-
-class HalfPrecisionRewards(Right):
-    def step(self, actions):
-        observation, rewards, *others = super().step(actions)
-        return observation, rewards.astype(np.float16), *others
 
 
 class ResetsIntoResults(Right):

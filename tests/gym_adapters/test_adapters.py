@@ -69,6 +69,17 @@ class Buffered(gym.Env):
         return self.buffer, 0.0, False, False, {"buffer": self.buffer, "name": "n"}
 
 
+ZEROS = np.zeros(2)
+
+
+def returning(observation=ZEROS, reward=0.0, flag=False, **info):
+    """Return an environment that always returns these."""
+    env = Takes(spaces.Discrete(2))
+    env.reset = lambda **options: (observation, info)
+    env.step = lambda action: (observation, reward, flag, flag, info)
+    return env
+
+
 @pytest.mark.parametrize("size", [2, 16, 64, 1024, 4096])
 @pytest.mark.parametrize("copying", [None, True])
 def test_observations_of_a_jax_agent_never_change(size, copying):
@@ -108,15 +119,8 @@ def test_an_agents_writes_never_reach_a_jax_environment(size, copying):
 def test_infos_are_of_their_library_before_that_of_the_agent_is_known(options, kinds):
     told = {"text": np.array(["a"]), "mission": "go", "large": np.array([1e300])}
     told["masked"] = np.ma.masked_array([1], [True])
-
-    class Tells(Buffered):
-        def reset(self, *, seed=None, options=None):
-            return self.buffer, {"n": 3, "x": np.float32([1]), **told}
-
-        def step(self, action):
-            return self.buffer, 0.0, False, False, self.reset()[1]
-
-    env = ArrayConversion(Tells(), info_xp="jax", narrowing="allow", **options)
+    tells = returning(n=3, x=np.float32([1]), **told)
+    env = ArrayConversion(tells, info_xp="jax", narrowing="allow", **options)
     with warnings.catch_warnings(action="ignore"):
         infos = [env.reset()[1], env.step(torch.tensor(1))[4], env.reset()[1]]
     for info in infos:
@@ -136,19 +140,11 @@ def test_options_and_infos():
     assert options["name"] == "text"
     assert options["strings"] is strings
     assert options["deep"] == [{"n": 3}]
-
-    class WithStrings(Buffered):
-        def reset(self, *, seed=None, options=None):
-            return strings, {}
-
-        def step(self, action):
-            return self.buffer, 0.0, False, False, {"f": np.float32(2), "ok": True}
-
-    *_, info = NumpyToTorch(WithStrings()).step(torch.tensor(1))
+    *_, info = NumpyToTorch(returning(f=np.float32(2), ok=True)).step(torch.tensor(1))
     assert info["ok"] is True
     assert isinstance(info["f"], torch.Tensor)
     with pytest.raises(af.UnsupportedDtypeError, match="text"):
-        NumpyToTorch(WithStrings()).reset()
+        NumpyToTorch(returning(strings)).reset()
 
 
 def test_like():
@@ -159,37 +155,29 @@ def test_like():
     assert isinstance(ArrayConversion(Buffered(), like={"w": [np.ones(1)]}).reset()[0], np.ndarray)
 
 
-class ManyRewards(Buffered):
-    """Rewards with dimensions: several objectives, or several agents."""
-
-    rewards = np.array([1.0, 2.0])
-    flags = False
-
-    def step(self, action):
-        return self.buffer, self.rewards, self.flags, self.flags, {}
-
-
 def test_rewards_with_dimensions():
-    env = NumpyToTorch(ManyRewards())
-    env.reset()
-    _, reward, terminated, truncated, _ = env.step(torch.tensor(1))
+    """Of several objectives, or of several agents."""
+    env = NumpyToTorch(returning())
+
+    def step(reward, flag=False):
+        env.env.step = returning(reward=reward, flag=flag).step
+        return env.step(torch.tensor(1))
+
+    _, reward, terminated, truncated, _ = step(np.array([1.0, 2.0]))
     assert isinstance(reward, torch.Tensor)
     assert reward.tolist() == [1, 2]
     assert terminated is truncated is False
     for rewards in (np.array(1.5), np.float32(1.5), 1.5, torch.tensor(1.5)):
-        env.env.rewards = rewards
-        reward = env.step(torch.tensor(1))[1]
+        reward = step(rewards)[1]
         assert type(reward) is float
         assert reward == 1.5
-    env.env.rewards = {"one": np.ones(2), "two": 3.0}
-    env.env.flags = np.array([True, False])
-    _, reward, terminated, truncated, _ = env.step(torch.tensor(1))
+    both = {"one": np.ones(2), "two": 3.0}
+    _, reward, terminated, truncated, _ = step(both, np.array([True, False]))
     assert isinstance(reward["one"], torch.Tensor)
     assert reward["two"].item() == 3.0
     assert terminated.tolist() == truncated.tolist() == [True, False]
     assert isinstance(terminated, torch.Tensor)
-    env.env.flags = np.True_
-    assert env.step(torch.tensor(1))[2] is True
+    assert step(1.5, np.True_)[2] is True
 
 
 def test_what_is_seen():
@@ -293,26 +281,19 @@ def test_array_conversion_takes_namespaces():
     assert arrayferry_gym.array_conversion(torch.ones(1), jnp, device="cpu").devices()
 
 
-class Masked(Buffered):
-    mask = np.ma.array([1.0, 2.0], mask=[0, 1])
-
-    def reset(self, *, seed=None, options=None):
-        return self.buffer, {"legal": {"mask": self.mask}, "x": np.ones(1)}
-
-    def step(self, action):
-        return self.buffer, 0.0, False, False, {"mask": self.mask, "x": np.ones(1)}
-
-
 def test_masks_in_infos_are_left_as_they_are():
-    env = NumpyToTorch(Masked())
+    mask = np.ma.array([1.0, 2.0], mask=[0, 1])
+    inner = returning(mask=mask, x=np.ones(1))
+    inner.reset = lambda **options: (ZEROS, {"legal": {"mask": mask}, "x": np.ones(1)})
+    env = NumpyToTorch(inner)
     with pytest.warns(UserWarning, match=r"info\['legal'\]\['mask'\] was left as it is") as warned:
         _, info = env.reset()
     assert warned[0].filename == __file__
-    assert info["legal"]["mask"] is Masked.mask
+    assert info["legal"]["mask"] is mask
     assert isinstance(info["x"], torch.Tensor)
     for _ in range(2):
         *_, info = env.step(torch.tensor(1))
-        assert info["mask"] is Masked.mask
+        assert info["mask"] is mask
         assert isinstance(info["x"], torch.Tensor)
 
 

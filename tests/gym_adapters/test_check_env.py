@@ -131,29 +131,6 @@ def broadcasts(self, xp, rng, state, action, params):
     return {**state, "x": both[:, 0]}, 1.0, state["x"] > 5.0
 
 
-WRONG = [
-    ("step", counts_a_flag, "computes with a flag", {"array_api_strict"}),
-    ("step", broadcasts, "it combines arrays of other shapes", {"numpy", "array_api_strict", "torch", "jax"}),
-    ("step", branches, "asks whether an array is true", {"numpy", "array_api_strict", "torch", "jax"}),
-    ("step", assigns, "changes an array in place", {"numpy", "jax"}),
-    ("step", adds, "changes an array in place", {"numpy"}),
-    ("step", uses_numpy, "a function of NumPy was called", {"jax"}),
-    ("step", misspells, "there is no parameter 'and'", {"numpy", "array_api_strict", "torch", "jax"}),
-    ("step", misspells_the_state, "KeyError: 'y'", {"numpy", "array_api_strict", "torch", "jax"}),
-    ("step", depends, "depends on the others in its batch", {"numpy"}),
-    ("step", lacks, "its signature does not match", set()),
-    ("step", selects, "selects by a mask", {"jax"}),
-    ("step", is_not_standard, "xp has no 'clamp'", {"numpy", "jax"}),
-    ("step", needs_values, "needs the value of an array as a Python number", {"jax"}),
-    ("reset", without_dtype, r"state\['v'\] is float64 in numpy", {"numpy", "torch"}),
-    ("observe", outside, "is not in the space", {"numpy"}),
-    ("observe", other_form, "an array of shape", {"numpy", "array_api_strict", "torch", "jax"}),
-    ("step", one_for_all, r"with parameters of shape \(5,\), one for each environment", {"numpy"}),
-    ("step", columns, r"the reward has the shape \(5, 1\)", {"numpy"}),
-    ("step", fails, "RuntimeError: the author's own", {"numpy", "array_api_strict", "torch", "jax"}),
-]  # fmt: skip
-
-
 def other_fields(self, xp, rng, n, params):
     return {"other": rng.uniform((n,))}
 
@@ -195,29 +172,45 @@ def counts(self, xp, rng, state, action, params):
 
 
 COUNT = [0]
-WRONG += [
+WRONG = [
+    ("step", branches, "asks whether an array is true", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", assigns, "changes an array in place", {"numpy", "jax"}),
+    ("step", misspells, "there is no parameter 'and'", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", depends, "depends on the others in its batch", {"numpy"}),
+    ("step", lacks, "its signature does not match", set()),
+    ("step", selects, "selects by a mask", {"jax"}),
+    ("observe", other_form, "an array of shape", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", columns, r"the reward has the shape \(5, 1\)", {"numpy"}),
+    ("step", fails, "RuntimeError: the author's own", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("sample_params", sets, "count was assigned to", {"numpy", "array_api_strict", "torch", "jax"}),
+]  # fmt: skip
+MORE = [
+    ("step", counts_a_flag, "computes with a flag", {"array_api_strict"}),
+    ("step", broadcasts, "it combines arrays of other shapes", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", adds, "changes an array in place", {"numpy"}),
+    ("step", uses_numpy, "a function of NumPy was called", {"jax"}),
+    ("step", misspells_the_state, "KeyError: 'y'", {"numpy", "array_api_strict", "torch", "jax"}),
+    ("step", is_not_standard, "xp has no 'clamp'", {"numpy", "jax"}),
+    ("step", needs_values, "needs the value of an array as a Python number", {"jax"}),
+    ("reset", without_dtype, r"state\['v'\] is float64 in numpy", {"numpy", "torch"}),
+    ("observe", outside, "is not in the space", {"numpy"}),
+    ("step", one_for_all, r"with parameters of shape \(5,\), one for each environment", {"numpy"}),
     ("sample_params", other_fields, r"sample_params\(\) returned the parameters", {"numpy", "jax"}),
     ("sample_params", misspells_the_parameter, "there is no parameter 'and'", {"numpy", "jax"}),
     ("sample_params", draws_parameters, "different results for the same arguments", {"numpy"}),
     ("sample_params", short, r"the shape \(3,\) for params", {"numpy", "array_api_strict", "torch", "jax"}),
     ("sample_params", by_index, "depends on its index", {"numpy"}),
-    ("sample_params", sets, "count was assigned to", {"numpy", "array_api_strict", "torch", "jax"}),
     ("step", sets_in_step, "count was assigned to", {"numpy", "jax"}),
     ("step", draws_sometimes, "different results for the same arguments", {"numpy"}),
     ("step", counts, "different results for the same arguments", {"numpy"}),
 ]  # fmt: skip
 
 
-QUICK = {
-    branches, assigns, misspells, depends, lacks, selects, other_form, columns, fails, sets,
-}  # fmt: skip
-
-
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize(
     ("method", "function", "words", "libraries"),
-    quick_if(WRONG, lambda case: case[1] in QUICK),
-    ids=[case[1].__name__ for case in WRONG],
+    quick_if([*WRONG, *MORE], WRONG.__contains__),
+    ids=[case[1].__name__ for case in (*WRONG, *MORE)],
 )
 def test_mistakes_are_named(method, function, words, libraries):
     wrong = type("Wrong", (Right,), {method: function})
@@ -232,6 +225,18 @@ def test_mistakes_are_named(method, function, words, libraries):
     marked = [start + index for index, line in enumerate(lines) if line.rstrip().endswith("# here")]
     assert problem.place == f"test_check_env.py:{(marked or [start])[0]}"
     assert problem.place in str(problem)
+
+
+def stepping(change, limit=None):
+    """Return an environment in which a function changes the state, the reward and the end of a step."""
+
+    class Wrong(Right):
+        max_episode_steps = limit
+
+        def step(self, xp, rng, state, action, params):
+            return change(xp, *super().step(xp, rng, state, action, params))
+
+    return Wrong
 
 
 def own(xp, x, index):
@@ -344,13 +349,11 @@ def test_numbers_that_are_drawn_in_other_shapes_are_no_mistake():
 
 @pytest.mark.parametrize("axes", [(), pytest.param((2,), marks=pytest.mark.long)])
 def test_a_reward_that_is_always_nan(axes):
-    class Wrong(Right):
-        def step(self, xp, rng, state, action, params):
-            state, reward, over = super().step(xp, rng, state, action, params)
-            reward = xp.stack([reward, reward * xp.nan], axis=1) if axes else reward * xp.nan
-            return state, reward, over
+    def change(xp, state, reward, over):
+        lost = reward * xp.nan
+        return state, xp.stack([reward, lost], axis=1) if axes else lost, over
 
-    (problem,) = check(Wrong, ["numpy"])
+    (problem,) = check(stepping(change), ["numpy"])
     assert (problem.method, problem.what) == ("step", "the reward is always NaN")
 
 
@@ -358,11 +361,8 @@ def test_the_line_of_a_helper_is_named():
     def helper(x):
         return 1.0 if x > 0 else 0.0
 
-    class Wrong(Right):
-        def step(self, xp, rng, state, action, params):
-            return state, helper(state["x"]), False
-
-    (problem,) = check(Wrong, ["numpy"])
+    wrong = stepping(lambda xp, state, reward, over: (state, helper(state["x"]), False))
+    (problem,) = check(wrong, ["numpy"])
     assert problem.place == f"test_check_env.py:{helper.__code__.co_firstlineno + 1}"
 
 
@@ -434,15 +434,8 @@ def test_threads_leave_the_filters_of_warnings_alone():
     assert warnings.filters == before
 
 
-def ending(when, limit=None):
-    class Ending(Right):
-        max_episode_steps = limit
-
-        def step(self, xp, rng, state, action, params):
-            state, reward, _ = super().step(xp, rng, state, action, params)
-            return state, reward, when(state["x"])
-
-    return Ending
+def ending(when, *limit):
+    return stepping(lambda xp, state, reward, over: (state, reward, when(state["x"])), *limit)
 
 
 @pytest.mark.long
@@ -454,7 +447,7 @@ def ending(when, limit=None):
     ],
 )
 def test_episodes_of_one_step_and_those_without_end(env, told):
-    with pytest.warns(UserWarning, match=rf"Ending.step\(\), test_check_env.py:\d+: {told}") as got:
+    with pytest.warns(UserWarning, match=rf"Wrong.step\(\), test_check_env.py:\d+: {told}") as got:
         assert check(env) == []
     assert len(got) == 1
     assert got[0].filename == __file__

@@ -32,6 +32,7 @@ from remote_workers import (
     Numbering,
     acting,
     cluster,
+    connected,
     eventually,
     functional,
     held,
@@ -61,7 +62,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot im
 @pytest.fixture(scope="module")
 def client():
     """A client of two workers in this process, where JAX compiles once for all tests."""
-    with cluster(processes=False) as made, distributed.Client(made, set_as_default=False) as client:
+    with connected(processes=False) as client:
         yield client
 
 
@@ -470,7 +471,7 @@ def test_what_workers_cannot_import(tmp_path, monkeypatch):
     (tmp_path / "only_here_env.py").write_text(
         "import gymnasium\n\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
     )
-    with cluster(1) as made, distributed.Client(made, set_as_default=False) as client:
+    with connected(1) as client:
         monkeypatch.syspath_prepend(str(tmp_path))  # not on the worker, which is there already
         module = importlib.import_module("only_here_env")
         with pytest.raises(WorkerSetupError, match="cannot import only_here_env") as info:

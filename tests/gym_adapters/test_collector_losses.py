@@ -27,6 +27,7 @@ from remote_workers import (
     Numbering,
     acting,
     cluster,
+    connected,
     eventually,
     functional,
     held,
@@ -51,7 +52,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot im
 
 @pytest.fixture(scope="module")
 def mortal_cluster():
-    with cluster() as made, distributed.Client(made, set_as_default=False) as client:
+    with connected() as client:
         yield client
 
 
@@ -116,11 +117,7 @@ class History:
 def undisturbed(count):
     """Return the segments of functional environments whose workers live."""
     history = History("functional")
-    with (
-        cluster(1, processes=False) as alone,
-        distributed.Client(alone, set_as_default=False) as client,
-        made("functional", client, "sync") as collector,
-    ):
+    with connected(1, processes=False) as client, made("functional", client, "sync") as collector:
         for part in itertools.islice(collector, count):
             history.take(part)
     return history.parts
@@ -232,10 +229,7 @@ def test_an_interrupt_at_any_line_loses_nothing(kind, mode):
     def noted(frame):
         places.setdefault((frame.f_code, frame.f_lineno))
 
-    with (
-        cluster(processes=False) as alone,
-        distributed.Client(alone, set_as_default=False) as client,
-    ):
+    with connected(processes=False) as client:
         whole = interrupted(client, kind, mode, noted)
         assert len(places) > 60
         for place in places:
@@ -391,19 +385,18 @@ def test_an_environment_that_ends_its_process_is_named(mortal, failure, words):
 @KINDS
 def test_no_worker_is_left(kind):
     with (
-        cluster(1, processes=False, protocol="tcp") as alone,
-        distributed.Client(alone, set_as_default=False) as client,
+        connected(1, processes=False, protocol="tcp") as client,
         made(kind, client, "sync", timeout=3.0) as collector,
     ):
         history = History(kind)
         history.take(next(collector))
-        alone.scale(0)
-        eventually(lambda: not client.nthreads() and not alone.workers)
+        client.cluster.scale(0)
+        eventually(lambda: not client.nthreads() and not client.cluster.workers)
         for _ in range(2):
             with pytest.raises(NoWorkerError, match="none joined within 3 s") as failure:
                 next(collector)
             assert isinstance(failure.value, ConnectionError)
-        alone.scale(1)
+        client.cluster.scale(1)
         for _ in range(3):
             history.take(next(collector))
         assert history.restarts == 2 * (kind == "ordinary")
@@ -424,10 +417,7 @@ def test_the_scheduler_is_gone(kind):
 
 
 def test_no_worker_fits():
-    with (
-        cluster(1, processes=False, resources={"GPU": 1}) as alone,
-        distributed.Client(alone, set_as_default=False) as client,
-    ):
+    with connected(1, processes=False, resources={"GPU": 1}) as client:
         options = {"num_steps": 2, "client": client, "timeout": 0.5}
         for wrong in ({"resources": {"GPU": 2}}, {"workers": ["other"]}):
             with pytest.raises(NoWorkerError, match="there is no worker"):

@@ -52,18 +52,6 @@ def test_minigrid():
     assert env.observation_space.contains(observation)
 
 
-def test_atari():
-    gym.register_envs(pytest.importorskip("ale_py"))
-    pytest.importorskip("cv2")
-    env = gym.wrappers.AtariPreprocessing(gym.make("ALE/Pong-v5", frameskip=1))
-    env = NumpyToTorch(gym.wrappers.FrameStackObservation(env, 4))
-    observation, _ = env.reset(seed=0)
-    assert observation.shape == (4, 84, 84)
-    observation, *_, info = env.step(env.action_space.sample())
-    assert env.observation_space.contains(observation)
-    assert isinstance(info["lives"], int)
-
-
 def test_mujoco_for_a_jax_agent(enable_x64):
     pytest.importorskip("mujoco")
     env = ArrayConversion(gym.make("HalfCheetah-v5"), target_xp="jax")

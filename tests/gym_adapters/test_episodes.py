@@ -87,20 +87,25 @@ def newest(observation):
     return float(observation.ravel()[-1])
 
 
-def rows_of(observations, rewards, terminated, truncated, twice, finals):
-    """Return a step as the model does, environment by environment, and check the infos."""
-    parts = [host(x) for x in (observations, rewards, terminated, truncated)]
-    result = []
-    for i in range(len(ENDS)):
-        count = newest(parts[0][i])
-        assert twice[i] == 2 * count
-        final = finals(i)
-        if final is not None:
-            observed, known = final
-            assert known == 2 * observed
-            final = observed
-        result.append((count, *(x[i].item() for x in parts[1:]), final))
-    return result
+def check_step(results, infos, ended, last, told, models):
+    """Check a step by the models, environment by environment.
+
+    Args:
+        results: observations, rewards and both flags.
+        infos: of the step.
+        ended: where the last observation of an episode is told.
+        last: these observations.
+        told: their infos.
+        models: one for each environment.
+    """
+    observations, *others = (host(x) for x in results)
+    for i, model in enumerate(models):
+        count, final = newest(observations[i]), None
+        assert infos["twice"][i] == 2 * count
+        if ended[i]:
+            final = newest(last[i])
+            assert told["twice"][i] == 2 * final
+        assert (count, *(x[i].item() for x in others), final) == model.step()
 
 
 @MODES
@@ -126,37 +131,25 @@ def test_vector_environments_follow_the_rule(name, mode):
             reset(ended)
         *results, infos = envs.step(np.zeros(len(ENDS), np.int64))
         infos = host(infos)
-        has_final = infos.get("_final_obs", np.zeros(len(ENDS), bool))
-
-        def final(i, infos=infos, has_final=has_final):
-            if not has_final[i]:
-                return None
-            assert infos["_final_info"][i]
-            return newest(infos["final_obs"][i]), infos["final_info"]["twice"][i]
-
+        ended = infos.get("_final_obs", np.zeros(len(ENDS), bool))
+        assert not ended.any() or infos["_final_info"][ended].all()
         assert infos["_twice"].all()
-        assert rows_of(*results, infos["twice"], final) == [model.step() for model in models], step
+        last = infos.get("final_obs"), infos.get("final_info")
+        check_step(results, infos, ended, *last, models)
     envs.close()
-
-
-def functions(mode):
-    return Functions(Count(), autoreset_mode=mode, max_episode_steps=LIMIT)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_functions_follow_the_rule(mode):
-    env = functions(mode)
+    env = Functions(Count(), autoreset_mode=mode, max_episode_steps=LIMIT)
     models = [Model(mode, *both) for both in BOTH]
     state, _ = env.reset(jax.random.key(0), len(ENDS), PARAMS)
     for step in range(STEPS):
         action = np.zeros(len(ENDS), np.int32)
         state, outcome = env.step(jax.random.key(step), state, action, PARAMS)
-        finals, ended = host((outcome.final_observation, outcome.terminated | outcome.truncated))
-
-        def final(i, outcome=outcome, finals=finals, ended=ended):
-            if mode is AutoresetMode.NEXT_STEP or not ended[i]:
-                return None
-            return newest(finals[i]), float(outcome.final_info["twice"][i])
-
-        rows = rows_of(*outcome[:4], host(outcome.info["twice"]), final)
-        assert rows == [model.step() for model in models], step
+        outcome = host(outcome)
+        ended = outcome.terminated | outcome.truncated
+        if mode is AutoresetMode.NEXT_STEP:
+            ended = ended & False
+        last = outcome.final_observation, outcome.final_info
+        check_step(outcome[:4], outcome.info, ended, *last, models)

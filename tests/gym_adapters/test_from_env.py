@@ -26,15 +26,18 @@ class Params:
     ends: int = 1
 
 
-class Probe(FuncEnv):
+class Ends(FuncEnv):
+    """The action that ends the episode is in the state, as `terminal` gets no action."""
+
     observation_space = spaces.Box(0, LIMIT, (2,), np.float32)
     action_space = spaces.Discrete(3)
 
     def initial(self, rng, params=None):
-        return {"start": jax.random.uniform(rng), "count": jnp.zeros((), jnp.int32)}
+        start, count = jax.random.uniform(rng), jnp.zeros((), jnp.int32)
+        return {"start": start, "count": count, "over": jnp.zeros((), bool)}
 
     def transition(self, state, action, rng, params=None):
-        return {**state, "count": state["count"] + 1}
+        return {**state, "count": state["count"] + 1, "over": action == params.ends}
 
     def observation(self, state, rng, params=None):
         return jnp.stack([state["start"], state["count"].astype(jnp.float32)])
@@ -43,23 +46,13 @@ class Probe(FuncEnv):
         return (next_state["count"] + action / 2) * params.scale
 
     def terminal(self, state, rng, params=None):
-        return state.get("over", jnp.zeros((), bool))
+        return state["over"]
 
     def state_info(self, state, params=None):
         return {"count": state["count"]}
 
     def get_default_params(self, **kwargs):
         return Params()
-
-
-class Ends(Probe):
-    """The action that ends the episode is in the state, as `terminal` gets no action."""
-
-    def initial(self, rng, params=None):
-        return {**super().initial(rng, params), "over": jnp.zeros((), bool)}
-
-    def transition(self, state, action, rng, params=None):
-        return {**super().transition(state, action, rng, params), "over": action == params.ends}
 
 
 class TestFuncEnv(BridgeContract):

@@ -1,4 +1,7 @@
-"""Simulators as vector environments: in each form, with each autoreset mode, and with the faults that they may have."""
+"""Simulators as vector environments: in each form, with each autoreset mode, and with the faults that they may have.
+
+Where they are passed as they are, they are refused, and single environments that look alike are not.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 from bridge_forms import LeavesResets
+from envs import Samples
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from simulators import ONE, Genesis, IsaacLab, ManiSkill, Mjlab, Simulator
 
 import arrayferry as af
-from arrayferry_gym import from_simulator, vector, wrappers
+from arrayferry_gym import ArrayConversion, JaxToTorch, from_simulator, vector, wrappers
 from arrayferry_gym.functional import Pendulum
 from arrayferry_gym.testing import LIMIT, BridgeContract
 
@@ -354,3 +358,116 @@ def test_time_outs_of_any_dtype_may_come_late(dtype):
         assert terminated.dtype == truncated.dtype == torch.bool
         assert truncated.tolist() == [number == LIMIT - 1] * 3
         assert not terminated.any()
+
+
+# Passed as they are.
+
+
+def batch(stated):
+    """Return a batch that states the spaces of one environment as its own, or its own alone."""
+    env = ManiSkill(4).unwrapped
+    if stated == "one":
+        env.observation_space, env.action_space = ONE, env.single_action_space
+    del env.single_observation_space, env.single_action_space
+    return env
+
+
+class First(gym.Wrapper):
+    """Shows the first environment of a batch."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = env.unwrapped.single_observation_space
+        self.action_space = env.unwrapped.single_action_space
+
+    def reset(self, **options):
+        observation, infos = self.env.reset(**options)
+        return observation[0].numpy(), infos
+
+    def step(self, action):
+        *results, infos = self.env.step(torch.zeros(self.env.unwrapped.num_envs))
+        observation, reward, terminated, truncated = (x[0].numpy() for x in results)
+        return observation, float(reward), bool(terminated), bool(truncated), infos
+
+
+WORDS = r"was given .*, which is {} environments in one batch, as in Isaac Lab.*VectorEnv"
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("inner", [lambda count: ManiSkill(count).unwrapped, IsaacLab])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda env: env,
+        gym.wrappers.OrderEnforcing,
+        lambda env: gym.wrappers.TimeLimit(env, 3),
+        lambda env: gym.wrappers.TransformReward(gym.wrappers.OrderEnforcing(env), lambda x: 2 * x),
+    ],
+)
+def test_batches_are_refused_when_they_are_wrapped(count, inner, made):
+    torchrl = pytest.importorskip("arrayferry_gym.torchrl", exc_type=ImportError)
+    env = made(inner(count))
+    adapters = [ArrayConversion, JaxToTorch, vector.ArrayConversion, vector.JaxToNumpy]
+    normalised = [wrappers.NormalizeObservation, wrappers.NormalizeReward]
+    for refused in (*adapters, *normalised, torchrl.TorchRLEnv):
+        with pytest.raises(TypeError, match=WORDS.format(count)) as caught:
+            refused(env)
+        assert refused not in adapters or str(caught.value).startswith(refused.__name__)
+        assert "arrayferry_gym.from_simulator(env)" in str(caught.value)
+
+
+@pytest.mark.parametrize("stated", ["one", "batch"])
+def test_batches_that_state_other_spaces_are_refused_when_they_show(stated):
+    def play(env):
+        env.reset()
+        env.step(env.action_space.sample())
+
+    with pytest.raises(TypeError, match=WORDS.format(4)):
+        play(ArrayConversion(batch(stated), target_xp="numpy"))
+
+
+def test_simulators_of_other_kinds():
+    for adapter in (ArrayConversion, vector.ArrayConversion):
+        with pytest.raises(TypeError, match=WORDS.format(4)):
+            adapter(Genesis(4))
+    with pytest.raises(TypeError, match=r"if it is one\. A batch of several, as in Isaac Lab"):
+        vector.ArrayConversion(batch("one"))
+
+
+PART = spaces.Box(-1, 1, (3,), np.float32)
+
+
+def single(num_envs, shape=(3,), **attributes):
+    """Return one environment with a number of environments for some purpose of its own."""
+    env = Samples(spaces.Box(-1, 1, shape, np.float32), spaces.Discrete(2))
+    vars(env).update(num_envs=num_envs, **attributes)
+    return env
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        single(1),
+        single(4),
+        single(3),  # as many as there are numbers in an observation
+        single(2, (2, 3)),
+        single(1, (1, 3)),
+        single(None),
+        single(0),
+        single("4"),
+        single(1, (1, 3), single_observation_space=spaces.Box(-1, 1, (1, 3), np.float32)),
+        single(4, (4, 3), single_observation_space=spaces.Box(-1, 1, (4, 3), np.float32)),
+        single(4, single_observation_space=PART, single_action_space=spaces.Discrete(2)),
+        gym.wrappers.FlattenObservation(single(2, (2, 3))),
+        First(ManiSkill(1)),
+        First(ManiSkill(4)),
+        gym.make("CartPole-v1"),
+    ],
+)
+def test_single_environments_go_on(env):
+    env = wrappers.ClipReward(ArrayConversion(env, target_xp="torch"), -1, 1)
+    observation, _ = env.reset(seed=1)
+    assert observation.shape == env.observation_space.shape
+    observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+    assert isinstance(observation, torch.Tensor)
+    assert terminated is truncated is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from contextlib import closing
 
 import gymnasium as gym
 import jax
@@ -34,13 +35,9 @@ def samples(space=PARTS):
     return Samples(space, spaces.Discrete(2))
 
 
-def in_numpy(tree):
-    return af.convert(tree, "numpy", scalars="convert")
-
-
-def assert_same(found, expected):
-    found, expected = (af.flatten(in_numpy(tree), everything=True)[0] for tree in (found, expected))
-    np.testing.assert_equal(found, expected)
+def assert_same(*trees):
+    numbers = (af.convert(tree, "numpy", scalars="convert") for tree in trees)
+    np.testing.assert_equal(*(af.flatten(tree, everything=True)[0] for tree in numbers))
 
 
 def kinds(tree):
@@ -66,12 +63,11 @@ SPAWNED = functools.partial(AsyncVectorEnv, context="spawn")
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_vector_environments_of_adapters(vectorise, library):
-    ours = vectorise([lambda: ArrayConversion(samples(), target_xp=library)] * 2)
-    plain = vectorise([samples] * 2)
+    adapted = vectorise([lambda: ArrayConversion(samples(), target_xp=library)] * 2)
     # JAX has no arrays over memory that changes, so its agents get NumPy's
-    shared = isinstance(ours, AsyncVectorEnv) and ours.shared_memory
+    shared = isinstance(adapted, AsyncVectorEnv) and adapted.shared_memory
     expected = np.ndarray if shared and library == "jax" else LIBRARIES[library]
-    try:
+    with closing(adapted) as ours, closing(vectorise([samples] * 2)) as plain:
         for act in (lambda envs: envs.reset(seed=3), lambda envs: envs.step(np.array([0, 1]))):
             found = act(ours)[0]
             assert_same(found, act(plain)[0])
@@ -82,23 +78,18 @@ def test_vector_environments_of_adapters(vectorise, library):
         assert all(
             issubclass(kind, LIBRARIES[library]) for kind in kinds(ours.action_space.sample())
         )
-    finally:
-        ours.close()
-        plain.close()
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_tensors_over_shared_memory():
-    envs = AsyncVectorEnv([lambda: NumpyToTorch(samples(PARTS["a"]))] * 2, copy=False)
-    try:
+    makers = [lambda: NumpyToTorch(samples(PARTS["a"]))] * 2
+    with closing(AsyncVectorEnv(makers, copy=False)) as envs:
         first, _ = envs.reset(seed=1)
         before = first.clone()
         second, *_ = envs.step(torch.tensor([0, 1]))
         assert second.data_ptr() == first.data_ptr()
         assert not torch.equal(first, before)
-    finally:
-        envs.close()
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -169,12 +160,8 @@ def test_our_adapters_are_gymnasiums():
     assert NumpyToTorch(gym.make("CartPole-v1")).device is None
 
 
-def test_gymnasiums_class_is_not_needed():
-    gone = types.ModuleType("gymnasium.wrappers.array_conversion")
+def test_gymnasiums_class_is_not_needed(monkeypatch):
     from arrayferry_gym._adapters.adapter import gymnasium_class
 
-    sys.modules["gymnasium.gone"] = gone
-    try:
-        assert gymnasium_class("gymnasium.gone", gym.Wrapper) is gym.Wrapper
-    finally:
-        del sys.modules["gymnasium.gone"]
+    monkeypatch.setitem(sys.modules, "gymnasium.gone", types.ModuleType("gymnasium.gone"))
+    assert gymnasium_class("gymnasium.gone", gym.Wrapper) is gym.Wrapper

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import Forgetful, Takes, begun, make_vec
+from envs import Forgetful, Takes, at_random, begun, make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -39,19 +39,14 @@ def cart_poles(number=1):
     return HostFunctions(make_vec(number, SAME))
 
 
-def random_actions(key, number):
-    return jax.random.randint(key, (number,), 0, 2)
-
-
-def collect(functions, number, steps):
+def collect(functions, steps):
     """Return a compiled function that takes steps with random actions."""
 
     @jax.jit
     def run(seed, key):
         def one(carry, key):
-            state, _observation = carry
-            action = random_actions(key, number)
-            state, outcome = functions.step(state, action)
+            state, observation = carry
+            state, outcome = functions.step(state, at_random(None, observation, key)[0])
             return (state, outcome.observation), outcome
 
         return jax.lax.scan(one, functions.reset(seed), jax.random.split(key, steps))[1]
@@ -68,10 +63,10 @@ def collect(functions, number, steps):
     ids=["Gymnasium", "PyTorch"],
 )
 def test_steps_equal_those_of_a_loop(make, steps):
-    found = collect(HostFunctions(make()), 4, steps)(3, jax.random.key(0))
+    found = collect(HostFunctions(make()), steps)(3, jax.random.key(0))
     envs = begun(make(), 3)
     for step, key in enumerate(jax.random.split(jax.random.key(0), steps)):
-        *results, infos = envs.step(np.asarray(random_actions(key, 4)))
+        *results, infos = envs.step(np.asarray(at_random(None, np.zeros(4), key)[0]))
         results = af.convert(results, "numpy")
         final = results[0].copy()
         for row in np.flatnonzero(results[2] | results[3]):
@@ -433,7 +428,7 @@ def test_threads():
 
     def work(seed):
         functions = cart_poles()
-        run = collect(functions, 1, 200)
+        run = collect(functions, 200)
         first = np.asarray(run(seed, jax.random.key(seed)).observation)
         for _ in range(3):
             assert (np.asarray(run(seed, jax.random.key(seed)).observation) == first).all()
@@ -445,8 +440,8 @@ def test_threads():
 @pytest.mark.long
 def test_copies_have_an_environment_of_their_own():
     functions = HostFunctions(CartPole().make_vec(1, xp="numpy", autoreset_mode="SameStep"))
-    expected = np.asarray(collect(functions, 1, 20)(0, jax.random.key(0)).observation)
+    expected = np.asarray(collect(functions, 20)(0, jax.random.key(0)).observation)
     for other in (pickle.loads(pickle.dumps(functions)), copy.deepcopy(functions)):
         assert other.env is not functions.env
-        found = collect(other, 1, 20)(0, jax.random.key(0))
+        found = collect(other, 20)(0, jax.random.key(0))
         assert (np.asarray(found.observation) == expected).all()
