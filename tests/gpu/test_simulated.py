@@ -666,35 +666,24 @@ def test_host_memory_asks_nothing_about_gpus(run_python):
     assert run_python(QUESTIONS) == "ok\n"
 
 
-FORKED = """
-import os, warnings
-warnings.simplefilter("ignore")
-import numpy as np, torch, arrayferry as af
+def test_pytorch_is_asked_once(monkeypatch, run_forked):
+    import torch
 
-asked = []
-count = torch.cuda.device_count
-torch.cuda.device_count = lambda: asked.append(os.getpid()) or count()
-torch.cuda.is_available = None
-before = af.registry.backend("torch").devices()
-for _ in range(5):
-    af.convert(np.ones(3), "torch", device="cpu")
-assert asked == [os.getpid()], asked
-child = os.fork()
-if not child:
-    try:
-        assert af.registry.backend("torch").devices() == before
-        assert af.convert(np.ones(3), "torch", device="cpu").sum() == 3
+    from arrayferry_plugins.torch_ import backend
+
+    asked, count = [], torch.cuda.device_count
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: asked.append(1) or count())
+    monkeypatch.setattr(torch.cuda, "is_available", None)
+    backend._devices.cache_clear()
+
+    def child():
+        assert af.backends()["torch"].devices()[0] == "cpu"
+        for _ in range(5):
+            assert af.convert(np.ones(3), "torch", device="cpu").sum() == 3
         assert len(asked) == 1
-        os._exit(0)
-    finally:
-        os._exit(1)
-assert os.waitpid(child, 0)[1] == 0
-"""
 
-
-@pytest.mark.long
-def test_pytorch_is_asked_once(run_python):
-    run_python(FORKED)
+    child()
+    run_forked(child)
 
 
 def test_nothing_is_asked_while_a_graph_is_captured(monkeypatch):

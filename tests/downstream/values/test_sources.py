@@ -158,10 +158,6 @@ GOOD = {
     # pandas
     "pandas strided": (lambda: pd.Series(GRID[0])[::2], GRID[0, ::2]),
     "pandas reversed": (lambda: pd.Series(GRID[0])[::-1], GRID[0, ::-1]),
-    "pandas column of a frame": (
-        lambda: pd.DataFrame(GRID, columns=list("abcd"))["b"],
-        GRID[:, 1],
-    ),
     "pandas dates": (lambda: pd.Series(DAY.astype("M8[us]")), DAY.astype("M8[us]")),
     "pandas time spans": (
         lambda: pd.Series(np.array([5, 6], "m8[s]")),
@@ -261,21 +257,12 @@ GOOD = {
         lambda: pa.array([[], []], pa.list_(pa.int8(), 0)),
         np.zeros((2, 0), "i1"),
     ),
-    "pyarrow chunks of lists": (
-        lambda: pa.chunked_array([fixed_lists(GRID)[1:], fixed_lists(GRID)]),
-        np.concatenate([GRID[1:], GRID]),
-        False,
-    ),
     "pyarrow tensors": (
         lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(GRID.reshape(3, 2, 2))[1:],
         GRID.reshape(3, 2, 2)[1:],
     ),
     "pyarrow tensors permuted": (permuted, GRID.reshape(2, 2, 3).transpose(0, 2, 1)),
     "pyarrow tensors of bools": (bool_tensors, np.array([[True, False], [False, False]]), False),
-    "pyarrow tensors of blocks permuted": (
-        lambda: permuted([2, 1, 0], [2, 3, 2]),
-        GRID.reshape(1, 2, 3, 2).transpose(0, 3, 2, 1),
-    ),
     "pyarrow chunks of tensors": (
         lambda: pa.chunked_array([permuted()[1:], permuted()]),
         GRID.reshape(2, 2, 3).transpose(0, 2, 1)[[1, 0, 1]],
@@ -284,15 +271,8 @@ GOOD = {
     "pyarrow tensor": (lambda: pa.Tensor.from_numpy(GRID.copy()), GRID),
     "pyarrow tensor transposed": (lambda: pa.Tensor.from_numpy(GRID.copy().T), GRID.T),
     "pyarrow tensor read-only": (lambda: pa.Tensor.from_numpy(frozen(GRID)), GRID),
-    "pyarrow tensor of lists": (
-        lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(GRID).to_tensor(),
-        GRID,
-    ),
     # Zarr
     "zarr": (lambda: in_zarr(GRID, chunks=(2, 3)), GRID, False),
-    "zarr of version 2": (lambda: in_zarr(GRID, zarr_format=2, order="F"), GRID, False),
-    "zarr uncompressed": (lambda: in_zarr(GRID, chunks=(3, 4), compressors=None), GRID, False),
-    "zarr sharded": (lambda: in_zarr(GRID, chunks=(1, 2), shards=(3, 4)), GRID, False),
     "zarr scalar": (lambda: in_zarr(np.array(3.5)), np.array(3.5), False),
     "zarr empty": (lambda: in_zarr(GRID[:0]), GRID[:0], False),
     "zarr big-endian": (lambda: in_zarr(GRID.astype(">i2")), GRID.astype(">i2"), False),
@@ -302,8 +282,6 @@ GOOD = {
     "h5py": (lambda: in_h5(GRID, chunks=(2, 3), compression="gzip"), GRID, False),
     "h5py scalar": (lambda: in_h5(3.5), np.array(3.5), False),
     "h5py no rows": (lambda: in_h5(GRID[:0]), GRID[:0], False),
-    "h5py big-endian": (lambda: in_h5(GRID.astype(">i2")), GRID.astype(">i2"), False),
-    "h5py records": (lambda: in_h5(RECORDS), RECORDS, False),
     "h5py enum": (
         lambda: in_h5([1, 0], dtype=h5py.enum_dtype({"A": 0, "B": 1}, "i1")),
         np.array([1, 0], "i1"),
@@ -323,10 +301,6 @@ GOOD = {
     "awkward dates": (lambda: ak.Array(DAY), DAY),
     "awkward regular": (lambda: ak.Array(GRID), GRID),
     "awkward lists": (lambda: ak.Array([[1, 2], [3, 4]]), np.array([[1, 2], [3, 4]])),
-    "awkward part that is rectangular": (
-        lambda: ak.Array([[1], [2, 3], [4, 5]])[1:],
-        np.array([[2, 3], [4, 5]]),
-    ),
     "awkward cut": (lambda: ak.Array([[1, 2], [3, 4, 5]])[:, :2], np.array([[1, 2], [3, 4]])),
     "awkward reversed": (lambda: ak.Array(GRID)[:, ::-1], GRID[:, ::-1]),
     "awkward optional": (lambda: ak.Array([1, None, 3])[[0, 2]], np.array([1, 3]), False),
@@ -633,10 +607,15 @@ def test_one_converter_for_changing_values(name, to, inside):
 # What is lazy.
 
 
-@pytest.fixture
-def zarr_reads(monkeypatch):
-    """Count what is read from an array of Zarr with two chunks."""
-    found: dict[str, Any] = {"calls": 0, "chunks": [], "chunks of one": 2}
+@pytest.fixture(params=[zarr.Array, h5py.Dataset])
+def reads(request, monkeypatch):
+    """Return how an array is made, of two chunks in Zarr, and what is read: calls, and chunks of Zarr."""
+    found: dict[str, Any] = {"calls": 0, "chunks": []}
+    original = request.param.__getitem__
+
+    def counted(x, *args):
+        found["calls"] += 1
+        return original(x, *args)
 
     class Counting(zarr.storage.MemoryStore):
         async def get(self, key, *args, **options):
@@ -644,39 +623,13 @@ def zarr_reads(monkeypatch):
                 found["chunks"].append(key)
             return await super().get(key, *args, **options)
 
-    original = zarr.Array.__getitem__
-
-    def counted(x, selection):
-        found["calls"] += 1
-        return original(x, selection)
-
-    monkeypatch.setattr(zarr.Array, "__getitem__", counted)
-
     def make(values: np.ndarray) -> Any:
         x = in_zarr(values, store=Counting(), chunks=(2,))
         found["chunks"].clear()
         return x
 
-    return make, found
-
-
-@pytest.fixture
-def h5_reads(monkeypatch):
-    """Count how often a dataset is read."""
-    found: dict[str, Any] = {"calls": 0, "chunks": [], "chunks of one": 0}
-    original = h5py.Dataset.__getitem__
-
-    def counted(x, *args):
-        found["calls"] += 1
-        return original(x, *args)
-
-    monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
-    return in_h5, found
-
-
-@pytest.fixture(params=["zarr_reads", "h5_reads"])
-def reads(request):
-    return request.getfixturevalue(request.param)
+    monkeypatch.setattr(request.param, "__getitem__", counted)
+    return make if request.param is zarr.Array else in_h5, found
 
 
 @targets
@@ -691,7 +644,7 @@ def test_it_is_read_once(reads, to, copy, inside):
         y = convert([x, "text"])[0] if inside else convert(x)
         assert found["calls"] == times
         same(y, values)
-    assert len(found["chunks"]) == 5 * found["chunks of one"]
+    assert make is in_h5 or len(found["chunks"]) == 10
 
 
 @pytest.mark.parametrize("make", [in_zarr, in_h5, scipy.sparse.csr_array])
@@ -947,11 +900,11 @@ def test_sparse_blocks_of_dask():
     np.testing.assert_array_equal(af.convert([x], "torch", sparse="dense")[0], np.eye(3))
 
 
-def test_zarr_is_read_once_in_two_places(zarr_reads):
-    make, found = zarr_reads
+def test_it_is_read_once_in_two_places(reads):
+    make, found = reads
     x = make(np.ones(2, np.float32))
     a, b = af.convert([x, x], "torch", unknown="convert")
-    assert len(found["chunks"]) == 1
+    assert found["calls"] == 1
     a[0] = 5
     assert b.tolist() == [1, 1]
 
