@@ -7,6 +7,7 @@ import dataclasses
 import pickle
 import sys
 import types
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -275,23 +276,13 @@ def test_mistakes_are_refused() -> None:
         env.step(jax.random.key(0), state, jnp.zeros(3, int))
 
 
-class FakeSpaces(types.ModuleType):
-    """The spaces of gymnax, which is not installed here."""
-
-    class Discrete(NamedTuple):
-        n: int
-
-    class Box(NamedTuple):
-        low: Any
-        high: Any
-        shape: tuple[int, ...]
-        dtype: Any
-
-    class Dict(NamedTuple):
-        spaces: Any
-
-    class Tuple(NamedTuple):
-        spaces: Any
+# Those of gymnax, which is not installed here
+SPACES = types.SimpleNamespace(
+    Discrete=namedtuple("Discrete", "n"),
+    Box=namedtuple("Box", "low high shape dtype"),
+    Dict=namedtuple("Dict", "spaces"),
+    Tuple=namedtuple("Tuple", "spaces"),
+)
 
 
 def test_spaces_are_those_of_gymnax(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +291,7 @@ def test_spaces_are_those_of_gymnax(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnax.environments.spaces", None)
     with pytest.raises(af.BackendUnavailableError, match="pip install gymnax"):
         env.action_space()
-    of = FakeSpaces("spaces")
+    of = SPACES
     monkeypatch.setitem(sys.modules, "gymnax.environments.spaces", of)
     float32 = np.dtype("float32")
     assert env.action_space() == of.Tuple(
