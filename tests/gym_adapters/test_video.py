@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 
 import gymnasium as gym
@@ -10,7 +9,7 @@ import imageio.v3 as imageio
 import numpy as np
 import pytest
 import torch
-from envs import MODES, still
+from envs import MODES, Plain, still
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -19,13 +18,6 @@ import arrayferry_gym
 from arrayferry_gym.functional import EnvResultError, FunctionalEnv, record, wrap
 from arrayferry_gym.vector import NumpyToTorch
 from arrayferry_gym.wrappers import kernels
-
-
-@dataclasses.dataclass
-class Brightness:
-    """A state that JAX does not know."""
-
-    level: object
 
 
 class Glow(FunctionalEnv):
@@ -37,17 +29,17 @@ class Glow(FunctionalEnv):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def reset(self, xp, rng, n, params):
-        return Brightness(xp.arange(n, dtype=xp.float32))
+        return Plain(xp.arange(n, dtype=xp.float32))
 
     def step(self, xp, rng, state, action, params):
-        return Brightness(state.level + params["gain"]), 0.0, False
+        return Plain(state.value + params["gain"]), 0.0, False
 
     def observe(self, xp, state, params):
-        return state.level
+        return state.value
 
     def render(self, state, index):
-        assert isinstance(state.level, np.ndarray)
-        return np.full((33, 47, 3), state.level[index], np.uint8)
+        assert isinstance(state.value, np.ndarray)
+        return np.full((33, 47, 3), state.value[index], np.uint8)
 
 
 def levels(path):
@@ -76,12 +68,12 @@ def test_an_mp4_is_written_with_what_is_installed(without, monkeypatch, tmp_path
 
 class Shrinking(Glow):
     def render(self, state, index):
-        return super().render(state, index)[: 33 - int(state.level[index] > 40)]
+        return super().render(state, index)[: 33 - int(state.value[index] > 40)]
 
 
 class Failing(Glow):
     def render(self, state, index):
-        if state.level[index] > 40:
+        if state.value[index] > 40:
             raise RuntimeError("no brush")
         return super().render(state, index)
 
