@@ -604,14 +604,6 @@ def test_rollouts(name):
     for x, y in zip(jax.tree.leaves(transitions), jax.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(x, y)
     rollout(env, at_random(env), None, jax.random.key(1), 5, 6, carry=one)
-    observation, final = (
-        np.concatenate(
-            [np.asarray(x, float).reshape(25, 6, -1) for x in jax.tree.leaves(tree)], axis=2
-        )
-        for tree in (transitions.observation, transitions.final_observation)
-    )
-    time, row = np.argwhere(~ended[:-1])[0]
-    np.testing.assert_array_equal(final[time, row], observation[time + 1, row])
     results = evaluate(env, at_random(env), key=jax.random.key(0), num_envs=3, max_episode_steps=20)
     assert (np.asarray(results.lengths) <= 20).all()
     assert from_env(pickle.loads(pickle.dumps(env.env)) if name != "navix" else env.env) is not None
