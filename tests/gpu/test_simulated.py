@@ -504,26 +504,21 @@ def test_a_converter_that_ignores_the_device(machine, register, result, why):
 # Questions to the driver.
 
 
-def test_the_driver_is_asked_once(machine):
+def test_the_driver_is_asked_once_and_not_in_a_forked_process(machine, run_forked):
     x = machine.array("writing", VALUES)
-    for _ in range(5):
-        af.convert(x, "cupy", device="cuda:1")
-        af.convert([VALUES, VALUES], "cupy")
-        af.convert(VALUES, "dask")
-        assert af.backends()["cupy"].devices() == ("cuda:0", "cuda:1")
-        assert af.backends()["cupy"].usable
-    assert machine.questions == 1
 
-
-def test_no_question_in_a_forked_process(machine, run_forked):
-    assert af.backends()["cupy"].usable
-
-    def child():
-        assert af.backends()["cupy"].devices() == ("cuda:0", "cuda:1")
-        assert af.convert(VALUES, "torch").tolist() == VALUES.tolist()
+    def ask():
+        for _ in range(5):
+            af.convert(x, "cupy", device="cuda:1")
+            af.convert([VALUES, VALUES], "cupy")
+            af.convert(VALUES, "dask")
+            assert af.convert(VALUES, "torch").tolist() == VALUES.tolist()
+            assert af.backends()["cupy"].devices() == ("cuda:0", "cuda:1")
+            assert af.backends()["cupy"].usable
         assert machine.questions == 1
 
-    run_forked(child)
+    ask()
+    run_forked(ask)
 
 
 # Dask.

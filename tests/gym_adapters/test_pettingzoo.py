@@ -228,26 +228,23 @@ AT_ONCE = {
 }  # fmt: skip
 
 
+THEIRS = {
+    AECConversion: (TURNS, api_test, seed_test),
+    ParallelConversion: (AT_ONCE, parallel_api_test, parallel_seed_test),
+}
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of what their own example does
-@pytest.mark.parametrize("name", TURNS)
-def test_their_tests_of_turns(name):
+@pytest.mark.parametrize(("kind", "name"), [(k, name) for k in THEIRS for name in THEIRS[k][0]])
+def test_their_tests(kind, name):
+    games, test, test_seeds = THEIRS[kind]
+
     def make():
-        return AECConversion(TURNS[name](), target_xp="numpy")
+        return kind(games[name](), target_xp="numpy")
 
     with contextlib.redirect_stdout(io.StringIO()):
-        api_test(make(), num_cycles=20)
-        seed_test(make, num_cycles=10)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", AT_ONCE)
-def test_their_tests_of_parallel_games(name):
-    def make():
-        return ParallelConversion(AT_ONCE[name](), target_xp="numpy")
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        parallel_api_test(make(), num_cycles=20)
-        parallel_seed_test(make, num_cycles=10)
+        test(make(), num_cycles=20)
+        test_seeds(make, num_cycles=10)
 
 
 # agents of different libraries

@@ -266,13 +266,6 @@ def test_attributes_methods_and_images(vectorise):
         with pytest.raises(af.OptionError, match="all or none"):
             envs.env_method("add", 1, indices=[2])
     envs.close()
-    batch = SB3VecEnv(CartPole().make_vec(2, autoreset_mode="SameStep"))
-    assert batch.get_attr("render_mode") == [None, None]
-    assert batch.env_is_wrapped(Monitor, 0) == [False]
-    with pytest.raises(AttributeError, match="is a batch"):
-        batch.env_method("add", 1)
-    with pytest.raises(af.OptionError, match="all or none"):
-        batch.set_attr("level", 1, 0)
 
 
 def test_methods_and_attributes_of_a_batch():
@@ -289,8 +282,11 @@ def test_methods_and_attributes_of_a_batch():
     assert envs.env_method("set_level", level=5) == [None] * 3
     assert envs.get_attr("level") == [5, 5, 5]
     assert envs.get_attr("episode_count") == [0, 0, 0]  # of a wrapper
+    assert envs.env_is_wrapped(Monitor, 0) == [False]
     with pytest.raises(af.OptionError, match="all or none"):
         envs.env_method("names", indices=[1])
+    with pytest.raises(af.OptionError, match="all or none"):
+        envs.set_attr("level", 1, 0)
     for missing in ("reset", "step", "level", "missing"):
         with pytest.raises(AttributeError, match="is a batch"):
             envs.env_method(missing)
