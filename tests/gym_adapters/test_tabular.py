@@ -300,9 +300,6 @@ def test_what_dealers_end_with():
 )  # fmt: skip
 def test_they_are_written_well(env):
     assert check(env) == []
-    pytest.importorskip("pygame")
-    single = begun(env.make(render_mode="rgb_array"))
-    assert single.render().dtype == np.uint8
 
 
 def types(value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import re
 
@@ -25,10 +26,7 @@ LIBRARIES = {**SERVED, "jax, differentiable": {"xp": "jax", "differentiable": Tr
 
 
 KINDS = {
-    "vector": (
-        lambda **options: Pendulum().make_vec(N, autoreset_mode="SameStep", **options),
-        ACTION,
-    ),
+    "vector": (functools.partial(Pendulum().make_vec, N, autoreset_mode="SameStep"), ACTION),
     "single": (Pendulum().make, ACTION[0]),
 }
 kinds = pytest.mark.parametrize("kind", KINDS)
