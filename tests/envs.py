@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import array_api_strict
 import gymnasium as gym
@@ -154,6 +155,44 @@ class Parts(FunctionalEnv):
 
     def observe(self, xp, state, params):
         return {"a": state["a"], "b": (state["k"], xp.zeros(state["a"].shape, dtype=xp.bool))}
+
+
+@dataclasses.dataclass
+class Plain:
+    """A container that JAX does not know."""
+
+    value: object
+
+
+class Drawn(FunctionalEnv):
+    """An episode has as many steps as its parameter says, which is drawn at its start. JAX does not know its states."""
+
+    observation_space = spaces.Dict(
+        {"end": spaces.Box(0, 99, (), np.float32), "count": spaces.Box(0, 99, (), np.float32)}
+    )
+    action_space = spaces.Discrete(2)
+    default_params = {"end": 0.0, "most": 6.0, "least": 2, "label": "kept"}
+
+    def sample_params(self, xp, rng, n, params):
+        assert params["label"] == "kept"
+        return {**params, "end": xp.floor(rng.uniform((n,), params["least"], params["most"]))}
+
+    def reset(self, xp, rng, n, params):
+        assert params["end"].shape == (n,)
+        return Plain(xp.zeros((n,), dtype=xp.float32))
+
+    def step(self, xp, rng, state, action, params):
+        count = state.value + 1
+        return Plain(count), params["end"], count >= params["end"]
+
+    def observe(self, xp, state, params):
+        return {"count": state.value, "end": params["end"]}
+
+    def info(self, xp, state, params):
+        return {"end": params["end"] + 0}
+
+    def render(self, state, index):
+        return np.full((2, 2, 3), state.value[index], np.uint8)
 
 
 class Masked(FunctionalEnv):

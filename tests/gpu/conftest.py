@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import simulated
 
 
-class Machine(simulated.Machine):
+class Machine:
     """Two GPUs with CuPy's real plugin, "writing" with arrays like PyTorch's, and "constant" with arrays like JAX's."""
 
     def __init__(self, register, monkeypatch, kind=simulated.Telling, version="14.1.0"):
-        super().__init__()
+        self.gpus, self.questions, self.counts, self.streams = 2, 0, Counter(), []
         self.cupy = simulated.cupy_module(self, version)
         monkeypatch.setitem(sys.modules, "cupy", self.cupy)
         self.backends = {"cupy": af.backends()["cupy"]}
@@ -36,6 +37,11 @@ class Machine(simulated.Machine):
         self.libraries = {"cupy": self.cupy.library}
         for name in ("writing", "constant"):
             self.libraries[name] = self.backends[name].library
+
+    def settle(self):
+        """Let all streams do their work."""
+        for stream in self.streams:
+            stream.synchronize()
 
     def array(self, library, values, gpu=0):
         """Make an array, and forget what that took."""

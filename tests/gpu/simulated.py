@@ -13,26 +13,10 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from collections import Counter
 
 import numpy as np
 
 import arrayferry as af
-
-
-class Machine:
-    """What all libraries share."""
-
-    def __init__(self, gpus=2):
-        self.gpus = gpus
-        self.counts = Counter()
-        self.questions = 0
-        self.streams = []
-
-    def settle(self):
-        """Let all streams do their work."""
-        for stream in self.streams:
-            stream.synchronize()
 
 
 class Event:
@@ -263,10 +247,6 @@ def cupy_module(machine, version="14.1.0"):
     module.asnumpy = library.asnumpy
     module.from_dlpack = library.from_dlpack
 
-    def asarray(x):
-        there = isinstance(x, library.type) and x.device.id == library.current
-        return x if there else library.array(x)
-
     class Device:
         def __init__(self, index=None):
             self.id = library.current if index is None else index
@@ -299,7 +279,6 @@ def cupy_module(machine, version="14.1.0"):
         machine.questions += 1
         return machine.gpus
 
-    module.asarray = asarray
     module.cuda = types.SimpleNamespace(
         Device=Device,
         Stream=Entered,
@@ -318,7 +297,6 @@ class Simulated(af.Backend):
     to_numpy_shares = False
     from_numpy_shares = False
     dlpack_devices = ("cuda",)
-    tells = True
     lacks = frozenset()
     refuses = None
 

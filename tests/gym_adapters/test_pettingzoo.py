@@ -23,7 +23,7 @@ from arrayferry_gym.testing import LIMIT, BridgeContract, BridgeStep
 
 pytest.importorskip("pettingzoo")
 pytest.importorskip("pygame")
-from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo import ParallelEnv
 from pettingzoo.classic.connect_four import connect_four
 from pettingzoo.classic.rps import rps
 from pettingzoo.classic.tictactoe import tictactoe
@@ -51,8 +51,8 @@ def made(values, xp, dtype="float32"):
     return af.convert(np.asarray(values, dtype), xp)
 
 
-class Game:
-    """What both probes share: a number that is drawn for each episode, and the count of rounds."""
+class Probe(ParallelEnv):
+    """The probe of the kit, as a game of three who move at once."""
 
     metadata = {"name": "probe_v0", "is_parallelizable": True, "render_modes": ["rgb_array"]}
     render_mode = "rgb_array"
@@ -72,14 +72,8 @@ class Game:
     def action_space(self, agent):
         return self.acted[agent]
 
-    def begin(self, seed, options):
-        if seed is not None:
-            self.rng = np.random.default_rng(seed)
-        self.options = options
-        self.start, self.count, self.agents = self.rng.random(), 0, AGENTS[:]
-
-    def observe(self, agent):
-        return made([self.start, self.count], self.xp)
+    def observe(self):
+        return {agent: made([self.start, self.count], self.xp) for agent in AGENTS}
 
     def info(self):
         return {"count": self.count, "mask": made([1, 1, self.count], self.xp, "int8")}
@@ -87,68 +81,34 @@ class Game:
     def reward(self, action):
         return made(self.count + action / 2, self.xp)
 
-    def flags(self, actions):
-        ended = 1 in actions, self.count >= LIMIT
-        return [{agent: made(flag, self.xp, "bool") for agent in AGENTS} for flag in ended]
-
     def state(self):
         return made([self.count], self.xp)
 
     def render(self):
         return np.zeros((2, 2, 3), np.uint8)
 
-
-class Probe(Game, ParallelEnv):
-    """The probe of the kit, as a game of three who move at once."""
-
     def reset(self, seed=None, options=None):
-        self.begin(seed, options)
-        return {agent: self.observe(agent) for agent in AGENTS}, dict.fromkeys(AGENTS, self.info())
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.options = options
+        self.start, self.count, self.agents = self.rng.random(), 0, AGENTS[:]
+        return self.observe(), dict.fromkeys(AGENTS, self.info())
 
     def step(self, actions):
         self.stepped += 1
         self.actions, self.count = actions, self.count + 1
         numbers = {agent: int(action) for agent, action in actions.items()}
-        terminated, truncated = self.flags(numbers.values())
+        ended = 1 in numbers.values(), self.count >= LIMIT
+        flags = [{agent: made(flag, self.xp, "bool") for agent in AGENTS} for flag in ended]
         rewards = {agent: self.reward(number) for agent, number in numbers.items()}
-        if 1 in numbers.values() or self.count >= LIMIT:
+        if any(ended):
             self.agents = []
-        observations = {agent: self.observe(agent) for agent in AGENTS}
-        infos = {agent: self.info() for agent in AGENTS}
-        return observations, rewards, terminated, truncated, infos
+        return self.observe(), rewards, *flags, {agent: self.info() for agent in AGENTS}
 
 
-class TurnProbe(Game, AECEnv):
-    """The same as a game of three who take turns. The one who moves gets the reward at once, the game ends after a round."""
-
-    def reset(self, seed=None, options=None):
-        self.begin(seed, options)
-        self.agent_selection, self.actions = AGENTS[0], {}
-        self.rewards, self._cumulative_rewards = dict.fromkeys(AGENTS, 0), dict.fromkeys(AGENTS, 0)
-        self.terminations, self.truncations = self.flags(())
-        self.infos = {agent: self.info() for agent in AGENTS}
-
-    def observe(self, agent):
-        return made([self.start, self.count + (agent in self.actions)], self.xp)
-
-    def step(self, action):
-        agent = self.agent_selection
-        if self.terminations[agent] or self.truncations[agent]:
-            self._was_dead_step(action)
-            return
-        self.stepped += 1
-        self.actions[agent] = action
-        self._cumulative_rewards[agent] = 0
-        self.rewards = dict.fromkeys(AGENTS, 0)
-        self.count += 1
-        self.rewards[agent] = self.reward(int(action))
-        self.count -= 1
-        self._accumulate_rewards()
-        self.agent_selection = AGENTS[(AGENTS.index(agent) + 1) % 3]
-        if len(self.actions) == 3:
-            self.count += 1
-            self.terminations, self.truncations = self.flags(map(int, self.actions.values()))
-            self.infos, self.actions = {agent: self.info() for agent in AGENTS}, {}
+def in_turns(xp="numpy"):
+    """Make the same as a game of three who take turns, by PettingZoo's own conversion."""
+    return parallel_to_aec(Probe(xp))
 
 
 class Players(BridgeContract):
@@ -199,7 +159,7 @@ class TestTurns(Players):
     """Players of three libraries, who take turns."""
 
     def make(self):
-        return AECConversion(TurnProbe(self.inner), target_xp=EACH)
+        return AECConversion(in_turns(self.inner), target_xp=EACH)
 
     def observe(self, bridge):
         return self.rows({agent: bridge.observe(agent) for agent in AGENTS})
@@ -247,7 +207,7 @@ class TestParallelOfTurns(TestParallel):
     """PettingZoo's own conversion outside. A game that ends is at once without players."""
 
     def make(self):
-        return aec_to_parallel(AECConversion(TurnProbe("jax"), target_xp=EACH))
+        return aec_to_parallel(AECConversion(in_turns("jax"), target_xp=EACH))
 
     def step(self, bridge, actions):
         given = {agent: int(action) for agent, action in zip(AGENTS, actions, strict=True)}
@@ -259,7 +219,7 @@ class TestParallelOfTurns(TestParallel):
 TURNS = {
     "tictactoe": tictactoe.env, "connect_four": connect_four.env, "rps": rps.env,
     "generated": generated_agents_env_v0.env, "masks in infos": generated_agents_env_action_mask_info_v0.env,
-    "of PyTorch": lambda: TurnProbe("torch"), "of JAX": lambda: TurnProbe("jax"),
+    "of PyTorch": lambda: in_turns("torch"), "of JAX": lambda: in_turns("jax"),
 }  # fmt: skip
 AT_ONCE = {
     "rps": rps.parallel_env, "generated": generated_agents_parallel_v0.parallel_env,
@@ -268,26 +228,23 @@ AT_ONCE = {
 }  # fmt: skip
 
 
+THEIRS = {
+    AECConversion: (TURNS, api_test, seed_test),
+    ParallelConversion: (AT_ONCE, parallel_api_test, parallel_seed_test),
+}
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of what their own example does
-@pytest.mark.parametrize("name", TURNS)
-def test_their_tests_of_turns(name):
+@pytest.mark.parametrize(("kind", "name"), [(k, name) for k in THEIRS for name in THEIRS[k][0]])
+def test_their_tests(kind, name):
+    games, test, test_seeds = THEIRS[kind]
+
     def make():
-        return AECConversion(TURNS[name](), target_xp="numpy")
+        return kind(games[name](), target_xp="numpy")
 
     with contextlib.redirect_stdout(io.StringIO()):
-        api_test(make(), num_cycles=20)
-        seed_test(make, num_cycles=10)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", AT_ONCE)
-def test_their_tests_of_parallel_games(name):
-    def make():
-        return ParallelConversion(AT_ONCE[name](), target_xp="numpy")
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        parallel_api_test(make(), num_cycles=20)
-        parallel_seed_test(make, num_cycles=10)
+        test(make(), num_cycles=20)
+        test_seeds(make, num_cycles=10)
 
 
 # agents of different libraries
@@ -360,9 +317,10 @@ def test_libraries_are_detected():
     assert all(isinstance(value, torch.Tensor) for value in env.unwrapped.actions.values())
     kinds = [type(value) for value in observations.values()]
     assert kinds == [type(jnp.ones(1)), np.ndarray, torch.Tensor]
-    turns = begun(AECConversion(TurnProbe("torch"), target_xp="numpy"))
-    turns.step(2)  # before anything was observed
-    assert isinstance(turns.unwrapped.actions["player_0"], torch.Tensor)
+    turns = begun(AECConversion(in_turns("torch"), target_xp="numpy"))
+    for _ in AGENTS:
+        turns.step(2)  # before anything was observed
+    assert all(isinstance(action, torch.Tensor) for action in turns.unwrapped.actions.values())
     turns.last()
     turns.reset(options={"level": np.ones(1)})
     assert isinstance(turns.unwrapped.options["level"], torch.Tensor)
@@ -405,11 +363,11 @@ def test_a_refused_action_steps_nothing():
             unknown()
     assert env.stepped == 0
     assert env.step(dict.fromkeys(AGENTS, 0))[1]["player_0"] == 1
-    turns = begun(AECConversion(TurnProbe(), target_xp=EACH))
+    turns = begun(AECConversion(in_turns(), target_xp=EACH))
     turns.step(0)
     with pytest.raises(af.ConversionError, match="agent 'player_1'"):
         turns.step(5)
-    assert (turns.stepped, turns.agent_selection) == (1, "player_1")
+    assert turns.agent_selection == "player_1"
     turns.step(torch.tensor(2))
     turns.step(0)
     assert turns._cumulative_rewards == {"player_0": 1, "player_1": 2, "player_2": 1}
@@ -484,11 +442,12 @@ def test_copies_in_the_middle_of_a_game(twin):
         np.testing.assert_equal(*(af.convert(result[0], "numpy") for result in (one, two)))
         assert one[1:4] == two[1:4]
         assert other.action_space(env.agents[0]) is other.action_space(env.agents[0])
-    turns = begun(AECConversion(TurnProbe(), target_xp=EACH))
+    turns = begun(AECConversion(in_turns(), target_xp=EACH))
     turns.step(2)
     other = twin(turns)
-    turns.step(0)
-    other.step(2)
+    for each, action in ((turns, 0), (other, 2)):
+        each.step(action)
+        each.step(0)
     assert (turns.rewards["player_1"], other.rewards["player_1"]) == (1.0, 2.0)
 
 

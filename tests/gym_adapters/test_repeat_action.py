@@ -32,12 +32,12 @@ from arrayferry_gym.wrappers import kernels
 class Counts(Count):
     """Counts steps. Ends where the count reaches what was drawn, is truncated in row 2 after 5."""
 
-    observation_space = spaces.Box(0, 99, (), np.float32)
+    observation_space = spaces.Box(-99, 99, (), np.float32)
     action_space = spaces.Box(-1.0, 1.0, (), np.float32)
     metadata = {"render_modes": ["rgb_array"]}
 
-    def __init__(self, objectives=False):
-        self.objectives = objectives
+    def __init__(self, objectives=False, sign=1):
+        self.objectives, self.sign = objectives, sign
 
     def sample_params(self, xp, rng, n, params):
         row = xp.arange(n, dtype=xp.float32)
@@ -48,7 +48,7 @@ class Counts(Count):
         return state, xp.stack([reward, action], axis=1) if self.objectives else reward, *flags
 
     def observe(self, xp, state, params):
-        return state
+        return state * self.sign
 
     def render(self, state, index):
         return np.full((2, 2, 3), state[index], np.uint8)
@@ -89,17 +89,14 @@ class Bounces(Counts):
         return {"image": xp.reshape(image, (-1, 2, 2)), "speed": -state / 20}
 
 
-def image_of_bounces(one):
-    return gym.wrappers.TransformObservation(
-        one, lambda seen: np.asarray(seen["image"]), Bounces.observation_space["image"]
-    )
-
-
 @pytest.mark.parametrize("xp", ["numpy", "torch", "jax", array_api_strict])
 @pytest.mark.parametrize("repeats", [2, 3, 4])
 def test_maxima_are_those_of_gymnasium(xp, repeats):
     ours = repeat_action(Bounces(), repeats, maximum=True).make(xp=xp)
-    theirs = gym.wrappers.MaxAndSkipObservation(image_of_bounces(Bounces().make()), repeats)
+    image = gym.wrappers.TransformObservation(
+        Bounces().make(), lambda seen: np.asarray(seen["image"]), Bounces.observation_space["image"]
+    )
+    theirs = gym.wrappers.MaxAndSkipObservation(image, repeats)
     for seed in range(3):
         steps = 0
         seen, expected = ours.reset(seed=seed)[0], theirs.reset(seed=seed)[0]
@@ -119,7 +116,7 @@ def test_maxima_are_those_of_gymnasium(xp, repeats):
 @pytest.mark.parametrize("xp", ["numpy", "torch", "jax", array_api_strict])
 def test_maxima_where_episodes_end(xp, mode):
     envs = repeat_action(Counts(), 4, maximum=True).make_vec(3, xp=xp, autoreset_mode=mode)
-    falls = repeat_action(Falls(), 4, maximum=True).make_vec(3, xp=xp, autoreset_mode=mode)
+    falls = repeat_action(Counts(sign=-1), 4, maximum=True).make_vec(3, xp=xp, autoreset_mode=mode)
     seen = []
     for each in (envs, falls):
         each.reset(seed=1)
@@ -139,51 +136,32 @@ def test_maxima_where_episodes_end(xp, mode):
         assert np.asarray(observations)[[0, 2]].tolist() == [0, 0]
 
 
-class Falls(Counts):
-    """Observations that fall."""
-
-    observation_space = spaces.Box(-99, 0, (), np.float32)
-
-    def observe(self, xp, state, params):
-        return -state
-
-
 def test_maxima_in_a_rollout():
-    env = repeat_action(Falls(), 4, maximum=True)
-    _, found = rollout(env, still_in_a_box, None, jax.random.key(0), 3, 3)
+    env = repeat_action(Counts(sign=-1), 4, maximum=True)
+    _, found = rollout(env, still, None, jax.random.key(0), 3, 3)
     assert found.observation[:, 0].tolist() == [0, -3, 0]
     assert found.final_observation[:, 0].tolist() == [-3, -6, -3]
     assert found.reward[:, 0].tolist() == [10, 18, 10]
     kernel = wrap(env, kernels.FrameStackObservation(2))
-    _, found = rollout(kernel, still_in_a_box, None, jax.random.key(0), 2, 3)
+    _, found = rollout(kernel, still, None, jax.random.key(0), 2, 3)
     assert found.final_observation[1, 0].tolist() == [-3, -6]
     assert not check(repeat_action(CartPole(), 2, maximum=True), ["numpy", "jax"])
 
 
-def still_in_a_box(params, observation, key):
-    return jax.numpy.zeros(observation.shape[0]), None
-
-
 def test_an_episode_of_one_step_has_the_maximum_with_its_first_observation():
-    env = repeat_action(Falls(), 4, maximum=True)
+    env = repeat_action(Counts(sign=-1), 4, maximum=True)
     envs = begun(env.make_vec(1, params={"end": 1.0}, autoreset_mode="SAME_STEP"))
     assert envs.step(np.zeros(1, np.float32))[-1]["final_obs"].tolist() == [0]
 
 
 def test_the_limit_counts_the_steps_of_the_environment():
-    class Long(CartPole):
-        max_episode_steps = 10
-
-    env = repeat_action(Long(), 4)
+    env = repeat_action(Limited(), 4)
     assert env.max_episode_steps is None
 
-    def policy(params, observation, key):
-        return (3 * observation[:, 2] + observation[:, 3] > 0).astype(int), None
-
-    _, found = rollout(env, policy, None, jax.random.key(0), 6, 5)
-    assert found.reward.tolist() == [[4.0] * 5, [4.0] * 5, [2.0] * 5] * 2
+    _, found = rollout(env, still, None, jax.random.key(0), 6, 5)
+    assert found.reward.tolist() == [[4.0] * 5, [4.0] * 5, [1.0] * 5] * 2
     assert found.truncated.tolist() == [[False] * 5, [False] * 5, [True] * 5] * 2
-    results = evaluate(env, policy, key=jax.random.key(1), num_envs=4, max_episode_steps=2)
+    results = evaluate(env, still, key=jax.random.key(1), num_envs=4, max_episode_steps=2)
     assert results.lengths.tolist() == [[2]] * 4
     assert results.returns.tolist() == [[8.0]] * 4
 

@@ -8,14 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import Masked, begun, host
-from gymnasium import spaces
+from envs import Drawn, Masked, begun, host
 
 import arrayferry as af
 from arrayferry_gym.functional import (
     CartPole,
     EnvResultError,
-    FunctionalEnv,
     Functions,
     evaluate,
     rollout,
@@ -25,37 +23,6 @@ N = 4
 LIBRARIES = ["numpy", "torch", pytest.param("jax"), pytest.param(array_api_strict, id="strict")]
 libraries = pytest.mark.parametrize("xp", LIBRARIES)
 modes = pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
-
-
-class Drawn(FunctionalEnv):
-    """An episode has as many steps as its parameter says, which is drawn at its start."""
-
-    observation_space = spaces.Dict(
-        {"end": spaces.Box(0, 99, (), np.float32), "count": spaces.Box(0, 99, (), np.float32)}
-    )
-    action_space = spaces.Discrete(2)
-    default_params = {"end": 0.0, "most": 6.0, "label": "kept"}
-
-    def sample_params(self, xp, rng, n, params):
-        assert params["label"] == "kept"
-        return {**params, "end": xp.floor(rng.uniform((n,), 2.0, params["most"]))}
-
-    def reset(self, xp, rng, n, params):
-        assert params["end"].shape == (n,)
-        return {"count": xp.zeros((n,), dtype=xp.float32)}
-
-    def step(self, xp, rng, state, action, params):
-        count = state["count"] + 1
-        return {"count": count}, params["end"], count >= params["end"]
-
-    def observe(self, xp, state, params):
-        return {"count": state["count"], "end": params["end"]}
-
-    def info(self, xp, state, params):
-        return {"end": params["end"] + 0}
-
-    def render(self, state, index):
-        return np.full((2, 2, 3), state["count"][index], np.uint8)
 
 
 @libraries
@@ -110,7 +77,7 @@ def test_drawn_parameters_in_compiled_calls():
 
     _, transitions = rollout(Drawn(), at_zero, None, jax.random.key(0), 60, N, collect="state")
     ends = np.asarray(transitions.observation["end"])
-    assert (ends == transitions.state.params["end"]).all()
+    assert (ends == transitions.state.tree.params["end"]).all()
     over = np.asarray(transitions.terminated)
     assert (transitions.episode_length[over] == ends[over]).all()
     assert (ends[1:][~over[:-1]] == ends[:-1][~over[:-1]]).all()

@@ -68,7 +68,7 @@ def test_a_policy_with_a_state_is_called_as_in_a_loop():
     _, transitions = rollout(env, counting, None, key, steps, N, policy_state=blank())
     start, key = jax.random.split(key)
     running, observation = functions.reset(start, N)
-    state, began, ended = blank(), np.ones(N, bool), 0
+    state, began, ended, length = blank(), np.ones(N, bool), 0, 0
 
     def chosen(new, old):
         return np.where(began.reshape(-1, *[1] * (new.ndim - 1)), new, old)
@@ -81,6 +81,9 @@ def test_a_policy_with_a_state_is_called_as_in_a_loop():
         assert np.allclose(transitions.extras["seen"][row], state["seen"], atol=1e-5)
         assert (transitions.began[row] == began).all()
         assert (transitions.action[row] == action).all()
+        length = np.where(began, 0, length) + 1
+        assert (transitions.episode_return[row] == length).all()  # each step is rewarded by 1
+        assert (transitions.episode_length[row] == length).all()
         running, outcome = take(stepping, running, action)
         assert np.allclose(transitions.observation[row], observation, atol=1e-5)
         final = outcome.final_observation
@@ -139,18 +142,6 @@ def test_what_is_collected():
     assert more.began[:, 0].tolist() == [True, *[False] * 5, True, False]
     assert (more.truncated == plain.truncated).all()
     assert more.truncated[5].all()
-
-
-def test_returns_and_lengths():
-    _, transitions = rollout(CartPole(), still, None, jax.random.key(0), 60, N)
-    for row in range(N):
-        total = length = 0
-        for step in range(60):
-            if transitions.began[step, row]:
-                total = length = 0
-            total, length = total + transitions.reward[step, row], length + 1
-            assert transitions.episode_return[step, row] == total
-            assert transitions.episode_length[step, row] == length
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

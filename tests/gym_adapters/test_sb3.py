@@ -10,16 +10,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from cases import crossed
-from envs import Bare, Masked
+from envs import Masked, make_vec
 from gymnasium import spaces
 from gymnasium.vector import (
     AsyncVectorEnv,
     AutoresetMode,
     SyncVectorEnv,
-    VectorEnv,
     VectorWrapper,
 )
-from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as OfGymnasium
 from infos import Tells
 from recipes import run
@@ -75,33 +73,16 @@ class TestGymnasium(TestSameStep):
         return SB3VecEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP))
 
 
-class Counts(gym.Env):
-    """Counts its steps. The environment with the number k ends after 2 + k steps; the odd ones are truncated."""
+class Parts(Tells):
+    """Also has several parts in observations and actions, an attribute, a method and images."""
 
-    observation_space = spaces.Dict(
-        {"n": spaces.Box(-1e6, 1e6, (2,), np.float32), "parity": spaces.Discrete(2)}
-    )
+    observation_space = spaces.Dict(n=Tells.observation_space, parity=spaces.Discrete(2))
     action_space = spaces.MultiDiscrete([3, 5])
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
-
-    def __init__(self, number=0, render_mode="rgb_array"):
-        self.number, self.render_mode, self.level = number, render_mode, 1
+    render_mode, level = "rgb_array", 1
 
     def _observed(self):
-        return {"n": np.float32([self.count, self.start]), "parity": np.int64(self.count % 2)}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count = 0
-        self.start = float((options or {}).get("start", self.np_random.integers(1000)))
-        return self._observed(), {"begun": self.start}
-
-    def step(self, action):
-        self.count += 1
-        over = self.count == 2 + self.number
-        odd = self.number % 2 == 1
-        info = {"count": self.count} | ({"rare": "text"} if self.count == 2 else {})
-        return self._observed(), float(action[0]), over and not odd, over and odd, info
+        return {"n": super()._observed(), "parity": np.int64(self.count % 2)}
 
     def render(self):
         return np.full((4, 4, 3), self.number, np.uint8)
@@ -110,12 +91,7 @@ class Counts(gym.Env):
         return self.number + value * times
 
 
-def made(mode, vectorise=SyncVectorEnv, n=3):
-    makes = [lambda number=number: Counts(number) for number in range(n)]
-    return SB3VecEnv(vectorise(makes, autoreset_mode=AutoresetMode[mode]))
-
-
-@pytest.mark.parametrize(("make", "mode"), crossed([Counts, Tells], MODES))
+@pytest.mark.parametrize(("make", "mode"), crossed([Parts, Tells], MODES))
 def test_steps_and_infos_are_those_of_their_own_vec_env(make, mode):
     makes = [functools.partial(make, number) for number in range(4)]
     ours = SB3VecEnv(SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode]))
@@ -123,15 +99,13 @@ def test_steps_and_infos_are_those_of_their_own_vec_env(make, mode):
     assert ours.observation_space == theirs.observation_space
     assert ours.action_space == theirs.action_space
     assert ours.render_mode == theirs.render_mode
-    for envs in (ours, theirs):
-        envs.seed(3)
     kept = []
     for number in range(30):
         if number in (0, 7, 16):
             before = [envs.reset() for envs in (ours, theirs)]
             np.testing.assert_equal(*before)
         np.testing.assert_equal(ours.reset_infos, theirs.reset_infos)
-        actions = np.array([[number % 3, 1]] * 4) if make is Counts else np.zeros(4, int)
+        actions = np.array([[number % 3, 1]] * 4) if make is Parts else np.zeros(4, int)
         results = [envs.step(actions) for envs in (ours, theirs)]
         for one, other in zip(results[0][1:3], results[1][1:3], strict=True):
             assert one.dtype == other.dtype
@@ -205,27 +179,20 @@ def test_what_wrappers_add_to_infos_is_of_the_step(wrapper):
             assert "begun" not in mine
 
 
-class Batch(VectorEnv):
-    """A batch without `final_info`, whose infos have things for each environment and for all."""
-
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-    num_envs = 3
-    single_observation_space = spaces.Box(-1, 1, (1,), np.float32)
-    single_action_space = spaces.Discrete(2)
-    observation_space = batch_space(single_observation_space, 3)
-    action_space = batch_space(single_action_space, 3)
+class Batch(VectorWrapper):
+    """Has no `final_info`, and infos with things for each environment and for all."""
 
     def reset(self, *, seed=None, options=None):
-        return np.zeros((3, 1), np.float32), {"mask": np.arange(3)}
+        return self.env.reset(seed=seed, options=options)[0], {"mask": np.arange(3)}
 
     def step(self, actions):
+        *results, infos = self.env.step(actions)
         infos = {
             "name": "abc", 5: np.arange(3), "each": ["a", "b", "c"], "mask": np.arange(3), "_name": "d",
             "size": np.float32(2), "bytes": b"abc", "names": {"x": "xyz"}, "set": {1, 2, 3},
-            "final_obs": np.ones((3, 1), np.float32),
+            "final_obs": infos["final_obs"],
         }  # fmt: skip
-        ended = np.array([False, True, False])
-        return np.zeros((3, 1), np.float32), np.ones(3), ended, np.zeros(3, bool), infos
+        return *results, infos
 
 
 @pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
@@ -241,9 +208,9 @@ def test_copies_go_on_alike(xp):
 
 
 def test_infos_of_a_batch():
-    envs = SB3VecEnv(Batch())
+    envs = SB3VecEnv(Batch(Probe().make_vec(3, autoreset_mode="SameStep")))
     envs.reset()
-    infos = envs.step(np.zeros(3, int))[3]
+    infos = envs.step(np.array([0, 1, 0]))[3]
     shared = {"name": "abc", "_name": "d", "size": 2.0, "bytes": b"abc", "set": {1, 2, 3}}
     assert infos[2] == {
         **shared, 5: 2, "each": "c", "mask": 2, "names": {"x": "xyz"}, "TimeLimit.truncated": False
@@ -266,7 +233,8 @@ def test_behind_an_adapter():
     "vectorise", [SyncVectorEnv, pytest.param(SPAWNED, marks=pytest.mark.long)]
 )
 def test_attributes_methods_and_images(vectorise):
-    envs = made("SAME_STEP", vectorise)
+    makes = [functools.partial(Parts, number) for number in range(3)]
+    envs = SB3VecEnv(vectorise(makes, autoreset_mode=AutoresetMode.SAME_STEP))
     assert envs.get_attr("number") == [0, 1, 2]
     assert envs.get_attr("number", 1) == [1]
     assert envs.get_attr("number", [0, 2]) == [0, 2]
@@ -287,13 +255,6 @@ def test_attributes_methods_and_images(vectorise):
         with pytest.raises(af.OptionError, match="all or none"):
             envs.env_method("add", 1, indices=[2])
     envs.close()
-    batch = SB3VecEnv(CartPole().make_vec(2, autoreset_mode="SameStep"))
-    assert batch.get_attr("render_mode") == [None, None]
-    assert batch.env_is_wrapped(Monitor, 0) == [False]
-    with pytest.raises(AttributeError, match="is a batch"):
-        batch.env_method("add", 1)
-    with pytest.raises(af.OptionError, match="all or none"):
-        batch.set_attr("level", 1, 0)
 
 
 def test_methods_and_attributes_of_a_batch():
@@ -310,8 +271,11 @@ def test_methods_and_attributes_of_a_batch():
     assert envs.env_method("set_level", level=5) == [None] * 3
     assert envs.get_attr("level") == [5, 5, 5]
     assert envs.get_attr("episode_count") == [0, 0, 0]  # of a wrapper
+    assert envs.env_is_wrapped(Monitor, 0) == [False]
     with pytest.raises(af.OptionError, match="all or none"):
         envs.env_method("names", indices=[1])
+    with pytest.raises(af.OptionError, match="all or none"):
+        envs.set_attr("level", 1, 0)
     for missing in ("reset", "step", "level", "missing"):
         with pytest.raises(AttributeError, match="is a batch"):
             envs.env_method(missing)
@@ -371,16 +335,18 @@ def test_masks_of_infos_and_of_methods():
 
 
 def test_seeds_and_options_count_for_the_next_reset():
-    envs = made("SAME_STEP")
-    envs.seed(5)
-    first = envs.reset()["n"]
-    envs.seed(5)
-    np.testing.assert_array_equal(envs.reset()["n"], first)
-    assert (envs.reset()["n"][:, 1] != first[:, 1]).any()
-    envs.set_options({"start": 4.5})
-    assert envs.reset()["n"][:, 1].tolist() == [4.5] * 3
-    assert envs.reset()["n"][:, 1].tolist() != [4.5] * 3
-    envs.set_options([{"start": 1.0}, {}, {}])
+    envs = SB3VecEnv(make_vec(3, AutoresetMode.SAME_STEP))
+    theirs = DummyVecEnv([functools.partial(gym.make, "CartPole-v1")] * 3)
+    theirs.seed(5)
+    first = theirs.reset()
+    for _ in range(2):
+        envs.seed(5)
+        np.testing.assert_array_equal(envs.reset(), first)
+    assert (envs.reset() != first).any()
+    envs.set_options({"low": 0.5, "high": 0.5})
+    assert (envs.reset() == 0.5).all()
+    assert (envs.reset() != 0.5).all()
+    envs.set_options([{"low": 0.5}, {}, {}])
     with pytest.raises(af.OptionError, match="was given different options"):
         envs.reset()
 
@@ -438,20 +404,10 @@ def test_under_their_wrappers():
     model.learn(128)
     assert model.ep_info_buffer
 
-    class Frames(Bare):
-        observation_space = spaces.Box(0, 255, (8, 8, 1), np.uint8)
-        max_episode_steps = 5
-
-        def step(self, xp, rng, state, action, params):
-            return state + 1, 1.0, False
-
-        def observe(self, xp, state, params):
-            return xp.astype(state, xp.uint8)
-
-    stacked = VecFrameStack(SB3VecEnv(Frames().make_vec(2, autoreset_mode="SameStep")), 3)
+    stacked = VecFrameStack(SB3VecEnv(Probe().make_vec(2, autoreset_mode="SameStep")), 3)
     stacked.reset()
-    for _ in range(5):
+    for _ in range(4):
         observation, _, dones, infos = stacked.step(np.zeros(2, int))
     assert dones.all()
-    assert infos[0]["terminal_observation"][0, 0].tolist() == [3, 4, 5]
-    assert observation[0, 0, 0].tolist() == [0, 0, 0]
+    assert infos[0]["terminal_observation"][1::2].tolist() == [2, 3, 4]
+    assert observation[0, 1::2].tolist() == [0, 0, 0]

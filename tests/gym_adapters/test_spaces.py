@@ -24,7 +24,7 @@ from arrayferry_gym import ArrayConversion, NumpyToTorch
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._spaces.foreign import gymnasium_space
-from arrayferry_gym.functional import CartPole
+from arrayferry_gym.functional import Blackjack
 
 AGENTS = ("numpy", "torch", "jax", "array_api_strict")
 
@@ -177,14 +177,7 @@ def test_a_batch_is_iterated_by_environments(agent, name):
 
 @pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
 def test_the_batch_of_a_served_tuple_is_iterated_by_environments(xp):
-    class Pair(CartPole):
-        observation_space = spaces.Tuple([spaces.Box(-9, 9, (4,)), spaces.MultiBinary(4)])
-
-        def observe(self, xp, state, params):
-            x = super().observe(xp, state, params)
-            return x, xp.astype(x > 0, xp.int8)
-
-    envs = Pair().make_vec(3, xp=xp)
+    envs = Blackjack().make_vec(3, xp=xp)
     observation, _ = envs.reset(seed=0)
     rows = [*iterate(envs.observation_space, observation)]
     assert [[part.tolist() for part in row] for row in rows] == [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import pickle
 import sys
 import types
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import quick_if
+from envs import Drawn, Parts
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
@@ -26,7 +27,6 @@ from arrayferry_gym.functional import (
     CartPole,
     CliffWalking,
     FrozenLake,
-    FunctionalEnv,
     Functions,
     Pendulum,
     Taxi,
@@ -38,41 +38,6 @@ from arrayferry_gym.wrappers import kernels
 
 NUM_STEPS = 40
 NUM_ENVS = 16
-
-
-@dataclasses.dataclass
-class Plain:
-    """No pytree of JAX."""
-
-    at: Any
-
-
-class Drawn(FunctionalEnv):
-    """Draws a parameter at each reset, has nested spaces, and states in a container that JAX does not know."""
-
-    observation_space = spaces.Dict(
-        {"at": spaces.Box(-np.inf, np.inf, (), np.float32), "flag": spaces.MultiBinary(2)}
-    )
-    action_space = spaces.Tuple([spaces.Discrete(2), spaces.Box(0.0, 1.0, (2,))])
-    default_params = {"speed": 1.0, "most": 3, "name": "drawn"}
-
-    def sample_params(self, xp, rng, n, params):
-        return {**params, "speed": rng.uniform((n,), 1.0, 2.0)}
-
-    def reset(self, xp, rng, n, params):
-        return Plain(at=rng.uniform((n,)))
-
-    def step(self, xp, rng, state, action, params):
-        push = rng.uniform(action[0].shape) + xp.sum(action[1], axis=-1) * params["speed"]
-        at = state.at + push * xp.astype(action[0], xp.float32)
-        return Plain(at=at), push, at > params["most"]
-
-    def observe(self, xp, state, params):
-        flags = xp.stack([state.at > 1.0, state.at > 2.0], axis=1)
-        return {"at": state.at * params["speed"], "flag": flags}
-
-    def info(self, xp, state, params):
-        return {"speed": params["speed"]}
 
 
 class Case(NamedTuple):
@@ -89,6 +54,7 @@ CASES = {env.__name__: Case(env()) for env in REFERENCE} | {
     "CliffWalkingSlippery": Case(REFERENCE[4](), 4, {"starts": np.array([35], np.int32)}),
     "Blackjack": Case(Blackjack(), 3, {"natural": True, "sab": False}),
     "Drawn": Case(Drawn(), 4),
+    "Parts": Case(Parts(), 4),
     "Normalised": Case(
         wrap(
             CartPole(),
@@ -103,7 +69,7 @@ CASES = {env.__name__: Case(env()) for env in REFERENCE} | {
     "MountainCar": Case(REFERENCE[7](), params={"goal_position": -0.5}),
     "MountainCarContinuous": Case(REFERENCE[8](), params={"goal_position": -0.5}),
 }
-NEVER_TERMINATE = {"Pendulum"}
+NEVER_TERMINATE = {"Pendulum", "Parts"}
 
 
 def actions_for(env: Any) -> Any:
@@ -121,7 +87,7 @@ def close(a: Any, b: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)
 
 
-QUICK = {"CartPole", "Pendulum", "Drawn", "Normalised"}
+QUICK = {"CartPole", "Pendulum", "Drawn", "Parts", "Normalised"}
 
 
 @pytest.mark.parametrize("name", quick_if(CASES, QUICK.__contains__))
@@ -227,8 +193,8 @@ def test_parameters_are_arguments_of_jit() -> None:
     with pytest.raises(af.OptionError, match="default_params"):
         env.reset(jax.random.key(0), BlackjackParams())
     drawn = to_gymnax(Drawn()).default_params
-    assert (drawn.most, drawn.name, jax.tree.leaves(drawn)) == (3, "drawn", [1.0])
-    assert "speed" in repr(drawn)
+    assert (drawn.least, drawn.label, jax.tree.leaves(drawn)) == (2, "kept", [0.0, 6.0])
+    assert "most" in repr(drawn)
 
 
 def test_the_step_limit_is_a_parameter() -> None:
@@ -275,40 +241,29 @@ def test_mistakes_are_refused() -> None:
         env.step(jax.random.key(0), state, jnp.zeros(3, int))
 
 
-class FakeSpaces(types.ModuleType):
-    """The spaces of gymnax, which is not installed here."""
-
-    class Discrete(NamedTuple):
-        n: int
-
-    class Box(NamedTuple):
-        low: Any
-        high: Any
-        shape: tuple[int, ...]
-        dtype: Any
-
-    class Dict(NamedTuple):
-        spaces: Any
-
-    class Tuple(NamedTuple):
-        spaces: Any
+# Those of gymnax, which is not installed here
+SPACES = types.SimpleNamespace(
+    Discrete=namedtuple("Discrete", "n"),
+    Box=namedtuple("Box", "low high shape dtype"),
+    Dict=namedtuple("Dict", "spaces"),
+    Tuple=namedtuple("Tuple", "spaces"),
+)
 
 
 def test_spaces_are_those_of_gymnax(monkeypatch: pytest.MonkeyPatch) -> None:
-    env = to_gymnax(Drawn())
+    env = to_gymnax(Parts())
     monkeypatch.setitem(sys.modules, "gymnax", None)
     monkeypatch.setitem(sys.modules, "gymnax.environments.spaces", None)
     with pytest.raises(af.BackendUnavailableError, match="pip install gymnax"):
         env.action_space()
-    of = FakeSpaces("spaces")
+    of = SPACES
     monkeypatch.setitem(sys.modules, "gymnax.environments.spaces", of)
-    float32 = np.dtype("float32")
-    assert env.action_space() == of.Tuple(
-        [of.Discrete(2), of.Box(0.0, 1.0, (2,), float32)],
-    )
-    at = of.Box(-np.inf, np.inf, (), float32)
-    flag = of.Box(0, 1, (2,), np.dtype("int8"))
-    assert env.observation_space(env.default_params) == of.Dict({"at": at, "flag": flag})
+    acted = env.action_space().spaces
+    assert acted["x"] == of.Box(-1.0, 1.0, (2,), np.dtype("float32"))
+    assert acted["z"] == of.Discrete(3)
+    at = of.Box(-9.0, 9.0, (2,), np.dtype("float64"))
+    parts = of.Tuple([of.Discrete(9), of.Box(0, 1, (2,), np.dtype("int8"))])
+    assert env.observation_space(env.default_params) == of.Dict({"a": at, "b": parts})
     cart = to_gymnax(wrap(CartPole(), kernels.FrameStackObservation(3)))
     box = cart.observation_space()
     assert box.shape == box.low.shape == (3, 4)

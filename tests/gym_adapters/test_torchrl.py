@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gymnasium as gym
+import jax
 import numpy as np
 import pytest
 from cases import crossed
 from envs import Forgetful, Masked
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import batch_space
 from recipes import run
 
 import arrayferry as af
@@ -87,20 +89,14 @@ class TestGymnasiumDisabled(TestSameStep):
 
 
 def echo(space):
-    def first(xp, part, n):
-        if isinstance(part, spaces.Dict):
-            return {key: first(xp, inner, n) for key, inner in part.spaces.items()}
-        start = getattr(part, "start", None)
-        value = np.zeros((n, *part.shape), part.dtype) + (0 if start is None else start)
-        return xp.asarray(value.astype(part.dtype))
-
     class Echo(FunctionalEnv):
-        observation_space = space
-        action_space = space
+        observation_space = action_space = space
         max_episode_steps = 3
 
         def reset(self, xp, rng, n, params):
-            return first(xp, space, n)
+            first = batch_space(space, n)
+            first.seed(0)
+            return jax.tree.map(xp.asarray, first.sample())
 
         def step(self, xp, rng, state, action, params):
             return action, 1.0, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 import re
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import quick_if
+from envs import LIBRARIES as SERVED
 from envs import Parts, begun
 
 import arrayferry as af
@@ -20,20 +22,11 @@ from arrayferry_gym.functional import CartPole, Pendulum
 
 N = 2
 ACTION = np.full((N, 1), 0.5, np.float32)
-LIBRARIES = {
-    "jax": {"xp": "jax"},
-    "jax, differentiable": {"xp": "jax", "differentiable": True},
-    "torch": {"xp": "torch"},
-    "torch itself": {"xp": "torch", "differentiable": True},
-    "numpy": {"xp": "numpy"},
-}
+LIBRARIES = {**SERVED, "jax, differentiable": {"xp": "jax", "differentiable": True}}
 
 
 KINDS = {
-    "vector": (
-        lambda **options: Pendulum().make_vec(N, autoreset_mode="SameStep", **options),
-        ACTION,
-    ),
+    "vector": (functools.partial(Pendulum().make_vec, N, autoreset_mode="SameStep"), ACTION),
     "single": (Pendulum().make, ACTION[0]),
 }
 kinds = pytest.mark.parametrize("kind", KINDS)

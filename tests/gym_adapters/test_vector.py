@@ -15,6 +15,7 @@ import torch
 from envs import Forgetful, Takes, begun, make_vec
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from infos import Tells
 from remote_workers import CARTPOLE
 
 import arrayferry as af
@@ -119,36 +120,28 @@ def test_infos_in_a_list_are_refused_where_last_observations_are_needed(around):
         envs.step(np.zeros(3, np.int64))
 
 
-class Structured(gym.Env):
+class Structured(Tells):
     observation_space = spaces.Dict(
-        a=spaces.Box(-9, 9, (2,)), b=spaces.Tuple([spaces.Discrete(9), spaces.Text(4)])
+        a=Tells.observation_space, b=spaces.Tuple([spaces.Discrete(9), spaces.Text(4)])
     )
-    action_space = spaces.Discrete(2)
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time = 0
-        return self.observation(), {}
-
-    def observation(self):
-        return {"a": np.full(2, self.time, np.float32), "b": (np.int64(self.time), "t")}
-
-    def step(self, action):
-        self.time += 1
-        return self.observation(), 1.0, self.time == 3, False, {}
+    def _observed(self):
+        return {"a": super()._observed(), "b": (np.int64(self.count), "t")}
 
 
 def test_structured_final_observations():
     envs = vector.NumpyToTorch(
-        gym.vector.SyncVectorEnv([Structured] * 2, False, autoreset_mode=AutoresetMode.SAME_STEP),
+        gym.vector.SyncVectorEnv(
+            [lambda: Structured(1)] * 2, False, autoreset_mode=AutoresetMode.SAME_STEP
+        ),
         stack_final=True,
     )
     observation, _ = envs.reset()
     assert observation["b"][1] == ("t", "t")
     held = [envs.step(torch.zeros(2, dtype=torch.int64))[-1]["final_obs"] for _ in range(3)]
-    assert [x["a"][0, 0].item() for x in held] == [1, 2, 3]
+    assert [x["a"][0, 1].item() for x in held] == [1, 2, 3]
     final = held[-1]
-    assert final["a"].tolist() == [[3, 3], [3, 3]]
+    assert final["a"].tolist() == [[1, 3], [1, 3]]
     assert final["b"][0].tolist() == [3, 3]
     assert final["b"][1] == ("t", "t")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 
 import gymnasium as gym
@@ -10,7 +9,7 @@ import imageio.v3 as imageio
 import numpy as np
 import pytest
 import torch
-from envs import MODES, still
+from envs import MODES, Plain, still
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -19,13 +18,6 @@ import arrayferry_gym
 from arrayferry_gym.functional import EnvResultError, FunctionalEnv, record, wrap
 from arrayferry_gym.vector import NumpyToTorch
 from arrayferry_gym.wrappers import kernels
-
-
-@dataclasses.dataclass
-class Brightness:
-    """A state that JAX does not know."""
-
-    level: object
 
 
 class Glow(FunctionalEnv):
@@ -37,17 +29,17 @@ class Glow(FunctionalEnv):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def reset(self, xp, rng, n, params):
-        return Brightness(xp.arange(n, dtype=xp.float32))
+        return Plain(xp.arange(n, dtype=xp.float32))
 
     def step(self, xp, rng, state, action, params):
-        return Brightness(state.level + params["gain"]), 0.0, False
+        return Plain(state.value + params["gain"]), 0.0, False
 
     def observe(self, xp, state, params):
-        return state.level
+        return state.value
 
     def render(self, state, index):
-        assert isinstance(state.level, np.ndarray)
-        return np.full((33, 47, 3), state.level[index], np.uint8)
+        assert isinstance(state.value, np.ndarray)
+        return np.full((33, 47, 3), state.value[index], np.uint8)
 
 
 def levels(path):
@@ -76,12 +68,12 @@ def test_an_mp4_is_written_with_what_is_installed(without, monkeypatch, tmp_path
 
 class Shrinking(Glow):
     def render(self, state, index):
-        return super().render(state, index)[: 33 - int(state.level[index] > 40)]
+        return super().render(state, index)[: 33 - int(state.value[index] > 40)]
 
 
 class Failing(Glow):
     def render(self, state, index):
-        if state.level[index] > 40:
+        if state.value[index] > 40:
             raise RuntimeError("no brush")
         return super().render(state, index)
 
@@ -118,30 +110,6 @@ class Ends(Glow):
     max_episode_steps = 4
 
 
-class Bright(gym.Env):
-    """The same, as an environment of Gymnasium."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
-    observation_space, action_space = Glow.observation_space, Glow.action_space
-
-    def __init__(self, render_mode="rgb_array", start=0):
-        self.render_mode, self.start, self.closed = render_mode, start, False
-
-    def reset(self, *, seed=None, options=None):
-        self.level, self.steps = self.start, 0
-        return np.float32(self.level), {}
-
-    def step(self, action):
-        self.level, self.steps = self.level + 8, self.steps + 1
-        return np.float32(self.level), 0.0, False, self.steps == 4, {}
-
-    def render(self):
-        return np.full((33, 47, 3), self.level, np.uint8)
-
-    def close(self):
-        self.closed = True
-
-
 class Zero(torch.nn.Module):
     def forward(self, observation):
         assert type(observation) is torch.Tensor
@@ -157,9 +125,8 @@ EPISODE = [0, 8, 16, 24, 32]
     [
         Ends,
         wrap(Ends(), kernels.ClipReward(-1, 1)),
-        Bright(),
-        arrayferry_gym.NumpyToTorch(Bright()),
         Ends().make(render_mode="rgb_array"),
+        arrayferry_gym.NumpyToTorch(Ends().make(render_mode="rgb_array")),
         Ends().make_vec(3, xp="jax", autoreset_mode="Disabled", render_mode="rgb_array"),
     ],
 )
@@ -173,15 +140,16 @@ def test_an_agent_is_shown(env, policy, tmp_path):
 
 @MODES
 def test_one_of_several_environments(mode, tmp_path):
-    envs = gym.vector.SyncVectorEnv(
-        [lambda start=start: Bright(start=start) for start in (0, 100)], autoreset_mode=mode
-    )
-    adapter = NumpyToTorch(envs)
+    makes = [
+        lambda gain=gain: Ends().make(render_mode="rgb_array", params={"gain": gain})
+        for gain in (8.0, 32.0)
+    ]
+    adapter = NumpyToTorch(gym.vector.SyncVectorEnv(makes, autoreset_mode=mode))
     path = record(adapter, Zero(), path=tmp_path / "agent.gif", index=1, episodes=2)
-    first = [100 + x for x in EPISODE]
+    first = [4 * x for x in EPISODE]
     shown = first[:-1] * 2 if mode is AutoresetMode.SAME_STEP else first * 2
     np.testing.assert_allclose(levels(path)[0], shown, atol=4)
-    assert not any(env.closed for env in adapter.unwrapped.envs)
+    assert not adapter.unwrapped.closed
 
 
 def test_a_part_of_an_episode(tmp_path):
@@ -190,7 +158,7 @@ def test_a_part_of_an_episode(tmp_path):
 
 
 def test_images_of_other_forms_are_refused(tmp_path):
-    env = Bright()
+    env = Ends().make(render_mode="rgb_array")
     env.render = lambda: "drawn"
     with pytest.raises(EnvResultError, match="as image 0"):
         record(env, Zero(), path=tmp_path / "glow.mp4")

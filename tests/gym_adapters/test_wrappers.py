@@ -96,24 +96,15 @@ def counted():
     return wrappers.vector.RecordEpisodeStatistics(carts())
 
 
-VECTOR = {
-    "ClipAction": (pendulums, {}), "ClipReward": (carts, {"min_reward": 0.0, "max_reward": 0.5}),
-    "DictInfoToList": (counted, {}), "DtypeObservation": (carts, {"dtype": np.float64}),
-    "FilterObservation": (many_timed, {"filter_keys": ["obs"]}), "FlattenObservation": (many_timed, {}),
-    "GrayscaleObservation": (many_pixels, {}), "HumanRendering": (carts, {}), "NormalizeObservation": (carts, {}),
-    "NormalizeReward": (carts, {}), "RecordEpisodeStatistics": (carts, {}),
-    "RecordVideo": (carts, {"video_folder": "FOLDER", "fps": 10}),
-    "RescaleAction": (pendulums, {"min_action": -1.0, "max_action": 1.0}),
-    "RescaleObservation": (pendulums, {"min_obs": -1.0, "max_obs": 1.0}), "ReshapeObservation": (carts, {"shape": (2, 2)}),
-    "ResizeObservation": (many_pixels, {"shape": (20, 20)}), "TransformAction": (pendulums, {"func": same}),
-    "TransformObservation": (carts, {"func": same}), "TransformReward": (carts, {"func": same}),
-    "VectorizeTransformAction": (pendulums, {"wrapper": wrappers.TransformAction, "func": same, "action_space": None}),
-    "VectorizeTransformObservation": (
-        carts, {"wrapper": wrappers.TransformObservation, "func": same, "observation_space": None}),
-    "VectorizeTransformReward": (carts, {"wrapper": wrappers.TransformReward, "func": same}),
-}  # fmt: skip
-
-
+MANY = {cart: carts, pendulum: pendulums, pixels: many_pixels, timed: many_timed}
+ALSO = ("ClipAction", "ClipReward", "DtypeObservation", "FilterObservation", "FlattenObservation", "GrayscaleObservation",
+        "HumanRendering", "NormalizeObservation", "NormalizeReward", "RecordEpisodeStatistics", "RecordVideo", "RescaleAction",
+        "RescaleObservation", "ReshapeObservation", "ResizeObservation", "TransformAction", "TransformObservation", "TransformReward")  # fmt: skip
+VECTOR = {name: (MANY[SINGLE[name][0]], SINGLE[name][1]) for name in ALSO}
+VECTOR["DictInfoToList"] = counted, {}
+for part in ("Action", "Observation", "Reward"):
+    make, options = VECTOR[name := f"Transform{part}"]
+    VECTOR[f"Vectorize{name}"] = make, {**options, "wrapper": getattr(wrappers, name)}
 LIBRARIES = {"PyTorch": "torch", "JAX": "jax", "NumPy": "numpy"}
 """The libraries of agents, as the columns of the table are called."""
 CASES = [("single", name) for name in SINGLE] + [("vector", name) for name in VECTOR]

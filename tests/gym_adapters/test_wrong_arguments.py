@@ -14,6 +14,7 @@ from envs import begun, make_vec, still
 from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
 from gymnasium.vector import AutoresetMode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from simulators import Genesis
 
 import arrayferry as af
 from arrayferry_gym import evaluate, wrappers
@@ -54,18 +55,6 @@ class Agent(torch.nn.Linear):
 class Model:
     def predict(self, observation):
         raise NotImplementedError
-
-
-class Batch:
-    """A batch of environments, as simulators have them."""
-
-    num_envs, num_actions = 4, 2
-
-    def reset(self):
-        return np.zeros((4, 4), np.float32), {}
-
-    def step(self, actions):
-        return np.zeros((4, 4), np.float32), np.zeros(4), np.ones(4, bool), np.ones(4, bool), {}
 
 
 class Unseen(CartPole):
@@ -178,7 +167,7 @@ WRONG = [
     ("functions", {"env": HOST}, "reset and step of its own", TypeError),
     ("evaluate", {"env": "CartPole-v1"}, "make_vec", TypeError),
     ("evaluate", {"env": None}, "FunctionalEnv", TypeError),
-    ("evaluate", {"env": Batch()}, "from_simulator", TypeError),
+    ("evaluate", {"env": Genesis(4)}, "from_simulator", TypeError),
     ("ordinary", {"env": HOST, "policy": Agent(4, 2)}, r"\.env", TypeError),
     *[("record", {"env": env}, "render_mode='rgb_array'") for env in (gym.make("CartPole-v1"), ORDINARY)],
     ("record", {"env": Unseen()}, "Unseen has none"),

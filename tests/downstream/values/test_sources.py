@@ -130,14 +130,18 @@ PLAIN = {
     "half": NAN.astype("f2"),
     "bool": np.array([True, False]),
     "complex": np.array([1 + 2j]),
+    "days": DAY[:1],
+    "times": DAY[:1].astype("M8[us]"),
+    "time spans": np.array([5], "m8[ms]"),
 }
 USUAL = [*NUMBERS, "uint64 beyond floats", "NaN", "empty"]
+TIMES = ["times", "time spans"]
 FEW = ["uint64 beyond floats", "half", "bool", "complex"]
 FORMS: dict[str, tuple[Callable[[np.ndarray], Any], list[str], list[str]]] = {
-    "pandas series": (lambda n: pd.Series(n.copy()), [*USUAL, "bool", "complex"], []),
-    "pandas Arrow": (in_arrow, [*FEW[:3], "NaN"], ["bool"]),
-    "polars series": (pl.Series, [*USUAL, "bool"], ["bool"]),
-    "pyarrow array": (pa.array, [*USUAL, "half"], []),
+    "pandas series": (lambda n: pd.Series(n.copy()), [*USUAL, "bool", "complex", *TIMES], []),
+    "pandas Arrow": (in_arrow, [*FEW[:3], "NaN", "int8"], ["bool"]),
+    "polars series": (pl.Series, [*USUAL, "half", "bool", "days", *TIMES], ["bool", "days"]),
+    "pyarrow array": (pa.array, [*USUAL, "half", "days", *TIMES], ["days"]),
     "zarr array": (in_zarr, FEW, FEW),
     "h5py dataset": (in_h5, FEW, FEW),
     "awkward array": (ak.Array, [*USUAL[:-1], *FEW[1:]], []),
@@ -158,15 +162,6 @@ GOOD = {
     # pandas
     "pandas strided": (lambda: pd.Series(GRID[0])[::2], GRID[0, ::2]),
     "pandas reversed": (lambda: pd.Series(GRID[0])[::-1], GRID[0, ::-1]),
-    "pandas column of a frame": (
-        lambda: pd.DataFrame(GRID, columns=list("abcd"))["b"],
-        GRID[:, 1],
-    ),
-    "pandas dates": (lambda: pd.Series(DAY.astype("M8[us]")), DAY.astype("M8[us]")),
-    "pandas time spans": (
-        lambda: pd.Series(np.array([5, 6], "m8[s]")),
-        np.array([5, 6], "m8[s]"),
-    ),
     "pandas index": (lambda: pd.Index([3, 1], dtype="int16"), np.array([3, 1], "i2")),
     "pandas range": (lambda: pd.RangeIndex(2, 8, 3), np.array([2, 5])),
     "pandas index of dates": (
@@ -185,7 +180,6 @@ GOOD = {
     "pandas nullable bool": (lambda: pd.array([True, False], "boolean"), np.array([True, False])),
     "pandas array of NumPy": (lambda: pd.arrays.NumpyExtensionArray(NAN.copy()), NAN),
     "pandas array of dates": (lambda: pd.array(DAY.astype("M8[s]")), DAY.astype("M8[s]")),
-    "pandas Arrow int8": (lambda: in_arrow([1, 2], pa.int8()), np.array([1, 2], "i1")),
     "pandas Arrow chunks": (
         lambda: pd.concat([in_arrow([n], pa.int8()) for n in (1, 2)]),
         np.array([1, 2], "i1"),
@@ -197,10 +191,6 @@ GOOD = {
         False,
     ),
     # Polars
-    "polars float16": (
-        lambda: pl.Series([1.5, 2.0], dtype=pl.Float16),
-        np.array([1.5, 2], "f2"),
-    ),
     "polars slice": (lambda: pl.Series(GRID[0])[1:3], GRID[0, 1:3]),
     "polars strided": (lambda: pl.Series(GRID[0])[::2], GRID[0, ::2]),
     "polars reversed": (lambda: pl.Series(GRID[0]).reverse(), GRID[0, ::-1]),
@@ -209,10 +199,6 @@ GOOD = {
         GRID[:2].reshape(-1),
         False,
     ),
-    "polars days": (lambda: pl.Series([datetime.date(2020, 1, 1)]), DAY[:1], False),
-    "polars times": (lambda: pl.Series(DAY[:1].astype("M8[ms]")), DAY[:1].astype("M8[ms]")),
-    "polars time spans": (lambda: pl.Series(np.array([5], "m8[us]")), np.array([5], "m8[us]")),
-    "polars rows": (lambda: pl.Series(GRID), GRID),
     "polars rows sliced": (lambda: pl.Series(GRID)[1:], GRID[1:]),
     "polars blocks": (lambda: pl.Series(GRID.reshape(3, 2, 2)), GRID.reshape(3, 2, 2)),
     "polars no rows": (
@@ -236,9 +222,6 @@ GOOD = {
         False,
     ),
     "pyarrow slice without nulls": (lambda: pa.array([None, 1, 2])[1:], np.array([1, 2])),
-    "pyarrow days": (lambda: pa.array(DAY[:1]), DAY[:1], False),
-    "pyarrow times": (lambda: pa.array(DAY[:1].astype("M8[us]")), DAY[:1].astype("M8[us]")),
-    "pyarrow time spans": (lambda: pa.array(np.array([5], "m8[ms]")), np.array([5], "m8[ms]")),
     "pyarrow one chunk": (lambda: pa.chunked_array([GRID[0]]), GRID[0]),
     "pyarrow chunks": (
         lambda: pa.chunked_array([GRID[0], GRID[1]])[1:],
@@ -246,7 +229,6 @@ GOOD = {
         False,
     ),
     "pyarrow no chunks": (lambda: pa.chunked_array([], pa.int8()), np.array([], "i1")),
-    "pyarrow lists": (lambda: fixed_lists(GRID), GRID),
     "pyarrow lists sliced": (lambda: fixed_lists(GRID)[1:], GRID[1:]),
     "pyarrow lists of lists": (
         lambda: fixed_lists(GRID.reshape(3, 2, 2))[1:],
@@ -261,21 +243,12 @@ GOOD = {
         lambda: pa.array([[], []], pa.list_(pa.int8(), 0)),
         np.zeros((2, 0), "i1"),
     ),
-    "pyarrow chunks of lists": (
-        lambda: pa.chunked_array([fixed_lists(GRID)[1:], fixed_lists(GRID)]),
-        np.concatenate([GRID[1:], GRID]),
-        False,
-    ),
     "pyarrow tensors": (
         lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(GRID.reshape(3, 2, 2))[1:],
         GRID.reshape(3, 2, 2)[1:],
     ),
     "pyarrow tensors permuted": (permuted, GRID.reshape(2, 2, 3).transpose(0, 2, 1)),
     "pyarrow tensors of bools": (bool_tensors, np.array([[True, False], [False, False]]), False),
-    "pyarrow tensors of blocks permuted": (
-        lambda: permuted([2, 1, 0], [2, 3, 2]),
-        GRID.reshape(1, 2, 3, 2).transpose(0, 3, 2, 1),
-    ),
     "pyarrow chunks of tensors": (
         lambda: pa.chunked_array([permuted()[1:], permuted()]),
         GRID.reshape(2, 2, 3).transpose(0, 2, 1)[[1, 0, 1]],
@@ -284,15 +257,8 @@ GOOD = {
     "pyarrow tensor": (lambda: pa.Tensor.from_numpy(GRID.copy()), GRID),
     "pyarrow tensor transposed": (lambda: pa.Tensor.from_numpy(GRID.copy().T), GRID.T),
     "pyarrow tensor read-only": (lambda: pa.Tensor.from_numpy(frozen(GRID)), GRID),
-    "pyarrow tensor of lists": (
-        lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(GRID).to_tensor(),
-        GRID,
-    ),
     # Zarr
     "zarr": (lambda: in_zarr(GRID, chunks=(2, 3)), GRID, False),
-    "zarr of version 2": (lambda: in_zarr(GRID, zarr_format=2, order="F"), GRID, False),
-    "zarr uncompressed": (lambda: in_zarr(GRID, chunks=(3, 4), compressors=None), GRID, False),
-    "zarr sharded": (lambda: in_zarr(GRID, chunks=(1, 2), shards=(3, 4)), GRID, False),
     "zarr scalar": (lambda: in_zarr(np.array(3.5)), np.array(3.5), False),
     "zarr empty": (lambda: in_zarr(GRID[:0]), GRID[:0], False),
     "zarr big-endian": (lambda: in_zarr(GRID.astype(">i2")), GRID.astype(">i2"), False),
@@ -302,8 +268,6 @@ GOOD = {
     "h5py": (lambda: in_h5(GRID, chunks=(2, 3), compression="gzip"), GRID, False),
     "h5py scalar": (lambda: in_h5(3.5), np.array(3.5), False),
     "h5py no rows": (lambda: in_h5(GRID[:0]), GRID[:0], False),
-    "h5py big-endian": (lambda: in_h5(GRID.astype(">i2")), GRID.astype(">i2"), False),
-    "h5py records": (lambda: in_h5(RECORDS), RECORDS, False),
     "h5py enum": (
         lambda: in_h5([1, 0], dtype=h5py.enum_dtype({"A": 0, "B": 1}, "i1")),
         np.array([1, 0], "i1"),
@@ -323,10 +287,6 @@ GOOD = {
     "awkward dates": (lambda: ak.Array(DAY), DAY),
     "awkward regular": (lambda: ak.Array(GRID), GRID),
     "awkward lists": (lambda: ak.Array([[1, 2], [3, 4]]), np.array([[1, 2], [3, 4]])),
-    "awkward part that is rectangular": (
-        lambda: ak.Array([[1], [2, 3], [4, 5]])[1:],
-        np.array([[2, 3], [4, 5]]),
-    ),
     "awkward cut": (lambda: ak.Array([[1, 2], [3, 4, 5]])[:, :2], np.array([[1, 2], [3, 4]])),
     "awkward reversed": (lambda: ak.Array(GRID)[:, ::-1], GRID[:, ::-1]),
     "awkward optional": (lambda: ak.Array([1, None, 3])[[0, 2]], np.array([1, 3]), False),
@@ -633,10 +593,15 @@ def test_one_converter_for_changing_values(name, to, inside):
 # What is lazy.
 
 
-@pytest.fixture
-def zarr_reads(monkeypatch):
-    """Count what is read from an array of Zarr with two chunks."""
-    found: dict[str, Any] = {"calls": 0, "chunks": [], "chunks of one": 2}
+@pytest.fixture(params=[zarr.Array, h5py.Dataset])
+def reads(request, monkeypatch):
+    """Return how an array is made, of two chunks in Zarr, and what is read: calls, and chunks of Zarr."""
+    found: dict[str, Any] = {"calls": 0, "chunks": []}
+    original = request.param.__getitem__
+
+    def counted(x, *args):
+        found["calls"] += 1
+        return original(x, *args)
 
     class Counting(zarr.storage.MemoryStore):
         async def get(self, key, *args, **options):
@@ -644,39 +609,13 @@ def zarr_reads(monkeypatch):
                 found["chunks"].append(key)
             return await super().get(key, *args, **options)
 
-    original = zarr.Array.__getitem__
-
-    def counted(x, selection):
-        found["calls"] += 1
-        return original(x, selection)
-
-    monkeypatch.setattr(zarr.Array, "__getitem__", counted)
-
     def make(values: np.ndarray) -> Any:
         x = in_zarr(values, store=Counting(), chunks=(2,))
         found["chunks"].clear()
         return x
 
-    return make, found
-
-
-@pytest.fixture
-def h5_reads(monkeypatch):
-    """Count how often a dataset is read."""
-    found: dict[str, Any] = {"calls": 0, "chunks": [], "chunks of one": 0}
-    original = h5py.Dataset.__getitem__
-
-    def counted(x, *args):
-        found["calls"] += 1
-        return original(x, *args)
-
-    monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
-    return in_h5, found
-
-
-@pytest.fixture(params=["zarr_reads", "h5_reads"])
-def reads(request):
-    return request.getfixturevalue(request.param)
+    monkeypatch.setattr(request.param, "__getitem__", counted)
+    return make if request.param is zarr.Array else in_h5, found
 
 
 @targets
@@ -691,7 +630,7 @@ def test_it_is_read_once(reads, to, copy, inside):
         y = convert([x, "text"])[0] if inside else convert(x)
         assert found["calls"] == times
         same(y, values)
-    assert len(found["chunks"]) == 5 * found["chunks of one"]
+    assert make is in_h5 or len(found["chunks"]) == 10
 
 
 @pytest.mark.parametrize("make", [in_zarr, in_h5, scipy.sparse.csr_array])
@@ -947,11 +886,11 @@ def test_sparse_blocks_of_dask():
     np.testing.assert_array_equal(af.convert([x], "torch", sparse="dense")[0], np.eye(3))
 
 
-def test_zarr_is_read_once_in_two_places(zarr_reads):
-    make, found = zarr_reads
+def test_it_is_read_once_in_two_places(reads):
+    make, found = reads
     x = make(np.ones(2, np.float32))
     a, b = af.convert([x, x], "torch", unknown="convert")
-    assert len(found["chunks"]) == 1
+    assert found["calls"] == 1
     a[0] = 5
     assert b.tolist() == [1, 1]
 
