@@ -240,6 +240,7 @@ def test_seeds(mode):
     assert state["observation"][:, 0].tolist() == second
 
 
+@pytest.mark.filterwarnings("ignore:Creating .* is deprecated:DeprecationWarning")  # its own
 def test_the_recipe():
     assert run("TorchRL")["steps"].shape == (16, 8)
 
