@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da
@@ -15,6 +13,7 @@ import torch
 from cases import quick_if
 from envs import make_vec
 from gymnasium.vector import AutoresetMode
+from interrupts import interrupted
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
@@ -23,32 +22,8 @@ from arrayferry_gym.wrappers import kernels
 
 X = np.arange(4, dtype=np.float32)
 PACKAGES = ("/arrayferry/", "/arrayferry_plugins/", "/arrayferry_gym/", "<arrayferry")
-
-
-def interrupted(call, line):
-    """Call a function with an interrupt at the n-th line, and return if there was one."""
-    left = line
-
-    def trace(frame, event, argument):
-        nonlocal left
-        if not any(part in frame.f_code.co_filename for part in PACKAGES):
-            return None
-        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        # no interrupt comes where a block is left, before its lock is released
-        left -= event == "line" and not code.startswith("with ")
-        if left == 0 and not code.startswith("with "):
-            raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
-    return left <= 0
+WITH = "with "
+"""No interrupt comes where such a block is left, before its lock is released."""
 
 
 def tree(target):
@@ -107,7 +82,7 @@ def test_an_interrupt_at_each_line(name):
         call = CALLS[name]()
         for _ in range(calls_before):
             call()
-        came = interrupted(call, line)
+        came = interrupted(call, line, PACKAGES, WITH)
         for _ in range(3):
             assert read(call()) == expected, (line, calls_before)
         return came
@@ -124,6 +99,6 @@ def test_a_trace_that_is_interrupted_as_it_starts_counts_nothing():
     trace, conversion = af.trace(), af.converter("torch")
     with ThreadPoolExecutor(1) as pool:
         for line in range(1, 9):
-            assert pool.submit(interrupted, trace.__enter__, line).result()
+            assert pool.submit(interrupted, trace.__enter__, line, PACKAGES, WITH).result()
             conversion([X])
             assert trace.calls == 0, line

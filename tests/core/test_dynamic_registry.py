@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from boxes import Box, Held, HeldContainer
+from interrupts import quick_turns
 
 import arrayferry as af
 from arrayferry._route import execute
@@ -239,13 +240,8 @@ def test_threads_take_different_keys_of_jax():
     def work(_):
         return [bytes(np.asarray(jax.random.key_data(rng.key()))) for _ in range(40)]
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            keys = [key for keys in pool.map(work, range(4)) for key in keys]
-    finally:
-        sys.setswitchinterval(before)
+    with quick_turns(), ThreadPoolExecutor(4) as pool:
+        keys = [key for keys in pool.map(work, range(4)) for key in keys]
     assert len(set(keys)) == len(keys) == 160
 
 

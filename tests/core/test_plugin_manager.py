@@ -12,6 +12,7 @@ import pytest
 from boxes import Box, BoxBackend, Held, HeldContainer
 from distributions import plugin as library
 from distributions import write_distribution
+from interrupts import interrupted
 
 import arrayferry as af
 from arrayferry._plugin import hookspecs
@@ -369,34 +370,6 @@ def test_attributes_of_ones_own_are_no_near_misses(registry):
     registry.register(part(BoxBackend, name="equal", array_types=("boxlib.Equal",), memory=equal))
 
 
-def lines_of(function):
-    """Yield after calling a function that is interrupted at its first line, its second one, and so on, in the registry."""
-    for number in itertools.count(1):
-        left = number
-
-        def trace(frame, event, argument):
-            nonlocal left
-            files = ("_registry/plugins.py", "_registry/registry.py")
-            if not frame.f_code.co_filename.endswith(files):
-                return None
-            left -= event == "line"
-            if event == "line" and left == 0:
-                raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            function()
-        except KeyboardInterrupt:
-            pass
-        else:
-            return
-        finally:
-            sys.settrace(before)
-        yield number
-
-
 @pytest.mark.parametrize("change", ["register", "unregister", "set_blocked", "unblock", "refresh"])
 def test_an_interrupt_at_any_line_leaves_all_or_nothing(small, change):
     part, manager = HeldContainer(), small.manager
@@ -419,8 +392,11 @@ def test_an_interrupt_at_any_line_leaves_all_or_nothing(small, change):
             small.register(part, "mine")
         conversion([Held(X)]), conversion([Held(X)]), conversion([Held(X)])
 
+    places = ("_registry/plugins.py", "_registry/registry.py")
     prepare()
-    for _ in lines_of(calls[change]):
+    for number in itertools.count(1):
+        if not interrupted(calls[change], number, places):
+            break
         has = manager.has_plugin("mine")
         assert small.catalog.containers == ((part,) if has else ())
         if change == "refresh":

@@ -2,7 +2,6 @@
 
 import asyncio
 import collections
-import contextlib
 import gc
 import itertools
 import multiprocessing
@@ -32,6 +31,7 @@ import torch
 from cases import crossed, quick_if
 from chunks import CHUNK, ROWS, mapped
 from clusters import local_cluster
+from interrupts import interrupted
 
 import arrayferry as af
 
@@ -655,32 +655,17 @@ def test_several_threads_share_an_iteration():
 def test_an_interruption_at_any_line_loses_no_block():
     x = np.arange(6)
 
-    def interrupted(line):
-        """Return whether the iteration was interrupted, and check what it gave before and after."""
-        seen = []
-
-        def trace(frame, event, argument):
-            nonlocal line
-            if "/_stream/" not in frame.f_code.co_filename:
-                return None
-            line -= event == "line"
-            if not line:
-                raise KeyboardInterrupt
-            return trace
-
-        iteration = iter(af.stream(x, "numpy", block=2, prefetch=0))
-        with contextlib.suppress(KeyboardInterrupt):
-            sys.settrace(trace)
-            for block in iteration:
-                seen += block.tolist()
-        sys.settrace(None)
+    def holds(line):
+        """Check what an iteration gives before and after an interrupt, and return whether there was one."""
+        seen, iteration = [], iter(af.stream(x, "numpy", block=2, prefetch=0))
+        came = interrupted(lambda: [seen.extend(block) for block in iteration], line, ["/_stream/"])
         more = [row for block in iteration for row in block.tolist()]
         assert seen == list(range(len(seen)))
         assert not more or seen + more == x.tolist(), line  # it goes on rightly, or not at all
-        return line <= 0
+        return came
 
     with ThreadPoolExecutor(1) as pool:  # what a trace function raises is left behind in its thread
-        assert [*itertools.takewhile(bool, pool.map(interrupted, range(1, 600)))][100:]
+        assert [*itertools.takewhile(bool, pool.map(holds, range(1, 600)))][100:]
 
 
 @pytest.mark.long
