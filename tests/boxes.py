@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +28,17 @@ class BoxBackend(af.Backend):
 
     def from_numpy(self, x, device=None):
         return Box(x)
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any = None
+
+
+@dataclasses.dataclass
+class Plain:
+    x: Any
+    note: Any = None
 
 
 class Held:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import Point
 
 import arrayferry as af
 
@@ -337,11 +338,6 @@ def test_inside_torch_compile(keyword):
 class Colour(Enum):
     RED = 1
     BLUE = 2
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 @pytest.mark.parametrize(

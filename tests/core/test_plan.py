@@ -1,18 +1,16 @@
 """Plans: written for structures seen twice, correct for every value, readable."""
 
 import collections
-import dataclasses
 import gc
 import random
 import weakref
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from boxes import registered
+from boxes import Plain, Point, registered
 from cases import crossed, quick_if
 
 import arrayferry as af
@@ -108,17 +106,6 @@ def test_jax_arrays_that_change_under_one_structure():
             conversion([gone])
         with pytest.raises(af.TracedValueError):
             jax.jit(lambda x, run=conversion: run([x]))(jnp.ones(1))
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
-
-
-@dataclasses.dataclass
-class Plain:
-    x: Any
-    note: Any = None
 
 
 def test_structures_that_change_between_calls():

@@ -9,7 +9,7 @@ import sys
 import time
 import types
 from collections.abc import MutableMapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import attrs
 import equinox
@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from boxes import Held, HeldContainer, Items, registered
+from boxes import Held, HeldContainer, Items, Point, registered
 
 import arrayferry as af
 
@@ -27,11 +27,6 @@ X = np.arange(3, dtype=np.float32)
 
 def is_torch(x) -> bool:
     return isinstance(x, torch.Tensor) and x.tolist() == [0, 1, 2]
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any = "default"
 
 
 class PointWithMore(Point):
