@@ -101,7 +101,7 @@ def test_tracebacks_are_short(make):
         conversion({"obs": {"camera": [X, X]}})
     for call in (conversion, lambda tree: af.convert(tree, "torch")):
         for _ in range(4):
-            with pytest.raises(af.UnsupportedDtypeError) as caught:
+            with pytest.raises(af.UnsupportedDtypeError, match="from numpy to torch") as caught:
                 call({"obs": {"camera": [X, np.array(["text"])]}})
             error = caught.value
             lines = "".join(traceback.format_exception(error)).splitlines()

@@ -276,27 +276,6 @@ def test_a_pool_of_threads_in_a_fork(run_forked):
         pool.submit(int)
 
 
-@pytest.mark.long
-def test_two_threads_take_their_first_gradients_together(run_python):
-    run_python(GRADIENTS)
-
-
-GRADIENTS = """
-import sys, threading, torch, jax, arrayferry as af
-sys.setswitchinterval(1e-6)
-both, found = threading.Barrier(2, timeout=30), []
-square = af.agnostic("jax", differentiable=True)(jax.jit(lambda x: (x * x).sum()))
-def work():
-    x = torch.ones(2, requires_grad=True)
-    both.wait()
-    square(x).backward()
-    found.append(x.grad.tolist())
-threads = [threading.Thread(target=work) for _ in range(2)]
-[thread.start() for thread in threads], [thread.join() for thread in threads]
-assert found == [[2, 2], [2, 2]], found
-"""
-
-
 def test_dropped_converters_leave_nothing():
     before = len(linecache.cache)
     for _ in range(300):

@@ -790,9 +790,8 @@ def test_a_timeout_tells_the_block(computes, prefetch, request):
     list(af.stream(x[:20], "torch", client=client))  # the first use takes longer
     blocks = iter(af.stream(x, "torch", client=client, timeout=3, prefetch=prefetch))
     assert [next(blocks)[0].item() for _ in range(2)] == [0, 10]
-    with pytest.raises(af.BlockTimeoutError, match=r"block 2 .* within 3 seconds") as raised:
+    with pytest.raises(af.BlockTimeoutError, match=r"block 2 .* within 3 seconds"):
         next(blocks)
-    assert isinstance(raised.value, TimeoutError)
     if client is not None:
         time.sleep(5)  # a task that runs cannot be stopped, and other tests need the workers
 

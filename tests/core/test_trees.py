@@ -350,12 +350,12 @@ def test_object_arrays():
         af.convert(bad, "torch")
 
 
-def test_heavy_sharing_is_fast():
+def test_deep_trees_and_heavy_sharing_are_fast():
     tree = [X]
-    for _ in range(60):
+    for _ in range(300):
         tree = [tree, tree]
     found = af.convert(tree, "torch")
-    for _ in range(60):
+    for _ in range(300):
         assert found[0] is found[1]
         found = found[0]
     assert is_torch(found[0])
@@ -408,16 +408,6 @@ def test_a_container_that_calls_itself_without_end_is_the_cause(method, register
         with pytest.raises(af.StructureError, match=words) as caught:
             af.convert([Held(X)], "torch")
         assert isinstance(caught.value.__cause__, RecursionError)
-
-
-def test_deep_trees():
-    tree = X
-    for _ in range(300):
-        tree = [tree]
-    found = af.convert(tree, "torch")
-    for _ in range(300):
-        found = found[0]
-    assert is_torch(found)
 
 
 class BadKey:

@@ -67,9 +67,8 @@ def test_what_could_be_an_array_is_never_returned_in_silence(name, to):
             with pytest.raises(
                 af.NotAnArrayError,
                 match=r"(Call (numpy\.asarray\(x\)|x\.numpy\(\)) first.*unknown=|Pass unknown=.*from_dlpack\(x\))",
-            ) as info:
+            ):
                 call()
-            assert isinstance(info.value, (TypeError, af.ConversionError))
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=lambda value: type(value).__name__)
