@@ -1,5 +1,9 @@
 """Distributions with plugins, as pip would install them, in a folder for `sys.path`."""
 
+import os
+import subprocess
+import sys
+
 
 def write_distribution(folder, name, code, distribution=None):
     """Write a distribution whose entry point `name` is the module `{name}_plugin`."""
@@ -43,3 +47,12 @@ def arrayferry_backends():
 def plugin(name, library=None):
     """Return the code of a plugin, of a library that is in a module of its own or in the plugin's."""
     return PLUGIN.replace("NAME", name).replace("LIBRARY", library or f"{name}_plugin")
+
+
+def run_pytest(folder, *options, places=()):
+    """Run the tests of a folder in a process of its own, and return its exit status and its output."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, places), *sys.path])}
+    env.pop("PYTEST_ADDOPTS", None)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, folder]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=300)
+    return done.returncode, done.stdout
