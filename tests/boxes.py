@@ -1,7 +1,5 @@
 """A library of arrays and containers that only tests know, and parts that are registered for a while."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from collections.abc import Mapping

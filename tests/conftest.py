@@ -1,7 +1,5 @@
 """Shared fixtures: the installed libraries, and arrays of each."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

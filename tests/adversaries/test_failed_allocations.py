@@ -4,8 +4,6 @@ Each part runs in a process of its own. PyTorch and JAX end it, as `jax.random.k
 So does NumPy now and then where it sets chosen rows of an array, as `evaluate` does.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

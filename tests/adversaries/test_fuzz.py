@@ -1,7 +1,5 @@
 """The fuzzer runs for a while, and finds planted failures."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

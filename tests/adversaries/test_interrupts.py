@@ -1,7 +1,5 @@
 """An interrupt at each line of arrayferry: what is called again afterwards, or reset, is right."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da

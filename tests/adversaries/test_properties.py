@@ -1,7 +1,5 @@
 """Properties that hold for any tree of arrays of any libraries, in a series of values that change a little."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Relations between results, where nothing says what is right: by a detour, before or after an operation, in each library."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import sys

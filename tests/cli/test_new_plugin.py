@@ -1,7 +1,5 @@
 """`arrayferry new-plugin`: a distribution that can be installed, whose tests say what is left to write."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

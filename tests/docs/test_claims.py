@@ -1,7 +1,5 @@
 """What README.md says of Gymnasium's wrappers is so, and what it says of ours."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
