@@ -391,13 +391,6 @@ def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, early):
         gc.enable()
 
 
-def test_leaving_early_cancels_on_a_cluster(client, cluster):
-    x = mapped(chunks.slow, 20, 1)
-    for _ in af.stream(x, "torch", client=client, prefetch=10):
-        break
-    _nothing_is_left(cluster)
-
-
 @pytest.mark.long
 def test_leaving_early_takes_nothing_from_others(client):
     x = da.zeros(20, chunks=2).map_blocks(chunks.slow, dtype=float, meta=np.empty(0))
@@ -958,13 +951,6 @@ def test_an_asynchronous_client_is_told():
                 assert af.convert(x, "torch").tolist() == torch.cat(list(stream)).tolist()
 
     asyncio.run(use())
-
-
-def test_the_remedy_for_unknown_sizes():
-    x = da.arange(9, chunks=3)
-    x = x[x > 4]
-    x.compute_chunk_sizes()
-    _same(list(af.stream(x, "numpy")), np.arange(5, 9))
 
 
 def test_an_unreachable_scheduler():
