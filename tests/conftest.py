@@ -11,12 +11,10 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hypothesis
-import numpy as np
 import pytest
 
 import arrayferry as af
@@ -108,86 +106,6 @@ def tracer_is_kept() -> Iterator[None]:
     if sys.gettrace() is not before:
         sys.settrace(before)
         pytest.fail("the test leaves another function in sys.settrace than it found")
-
-
-@dataclass(frozen=True)
-class Library:
-    """One array library under test."""
-
-    name: str
-    make: Callable[[np.ndarray], Any]
-    read: Callable[[Any], np.ndarray]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def _numpy() -> Library:
-    return Library("numpy", lambda n: n, lambda x: x)
-
-
-def _torch() -> Library:
-    import torch
-
-    return Library("torch", lambda n: torch.from_numpy(n.copy()), lambda x: x.numpy())
-
-
-def _jax() -> Library:
-    import jax.numpy as jnp
-
-    return Library("jax", jnp.array, np.asarray)
-
-
-def _dask() -> Library:
-    import dask.array as da
-
-    return Library("dask", lambda n: da.from_array(n.copy(), name=False), lambda x: x.compute())
-
-
-def _strict() -> Library:
-    import array_api_strict as strict
-
-    return Library("array_api_strict", strict.asarray, np.from_dlpack)
-
-
-def _cupy() -> Library:
-    import cupy
-
-    cupy.zeros(1)
-    return Library("cupy", cupy.array, cupy.asnumpy)
-
-
-_MAKERS = {
-    "numpy": _numpy,
-    "torch": _torch,
-    "jax": _jax,
-    "dask": _dask,
-    "array_api_strict": _strict,
-    "cupy": _cupy,
-}
-
-
-def library(name: str) -> Library:
-    """Return a library by name, or skip the test if it is not usable."""
-    try:
-        return _MAKERS[name]()
-    except Exception as error:
-        if name != "cupy":
-            raise
-        pytest.skip(f"no GPU that CuPy can use ({type(error).__name__})")
-
-
-LIBRARIES = tuple(_MAKERS)
-
-
-@pytest.fixture(params=LIBRARIES)
-def source(request: pytest.FixtureRequest) -> Library:
-    return library(request.param)
-
-
-@pytest.fixture(params=LIBRARIES)
-def target(request: pytest.FixtureRequest) -> Library:
-    return library(request.param)
 
 
 @pytest.fixture

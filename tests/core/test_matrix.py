@@ -1,12 +1,48 @@
 """Every library to every other: equal values, the same shape, and the same dtype if supported."""
 
-from typing import Any
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from cases import quick_if
 
 import arrayferry as af
+
+LIBRARIES = {
+    "numpy": ("numpy", lambda xp, n: n, lambda xp, x: x),
+    "torch": ("torch", lambda xp, n: xp.from_numpy(n.copy()), lambda xp, x: x.numpy()),
+    "jax": ("jax.numpy", lambda xp, n: xp.array(n), lambda xp, x: np.asarray(x)),
+    "dask": ("dask.array", lambda xp, n: xp.from_array(n.copy(), name=False), lambda xp, x: x.compute()),
+    "array_api_strict": ("array_api_strict", lambda xp, n: xp.asarray(n), lambda xp, x: np.from_dlpack(x)),
+    "cupy": ("cupy", lambda xp, n: xp.array(n), lambda xp, x: xp.asnumpy(x)),
+}  # fmt: skip
+"""The namespace of each library, how it makes an array of one of NumPy, and how that is read."""
+
+
+class Library(NamedTuple):
+    name: str
+    make: Callable[[np.ndarray], Any]
+    read: Callable[[Any], np.ndarray]
+
+
+@pytest.fixture(params=LIBRARIES)
+def source(request):
+    """Return a library, or skip the test if it is not usable."""
+    namespace, make, read = LIBRARIES[request.param]
+    try:
+        xp = importlib.import_module(namespace)
+        make(xp, np.zeros(1))
+    except Exception as error:
+        if request.param != "cupy":
+            raise
+        pytest.skip(f"no GPU that CuPy can use ({type(error).__name__})")
+    return Library(request.param, functools.partial(make, xp), functools.partial(read, xp))
+
+
+target = source
 
 SHAPES = [(), (3,), (0,), (2, 3), (2, 0), (2, 1, 3), (2, 3, 1, 2)]
 WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
