@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import types
 
 
 def write_distribution(folder, name, code, distribution=None):
@@ -56,3 +57,10 @@ def run_pytest(folder, *options, places=()):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, folder]
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=300)
     return done.returncode, done.stdout
+
+
+def hooks(**parts):
+    """Return a plugin with a function for each hook, which is not installed."""
+    return types.SimpleNamespace(
+        **{f"arrayferry_{hook}": (lambda each=each: each) for hook, each in parts.items()}
+    )

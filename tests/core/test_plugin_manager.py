@@ -10,8 +10,8 @@ import numpy as np
 import pluggy
 import pytest
 from boxes import Box, BoxBackend, Held, HeldContainer
+from distributions import hooks, write_distribution
 from distributions import plugin as library
-from distributions import write_distribution
 from interrupts import interrupted
 
 import arrayferry as af
@@ -19,12 +19,6 @@ from arrayferry._plugin import hookspecs
 from arrayferry._plugin.hookspecs import HOOKS
 
 X = np.arange(3, dtype=np.float32)
-
-
-def hooks(**parts):
-    """Return a plugin with a function for each hook."""
-    named = {f"arrayferry_{hook}": lambda each=each: each for hook, each in parts.items()}
-    return types.SimpleNamespace(**named)
 
 
 @pytest.fixture

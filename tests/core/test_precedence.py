@@ -6,7 +6,7 @@ import types
 
 import pytest
 from boxes import HeldContainer
-from distributions import write_distribution
+from distributions import hooks, write_distribution
 
 import arrayferry as af
 from arrayferry._registry.checks import check_part
@@ -56,12 +56,6 @@ def made(cls, name="columns", *array_types, **attributes):
 source, backend = functools.partial(made, ColumnSource), functools.partial(made, ColumnBackend)
 
 
-def plugin(**hooks):
-    return types.SimpleNamespace(
-        **{f"arrayferry_{hook}": (lambda parts=parts: parts) for hook, parts in hooks.items()}
-    )
-
-
 CLASHES = {
     "name of a source": (source("a"), source("a", "columnlib.Cell"), "the name 'a' .* source 'a'"),
     "name of a backend": (backend("a"), source("a", "columnlib.Cell"), "the name 'a' .* backend"),
@@ -82,7 +76,7 @@ def test_a_clash_at_run_time_is_refused(registry, clash):
     first, second, words = CLASHES[clash]
     registry.register(first, "one")
     before = registry.catalog
-    for part in (second, plugin(**{f"{second.role.lower()}s": [second]})):
+    for part in (second, hooks(**{f"{second.role.lower()}s": [second]})):
         with pytest.raises(af.PluginError, match=rf"{words}.* of one\..*`replaces`"):
             registry.register(part, "two")
     assert registry.catalog is before
@@ -93,7 +87,7 @@ def test_a_clash_at_run_time_is_refused(registry, clash):
 def test_sources_of_one_plugin_may_have_one_name(registry):
     """That of their library, as those of pyarrow have."""
     parts = [source("a"), source("a", "columnlib.Cell")]
-    registry.register(plugin(sources=parts))
+    registry.register(hooks(sources=parts))
     assert [each for each in registry.sources() if each.name == "a"] == parts
     assert len([each for each in registry.sources() if each.name == "pyarrow"]) == 2
     with pytest.raises(af.PluginError, match="the name 'a' is taken"):
@@ -122,7 +116,7 @@ def test_a_type_under_two_paths_is_told_once(registry):
 
 def test_a_source_replaces_a_source(registry):
     old = [source("old"), source("old", "columnlib.Cell")]
-    registry.register(plugin(sources=old))
+    registry.register(hooks(sources=old))
     new = source("new", replaces=("old",))
     registry.register(new)
     assert registry.kind(Column(1)).source is registry.kind(Cell(1)).source is new
@@ -268,7 +262,7 @@ def test_the_order_is_that_of_pluggy(install):
     registry, messages = install(**{n: ordered(n.upper(), rank) for n, rank in ranks.items()})
     assert messages == []
     for name in ("F", "G"):
-        registry.register(plugin(converters=[made_converter(name)]), name)
+        registry.register(hooks(converters=[made_converter(name)]), name)
     for _ in range(2):
         order = [type(each).__name__ for each in registry.catalog.converters]
         assert order[:6] == ["C", "D", "G", "F", "B", "E"]

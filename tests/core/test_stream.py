@@ -32,6 +32,7 @@ from cases import crossed, quick_if
 from chunks import CHUNK, ROWS, mapped
 from clusters import local_cluster
 from interrupts import interrupted
+from remote_workers import eventually
 
 import arrayferry as af
 
@@ -259,19 +260,12 @@ def test_each_chunk_is_computed_once(name, block, prefetch, tmp_path):
     np.testing.assert_allclose(np.concatenate(blocks), x.compute(), rtol=1e-12)
 
 
-def _wait_until(condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def _nothing_is_left(cluster):
     def nothing():
         gc.collect()
         return not cluster.scheduler.tasks
 
-    _wait_until(nothing)
+    eventually(nothing)
 
 
 @pytest.mark.parametrize("name", quick_if(SHARED, {"plain", "standardized"}.__contains__))
@@ -354,7 +348,7 @@ def test_the_next_blocks_are_computed_meanwhile():
     blocks = iter(af.stream(x, "torch", prefetch=3))
     assert made == []  # nothing before it is asked for
     next(blocks)
-    _wait_until(lambda: len(made) >= 4)
+    eventually(lambda: len(made) >= 4)
     time.sleep(0.1)
     assert len(made) == 4
     blocks.close()
@@ -386,7 +380,7 @@ def test_nothing_is_held_once_it_is_left(client, cluster, on_a_cluster, early):
             if early:
                 break
         del blocks, x
-        _wait_until(lambda: held() is None and not cluster.scheduler.tasks)
+        eventually(lambda: held() is None and not cluster.scheduler.tasks)
     finally:
         gc.enable()
 
