@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import Point
 
 import arrayferry as af
 
@@ -352,8 +353,13 @@ class Colour(Enum):
         (jax.ShapeDtypeStruct((3,), "int32"), X, "returned the dtype float32"),
         (X, np.array([1.0, 1e300, 2.0]), "1e\\+300, which does not fit float32"),
         (X, "text", "returned the shape None"),
-        ([X, X], (X, X), "returned the structure <Layout tuple"),
+        ((X,), X, "returned the structure"),
+        ([X, X], (X, X), "structure <Layout tuple"),
+        ((X, X), Point(X, X), "structure <Layout Point"),
+        ({1: X}, {"1": X}, "structure"),
         ({1: X}, {1.0: X}, "structure"),
+        ({"k" * 90 + "a": X}, {"k" * 90 + "b": X}, "structure"),
+        ([[X]], [{"x": X}], "structure"),
     ],
 )
 def test_results_are_compared_with_result_like(example, returned, words, capfd):
