@@ -20,6 +20,7 @@ import pytest
 import arrayferry as af
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parent / "adversaries"))
 
 import boxes
 

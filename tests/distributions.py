@@ -4,6 +4,9 @@ import os
 import subprocess
 import sys
 import types
+import warnings
+
+import arrayferry as af
 
 
 def write_distribution(folder, name, code, distribution=None):
@@ -64,3 +67,14 @@ def hooks(**parts):
     return types.SimpleNamespace(
         **{f"arrayferry_{hook}": (lambda each=each: each) for hook, each in parts.items()}
     )
+
+
+def load(folder, codes):
+    """Write distributions to a folder of `sys.path`, by their names and code. Return a registry with them, and the messages."""
+    for name, code in codes.items():
+        write_distribution(folder, name, code)
+    registry = af.Registry()
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        _ = registry.catalog
+    assert {each.category for each in caught} <= {af.PluginWarning}
+    return registry, [str(each.message) for each in caught]
