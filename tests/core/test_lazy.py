@@ -1,7 +1,6 @@
 """Lazy stays lazy: blocks within Dask, and arrays that are computed together, once, or not at all if they are refused."""
 
 import gc
-import pickle
 import threading
 import tracemalloc
 
@@ -333,13 +332,11 @@ def test_a_delayed_is_refused_in_words(nout, to, make):
     assert to_dask([lazy])[0] is lazy
 
 
-@pytest.mark.parametrize(
-    "scheduler", ["threads", "synchronous", pytest.param("processes", marks=pytest.mark.long)]
-)
+@pytest.mark.long
 @pytest.mark.filterwarnings(SINGLE)
-def test_schedulers(scheduler):
+def test_processes_compute():
     x = to_dask(da.ones(4, chunks=2), blocks="torch")
-    with dask.config.set(scheduler=scheduler, num_workers=1):
+    with dask.config.set(scheduler="processes", num_workers=1):
         found = af.convert({"x": x + 1, "y": [x]}, "numpy")
         assert x.compute().tolist() == [1] * 4
     assert found["x"].tolist() == [2] * 4
@@ -670,12 +667,6 @@ def test_blocks_on_a_cluster(clients, library):
     check(y.compute(scheduler=clients[0]), library)
     np.testing.assert_array_equal(af.convert(clients[0].persist(y), "numpy"), X)
     assert isinstance(clients[0].compute(y.blocks[0]).result(timeout=60), TYPES[library])
-
-
-def test_conversions_of_blocks_are_portable():
-    y = to_dask(da.ones(4, chunks=2), blocks="torch")
-    assert pickle.loads(pickle.dumps(y)).compute().tolist() == [1] * 4
-    assert dask.base.tokenize(y) == dask.base.tokenize(pickle.loads(pickle.dumps(y)))
 
 
 # Memory.

@@ -55,21 +55,6 @@ def test_plugins_are_found_by_name(registry):
     assert {"HeldContainer-2", "torch"} <= {name for name, _ in manager.list_name_plugin()}
 
 
-def test_converters_follow_the_manager(registry):
-    conversion = af.converter("numpy", registry=registry)
-    for times in range(3):
-        for _ in range(4):
-            held = Held([X])
-            assert conversion(held) is held
-        name = registry.manager.register(HeldContainer())
-        for _ in range(4):
-            assert conversion(Held([X])).x[0] is X
-        if times:
-            registry.manager.set_blocked(name)
-        else:
-            registry.manager.unregister(name=name)
-
-
 def test_a_blocked_plugin_is_not_used_until_it_is_unblocked(install):
     registry, _ = install(lib=library("lib"))
     conversion = af.converter("lib", registry=registry)

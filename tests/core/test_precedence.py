@@ -5,7 +5,6 @@ import sys
 import types
 
 import pytest
-from boxes import HeldContainer
 from distributions import hooks, write_distribution
 
 import arrayferry as af
@@ -261,13 +260,15 @@ def test_the_order_is_that_of_pluggy(install):
     ranks = {"a": "trylast=True", "b": "", "c": "tryfirst=True", "d": "tryfirst=True", "e": ""}
     registry, messages = install(**{n: ordered(n.upper(), rank) for n, rank in ranks.items()})
     assert messages == []
-    for name in ("F", "G"):
-        registry.register(hooks(converters=[made_converter(name)]), name)
+    for name in ("F", "G", "H"):
+        made = hooks(converters=[made_converter(name)])
+        af.hookimpl(trylast=name == "H")(made.arrayferry_converters)
+        registry.register(made, name)
     for _ in range(2):
         order = [type(each).__name__ for each in registry.catalog.converters]
         assert order[:6] == ["C", "D", "G", "F", "B", "E"]
-        assert order[-1] == "A"
-        assert all(is_built_in(each) for each in registry.catalog.converters[6:-1])
+        assert order[-2:] == ["A", "H"]
+        assert all(is_built_in(each) for each in registry.catalog.converters[6:-2])
         assert len(order) > 10
         registry.refresh()
 
@@ -298,24 +299,6 @@ def test_a_name_belongs_to_the_plugin_that_is_tried_first(install, kind, marks):
     (part,) = (each for each in parts if each.name == "same")
     assert type(part).__module__ == "b_plugin"
     assert "of the plugin 'a'" in messages[-1]
-
-
-def container(rank=None):
-    part = HeldContainer()
-    hook = af.hookimpl(**({rank: True} if rank else {}))(lambda: [part])
-    return part, types.SimpleNamespace(arrayferry_containers=hook)
-
-
-def test_containers_in_order(registry):
-    ranks = ("trylast", None, "tryfirst")
-    parts, plugins = zip(*map(container, ranks), strict=True)
-    for plugged in plugins:
-        registry.register(plugged)
-    for _ in range(2):
-        first, second, *others, last = registry.catalog.containers
-        assert (last, second, first) == parts
-        assert all(map(is_built_in, others))
-        registry.refresh()
 
 
 # Trust.

@@ -452,12 +452,10 @@ def test_inside_a_task(client):
     assert client.gather(futures) == [n * (n - 1) // 2 for n in (100, 101, 102, 103)]
 
 
-@pytest.mark.parametrize(
-    "scheduler", ["sync", "threads", pytest.param("processes", marks=pytest.mark.long)]
-)
-def test_schedulers_of_the_user(scheduler):
+@pytest.mark.long
+def test_processes_compute():
     x = da.arange(30, chunks=10)
-    with dask.config.set(scheduler=scheduler):
+    with dask.config.set(scheduler="processes"):
         _same(list(af.stream((x - x.max()).cumsum(axis=0), "numpy")), (x - 29).cumsum(0).compute())
 
 
