@@ -101,6 +101,19 @@ class Output(dict):
         self["x"] = self.x
 
 
+class SameName:
+    """Equal to every other one."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 0
+
+
 def outside(value, name, held):
     setattr(value, name, held)
     return value
@@ -186,6 +199,7 @@ def test_what_differs_besides_leaves_has_another_key(where):
         ({"x": X, "y": 0j}, {"x": X, "y": complex(0.0, -0.0)}),
         ({"x": X, "y": decimal.Decimal("1.0")}, {"x": X, "y": decimal.Decimal("1")}),
         ({"x": X, "y": jax.tree.structure([1])}, {"x": X, "y": jax.tree.structure((1,))}),
+        ({"x": X, "y": SameName(1)}, {"x": X, "y": SameName(2)}),
         ({"x": X, "y": pathlib.Path("a")}, {"x": X, "y": "a"}),
         ({"x": X, "y": slice(1)}, {"x": X, "y": slice(2)}),
         ({"x": X, "y": slice(1)}, {"x": X, "y": slice(1.0)}),
