@@ -24,6 +24,9 @@ sys.path.insert(1, str(Path(__file__).parent / "adversaries"))
 
 import boxes
 
+_MODULES = sys.path[:2]
+"""Where scripts find the modules of the tests, too."""
+
 _EXAMPLES = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("test", max_examples=50, derandomize=True, **_EXAMPLES)
 hypothesis.settings.register_profile("test-all", max_examples=500, **_EXAMPLES)
@@ -164,12 +167,13 @@ def run_python() -> Callable[..., str]:
         env: dict[str, str] | None = None,
         timeout: float = 300,
     ) -> str:
+        path = os.pathsep.join([*_MODULES, *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(
             [sys.executable, "-c", script],
             capture_output=True,
             text=True,
             timeout=timeout,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, "PYTHONPATH": path, **(env or {})},
         )
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
