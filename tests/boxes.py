@@ -28,6 +28,13 @@ class BoxBackend(af.Backend):
         return Box(x)
 
 
+class BoxSource(af.Source):
+    name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
+
+    def to_numpy(self, x):
+        return x.values
+
+
 class Point(NamedTuple):
     x: Any
     y: Any = None

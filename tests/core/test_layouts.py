@@ -204,7 +204,7 @@ def test_what_differs_besides_leaves_has_another_key(where):
         ({"x": X, "y": slice(1)}, {"x": X, "y": slice(2)}),
         ({"x": X, "y": slice(1)}, {"x": X, "y": slice(1.0)}),
         (ordered(), ordered(_metadata=1)),
-        (proxy(dict), proxy(collections.OrderedDict)),
+        (proxy(collections.OrderedDict), proxy(dict)),
         (objects(X, X).reshape(1, 2), objects(X, X).reshape(2, 1)),
         ({"x": X, "y": np.ones(2)}, {"x": X, "y": {}}),
         ({"x": X, "y": []}, {"x": X, "y": ()}),

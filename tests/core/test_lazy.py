@@ -1,8 +1,6 @@
 """Lazy stays lazy: blocks within Dask, and arrays that are computed together, once, or not at all if they are refused."""
 
-import gc
 import threading
-import tracemalloc
 
 import dask
 import dask.array as da
@@ -14,6 +12,7 @@ import torch
 from boxes import Box, BoxBackend
 from cases import crossed, quick_if
 from clusters import local_cluster
+from memory import most_memory
 
 import arrayferry as af
 from arrayferry._plugin import blocks
@@ -670,17 +669,6 @@ def test_blocks_on_a_cluster(clients, library):
 
 
 # Memory.
-
-
-def most_memory(function):
-    """Return how much memory NumPy and Python take at most while a function runs, and its result."""
-    gc.collect()
-    tracemalloc.start()
-    try:
-        result = function()
-        return tracemalloc.get_traced_memory()[1], result
-    finally:
-        tracemalloc.stop()
 
 
 LARGE = np.zeros(2**20)

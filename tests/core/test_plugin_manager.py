@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pluggy
 import pytest
-from boxes import Box, BoxBackend, Held, HeldContainer
+from boxes import Box, BoxBackend, BoxSource, Held, HeldContainer
 from distributions import hooks, write_distribution
 from distributions import plugin as library
 from interrupts import interrupted
@@ -159,13 +159,6 @@ def part(cls, **attributes):
     return type("Faulty", (cls,), attributes)()
 
 
-class Column(af.Source):
-    name, package, array_types = "columns", "boxlib", ("boxlib.Column",)
-
-    def to_numpy(self, x):
-        return x.values
-
-
 REFUSED = {
     **{
         f"{cls.__name__}, {attribute}={value!r}": (part(cls, **{attribute: value}), words)
@@ -181,8 +174,8 @@ REFUSED = {
                     "to_numpy_shares": "yes", "install": None, "item_types": ("Box",),
                 }.items()
             ),
-            (Column, "name", [""], "Source Faulty has no name"),
-            (Column, "replaces", ["pandas", ["pandas"], ("",), (3,)], r"Source Faulty has .*replaces\. Set replaces"),
+            (BoxSource, "name", [""], "Source Faulty has no name"),
+            (BoxSource, "replaces", ["pandas", ["pandas"], ("",), (3,)], r"Source Faulty has .*replaces\. Set replaces"),
             (
                 HeldContainer, "types", [Held, "builtins.list", (), (3,), ("nodots",), ["a.B"], None],
                 r"types\. Set types to a tuple",
@@ -191,10 +184,10 @@ REFUSED = {
         for value in values
     },
     "a class": (BoxBackend, r"BoxBackend'> is not a Backend, .*Register an instance"),
-    "the class of a source": (Column, r"Column'> is not a Backend"),
+    "the class of a source": (BoxSource, r"BoxSource'> is not a Backend"),
     "a hook that returns a class": (hooks(backends=[BoxBackend]), r"BoxBackend'>, where a Backend is expected.*instances"),
     "a hook that is no function": (types.SimpleNamespace(arrayferry_backends=[]), "implements no hook"),
-    "a name of a built-in source": (part(Column, name="h5py"), "the name 'h5py' is taken by the .* 'h5py' of"),
+    "a name of a built-in source": (part(BoxSource, name="h5py"), "the name 'h5py' is taken by the .* 'h5py' of"),
 }  # fmt: skip
 
 
@@ -393,7 +386,7 @@ names = [*af.backends()]
 {code}
 class Own(af.Source):
     name = package = "own"
-    array_types = ("own.Column",)
+    array_types = ("own.BoxSource",)
     def to_numpy(self, x):
         return x
 af.registry.register(Own())

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-import tracemalloc
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +31,7 @@ from cases import crossed, quick_if
 from chunks import CHUNK, ROWS, mapped
 from clusters import local_cluster
 from interrupts import interrupted
+from memory import most_memory
 from remote_workers import eventually
 
 import arrayferry as af
@@ -304,19 +304,12 @@ MEGABYTE = 100
 """Rows of the arrays whose memory is measured."""
 
 
-def most_memory(x, **options):
-    """Return how much memory a stream needs at most, in megabytes."""
+def megabytes(x, **options):
+    """Return how much memory a stream needs at most."""
     stream = af.stream(x, "numpy", **options)
     with dask.config.set(scheduler="sync"):  # a thread may hold a result for a moment
         list(stream[:3])  # what is imported at first
-        gc.collect()
-        tracemalloc.start()
-        try:
-            for _ in stream:
-                pass
-            return tracemalloc.get_traced_memory()[1] / 1e6
-        finally:
-            tracemalloc.stop()
+        return most_memory(lambda: collections.deque(stream, 0))[0] / 1e6
 
 
 @pytest.mark.parametrize(
@@ -324,11 +317,11 @@ def most_memory(x, **options):
 )
 def test_memory(make, prefetch):
     x = make((20 * MEGABYTE, 1250), chunks=(MEGABYTE, 1250))
-    assert most_memory(x, prefetch=prefetch) < prefetch + 2.6  # with the graph
+    assert megabytes(x, prefetch=prefetch) < prefetch + 2.6  # with the graph
     cut = 4 if prefetch else 2  # chunks from which blocks are cut
-    assert most_memory(x, prefetch=prefetch, block=30) < 0.3 * prefetch + cut + 2.6
+    assert megabytes(x, prefetch=prefetch, block=30) < 0.3 * prefetch + cut + 2.6
     # A block of 2.4 chunks is put together, and two chunks are cut.
-    assert most_memory(x, prefetch=prefetch, block=240) < 2.4 * (prefetch + 3) + 2.6
+    assert megabytes(x, prefetch=prefetch, block=240) < 2.4 * (prefetch + 3) + 2.6
 
 
 def test_blocks_of_files_without_a_length(tmp_path):

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from boxes import Box, BoxBackend, Held, HeldContainer, Point
+from boxes import Box, BoxBackend, BoxSource, Held, HeldContainer, Point
 from cases import crossed
 
 import arrayferry as af
@@ -113,13 +113,6 @@ def test_what_happened_to_memory(name):
         how = "shared" if np.shares_memory(np.from_dlpack(x), y) else "copied"
     assert row.how == how
     assert row.bytes == sum(z.nbytes for z in af.flatten(y)[0])
-
-
-class BoxSource(af.Source):
-    name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
-
-    def to_numpy(self, x):
-        return x.values
 
 
 @pytest.mark.usefixtures("boxlib")

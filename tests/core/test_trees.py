@@ -640,8 +640,6 @@ def test_structures_that_were_lost_once():
     assert is_torch(found["item"])
     mine = np.array([X, None], object).view(type("Mine", (np.ndarray,), {}))
     assert type(af.convert(mine, "torch")) is type(mine)
-    proxy = types.MappingProxyType(collections.OrderedDict(a=X))
-    assert isinstance(af.convert(proxy, "torch").copy(), collections.OrderedDict)
     whole = np.ma.array([X, None], dtype=object)
     assert is_torch(af.convert(whole, "torch")[0])
 
