@@ -49,7 +49,6 @@ def test_help(run, command):
         (),
         ("nothing",),
         ("check",),
-        ("doctor", "--nothing"),
         ("routes", "a", "b", "c"),
         ("doctor", "--time", "9"),
         ("doctor", "--timeout", "0"),

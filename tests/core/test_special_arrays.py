@@ -385,9 +385,6 @@ def test_long_long(target):
         for x in (np.arange(3).astype(code), np.arange(6).astype(code)[::-2]):
             y = af.convert(x, target)
             np.testing.assert_array_equal(np.asarray(af.convert(y, "numpy")), x)
-    if target != "jax":
-        made = af.convert(2**63, target, scalars="convert")
-        assert int(af.convert(made, "numpy")) == 2**63
     memory = np.arange(4).astype("Q")
     shared = af.convert(memory, "torch", copy=False)
     memory[0] = 7
