@@ -1,7 +1,5 @@
 """Every form in which agents pass an action, and what the rule for actions says of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,9 +1,9 @@
 """A library of arrays and containers that only tests know, and parts that are registered for a while."""
 
-from __future__ import annotations
-
 import contextlib
+import dataclasses
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,24 @@ class BoxBackend(af.Backend):
 
     def from_numpy(self, x, device=None):
         return Box(x)
+
+
+class BoxSource(af.Source):
+    name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
+
+    def to_numpy(self, x):
+        return x.values
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any = None
+
+
+@dataclasses.dataclass
+class Plain:
+    x: Any
+    note: Any = None
 
 
 class Held:

@@ -1,7 +1,5 @@
 """Forms of bridges that several test files share."""
 
-from __future__ import annotations
-
 from arrayferry_gym.testing import BridgeContract, BridgeStep
 
 

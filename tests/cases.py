@@ -1,7 +1,5 @@
 """Which cases of a large table are quick: the others are marked `long`."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Collection, Iterable
 from typing import Any

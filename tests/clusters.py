@@ -1,7 +1,5 @@
 """Clusters of Dask on this machine."""
 
-from __future__ import annotations
-
 import contextlib
 
 import dask

@@ -1,7 +1,5 @@
 """Shared fixtures: the installed libraries, and arrays of each."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -13,19 +11,21 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hypothesis
-import numpy as np
 import pytest
 
 import arrayferry as af
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parent / "adversaries"))
 
 import boxes
+
+_MODULES = sys.path[:2]
+"""Where scripts find the modules of the tests, too."""
 
 _EXAMPLES = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("test", max_examples=50, derandomize=True, **_EXAMPLES)
@@ -112,86 +112,6 @@ def tracer_is_kept() -> Iterator[None]:
         pytest.fail("the test leaves another function in sys.settrace than it found")
 
 
-@dataclass(frozen=True)
-class Library:
-    """One array library under test."""
-
-    name: str
-    make: Callable[[np.ndarray], Any]
-    read: Callable[[Any], np.ndarray]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def _numpy() -> Library:
-    return Library("numpy", lambda n: n, lambda x: x)
-
-
-def _torch() -> Library:
-    import torch
-
-    return Library("torch", lambda n: torch.from_numpy(n.copy()), lambda x: x.numpy())
-
-
-def _jax() -> Library:
-    import jax.numpy as jnp
-
-    return Library("jax", jnp.array, np.asarray)
-
-
-def _dask() -> Library:
-    import dask.array as da
-
-    return Library("dask", lambda n: da.from_array(n.copy(), name=False), lambda x: x.compute())
-
-
-def _strict() -> Library:
-    import array_api_strict as strict
-
-    return Library("array_api_strict", strict.asarray, np.from_dlpack)
-
-
-def _cupy() -> Library:
-    import cupy
-
-    cupy.zeros(1)
-    return Library("cupy", cupy.array, cupy.asnumpy)
-
-
-_MAKERS = {
-    "numpy": _numpy,
-    "torch": _torch,
-    "jax": _jax,
-    "dask": _dask,
-    "array_api_strict": _strict,
-    "cupy": _cupy,
-}
-
-
-def library(name: str) -> Library:
-    """Return a library by name, or skip the test if it is not usable."""
-    try:
-        return _MAKERS[name]()
-    except Exception as error:
-        if name != "cupy":
-            raise
-        pytest.skip(f"no GPU that CuPy can use ({type(error).__name__})")
-
-
-LIBRARIES = tuple(_MAKERS)
-
-
-@pytest.fixture(params=LIBRARIES)
-def source(request: pytest.FixtureRequest) -> Library:
-    return library(request.param)
-
-
-@pytest.fixture(params=LIBRARIES)
-def target(request: pytest.FixtureRequest) -> Library:
-    return library(request.param)
-
-
 @pytest.fixture
 def registry() -> af.Registry:
     """A separate registry with the built-in plugins."""
@@ -247,12 +167,13 @@ def run_python() -> Callable[..., str]:
         env: dict[str, str] | None = None,
         timeout: float = 300,
     ) -> str:
+        path = os.pathsep.join([*_MODULES, *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(
             [sys.executable, "-c", script],
             capture_output=True,
             text=True,
             timeout=timeout,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, "PYTHONPATH": path, **(env or {})},
         )
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -1,5 +1,13 @@
 """Distributions with plugins, as pip would install them, in a folder for `sys.path`."""
 
+import os
+import subprocess
+import sys
+import types
+import warnings
+
+import arrayferry as af
+
 
 def write_distribution(folder, name, code, distribution=None):
     """Write a distribution whose entry point `name` is the module `{name}_plugin`."""
@@ -43,3 +51,30 @@ def arrayferry_backends():
 def plugin(name, library=None):
     """Return the code of a plugin, of a library that is in a module of its own or in the plugin's."""
     return PLUGIN.replace("NAME", name).replace("LIBRARY", library or f"{name}_plugin")
+
+
+def run_pytest(folder, *options, places=()):
+    """Run the tests of a folder in a process of its own, and return its exit status and its output."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, places), *sys.path])}
+    env.pop("PYTEST_ADDOPTS", None)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, folder]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=300)
+    return done.returncode, done.stdout
+
+
+def hooks(**parts):
+    """Return a plugin with a function for each hook, which is not installed."""
+    return types.SimpleNamespace(
+        **{f"arrayferry_{hook}": (lambda each=each: each) for hook, each in parts.items()}
+    )
+
+
+def load(folder, codes):
+    """Write distributions to a folder of `sys.path`, by their names and code. Return a registry with them, and the messages."""
+    for name, code in codes.items():
+        write_distribution(folder, name, code)
+    registry = af.Registry()
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        _ = registry.catalog
+    assert {each.category for each in caught} <= {af.PluginWarning}
+    return registry, [str(each.message) for each in caught]

@@ -1,7 +1,5 @@
 """Environments, policies and libraries that many tests of adapters use."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 

@@ -1,7 +1,5 @@
 """An environment that tells different things at each step and each reset, for bridges to trainers."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces

@@ -1,7 +1,5 @@
 """Random numbers as exported files draw them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import arrayferry as af

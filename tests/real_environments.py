@@ -4,8 +4,6 @@ What the rule for actions calls right or passed on is never refused, and gives w
 gives; what it calls wrong is refused before anything is stepped.
 """
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from collections.abc import Callable

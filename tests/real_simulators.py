@@ -1,7 +1,5 @@
 """What `make bridges` checks of a real simulator, which is built once for all agents."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import time

@@ -1,7 +1,5 @@
 """The recipes of docs/how-to/trainers.md."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Workers that may be killed, and environments for them."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

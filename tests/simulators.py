@@ -3,8 +3,6 @@
 Their observations identify episode and step, as those of `arrayferry_gym.testing.Probe` do.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -280,9 +280,7 @@ CHANGES = {
 SHARING = {
     "large": (large, LARGE),
     "in Fortran order": (is_fortran, "Fortran"),
-    "not contiguous": (is_neither,),
     "of permuted axes": (is_permuted,),
-    "not in C order": (lambda x: not x.flags.c_contiguous,),
     "a single element": (lambda x: x.size == 1,),
 }
 """Which arrays share memory that must not, or do not though they must."""

@@ -1,7 +1,5 @@
 """A library of arrays that only tests know, and correct plugins for it."""
 
-from __future__ import annotations
-
 import arrayferry as af
 
 

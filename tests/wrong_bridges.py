@@ -1,7 +1,5 @@
 """Bridges with a fault each, as people write them: around the probe, in several styles. `BridgeContract` finds them."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from gymnasium import spaces

@@ -128,7 +128,6 @@ PLANTED = {
             backend(from_numpy=lambda self, x: Array(x.copy())),
             "from_numpy(), for", "raised TypeError", "takes 2 positional arguments but 3 were given",
         ),
-        "loses the shape": (reading(np.atleast_1d), "to_numpy(), for an array", "shape (1,) instead of ()"),
         "a subclass": (reading(lambda x: x.view(np.recarray)), "returned a numpy.recarray instead of a numpy.ndarray"),
         "makes nothing": (
             backend(from_numpy=lambda self, x, device=None: None),

@@ -6,8 +6,6 @@ of the buffer is printed. Then many conversions in one process must not make it 
     python tests/adversaries/fuzz.py --buffers 20000 --conversions 1000000
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -14,8 +14,6 @@ chooses tests as this does, but by replacing each function with a wrapper, which
 look at: pickles, signatures, and the imports among modules.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import difflib

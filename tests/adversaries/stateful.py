@@ -10,8 +10,6 @@ where it must not be. With `--surroundings`, traces, meshes, default devices, 64
 are switched on and off in between, and devices are checked too.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextlib

@@ -4,8 +4,6 @@ Each part runs in a process of its own. PyTorch and JAX end it, as `jax.random.k
 So does NumPy now and then where it sets chosen rows of an array, as `evaluate` does.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 
@@ -13,40 +11,17 @@ import pytest
 from cases import quick_if
 
 FAIL = """
-import _testcapi, contextlib, sys
-import gymnasium as gym
+import _testcapi, sys
 import numpy as np
 import arrayferry as af
-from arrayferry_gym import ArrayConversion
-from arrayferry_gym.functional import CartPole, wrap
 from arrayferry_gym.wrappers import kernels
+from calls import adapter, function, read, tree, vector
 
 sys.unraisablehook = lambda _: None  # of objects that are deleted meanwhile
-x = np.arange(4.0)
-
-def read(value):
-    return [np.asarray(af.convert(x, "numpy")).tolist() for x in af.flatten(value)[0]]
-
-def tree(target):
-    conversion, value = af.converter(target), {"a": x, "b": [x, "text", (x, 3)]}
-    return lambda: conversion(value)
-
-def function():
-    called, y = af.agnostic("numpy")(lambda a, b: a + b), af.convert(x, "array_api_strict")
-    return lambda: called(y, b=y)
 
 def stream():
     stream = af.stream(np.arange(6), "array_api_strict", block=2, prefetch=0)
     return lambda: list(stream)
-
-def adapter():
-    env = ArrayConversion(gym.make("CartPole-v1", disable_env_checker=True), target_xp="array_api_strict")
-    return lambda: (env.reset(seed=1)[0], *env.step(np.int64(1))[:2])
-
-def vector():
-    chain = kernels.NormalizeReward(), kernels.FrameStackObservation(2)
-    env = wrap(CartPole(), *chain).make_vec(2)
-    return lambda: (env.reset(seed=1)[0], *env.step(np.array([0, 1]))[:1])
 
 def check(make, step):
     expected, failed, number = read(make()()), 0, -1
@@ -70,10 +45,10 @@ def check(make, step):
 PARTS = {
     "tree('numpy')": 19,
     "tree('array_api_strict')": 61,
-    "function()": 61,
+    "function(lambda a, b: a + b, 'numpy', 'array_api_strict')": 61,
     "stream()": 211,
-    "adapter()": 61,
-    "vector()": 301,
+    "adapter('array_api_strict', np.int64(1))": 61,
+    "vector(kernels.NormalizeReward(), kernels.FrameStackObservation(2), results=1)": 301,
 }
 """Each n-th number is tried, so that a part takes a few seconds."""
 
@@ -84,7 +59,6 @@ PARTS = {
 )
 @pytest.mark.parametrize("part", quick_if(PARTS, {"tree('array_api_strict')"}.__contains__))
 def test_the_nth_allocation_fails(run_python, part):
-    tried = run_python(
-        f"{FAIL}\ncheck(lambda: {part}, {PARTS[part]})", env={"PYTHONWARNINGS": "ignore"}
-    )
+    script = f"{FAIL}\ncheck(lambda: {part}, {PARTS[part]})"
+    tried = run_python(script, env={"PYTHONWARNINGS": "ignore"})
     assert int(tried) > 1000

@@ -1,7 +1,5 @@
 """The first call of each public function and class, from eight threads of a new process at once."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sysconfig

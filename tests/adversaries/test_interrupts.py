@@ -1,80 +1,30 @@
 """An interrupt at each line of arrayferry: what is called again afterwards, or reset, is right."""
 
-from __future__ import annotations
-
-import linecache
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da
-import gymnasium as gym
 import jax
 import numpy as np
 import pytest
 import torch
+from calls import X, adapter, function, read, tree, vector
 from cases import quick_if
 from envs import make_vec
 from gymnasium.vector import AutoresetMode
+from interrupts import interrupted
 
 import arrayferry as af
-from arrayferry_gym import ArrayConversion, vector
-from arrayferry_gym.functional import CartPole, wrap
+from arrayferry_gym import vector as adapters
 from arrayferry_gym.wrappers import kernels
 
-X = np.arange(4, dtype=np.float32)
 PACKAGES = ("/arrayferry/", "/arrayferry_plugins/", "/arrayferry_gym/", "<arrayferry")
-
-
-def interrupted(call, line):
-    """Call a function with an interrupt at the n-th line, and return if there was one."""
-    left = line
-
-    def trace(frame, event, argument):
-        nonlocal left
-        if not any(part in frame.f_code.co_filename for part in PACKAGES):
-            return None
-        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        # no interrupt comes where a block is left, before its lock is released
-        left -= event == "line" and not code.startswith("with ")
-        if left == 0 and not code.startswith("with "):
-            raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
-    return left <= 0
-
-
-def tree(target):
-    conversion, value = af.converter(target), {"a": X, "b": [torch.from_numpy(X), "text", (X, 3)]}
-    return lambda: conversion(value)
-
-
-def function():
-    called, y = af.agnostic("jax")(jax.jit(lambda a, b: a + b)), torch.from_numpy(X)
-    return lambda: called(y, b=y)
-
-
-def adapter():
-    env = ArrayConversion(gym.make("CartPole-v1", disable_env_checker=True), target_xp="torch")
-    return lambda: (env.reset(seed=1)[0], *env.step(torch.tensor(1))[:2])
+WITH = "with "
+"""No interrupt comes where such a block is left, before its lock is released."""
 
 
 def adapted_vector():
-    envs = vector.ArrayConversion(make_vec(2, AutoresetMode.SAME_STEP), target_xp="torch")
+    envs = adapters.ArrayConversion(make_vec(2, AutoresetMode.SAME_STEP), target_xp="torch")
     return lambda: (envs.reset(seed=1)[0], *envs.step(torch.tensor([0, 1]))[:2])
-
-
-def functional_vector():
-    chain = kernels.FrameStackObservation(2), kernels.ClipReward(0, 1)
-    envs = wrap(CartPole(), *chain).make_vec(2)
-    return lambda: (envs.reset(seed=1)[0], *envs.step(np.array([0, 1]))[:2])
 
 
 def stream():
@@ -83,20 +33,16 @@ def stream():
 
 
 CALLS = {
-    "numpy": lambda: tree("numpy"),
-    "torch": lambda: tree("torch"),
-    "jax": lambda: tree("jax"),
-    "strict": lambda: tree("array_api_strict"),
-    "function": function,
-    "adapter": adapter,
+    "numpy": lambda: tree("numpy", "torch"),
+    "torch": lambda: tree("torch", "torch"),
+    "jax": lambda: tree("jax", "torch"),
+    "strict": lambda: tree("array_api_strict", "torch"),
+    "function": lambda: function(jax.jit(lambda a, b: a + b), "jax", "torch"),
+    "adapter": lambda: adapter("torch", torch.tensor(1)),
     "adapted vector": adapted_vector,
-    "functional": functional_vector,
+    "functional": lambda: vector(kernels.FrameStackObservation(2), kernels.ClipReward(0, 1)),
     "stream": stream,
 }
-
-
-def read(value):
-    return [np.asarray(af.convert(x, "numpy")).tolist() for x in af.flatten(value)[0]]
 
 
 @pytest.mark.parametrize("name", quick_if(CALLS, {"torch"}.__contains__))
@@ -107,7 +53,7 @@ def test_an_interrupt_at_each_line(name):
         call = CALLS[name]()
         for _ in range(calls_before):
             call()
-        came = interrupted(call, line)
+        came = interrupted(call, line, PACKAGES, WITH)
         for _ in range(3):
             assert read(call()) == expected, (line, calls_before)
         return came
@@ -124,6 +70,6 @@ def test_a_trace_that_is_interrupted_as_it_starts_counts_nothing():
     trace, conversion = af.trace(), af.converter("torch")
     with ThreadPoolExecutor(1) as pool:
         for line in range(1, 9):
-            assert pool.submit(interrupted, trace.__enter__, line).result()
+            assert pool.submit(interrupted, trace.__enter__, line, PACKAGES, WITH).result()
             conversion([X])
             assert trace.calls == 0, line

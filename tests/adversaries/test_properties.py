@@ -1,17 +1,11 @@
 """Properties that hold for any tree of arrays of any libraries, in a series of values that change a little."""
 
-from __future__ import annotations
-
-import sys
 import warnings
-from pathlib import Path
 
 import hypothesis
 import pytest
-from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
 import stateful
+from hypothesis import strategies as st
 
 pytestmark = pytest.mark.needs("torch")
 

@@ -1,17 +1,14 @@
 """Relations between results, where nothing says what is right: by a detour, before or after an operation, in each library."""
 
-from __future__ import annotations
-
 import itertools
 import random
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import stateful
 from cases import quick_if
 from envs import Sums, host
 from gymnasium import spaces
@@ -22,9 +19,6 @@ from arrayferry_gym import vector as adapters
 from arrayferry_gym.functional import rollout, wrap
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as vector_wrappers
-
-sys.path.insert(0, str(Path(__file__).parent))
-import stateful
 
 pytestmark = pytest.mark.needs("torch")
 NAMES = ("numpy", "torch", "jax", "dask", "array_api_strict")

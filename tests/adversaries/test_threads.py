@@ -1,7 +1,5 @@
 """Many threads convert while plugins are added and removed."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

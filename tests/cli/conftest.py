@@ -1,7 +1,5 @@
 """The command, run in this process."""
 
-from __future__ import annotations
-
 import pytest
 from distributions import plugin, write_distribution
 

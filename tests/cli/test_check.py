@@ -1,7 +1,5 @@
 """`arrayferry check`: pytest with the contract kit, on installed plugins."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 

@@ -1,7 +1,5 @@
 """`arrayferry check-env`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

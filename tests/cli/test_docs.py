@@ -1,7 +1,5 @@
 """docs/reference/command.md shows what the command prints."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

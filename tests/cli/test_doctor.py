@@ -1,7 +1,5 @@
 """`arrayferry doctor`: nothing that is installed takes it down, and it says what to do."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

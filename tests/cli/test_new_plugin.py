@@ -1,9 +1,6 @@
 """`arrayferry new-plugin`: a distribution that can be installed, whose tests say what is left to write."""
 
-from __future__ import annotations
-
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +8,7 @@ import textwrap
 
 import pytest
 from cases import quick_if
-from distributions import plugin, write_distribution
+from distributions import plugin, run_pytest, write_distribution
 
 LIBRARY = '''
 """A little array library: values in lists, which never change."""
@@ -53,14 +50,6 @@ def pip_install(folder, target):
     assert done.returncode == 0, done.stderr
 
 
-def run_tests(folder, *places, only="test_"):
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, places), *sys.path])}
-    options = ["-p", "no:cacheprovider", "-k", only, "--tb=line", folder]
-    command = [sys.executable, "-m", "pytest", "-q", *options]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=300)
-    return done.returncode, done.stdout
-
-
 def fill_in(path, method, code):
     """Replace the body that raises NotImplementedError."""
     head, start, rest = path.read_text().partition(f"    def {method}(")
@@ -90,8 +79,11 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     site = tmp_path / "site"
     assert '# install = "littlelib"  # remove' in (folder / "arrayferry_little_lib.py").read_text()
 
+    def run_tests(chosen):
+        return run_pytest(folder, "-k", chosen, "--tb=line", places=(site, installed))
+
     pip_install(folder, site)
-    status, out = run_tests(folder, site, installed, only="numpy or recognised or copy or pickled")
+    status, out = run_tests("numpy or recognised or copy or pickled")
     assert status == 1
     failures = [line for line in out.splitlines() if "Error: " in line and "FAILED" not in line]
     tasks = ("Write TestLittleLibBackend.make(values) in tests/test_little_lib.py",
@@ -108,14 +100,14 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     fill_in(module, "from_numpy", FROM_NUMPY)
     module.write_text(module.read_text().replace("af.STANDARD_DTYPES", DTYPES))
     shutil.copy(module, site)
-    status, out = run_tests(folder, site, installed, only="recognised")
+    status, out = run_tests("recognised")
     assert status == 1
     assert "array_types are ('littlelib.Array',)" in out
     assert "a littlelib.NDArray, which is recognised as an array of no known library" in out
     code = module.read_text().replace("littlelib.Array", "littlelib.NDArray")
     module.write_text(code.replace('memory = "writable"', 'memory = "immutable"'))
     shutil.copy(module, site)
-    status, out = run_tests(folder, site, installed)
+    status, out = run_tests("test_")
     assert status == 0, out
     assert "skipped" not in out
 

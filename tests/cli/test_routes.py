@@ -1,7 +1,5 @@
 """`arrayferry routes`: what `arrayferry.route` says, for all pairs, one library, or one pair."""
 
-from __future__ import annotations
-
 import json
 import operator
 

@@ -1,10 +1,10 @@
 """Dicts of limited size: what stays where more is needed than there is room for."""
 
 import contextlib
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from interrupts import quick_turns
 
 from arrayferry._cache import Cache
 
@@ -52,10 +52,5 @@ def test_threads_fill_one_together():
         with contextlib.suppress(AssertionError, KeyError):
             hits(cache, range(first, first + 5_000))
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(work, range(4)))
-    finally:
-        sys.setswitchinterval(before)
+    with quick_turns(), ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))

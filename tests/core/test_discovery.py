@@ -5,11 +5,10 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
-from distributions import plugin, write_distribution
+from distributions import load, plugin
 
 import arrayferry as af
 
@@ -86,18 +85,12 @@ BROKEN = {
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
     """Return a registry with all broken plugins and a working one, and the messages."""
-    folder = tmp_path_factory.mktemp("broken")
-    for name, (code, _) in BROKEN.items():
-        write_distribution(folder, name, code)
-    write_distribution(folder, "working", plugin("working"))
-    before = set(sys.modules)
-    sys.path.insert(0, str(folder))
-    registry = af.Registry()
-    with warnings.catch_warnings(record=True, action="always") as caught:
-        _ = registry.catalog
-    sys.path.remove(str(folder))
-    assert {each.category for each in caught} == {af.PluginWarning}
-    yield registry, [str(each.message).replace("\n", " ") for each in caught]
+    folder, before = tmp_path_factory.mktemp("broken"), set(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        codes = {name: code for name, (code, _) in BROKEN.items()}
+        registry, messages = load(folder, {**codes, "working": plugin("working")})
+    yield registry, [message.replace("\n", " ") for message in messages]
     for name in set(sys.modules) - before:
         if name.endswith("_plugin"):
             del sys.modules[name]

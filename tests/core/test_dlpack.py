@@ -2,19 +2,9 @@
 
 import numpy as np
 import pytest
+from toys import Array
 
 import arrayferry as af
-
-
-class Array:
-    """An array of a library that has DLPack."""
-
-    def __init__(self, values):
-        self.values = values
-
-    @property
-    def dtype(self):
-        return self.values.dtype
 
 
 class One(Array):

@@ -1,6 +1,7 @@
 """Dtypes: what each is, which holds which, and that a new one is one row in each library that has it."""
 
 import contextlib
+import itertools
 import re
 
 import ml_dtypes
@@ -128,24 +129,13 @@ def test_a_dtype_that_jax_has_is_one_row_and_others_are_widened(monkeypatch, lac
     assert np.asarray(y).tolist() == [-8, 7]
 
 
-@pytest.mark.parametrize("name", ["float64", "bfloat16", "uint8", "bool"])
-def test_a_library_that_chooses_dtypes_itself_and_whose_arrays_have_no_device(name):
-    mlx = GenericBackend(pytest.importorskip("mlx.core"))
-    x = np.array([1e300, 0] if name == "float64" else [1, 0], dtype_named(name))
-    for device in (None, "cpu"):
-        y = mlx.from_numpy(x, device)
-        assert mlx.to_numpy(y).dtype == x.dtype
-        np.testing.assert_array_equal(mlx.to_numpy(y), x)
-        assert (mlx.device_of(y),) == mlx.devices() == ("cpu",)
-
-
 @pytest.mark.parametrize("name", sorted(af.STANDARD_DTYPES | {"bfloat16"}))
 def test_values_of_mlx_without_its_plugin(name):
     """MLX has no complex128: numbers that fit complex64 are narrowed, others are an error."""
     mx = pytest.importorskip("mlx.core")
     registry = af.Registry()
     registry.manager.set_blocked("mlx")
-    to_mlx, to_numpy = (af.converter(x, registry=registry) for x in (mx, "numpy"))
+    to_numpy = af.converter("numpy", registry=registry)
     dtype = dtype_named(name)
     numbers = [0, 1, 1, 0, 1, 0] if name == "bool" else [0, 1, 2, 3, 100, 101]
     if dtype.kind in "iu":
@@ -153,9 +143,13 @@ def test_values_of_mlx_without_its_plugin(name):
     elif name != "bool":
         numbers[1:4] = [np.nan, -np.inf, -0.0]
     x = np.array(numbers, dtype)
-    for form in (x, x.reshape(2, 3).T, x[::-2], x[:0], x[1:2].reshape(())):
-        y = to_mlx(form)
-        assert type(registry.kind(y).backend) is GenericBackend
+    for form, device in itertools.product(
+        (x, x.reshape(2, 3).T, x[::-2], x[:0], x[1:2].reshape(())), (None, "cpu")
+    ):
+        y = af.converter(mx, registry=registry, device=device)(form)
+        backend = registry.kind(y).backend
+        assert type(backend) is GenericBackend
+        assert (backend.device_of(y),) == backend.devices() == ("cpu",)
         back = to_numpy(mx.transpose(y))
         wanted = form.astype("complex64" if name == "complex128" else dtype).T
         assert (back.dtype, back.shape, back.tobytes()) == (
@@ -165,4 +159,4 @@ def test_values_of_mlx_without_its_plugin(name):
         )
     if name == "complex128":
         with pytest.raises(af.NarrowingError, match="does not fit complex64"):
-            to_mlx(np.array([1e300 + 1j]))
+            af.converter(mx, registry=registry)(np.array([1e300 + 1j]))

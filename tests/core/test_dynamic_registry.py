@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from boxes import Box, Held, HeldContainer
+from interrupts import quick_turns
 
 import arrayferry as af
 from arrayferry._route import execute
@@ -239,13 +240,8 @@ def test_threads_take_different_keys_of_jax():
     def work(_):
         return [bytes(np.asarray(jax.random.key_data(rng.key()))) for _ in range(40)]
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            keys = [key for keys in pool.map(work, range(4)) for key in keys]
-    finally:
-        sys.setswitchinterval(before)
+    with quick_turns(), ThreadPoolExecutor(4) as pool:
+        keys = [key for keys in pool.map(work, range(4)) for key in keys]
     assert len(set(keys)) == len(keys) == 160
 
 
@@ -278,27 +274,6 @@ def test_a_pool_of_threads_in_a_fork(run_forked):
     pool.shutdown()
     with pytest.raises(RuntimeError, match="new futures after shutdown"):
         pool.submit(int)
-
-
-@pytest.mark.long
-def test_two_threads_take_their_first_gradients_together(run_python):
-    run_python(GRADIENTS)
-
-
-GRADIENTS = """
-import sys, threading, torch, jax, arrayferry as af
-sys.setswitchinterval(1e-6)
-both, found = threading.Barrier(2, timeout=30), []
-square = af.agnostic("jax", differentiable=True)(jax.jit(lambda x: (x * x).sum()))
-def work():
-    x = torch.ones(2, requires_grad=True)
-    both.wait()
-    square(x).backward()
-    found.append(x.grad.tolist())
-threads = [threading.Thread(target=work) for _ in range(2)]
-[thread.start() for thread in threads], [thread.join() for thread in threads]
-assert found == [[2, 2], [2, 2]], found
-"""
 
 
 def test_dropped_converters_leave_nothing():

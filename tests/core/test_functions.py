@@ -2,16 +2,14 @@
 
 import gc
 import weakref
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from decimal import Decimal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import Held
 from cases import quick_if
 
 import arrayferry as af
@@ -357,49 +355,6 @@ def test_options_of_agnostic():
     assert torch.autograd.grad(numbers(x, 3.0).sum(), x)[0].tolist() == [3.0, 3.0]
 
 
-@dataclass
-class Named:
-    array: object
-
-
-def named(array, factor):
-    """An object whose attribute is no field: dataclasses with equal fields are equal."""
-    found = Named(array)
-    found.factor = factor
-    return found
-
-
-class SameName:
-    """Equal to every other one."""
-
-    def __init__(self, factor):
-        self.factor = factor
-
-    def __eq__(self, other):
-        return True
-
-    def __hash__(self):
-        return 0
-
-
-@pytest.mark.parametrize(
-    ("make", "use"),
-    [
-        (named, lambda v: v.array * v.factor),
-        (lambda x, k: [x, SameName(k)], lambda v: v[0] * v[1].factor),
-        (lambda x, k: defaultdict(lambda: k, {"x": x}), lambda v: v["x"] * v["other"]),
-        (lambda x, k: [x, Decimal(f"2.{'0' * int(k)}")], lambda v: v[0] * len(str(v[1]))),
-    ],
-)
-def test_each_call_gets_its_own_arguments(make, use):
-    function = into_jax(use)
-    x = torch.ones(2, requires_grad=True)
-    for factor in (2.0, 5.0, 3.0):
-        expected = use(make(1.0, factor))
-        (gradient,) = torch.autograd.grad(function(make(x, factor)).sum(), x)
-        assert gradient.tolist() == [expected] * 2
-
-
 def test_arguments_are_not_kept_alive():
     class Model:
         @into_jax
@@ -724,9 +679,9 @@ def test_nothing_outlives_its_use():
     held = []
 
     def once():
-        big = Named(2)
+        big = Held(2)
         held.append(weakref.ref(big))
-        function = into_jax(jax.jit(lambda x: (x**big.array).sum()))
+        function = into_jax(jax.jit(lambda x: (x**big.x).sum()))
         x = torch.ones(3, requires_grad=True)
         torch.autograd.grad(function(x), x)
 

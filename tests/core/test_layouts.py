@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from boxes import Items
+from boxes import Items, Plain, Point
 
 import arrayferry as af
 from arrayferry._tree.keys import exact_key
@@ -73,12 +73,6 @@ class Registered(Scaled):
         return cls(zip(aux[0], children, strict=True), scale=aux[1])
 
 
-@dataclasses.dataclass
-class Data:
-    x: typing.Any
-    scale: typing.Any = 1
-
-
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Python takes two of them for equal that hold 1 and 1.0."""
@@ -88,11 +82,6 @@ class Config:
 
 @attrs.define
 class Attrs:
-    x: typing.Any
-    scale: typing.Any = 1
-
-
-class Point(typing.NamedTuple):
     x: typing.Any
     scale: typing.Any = 1
 
@@ -110,6 +99,19 @@ class Output(dict):
 
     def __post_init__(self):
         self["x"] = self.x
+
+
+class SameName:
+    """Equal to every other one."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 0
 
 
 def outside(value, name, held):
@@ -141,8 +143,8 @@ def with_scale(make):
         "list": Row([X], scale=make(2)),
         "node": Node(X, make(2)),
         "registered dict": Registered(x=X, scale=make(2)),
-        "dataclass": Data(X, make(2)),
-        "attribute of a dataclass": outside(Data(X), "other", make(2)),
+        "dataclass": Plain(X, make(2)),
+        "attribute of a dataclass": outside(Plain(X), "other", make(2)),
         "attrs": Attrs(X, make(2)),
         "named tuple": Point(X, make(2)),
         "mapping": Store({"x": X}, make(2)),
@@ -197,11 +199,12 @@ def test_what_differs_besides_leaves_has_another_key(where):
         ({"x": X, "y": 0j}, {"x": X, "y": complex(0.0, -0.0)}),
         ({"x": X, "y": decimal.Decimal("1.0")}, {"x": X, "y": decimal.Decimal("1")}),
         ({"x": X, "y": jax.tree.structure([1])}, {"x": X, "y": jax.tree.structure((1,))}),
+        ({"x": X, "y": SameName(1)}, {"x": X, "y": SameName(2)}),
         ({"x": X, "y": pathlib.Path("a")}, {"x": X, "y": "a"}),
         ({"x": X, "y": slice(1)}, {"x": X, "y": slice(2)}),
         ({"x": X, "y": slice(1)}, {"x": X, "y": slice(1.0)}),
         (ordered(), ordered(_metadata=1)),
-        (proxy(dict), proxy(collections.OrderedDict)),
+        (proxy(collections.OrderedDict), proxy(dict)),
         (objects(X, X).reshape(1, 2), objects(X, X).reshape(2, 1)),
         ({"x": X, "y": np.ones(2)}, {"x": X, "y": {}}),
         ({"x": X, "y": []}, {"x": X, "y": ()}),
@@ -323,12 +326,12 @@ def twice(make):
         lambda: [X, 1],
         lambda: {"x": X},
         lambda: Point(X),
-        lambda: Data(X),
+        lambda: Plain(X),
         lambda: Node(X),
         lambda: Scaled(x=[X]),
         lambda: objects(X, None),
         list,
-        lambda: {"deep": Data([X, {"y": X}])},
+        lambda: {"deep": Plain([X, {"y": X}])},
     ],
 )
 def test_one_object_in_two_places_stays_one(make):
@@ -352,7 +355,7 @@ def test_layouts_do_not_keep_arrays_alive():
     class Kept(np.ndarray):
         pass
 
-    for make in (lambda x: x, lambda x: twice(lambda: Data([x])), lambda x: Output(x), Store):
+    for make in (lambda x: x, lambda x: twice(lambda: Plain([x])), lambda x: Output(x), Store):
         x = np.ones(3).view(Kept)
         gone = weakref.ref(x)
         layout = af.flatten(make({"x": x} if make is Store else x))[1]
@@ -392,7 +395,7 @@ def test_the_number_of_leaves_must_fit(count, value):
 
 
 def test_copies_of_layouts_work():
-    arrays, layout = af.flatten(twice(lambda: Data([X, {"n": 3}])))
+    arrays, layout = af.flatten(twice(lambda: Plain([X, {"n": 3}])))
     for again in (pickle.loads(pickle.dumps(layout)), copy.copy(layout), copy.deepcopy(layout)):
         assert again == layout
         assert repr(again) == repr(layout)
@@ -446,7 +449,7 @@ def test_weak_values():
         with pytest.raises(af.StructureError, match="nothing else keeps them"):
             af.convert({"w": value}, to)
     assert dict(af.convert(value, "numpy")) == {"a": X}
-    key = Data(1)
+    key = Plain(1)
     assert af.convert([weakref.WeakValueDictionary(a=key), X], "torch")[0]["a"] is key
     own = Config()
     keys = weakref.WeakKeyDictionary({own: X})
@@ -523,4 +526,3 @@ def test_equal_structures_are_the_same_however_they_are_written(library):
 
 def test_what_c_hides_is_not_taken_for_nothing():
     assert exact_key(array.array("i", [1])) != exact_key(array.array("i", [2]))
-    assert exact_key(Config(1)) == exact_key(Config(1))

@@ -1,9 +1,6 @@
 """Lazy stays lazy: blocks within Dask, and arrays that are computed together, once, or not at all if they are refused."""
 
-import gc
-import pickle
 import threading
-import tracemalloc
 
 import dask
 import dask.array as da
@@ -15,6 +12,7 @@ import torch
 from boxes import Box, BoxBackend
 from cases import crossed, quick_if
 from clusters import local_cluster
+from memory import most_memory
 
 import arrayferry as af
 from arrayferry._plugin import blocks
@@ -333,13 +331,11 @@ def test_a_delayed_is_refused_in_words(nout, to, make):
     assert to_dask([lazy])[0] is lazy
 
 
-@pytest.mark.parametrize(
-    "scheduler", ["threads", "synchronous", pytest.param("processes", marks=pytest.mark.long)]
-)
+@pytest.mark.long
 @pytest.mark.filterwarnings(SINGLE)
-def test_schedulers(scheduler):
+def test_processes_compute():
     x = to_dask(da.ones(4, chunks=2), blocks="torch")
-    with dask.config.set(scheduler=scheduler, num_workers=1):
+    with dask.config.set(scheduler="processes", num_workers=1):
         found = af.convert({"x": x + 1, "y": [x]}, "numpy")
         assert x.compute().tolist() == [1] * 4
     assert found["x"].tolist() == [2] * 4
@@ -672,24 +668,7 @@ def test_blocks_on_a_cluster(clients, library):
     assert isinstance(clients[0].compute(y.blocks[0]).result(timeout=60), TYPES[library])
 
 
-def test_conversions_of_blocks_are_portable():
-    y = to_dask(da.ones(4, chunks=2), blocks="torch")
-    assert pickle.loads(pickle.dumps(y)).compute().tolist() == [1] * 4
-    assert dask.base.tokenize(y) == dask.base.tokenize(pickle.loads(pickle.dumps(y)))
-
-
 # Memory.
-
-
-def most_memory(function):
-    """Return how much memory NumPy and Python take at most while a function runs, and its result."""
-    gc.collect()
-    tracemalloc.start()
-    try:
-        result = function()
-        return tracemalloc.get_traced_memory()[1], result
-    finally:
-        tracemalloc.stop()
 
 
 LARGE = np.zeros(2**20)

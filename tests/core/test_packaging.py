@@ -1,5 +1,6 @@
-"""What pyproject.toml says of the package: versions, the address and the long description."""
+"""What pyproject.toml says of the package: versions, the address and the long description; and the targets of make."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -101,6 +102,15 @@ def test_all_forms_of_links_become_absolute(tmp_path):
     expected += ["#part", "https://example.com/d"]
     found = links(built(tmp_path, ADDRESS, "")["readme"]["text"])
     assert sorted(found) == sorted(expected)
+
+
+def test_make_lists_its_targets():
+    environment = {**os.environ, "MAKEFLAGS": "", "MAKELEVEL": "0"}
+    done = subprocess.run(["make"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    listed = [re.fullmatch(r"make (\S+) +\w.+", line)[1] for line in done.stdout.splitlines()]
+    (targets,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert sorted(listed) == sorted(targets.split())
 
 
 def built(folder: Path, address: str, documentation: str) -> dict[str, Any]:

@@ -9,21 +9,16 @@ import types
 import numpy as np
 import pluggy
 import pytest
-from boxes import Box, BoxBackend, Held, HeldContainer
+from boxes import Box, BoxBackend, BoxSource, Held, HeldContainer
+from distributions import hooks, write_distribution
 from distributions import plugin as library
-from distributions import write_distribution
+from interrupts import interrupted
 
 import arrayferry as af
 from arrayferry._plugin import hookspecs
 from arrayferry._plugin.hookspecs import HOOKS
 
 X = np.arange(3, dtype=np.float32)
-
-
-def hooks(**parts):
-    """Return a plugin with a function for each hook."""
-    named = {f"arrayferry_{hook}": lambda each=each: each for hook, each in parts.items()}
-    return types.SimpleNamespace(**named)
 
 
 @pytest.fixture
@@ -58,21 +53,6 @@ def test_plugins_are_found_by_name(registry):
     assert manager.unregister(name="made") is None
     assert registry.catalog.containers[0] is not part
     assert {"HeldContainer-2", "torch"} <= {name for name, _ in manager.list_name_plugin()}
-
-
-def test_converters_follow_the_manager(registry):
-    conversion = af.converter("numpy", registry=registry)
-    for times in range(3):
-        for _ in range(4):
-            held = Held([X])
-            assert conversion(held) is held
-        name = registry.manager.register(HeldContainer())
-        for _ in range(4):
-            assert conversion(Held([X])).x[0] is X
-        if times:
-            registry.manager.set_blocked(name)
-        else:
-            registry.manager.unregister(name=name)
 
 
 def test_a_blocked_plugin_is_not_used_until_it_is_unblocked(install):
@@ -179,13 +159,6 @@ def part(cls, **attributes):
     return type("Faulty", (cls,), attributes)()
 
 
-class Column(af.Source):
-    name, package, array_types = "columns", "boxlib", ("boxlib.Column",)
-
-    def to_numpy(self, x):
-        return x.values
-
-
 REFUSED = {
     **{
         f"{cls.__name__}, {attribute}={value!r}": (part(cls, **{attribute: value}), words)
@@ -201,8 +174,8 @@ REFUSED = {
                     "to_numpy_shares": "yes", "install": None, "item_types": ("Box",),
                 }.items()
             ),
-            (Column, "name", [""], "Source Faulty has no name"),
-            (Column, "replaces", ["pandas", ["pandas"], ("",), (3,)], r"Source Faulty has .*replaces\. Set replaces"),
+            (BoxSource, "name", [""], "Source Faulty has no name"),
+            (BoxSource, "replaces", ["pandas", ["pandas"], ("",), (3,)], r"Source Faulty has .*replaces\. Set replaces"),
             (
                 HeldContainer, "types", [Held, "builtins.list", (), (3,), ("nodots",), ["a.B"], None],
                 r"types\. Set types to a tuple",
@@ -211,10 +184,10 @@ REFUSED = {
         for value in values
     },
     "a class": (BoxBackend, r"BoxBackend'> is not a Backend, .*Register an instance"),
-    "the class of a source": (Column, r"Column'> is not a Backend"),
+    "the class of a source": (BoxSource, r"BoxSource'> is not a Backend"),
     "a hook that returns a class": (hooks(backends=[BoxBackend]), r"BoxBackend'>, where a Backend is expected.*instances"),
     "a hook that is no function": (types.SimpleNamespace(arrayferry_backends=[]), "implements no hook"),
-    "a name of a built-in source": (part(Column, name="h5py"), "the name 'h5py' is taken by the .* 'h5py' of"),
+    "a name of a built-in source": (part(BoxSource, name="h5py"), "the name 'h5py' is taken by the .* 'h5py' of"),
 }  # fmt: skip
 
 
@@ -369,34 +342,6 @@ def test_attributes_of_ones_own_are_no_near_misses(registry):
     registry.register(part(BoxBackend, name="equal", array_types=("boxlib.Equal",), memory=equal))
 
 
-def lines_of(function):
-    """Yield after calling a function that is interrupted at its first line, its second one, and so on, in the registry."""
-    for number in itertools.count(1):
-        left = number
-
-        def trace(frame, event, argument):
-            nonlocal left
-            files = ("_registry/plugins.py", "_registry/registry.py")
-            if not frame.f_code.co_filename.endswith(files):
-                return None
-            left -= event == "line"
-            if event == "line" and left == 0:
-                raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            function()
-        except KeyboardInterrupt:
-            pass
-        else:
-            return
-        finally:
-            sys.settrace(before)
-        yield number
-
-
 @pytest.mark.parametrize("change", ["register", "unregister", "set_blocked", "unblock", "refresh"])
 def test_an_interrupt_at_any_line_leaves_all_or_nothing(small, change):
     part, manager = HeldContainer(), small.manager
@@ -419,8 +364,11 @@ def test_an_interrupt_at_any_line_leaves_all_or_nothing(small, change):
             small.register(part, "mine")
         conversion([Held(X)]), conversion([Held(X)]), conversion([Held(X)])
 
+    places = ("_registry/plugins.py", "_registry/registry.py")
     prepare()
-    for _ in lines_of(calls[change]):
+    for number in itertools.count(1):
+        if not interrupted(calls[change], number, places):
+            break
         has = manager.has_plugin("mine")
         assert small.catalog.containers == ((part,) if has else ())
         if change == "refresh":
@@ -438,7 +386,7 @@ names = [*af.backends()]
 {code}
 class Own(af.Source):
     name = package = "own"
-    array_types = ("own.Column",)
+    array_types = ("own.BoxSource",)
     def to_numpy(self, x):
         return x
 af.registry.register(Own())

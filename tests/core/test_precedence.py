@@ -5,8 +5,7 @@ import sys
 import types
 
 import pytest
-from boxes import HeldContainer
-from distributions import write_distribution
+from distributions import hooks, write_distribution
 
 import arrayferry as af
 from arrayferry._registry.checks import check_part
@@ -56,12 +55,6 @@ def made(cls, name="columns", *array_types, **attributes):
 source, backend = functools.partial(made, ColumnSource), functools.partial(made, ColumnBackend)
 
 
-def plugin(**hooks):
-    return types.SimpleNamespace(
-        **{f"arrayferry_{hook}": (lambda parts=parts: parts) for hook, parts in hooks.items()}
-    )
-
-
 CLASHES = {
     "name of a source": (source("a"), source("a", "columnlib.Cell"), "the name 'a' .* source 'a'"),
     "name of a backend": (backend("a"), source("a", "columnlib.Cell"), "the name 'a' .* backend"),
@@ -82,7 +75,7 @@ def test_a_clash_at_run_time_is_refused(registry, clash):
     first, second, words = CLASHES[clash]
     registry.register(first, "one")
     before = registry.catalog
-    for part in (second, plugin(**{f"{second.role.lower()}s": [second]})):
+    for part in (second, hooks(**{f"{second.role.lower()}s": [second]})):
         with pytest.raises(af.PluginError, match=rf"{words}.* of one\..*`replaces`"):
             registry.register(part, "two")
     assert registry.catalog is before
@@ -93,7 +86,7 @@ def test_a_clash_at_run_time_is_refused(registry, clash):
 def test_sources_of_one_plugin_may_have_one_name(registry):
     """That of their library, as those of pyarrow have."""
     parts = [source("a"), source("a", "columnlib.Cell")]
-    registry.register(plugin(sources=parts))
+    registry.register(hooks(sources=parts))
     assert [each for each in registry.sources() if each.name == "a"] == parts
     assert len([each for each in registry.sources() if each.name == "pyarrow"]) == 2
     with pytest.raises(af.PluginError, match="the name 'a' is taken"):
@@ -122,7 +115,7 @@ def test_a_type_under_two_paths_is_told_once(registry):
 
 def test_a_source_replaces_a_source(registry):
     old = [source("old"), source("old", "columnlib.Cell")]
-    registry.register(plugin(sources=old))
+    registry.register(hooks(sources=old))
     new = source("new", replaces=("old",))
     registry.register(new)
     assert registry.kind(Column(1)).source is registry.kind(Cell(1)).source is new
@@ -267,13 +260,15 @@ def test_the_order_is_that_of_pluggy(install):
     ranks = {"a": "trylast=True", "b": "", "c": "tryfirst=True", "d": "tryfirst=True", "e": ""}
     registry, messages = install(**{n: ordered(n.upper(), rank) for n, rank in ranks.items()})
     assert messages == []
-    for name in ("F", "G"):
-        registry.register(plugin(converters=[made_converter(name)]), name)
+    for name in ("F", "G", "H"):
+        made = hooks(converters=[made_converter(name)])
+        af.hookimpl(trylast=name == "H")(made.arrayferry_converters)
+        registry.register(made, name)
     for _ in range(2):
         order = [type(each).__name__ for each in registry.catalog.converters]
         assert order[:6] == ["C", "D", "G", "F", "B", "E"]
-        assert order[-1] == "A"
-        assert all(is_built_in(each) for each in registry.catalog.converters[6:-1])
+        assert order[-2:] == ["A", "H"]
+        assert all(is_built_in(each) for each in registry.catalog.converters[6:-2])
         assert len(order) > 10
         registry.refresh()
 
@@ -304,24 +299,6 @@ def test_a_name_belongs_to_the_plugin_that_is_tried_first(install, kind, marks):
     (part,) = (each for each in parts if each.name == "same")
     assert type(part).__module__ == "b_plugin"
     assert "of the plugin 'a'" in messages[-1]
-
-
-def container(rank=None):
-    part = HeldContainer()
-    hook = af.hookimpl(**({rank: True} if rank else {}))(lambda: [part])
-    return part, types.SimpleNamespace(arrayferry_containers=hook)
-
-
-def test_containers_in_order(registry):
-    ranks = ("trylast", None, "tryfirst")
-    parts, plugins = zip(*map(container, ranks), strict=True)
-    for plugged in plugins:
-        registry.register(plugged)
-    for _ in range(2):
-        first, second, *others, last = registry.catalog.containers
-        assert (last, second, first) == parts
-        assert all(map(is_built_in, others))
-        registry.refresh()
 
 
 # Trust.

@@ -43,7 +43,6 @@ def test_an_unknown_name_suggests_the_nearest(name, meant):
         af.convert(np.ones(2), name)
     assert caught.value.name == name
     assert caught.value.nearest[0] == meant
-    assert isinstance(caught.value, LookupError)
 
 
 @pytest.mark.parametrize("nonsense", [3, None, ["torch"], types.ModuleType("nothing"), "json", ""])

@@ -159,7 +159,6 @@ def test_signatures_are_real():
     assert [*parameters] == ["value", "to", "like", *af.Options._fields]
     assert parameters["narrowing"].default == "checked"
     assert [*inspect.signature(af.converter).parameters] == [*[*parameters][1:], "registry"]
-    assert [*inspect.signature(af.converter("torch")).parameters] == ["value"]
     assert "differentiable" in inspect.signature(af.agnostic).parameters
 
     @af.agnostic("numpy")
@@ -172,8 +171,6 @@ def test_signatures_are_real():
 
 
 def test_completion_shows_public_names_only():
-    for module in (af, af_typing):
-        assert [name for name in dir(module) if name[0] == "_"] in ([], ["__version__"])
+    assert [name for name in dir(af_typing) if name[0] == "_"] == []
     assert {"register", "refresh", "backends"} <= {*dir(af.registry)}
     assert [name for name in dir(af.registry) if name[0] == "_"] == []
-    assert "numpy" in af.backends()._ipython_key_completions_()

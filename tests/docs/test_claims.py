@@ -1,7 +1,5 @@
 """What README.md says of Gymnasium's wrappers is so, and what it says of ours."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -23,8 +21,8 @@ import arrayferry_gym.vector
 FLIPPED = """
 import numpy as np
 import torch
-from {module} import {function}
-print({function}(np.zeros((2, 2), np.uint8)[::-1], xp=torch).shape)
+from {module} import array_conversion
+print(array_conversion(np.zeros((2, 2), np.uint8)[::-1], xp=torch).shape)
 """
 
 
@@ -36,7 +34,7 @@ class Speaking(gym.Wrapper):
 
 
 def convert_flipped(module: str) -> subprocess.CompletedProcess[str]:
-    code = FLIPPED.format(module=module, function="array_conversion")
+    code = FLIPPED.format(module=module)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 

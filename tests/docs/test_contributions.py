@@ -1,7 +1,5 @@
 """What a change needs besides its code: a row of a page, and a test of the words of each error."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

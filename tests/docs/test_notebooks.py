@@ -1,7 +1,5 @@
 """The notebooks run as they stand, and are committed without outputs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every block of code in the pages runs as it stands."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import itertools

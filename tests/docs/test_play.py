@@ -1,7 +1,5 @@
 """The page to play environments steps them in a browser as NumPy does. `make play` builds it."""
 
-from __future__ import annotations
-
 import functools
 import html
 import http.server

@@ -1,7 +1,5 @@
 """The plugin of docs/how-to/plugin.md is complete: the contract kit accepts it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

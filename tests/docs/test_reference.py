@@ -1,7 +1,5 @@
 """The reference has every public name, its promises have tests, and the pictures show what the code says."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """The trainings of the page on saving go on after a kill as if there had been none."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import signal

@@ -2,13 +2,11 @@
 
 import io
 import sys
-import warnings
 from importlib.metadata import entry_points
 
 import array_api_strict as strict
 import dask.array as da
 import h5py
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -40,20 +38,6 @@ class TestTorch(BackendContract):
     def write(self, array, value):
         array.fill_(value)
 
-    def unportable(self):
-        x = torch.arange(6.0).reshape(2, 3)
-        with warnings.catch_warnings(action="ignore"):  # some are beta, others deprecated
-            return [
-                (x.to_sparse(), "sparse"),
-                (x.to_sparse_csr(), "sparse"),
-                (x.to("meta"), "meta"),
-                (torch.nested.nested_tensor([x[0], x[1, :2]]), "nested"),
-                (x.to_mkldnn(), "MKL"),
-                (torch.nn.parameter.UninitializedParameter(), "uninitialized"),
-                (torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), "quantised"),
-                (torch.zeros(2, dtype=torch.complex32), "complex32"),
-            ]
-
     @pytest.mark.long
     def test_direct_converters_match_the_general_path(self):
         super().test_direct_converters_match_the_general_path()
@@ -64,11 +48,6 @@ class TestJax(BackendContract):
 
     def make(self, values):
         return jnp.array(values, dtype=values.dtype)
-
-    def unportable(self):
-        gone = jnp.arange(3)
-        gone.delete()
-        return [(jax.random.key(0), "PRNG"), (gone, "deleted")]
 
     # tests/core/test_matrix.py has the values of each pair of libraries.
     @pytest.mark.long
@@ -90,11 +69,6 @@ class TestDask(BackendContract):
 
     def read(self, array):
         return np.array(array.compute())
-
-    def unportable(self):
-        masked = da.from_array(np.ma.array([1.0, 2.0], mask=[0, 1]), name=False, asarray=False)
-        failing = da.map_blocks(lambda block: 1 // 0, da.ones(2), dtype=float, meta=np.ones(0))
-        return [(masked, "mask"), (failing, "computed")]
 
 
 @pytest.mark.long

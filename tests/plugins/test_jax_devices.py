@@ -3,51 +3,6 @@
 import jax
 import pytest
 
-SCRIPT = """
-import jax, numpy as np, pytest
-import arrayferry as af
-
-x = np.arange(3, dtype=np.float32)
-backend = af.registry.backend("jax")
-assert backend.devices() == ("cpu", "cpu:1", "cpu:2"), backend.devices()
-for number, device in enumerate(backend.devices()):
-    for value in (x, {"x": [x]}, jax.device_put(x, jax.devices()[2])):
-        for _ in range(3):
-            found = jax.tree.leaves(af.convert(value, "jax", device=device))[0]
-            assert found.devices() == {jax.devices()[number]}, (device, found.devices())
-            assert backend.device_of(found) == device
-            assert found.tolist() == [0, 1, 2]
-here = jax.device_put(x, jax.devices()[1])
-assert af.convert(here, "jax") is here
-assert af.convert(here, "jax", device=jax.devices()[2]).devices() == {jax.devices()[2]}
-assert af.convert(x, "jax", device=jax.devices()[2]).devices() == {jax.devices()[2]}
-assert af.convert(x, like=here).devices() == {jax.devices()[1]}
-assert af.convert(here, "numpy").tolist() == [0, 1, 2]
-assert af.convert(here, "torch").tolist() == [0, 1, 2]
-import torch
-
-for value in (x, torch.tensor(x), np.float64(3)):  # from host memory to JAX's default device, uncommitted
-    for _ in range(3):
-        found = af.convert(value, "jax")
-        assert found.devices() == {jax.devices()[0]} and not found.committed
-        with jax.default_device(jax.devices()[1]):
-            found = af.convert(value, "jax")
-            assert found.devices() == {jax.devices()[1]} and not found.committed, found.devices()
-            named = af.convert(value, "jax", device="cpu")
-            assert named.committed and named.devices() == {jax.devices()[0]}
-            assert af.convert(here, "jax", copy=True).devices() == {jax.devices()[1]}
-            there = jax.device_put(x, jax.devices()[2])
-            assert af.convert(there, "jax", copy=True).devices() == {jax.devices()[2]}
-with pytest.raises(af.DeviceError, match="no device 'cpu:3' here. It has 'cpu', 'cpu:1', 'cpu:2'."):
-    af.convert(x, "jax", device="cpu:3")
-"""
-
-
-@pytest.mark.long
-def test_three_devices(run_python):
-    run_python(SCRIPT, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=3"})
-
-
 SHARDED = r"""
 import jax, numpy as np, pickle, pytest
 import jax.numpy as jnp
@@ -154,17 +109,18 @@ def test_shardings(run_python):
     run_python(SHARDED, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
 
 
-MESH = """
-import jax, numpy as np, jax.numpy as jnp, torch, arrayferry as af
+PLACES = """
+import jax, numpy as np, pytest, jax.numpy as jnp, torch, arrayferry as af
 from jax.sharding import AxisType
 
 x = np.arange(8.0, dtype=np.float32)
-values = [x, [x, x[:3]], torch.tensor(x), {"x": torch.tensor(x)}, np.ones(40_000, np.float32), [x] * 130]
+values = [x, [x, x[:3]], torch.tensor(x), {"x": torch.tensor(x)}, np.ones(40_000, np.float32), [x] * 130, np.float64(3)]
+first, second, third, fourth = jax.devices()
 
 
 def places():
     found = []
-    for device in (None, "cpu", "cpu:1", "default", jax.devices()[2]):
+    for device in (None, "cpu", "cpu:1", "default", third):
         to_jax = af.converter("jax", device=device)
         for value in values:
             for _ in range(4):  # once compiled, it stays the same
@@ -175,36 +131,41 @@ def places():
     return found
 
 
+def expected(default):
+    return {(None, default, False), ("default", default, False), ("cpu", 0, True), ("cpu:1", 1, True), ("object", 2, True)}
+
+
+backend = af.registry.backend("jax")
+assert backend.devices() == ("cpu", "cpu:1", "cpu:2", "cpu:3"), backend.devices()
+for number, device in enumerate(backend.devices()):
+    for value in (x, {"x": [x]}, jax.device_put(x, third)):
+        for _ in range(3):
+            found = jax.tree.leaves(af.convert(value, "jax", device=device))[0]
+            assert found.devices() == {jax.devices()[number]}, (device, found.devices())
+            assert backend.device_of(found) == device
+            assert found.tolist() == x.tolist()
+with pytest.raises(af.DeviceError, match="no device 'cpu:4' here. It has 'cpu', 'cpu:1', 'cpu:2', 'cpu:3'."):
+    af.convert(x, "jax", device="cpu:4")
 before = places()
-assert {(device, *ids, committed) for device, ids, committed in before} == {
-    (None, 0, False), ("default", 0, False), ("cpu", 0, True), ("cpu:1", 1, True), ("object", 2, True),
-}
-for kind in (AxisType.Auto, AxisType.Explicit):
-    mesh = jax.make_mesh((4,), ("i",), axis_types=(kind,))
-    with jax.set_mesh(mesh):
-        assert places() == before
-        sharded = jax.device_put(jnp.ones(8), jax.NamedSharding(mesh, jax.P("i")))
-        assert af.convert(sharded, "jax", copy=True).sharding == sharded.sharding
-        y = jax.jit(lambda a, b: a + b)(sharded, af.convert(x, "jax"))
-        assert af.convert(y, "numpy").tolist() == (1 + x).tolist()
-    assert places() == before
-    for device in ("cpu:1", jax.devices()[1], "default"):
-        assert jax.jit(lambda a: a + 1)(af.convert(sharded, "jax", device=device)).sum() == 16
-with jax.default_device(jax.devices()[3]):
+assert {(device, *ids, committed) for device, ids, committed in before} == expected(0)
+with jax.default_device(fourth):
     moved = places()
-    with jax.set_mesh(mesh):
-        assert places() == moved
-assert {ids[0] for device, ids, _ in moved if device in (None, "default")} == {3}
-assert not any(committed for device, _, committed in moved if device in (None, "default"))
-assert places() == before
+assert {(device, *ids, committed) for device, ids, committed in moved} == expected(3)
+here = jax.device_put(x, second)
+for default in (first, fourth):
+    with jax.default_device(default):
+        assert af.convert(here, "jax") is here
+        assert af.convert(here, "jax", copy=True).devices() == {second}
+        assert af.convert(here, "jax", device=third).devices() == {third}
+assert af.convert(here, "numpy").tolist() == af.convert(here, "torch").tolist() == x.tolist()
 
 # Like an array that is committed, or is not.
 for like, ids, committed in (
     (jnp.ones(3), [0], False),
-    (jax.device_put(jnp.ones(3), jax.devices()[0]), [0], True),
-    (jax.device_put(jnp.ones(3), jax.devices()[1]), [1], True),
+    (jax.device_put(jnp.ones(3), first), [0], True),
+    (jax.device_put(jnp.ones(3), second), [1], True),
 ):
-    for value in (x, torch.tensor(x), jax.device_put(x, jax.devices()[2])):
+    for value in (x, torch.tensor(x), jax.device_put(x, third)):
         for _ in range(4):
             y = af.convert([value], like=like)[0]
             assert [d.id for d in y.devices()] == ids
@@ -212,13 +173,27 @@ for like, ids, committed in (
                 assert y.committed is committed, (like, value)
     answer = af.agnostic("numpy")(lambda v: v + 1)(like)
     assert [d.id for d in answer.devices()] == ids and answer.committed is committed
+
+# A mesh that is set changes nothing.
+for kind in (AxisType.Auto, AxisType.Explicit) if hasattr(jax, "set_mesh") else ():
+    mesh = jax.make_mesh((4,), ("i",), axis_types=(kind,))
+    with jax.set_mesh(mesh):
+        assert places() == before
+        sharded = jax.device_put(jnp.ones(8), jax.NamedSharding(mesh, jax.P("i")))
+        assert af.convert(sharded, "jax", copy=True).sharding == sharded.sharding
+        y = jax.jit(lambda a, b: a + b)(sharded, af.convert(x, "jax"))
+        assert af.convert(y, "numpy").tolist() == (1 + x).tolist()
+        with jax.default_device(fourth):
+            assert places() == moved
+    for device in ("cpu:1", second, "default"):
+        assert jax.jit(lambda a: a + 1)(af.convert(sharded, "jax", device=device)).sum() == 16
+assert places() == before
 """
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="this JAX sets no mesh")
-def test_a_mesh_that_is_set_changes_nothing(run_python):
-    run_python(MESH, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
+def test_places_of_arrays(run_python):
+    run_python(PLACES, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
 
 
 WIDE = """
@@ -243,9 +218,6 @@ for number in (0, 1, 2, 0):
         for value in (x, [x], [x] * 20):
             for _ in range(4):
                 assert jax.tree.leaves(to_default(value))[0].devices() == {jax.devices()[number]}
-        for value in (np.ones(3, "f4"), np.ones(3)) * 4:
-            for device in ("cpu", jax.devices()[0]):
-                assert af.convert(value, "jax", device=device).devices() == {jax.devices()[0]}
 """
 
 

@@ -62,8 +62,8 @@ def test_a_distributed_sampler_pads():
 
 
 @pytest.mark.long
-def test_workers_of_grain_go_on_where_they_were():
-    grain = pytest.importorskip("grain")
+def test_workers_of_grain_go_on_where_they_were(run_python):
+    pytest.importorskip("grain")
     script = """
 import itertools, os, sys
 import absl.flags, dask.array as da, grain, numpy as np
@@ -86,9 +86,7 @@ if __name__ == "__main__":
     print("each row once", flush=True)
     os._exit(0)  # Grain's shared memory raises errors as the process ends
 """
-    command = [sys.executable, "-c", script]
-    assert subprocess.check_output(command, text=True, timeout=500) == "each row once\n"
-    assert grain
+    assert run_python(script, timeout=500) == "each row once\n"
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
