@@ -1,7 +1,5 @@
 """Real games of PettingZoo and JaxMARL for agents of several libraries. `make bridges` runs these tests."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

@@ -3,8 +3,6 @@
 It is run in a process of its own: it starts others, and the libraries that other packages load crash beside it.
 """
 
-from __future__ import annotations
-
 import os
 
 import gymnasium as gym

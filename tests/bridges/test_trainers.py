@@ -1,7 +1,5 @@
 """Bridges to trainers pass the conformance kit, and each trainer takes some updates on environments in JAX."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import warnings

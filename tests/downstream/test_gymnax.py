@@ -1,7 +1,5 @@
 """gymnax, which pins an older Gymnasium and so needs a separate environment: `make downstream`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

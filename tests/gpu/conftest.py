@@ -1,7 +1,5 @@
 """Simulated libraries that are registered for the time of a test."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections import Counter

@@ -8,8 +8,6 @@ exchanged by DLPack, whose capsule is the array itself here.
 (one bit to the host), "waits" (of a stream for another). `Machine.questions` counts those to the driver.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 import types

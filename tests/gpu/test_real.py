@@ -1,7 +1,5 @@
 """Arrays on a real GPU that CuPy, PyTorch and JAX can use. Without one, these tests are skipped."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

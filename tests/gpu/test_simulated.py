@@ -1,7 +1,5 @@
 """Arrays of simulated GPUs: what is shared, copied and moved, in which order, and how often the host is asked."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from functools import partial

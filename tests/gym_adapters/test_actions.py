@@ -1,7 +1,5 @@
 """An action that cannot be in the space is an error that names the space, at the first step and at any other."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys

@@ -1,7 +1,5 @@
 """Adapters around single environments: libraries, options, infos, rewards, pickling, and no aliasing."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle

@@ -1,7 +1,5 @@
 """The conformance kit for bridges: right ones pass, and each planted fault is caught by the test that is for it."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

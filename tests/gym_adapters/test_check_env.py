@@ -1,7 +1,5 @@
 """`check` names what an author wrote wrong, with the method and the line."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import threading

@@ -1,7 +1,5 @@
 """The audit of vector environments: what is right passes, and each fault is found, by what is returned alone."""
 
-from __future__ import annotations
-
 import re
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Trajectories that are collected on workers, beside loops in one process."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import gc

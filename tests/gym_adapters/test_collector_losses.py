@@ -1,7 +1,5 @@
 """Workers that die, hang or come back, a scheduler that dies, and what comes of the segments."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import gc

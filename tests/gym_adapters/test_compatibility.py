@@ -1,7 +1,5 @@
 """Agents, environments and wrappers of other projects with adapters and functional environments, a few steps each."""
 
-from __future__ import annotations
-
 import itertools
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Options of environments mean the same in all that this package makes: adapted and functional."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import jax
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """Values of environments: sums that lose no digits, arrays that stay the environment's own, and dtypes by one rule."""
 
-from __future__ import annotations
-
 import functools
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The rule of episodes: every kind of vector environment does in each autoreset mode what a model of a few lines does."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Evaluations of policies of any library, in environments of any kind."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

@@ -1,7 +1,5 @@
 """The examples with wrappers and trainers learn: PPO with normalisation, with a policy that remembers, and by TorchRL."""
 
-from __future__ import annotations
-
 import distributed
 import jax
 import numpy as np

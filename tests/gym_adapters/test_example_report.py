@@ -1,7 +1,5 @@
 """The picture of learning curves that examples draw."""
 
-from __future__ import annotations
-
 import pytest
 import report
 from report import Line, draw

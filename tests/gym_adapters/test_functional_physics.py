@@ -1,7 +1,5 @@
 """The reference environments follow Gymnasium's own, step by step from the same state, in every library."""
 
-from __future__ import annotations
-
 import math
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """The classes of wrappers are those that the tool writes from the kernels."""
 
-from __future__ import annotations
-
 import inspect
 import runpy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Keys of each of JAX's generators, typed and raw, wherever a key or a seed is taken."""
 
-from __future__ import annotations
-
 import pickle
 
 import gymnasium as gym

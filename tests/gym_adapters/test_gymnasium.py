@@ -1,7 +1,5 @@
 """What works with Gymnasium's own machinery goes on working: its vector environments, wrappers and checks."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import types

@@ -1,7 +1,5 @@
 """Kernels of wrappers: the values of Gymnasium's, in every library, eagerly and compiled, in every autoreset mode."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import io

@@ -1,7 +1,5 @@
 """Environments whose methods need one library, served to agents of others."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

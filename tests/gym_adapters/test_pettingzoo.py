@@ -1,7 +1,5 @@
 """Environments of PettingZoo and JaxMARL for agents of any library, also of different ones in one game."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

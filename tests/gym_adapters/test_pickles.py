@@ -1,7 +1,5 @@
 """What each version has pickled is read, also with other versions of Python and the libraries."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from pathlib import Path

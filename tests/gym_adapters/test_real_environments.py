@@ -1,7 +1,5 @@
 """A sample of the environments that `make bridges` steps with every form of action."""
 
-from __future__ import annotations
-
 import ale_py
 import gymnasium as gym
 import pytest

@@ -1,7 +1,5 @@
 """Mistakes that new users make, and the answers that they get: each says what to do."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

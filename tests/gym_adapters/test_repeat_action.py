@@ -1,7 +1,5 @@
 """Environments in which each action counts for several steps."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

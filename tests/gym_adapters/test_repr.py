@@ -1,7 +1,5 @@
 """Environments in a shell: short, and without raising."""
 
-from __future__ import annotations
-
 import pickle
 
 import gymnasium as gym

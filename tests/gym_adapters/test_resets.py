@@ -1,7 +1,5 @@
 """How episodes start: with parameters that are drawn, in states that are given, and with masks of actions."""
 
-from __future__ import annotations
-
 import array_api_strict
 import gymnasium as gym
 import jax

@@ -1,7 +1,5 @@
 """Rollouts and evaluations of policies with a state, what they collect, and episodes that environments truncate."""
 
-from __future__ import annotations
-
 import io
 import pickle
 

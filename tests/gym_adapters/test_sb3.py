@@ -1,7 +1,5 @@
 """Vector environments of any library for Stable-Baselines3."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import pickle

@@ -1,7 +1,5 @@
 """Batches spread over a mesh of four devices give the numbers of one device, and stay spread."""
 
-from __future__ import annotations
-
 import os
 
 import jax

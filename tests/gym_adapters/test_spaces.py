@@ -1,7 +1,5 @@
 """Spaces that describe the converted arrays."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

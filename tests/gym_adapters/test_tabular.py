@@ -1,7 +1,5 @@
 """Tabular environments: their tables are Gymnasium's, and what is drawn has the table's probabilities in each library."""
 
-from __future__ import annotations
-
 import math
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Vector environments of any library for TorchRL."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import jax
 import numpy as np

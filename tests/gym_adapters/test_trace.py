@@ -1,7 +1,5 @@
 """A trace counts what the adapters convert, and the numbers that they read without a conversion."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Served environments inside functions that JAX traces: what would leave traced values in them is refused."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import pickle

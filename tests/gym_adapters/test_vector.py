@@ -1,7 +1,5 @@
 """Adapters around vector environments: autoreset modes, final observations, rewards, copies, and batches of actions."""
 
-from __future__ import annotations
-
 import functools
 import json
 import pickle

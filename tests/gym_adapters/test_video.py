@@ -1,7 +1,5 @@
 """Videos of agents."""
 
-from __future__ import annotations
-
 import sys
 
 import gymnasium as gym

@@ -1,7 +1,5 @@
 """Gymnasium's own wrappers inside and outside an adapter, as a page of the docs says."""
 
-from __future__ import annotations
-
 import os
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Wrong arguments of what runs agents and serves environments: each answer names the argument."""
 
-from __future__ import annotations
-
 import functools
 
 import gymnasium as gym

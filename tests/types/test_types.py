@@ -1,7 +1,5 @@
 """Type checkers know what `checked.py` says: one run of each."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Trajectories of environments on the workers of a cluster."""
 
-from __future__ import annotations
-
 try:
     import cloudpickle  # noqa: F401
     import dask  # noqa: F401

@@ -1,7 +1,5 @@
 """Genesis on a CPU: a cart and its pole, in the form in which environments of Genesis are written, that of rsl_rl."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """mjlab on a CPU, in which the caller resets what has ended."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Array API libraries without a plugin, with the real packages: their values, masks and ragged rows."""
 
-from __future__ import annotations
-
 import warnings
 
 import array_api_strict

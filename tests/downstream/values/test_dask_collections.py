@@ -1,7 +1,5 @@
 """Dask's other collections: DataFrames, bags, and xarray's objects over Dask."""
 
-from __future__ import annotations
-
 import re
 import threading
 

@@ -3,8 +3,6 @@
 SciPy reads the environment variable that the Array API needs when it is first imported, so all runs in a new process.
 """
 
-from __future__ import annotations
-
 import pytest
 
 ALL = """

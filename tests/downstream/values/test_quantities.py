@@ -1,7 +1,5 @@
 """Quantities are never stripped of their units, nor arrays of their masks, whatever the options."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pint

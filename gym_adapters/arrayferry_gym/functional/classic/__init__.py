@@ -3,8 +3,6 @@
 The dynamics are from Sutton and Barto, Reinforcement Learning: An Introduction, and the sources named in each module.
 """
 
-from __future__ import annotations
-
 from .acrobot import Acrobot, AcrobotParams
 from .cart_pole import CartPole, CartPoleParams
 from .mountain_car import MountainCar, MountainCarContinuous, MountainCarParams

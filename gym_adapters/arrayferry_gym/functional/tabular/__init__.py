@@ -1,7 +1,5 @@
 """Tabular environments of Gymnasium, and environments of your own tables."""
 
-from __future__ import annotations
-
 from .blackjack import Blackjack, BlackjackParams
 from .cliff_walking import CliffWalking
 from .frozen_lake import FrozenLake
