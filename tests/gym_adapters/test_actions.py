@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +16,7 @@ from cases import crossed, quick_if
 from envs import NAMESPACES, Takes, begun
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from interrupts import quick_turns
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, vector
@@ -540,8 +540,6 @@ def test_threads_that_share_an_adapter():
     env = ArrayConversion(Takes(space), env_xp="numpy", target_xp="numpy")
     env.reset()
     stop = threading.Event()
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
 
     def right():
         for number in range(3_000):
@@ -553,9 +551,8 @@ def test_threads_that_share_an_adapter():
             with pytest.raises(af.ConversionError):
                 env.step(np.array([7, 7]))
 
-    with ThreadPoolExecutor(2) as pool:
+    with quick_turns(), ThreadPoolExecutor(2) as pool:
         working = [pool.submit(right), pool.submit(wrong)]
-    sys.setswitchinterval(before)
     for each in working:
         each.result()
 

@@ -3,7 +3,6 @@
 import copy
 import inspect
 import pickle
-import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from envs import Samples
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten_space
 from gymnasium.vector.utils import batch_space, iterate
+from interrupts import quick_turns
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, NumpyToTorch
@@ -185,9 +185,7 @@ def test_the_batch_of_a_served_tuple_is_iterated_by_environments(xp):
 
 @pytest.mark.long
 def test_threads_that_meet_a_class_of_spaces_at_once():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
+    with quick_turns():
         for _ in range(50):
 
             class Own(spaces.Box):
@@ -205,8 +203,6 @@ def test_threads_that_meet_a_class_of_spaces_at_once():
 
             with ThreadPoolExecutor(8) as pool:
                 assert len(set(pool.map(made, [Own] * 8))) == 1
-    finally:
-        sys.setswitchinterval(before)
 
 
 def test_spaces_for_numpy_are_pickled_as_gymnasiums_own():
