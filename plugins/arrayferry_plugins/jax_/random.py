@@ -59,22 +59,33 @@ class JaxRandom(Random):
         import numpy as np
 
         name = str(jax.dtypes.canonicalize_dtype(dtype))
+        low, high = (int(x) if isinstance(x, np.integer) else x for x in (low, high))
         check_integers(_in_host_memory(low), _in_host_memory(high), name)
-        shape, bits = tuple(shape), jnp.iinfo(name).bits
+        shape, bits = tuple(shape), jnp.iinfo(name).bits if "int" in name else 0  # which it refuses
         most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python's integers in JAX
-        given = type(low) is type(high) is int and bits >= 32
-        many = given and high - low > 2 ** (bits - 8)  # of which randint prefers the low ones
-        if not given or (not many and -most - 1 <= low < high <= most):
+        given = type(low) is type(high) is int
+        few = 2 ** (bits - 8)  # of more, randint prefers the low ones
+        small = given and high - low <= few and -most - 1 <= low < high <= most
+        if small or bits < 32:
             return jax.random.randint(self.key(), shape, low, high, dtype)
         # drawn as unsigned numbers from 0 on, and moved to the range
         unsigned, half = f"uint{bits}", bits // 2
-        end = np.asarray(min(high - low, 2**bits - 1), unsigned)
-        values = jax.random.randint(self.key(), shape, 0, end, unsigned)
-        if many:  # two halves, each of a small range. Few are too large
-            upper = jax.random.randint(self.key(), shape, 0, (high - low - 1 >> half) + 1, unsigned)
-            both = upper << half | jax.random.bits(self.key(), shape, unsigned) >> half
-            values = jnp.where(both > np.asarray(high - low - 1, unsigned), values, both)
-        return jax.lax.bitcast_convert_type(values + np.asarray(low % 2**bits, unsigned), name)
+        first, end = (
+            jnp.asarray(np.asarray(x % 2**bits, unsigned) if type(x) is int else x).astype(unsigned)
+            for x in (low, high)
+        )
+        key, last = self.key(), end - first - 1
+        if given:
+            numbers = jnp.maximum(last, last + 1)  # which is 0 for all numbers of the dtype
+            values = jax.random.randint(key, shape, 0, numbers, unsigned)
+        else:
+            values = jax.random.randint(key, shape, low, high, name).astype(unsigned) - first
+        # two halves, each of a small range. Few are too large
+        upper, lower = jax.random.split(key)
+        both = jax.random.randint(upper, shape, 0, (last >> half) + 1, unsigned) << half
+        both = both | jax.random.bits(lower, shape, unsigned) >> half
+        many = (low < high) & (last >= few) & (both <= last)
+        return jax.lax.bitcast_convert_type(jnp.where(many, both, values) + first, name)
 
     def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         import jax
