@@ -426,6 +426,11 @@ STRUCTURED = {
         [(np.array([1, 2]), np.zeros((2, 2), np.float32))],
         [(np.array([1, 3]), np.zeros((2, 2), np.float32)), np.array([1]), (np.array([1]), np.ones((1, 3)))],
     ),
+    "stacked arrays": (
+        spaces.Sequence(BOX, stack=True),
+        [np.zeros((2, 1), np.float32), np.ones((0, 1), np.float32)],
+        [np.ones((1, 3), np.float32), "text"],
+    ),
     "graph": (
         spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)),
         [spaces.GraphInstance(np.zeros((2, 2), np.float32), np.array([1]), LINKS)],

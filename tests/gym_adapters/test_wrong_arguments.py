@@ -18,6 +18,7 @@ import arrayferry as af
 from arrayferry_gym import evaluate, wrappers
 from arrayferry_gym.functional import (
     CartPole,
+    EnvResultError,
     FrozenLake,
     FunctionalSingleEnv,
     FunctionalVectorEnv,
@@ -215,7 +216,13 @@ def of_module(name, base="Env"):
     return type("Own", (type(base, (), {"__module__": name}),), {})()
 
 
-TABLE = Transitions.of({0: {0: [(1.0, 0, 1.0, False)]}}, [0])
+def cart_pole(**attributes):
+    return type("Changed", (CartPole,), attributes)()
+
+
+BOX = gym.spaces.Box(0, 1)
+STAY = (1.0, 0, 1.0, False)
+TABLE = Transitions.of({0: {0: [STAY]}}, [0])
 MADE = [
     # What cannot be made, words of the error, and its class if it is no OptionError
     (lambda: FrozenLake(map_name="5x5"), 'Pass "4x4"'),
@@ -223,6 +230,10 @@ MADE = [
     (lambda: FrozenLake(success_rate=1.5), "success_rate=1.5"),
     (lambda: Taxi(rainy_probability=-1), "rainy_probability=-1"),
     (lambda: TabularEnv({0: {}}), "Transitions.of"),
+    (lambda: Transitions.of({}, []), "the table has no action"),
+    (lambda: Transitions.of({0: {0: [STAY]}, 2: {0: [STAY]}}, [0]), "state 2 of the table"),
+    (lambda: Transitions.of({0: {0: [STAY], 1: [STAY]}, 1: {1: [STAY], 2: [STAY]}}, [0]), "has the actions"),
+    (lambda: Transitions.of({0: {0: []}}, [0]), "with an outcome"),
     (lambda: TabularEnv(TABLE._replace(probability=np.float32([[[0.5]]]))), "add up to 1"),
     (lambda: TabularEnv(TABLE._replace(next_state=np.int32([[[3]]]))), "next_state names"),
     (lambda: TabularEnv(TABLE._replace(starts=np.int32([]))), "starts names"),
@@ -241,7 +252,10 @@ MADE = [
     (lambda: FunctionalSingleEnv(wrap(CartPole(), kernels.RecordEpisodeStatistics())), r"is wrapped\. Call its make\(\)", TypeError),
     (lambda: FunctionalSingleEnv(CartPole(), xp="numpy", device="cuda"), "no device 'cuda'", af.DeviceError),
     (lambda: to_gymnax("CartPole-v1"), "a FunctionalEnv is needed", TypeError),
-    (lambda: to_gymnax(type("InTorch", (CartPole,), {"library": "torch"})()), "computes in torch"),
+    *[(lambda name=name: cart_pole(**{name: gym.spaces.Text(3)}).make_vec(2), "has the space Text.* not arrays of one shape", EnvResultError)
+      for name in ("observation_space", "action_space")],
+    (lambda: wrap(cart_pole(observation_space=gym.spaces.Dict(a=BOX)), kernels.DelayObservation(-1)), "Gymnasium says: The delay", ValueError),
+    (lambda: to_gymnax(cart_pole(library="torch")), "computes in torch"),
     *[(lambda env=env: HostFunctions(env), r"takes a vector environment.*gymnasium\.make_vec", TypeError)
       for env in ("CartPole-v1", CartPole(), CartPole, gym.make("CartPole-v1"))],
     (lambda: HostFunctions(CartPole().make_vec(2, xp="jax", autoreset_mode="SameStep")), "computes in JAX"),

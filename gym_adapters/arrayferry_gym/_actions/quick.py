@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry.adapting import Cache, observed_read, observers
+from arrayferry_gym._spaces.trees import ARRAYS
 
 from .fitter import range_of
 
@@ -79,7 +80,7 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
     )
     if isinstance(space, spaces.Discrete) and reads:
         return _one(space, action, convert, in_numpy) if has_item else None
-    if not hasattr(converted, "dtype"):
+    if not hasattr(converted, "dtype") or not isinstance(space, ARRAYS):
         return None
     tested = reads and not isinstance(space, spaces.Box)
     cast = in_numpy and converted.dtype != space.dtype

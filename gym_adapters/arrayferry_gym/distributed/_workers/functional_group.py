@@ -65,6 +65,10 @@ def _segment(
     )
     info = transitions.info
     if info is not None:
+        for name in set(loaded_plan.infos) - info.keys():
+            raise af.OptionError(
+                f"infos names {name!r}, but the environment has {[*info]}", remedy="Leave it out."
+            )
         info = {name: info[name] for name in loaded_plan.infos}
     steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])  # without the state
     state = jax.tree.map(lambda x: x if _is_key(x) else np.asarray(x), carry)

@@ -187,7 +187,7 @@ def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
     """Return these numbers as NumPy arrays of a dtype, 0-d if all are the same."""
     edges = []
     for edge in map(np.asarray, bounds_of(space)):
-        if np.all(edge == edge.flat[0]):
+        if edge.size and np.all(edge == edge.flat[0]):
             edge = edge.flat[0]
         limits = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
         if limits is not None:

@@ -44,6 +44,10 @@ class Transitions(NamedTuple):
                 episode ends.
             starts: the initial states, all equally probable.
 
+        Raises:
+            arrayferry.OptionError: states are not numbered from 0 on, or differ in their actions, or an action has no
+                outcome.
+
         Examples:
             >>> from arrayferry_gym.functional import TabularEnv, Transitions
             >>> stay, leave = [(1.0, 0, 0.0, False)], [(0.5, 0, 0.0, False), (0.5, 1, 1.0, True)]
@@ -51,10 +55,16 @@ class Transitions(NamedTuple):
             >>> TabularEnv(Transitions.of(table, [0])).make_vec(3).reset(seed=1)[0]
             array([0, 0, 0])
         """
-        rows = [
-            [list(table[state][action]) for action in sorted(table[state])]
-            for state in sorted(table)
-        ]
+        actions = sorted(next(iter(table.values()), ()))
+        rows = [[list(table[state].get(a, ())) for a in actions] for state in sorted(table)]
+        for number, (state, row) in enumerate(zip(sorted(table), rows, strict=True)):
+            if state != number or len(table[state]) != len(actions) or not all(row):
+                raise af.OptionError(
+                    f"state {state!r} of the table has the outcomes {table[state]!r:.120}",
+                    remedy=f"Number the states from 0 on. Each has the actions {actions}, with an outcome at least.",
+                )
+        if not actions:
+            raise af.OptionError("the table has no action")
         most = max(len(outcomes) for row in rows for outcomes in row)
         # shorter lists are filled with their last outcome, with a probability of 0
         full = [

@@ -40,6 +40,8 @@ class OfGymnasium(Kernel):
             raise type(error)(
                 f"{type(self).__name__} cannot be used with observations in {observation!r:.120} and actions in "
                 f"{action!r:.120}. Where observations must be a Box, put FlattenObservation inside"
+                + f". Gymnasium says: {error}"
+                * bool(str(error))
             ) from error
         return made.observation_space, made.action_space
 
