@@ -65,9 +65,11 @@ def _segment(
     )
     info = transitions.info
     if info is not None:
-        for name in set(loaded_plan.infos) - info.keys():
+        missing = [name for name in loaded_plan.infos if name not in info]
+        if missing:
             raise af.OptionError(
-                f"infos names {name!r}, but the environment has {[*info]}", remedy="Leave it out."
+                f"infos names {missing[0]!r}, but the environment has {[*info]}",
+                remedy="Leave it out.",
             )
         info = {name: info[name] for name in loaded_plan.infos}
     steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])  # without the state
