@@ -1181,13 +1181,14 @@ def test_kernels_of_ones_own_are_served_as_they_are():
 
 
 def test_wrapping_a_wrapped_environment():
-    chain = kernels.RescaleAction(np.float32(-1), np.float32(1)), kernels.ClipAction()
-    once = wrap(wrap(Pendulum(), chain[0]), chain[1])
+    chain = [kernels.RescaleAction(np.float32(-1), np.float32(1)), kernels.ClipAction()]
+    chain.append(kernels.TransformAction(lambda action: -action))
+    once = wrap(wrap(Pendulum(), chain[0]), *chain[1:])
     assert once == wrap(Pendulum(), *chain)
     envs = begun(once.make_vec(2))
     plain = begun(Pendulum().make_vec(2))
     for _ in range(3):
-        ours, theirs = envs.step(np.float32([[0.5], [-1]])), plain.step(np.float32([[1], [-2]]))
+        ours, theirs = envs.step(np.float32([[0.5], [-1]])), plain.step(np.float32([[-1], [2]]))
         np.testing.assert_allclose(ours[0], theirs[0])
 
 
