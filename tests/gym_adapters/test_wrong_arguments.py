@@ -12,10 +12,10 @@ from envs import begun, make_vec, still
 from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
 from gymnasium.vector import AutoresetMode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from simulators import Genesis
+from simulators import Genesis, IsaacLab
 
 import arrayferry as af
-from arrayferry_gym import evaluate, wrappers
+from arrayferry_gym import evaluate, from_simulator, wrappers
 from arrayferry_gym.functional import (
     CartPole,
     EnvResultError,
@@ -211,9 +211,9 @@ def test_what_is_wrong_is_named(run, changed, words, error, tmp_path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-def of_module(name, base="Env"):
+def of_module(name, base="Env", **attributes):
     """Return an environment whose class is derived from one with a name in a module."""
-    return type("Own", (type(base, (), {"__module__": name}),), {})()
+    return type("Own", (type(base, (), {"__module__": name}),), attributes)()
 
 
 def cart_pole(**attributes):
@@ -221,6 +221,12 @@ def cart_pole(**attributes):
 
 
 BOX = gym.spaces.Box(0, 1)
+STATISTICS = wrap(CartPole(), kernels.NormalizeObservation())
+ELSEWHERE = type(
+    "Elsewhere",
+    (gym.vector.VectorEnv,),
+    {"observation_space": BOX, "action_space": BOX, "num_envs": 2},
+)()  # as SuperSuit's
 STAY = (1.0, 0, 1.0, False)
 TABLE = Transitions.of({0: {0: [STAY]}}, [0])
 MADE = [
@@ -255,7 +261,23 @@ MADE = [
     *[(lambda name=name: cart_pole(**{name: gym.spaces.Text(3)}).make_vec(2), "has the space Text.* not arrays of one shape", EnvResultError)
       for name in ("observation_space", "action_space")],
     (lambda: wrap(cart_pole(observation_space=gym.spaces.Dict(a=BOX)), kernels.DelayObservation(-1)), "Gymnasium says: The delay", ValueError),
-    (lambda: to_gymnax(cart_pole(library="torch")), "computes in torch"),
+    *[(lambda use=use: use(cart_pole(library="torch")), "Changed computes in torch, not in jax") for use in (
+        to_gymnax, lambda env: Functions(env).reset(KEY, 2), lambda env: rollout(env, still, None, KEY, 3, 2))],
+    (lambda: cart_pole(library="jax").make_vec(2, xp="torch", differentiable=True), "these environments compute in jax"),
+    (lambda: jax.jit(STATISTICS.state_dict)(rollout(STATISTICS, still, None, KEY, 2, 4)[0].running), "statistics are read in a traced function"),
+    (lambda: setattr(kernels.ClipReward(0, 1), "min_reward", 3), "does not change", AttributeError),
+    (lambda: wrappers.vector.RecordEpisodeStatistics(ELSEWHERE), "no single_observation_space", TypeError),
+    (lambda: evaluate(CartPole(), still, 5), "evaluate takes .*got 5 after the policy", TypeError),
+    (lambda: record(CartPole(), still, "cart.gif"), "keyword-only argument: 'path'", TypeError),
+    (lambda: record(CartPole(), still, None, path="cart.gif"), "record takes .*got None after the policy", TypeError),
+    *[(lambda env=env: from_simulator(env), "takes a batch of environments", TypeError) for env in (gym.make("CartPole-v1"), None, 3)],
+    *[(lambda given=given: from_simulator(Genesis(3), final="lost", **given), f"has no single_{name}_space. Pass {name}")
+      for name, given in (("action", {"observation_space": BOX}), ("observation", {}))],
+    (lambda: from_simulator(IsaacLab(2), group="actor"), "The groups are 'critic', 'policy'"),
+    (lambda: from_simulator(IsaacLab(3)).reset(options={"reset_mask": [True, False, False]}), "cannot be reset in part"),
+    (lambda: from_env(of_module("brax.envs.base", reset=staticmethod(lambda key: jax.absent), action_size=1)), r"arguments\.Own .* has no attribute 'absent'"),
+    (lambda: from_env(of_module("pgx.core"), {"a": 1}), "has none"),
+    (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has no physical model"),
     *[(lambda env=env: HostFunctions(env), r"takes a vector environment.*gymnasium\.make_vec", TypeError)
       for env in ("CartPole-v1", CartPole(), CartPole, gym.make("CartPole-v1"))],
     (lambda: HostFunctions(CartPole().make_vec(2, xp="jax", autoreset_mode="SameStep")), "computes in JAX"),
