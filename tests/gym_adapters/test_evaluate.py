@@ -460,18 +460,6 @@ def test_policies_that_take_what_they_are_called_with(act):
     assert evaluate(make_vec(2), act, key=jax.random.key(0)).lengths.shape == (2, 1)
 
 
-def test_policies_that_do_not_take_what_they_are_called_with():
-    @jax.jit
-    def act(observation):
-        return observation[:, 2] > 0
-
-    for env, options in ((CartPole(), {"num_envs": 2}), (make_vec(2), {})):
-        with pytest.raises(af.OptionError, match=r"calls policy.*, which .*act does not take"):
-            evaluate(env, act, key=jax.random.key(0), **options)
-    with pytest.raises(af.OptionError, match=r"key, policy_state\), which lean does not take"):
-        rollout(CartPole(), lean, None, jax.random.key(0), 2, 2, policy_state=np.zeros(2))
-
-
 def test_a_policy_of_another_library_is_told_what_to_pass():
     weights = torch.ones(2, 4)
 

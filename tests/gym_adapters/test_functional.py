@@ -27,7 +27,6 @@ from arrayferry_gym.functional import (
     CartPole,
     EnvResultError,
     FunctionalEnv,
-    FunctionalVectorEnv,
     ImpureError,
     Pendulum,
     register,
@@ -379,8 +378,6 @@ def test_steps_out_of_order():
         envs.close()
         with pytest.raises(gym.error.ResetNeeded):
             envs.step(np.zeros(2, int))
-    with pytest.raises(TypeError, match="FunctionalEnv is needed"):
-        FunctionalVectorEnv(gym.make("CartPole-v1"), 2)  # type: ignore[arg-type]
 
 
 def test_random_numbers_of_the_author():
@@ -414,13 +411,6 @@ def test_random_numbers_of_the_author():
         envs.reset(options={"params": {"low": low}})
         x = host(envs.step(np.zeros(20_000, int))[0])[:, 0]
         assert np.all(x >= low)
-
-
-@pytest.mark.parametrize("name", ["numpy", "torch", "strict"])
-def test_only_jax_has_keys(name):
-    backend = af.registry.backend(array_api_strict if name == "strict" else name)
-    with pytest.raises(af.OptionError, match="only JAX has keys"):
-        backend.random(0).key()
 
 
 # As environments of Gymnasium.

@@ -241,13 +241,6 @@ def test_environments_that_are_equal_are_compiled_once() -> None:
     assert to_gymnax(wrap(CartPole(), kernels.ClipReward(-1, 1))).name == "CartPole"
 
 
-def test_mistakes_are_refused() -> None:
-    env = to_gymnax(CartPole())
-    _, state = env.reset(jax.random.key(0))
-    with pytest.raises(af.ConversionError):
-        env.step(jax.random.key(0), state, jnp.zeros(3, int))
-
-
 # Those of gymnax, which is not installed here
 SPACES = types.SimpleNamespace(
     Discrete=namedtuple("Discrete", "n"),

@@ -123,6 +123,8 @@ WRONG = [
         (Agent(4, 2).forward, {}), (functools.partial(lambda observation, more: observation, more=1), {}), (Agent, {}),
         (lambda observation: observation, {}), (lambda params, observation, key, state: observation, {}),
         (lambda params, observation, key: observation, {"policy_state": np.zeros(2)}))],
+    ("evaluate ordinary", {"policy": jax.jit(lambda observation: observation), "key": KEY}, r"calls policy.*, which .*<lambda> does not take"),
+    ("rollout", {"policy_state": STATE}, r"key, policy_state\), which still does not take"),
     ("ordinary", {"policy": 1}, "cannot be called"),
     ("ordinary", {"policy": Model()}, r"model\.predict\("),
     ("ordinary", {"policy": Agent(4, 2), "policy_xp": "jax"}, "module of PyTorch"),
@@ -222,11 +224,13 @@ def cart_pole(**attributes):
 
 BOX = gym.spaces.Box(0, 1)
 STATISTICS = wrap(CartPole(), kernels.NormalizeObservation())
-ELSEWHERE = type(
-    "Elsewhere",
-    (gym.vector.VectorEnv,),
-    {"observation_space": BOX, "action_space": BOX, "num_envs": 2},
-)()  # as SuperSuit's
+ELSEWHERE = gym.vector.VectorEnv()  # as SuperSuit's
+ELSEWHERE.num_envs, ELSEWHERE.observation_space, ELSEWHERE.action_space = 2, BOX, BOX
+RIGHT, OTHER = (
+    {"count": 1, "mean": [0.0] * 2, "var": [1.0] * 2},
+    {"count": 1, "mean": 0.0, "var": 1.0},
+)
+GYMNAX = to_gymnax(CartPole())
 STAY = (1.0, 0, 1.0, False)
 TABLE = Transitions.of({0: {0: [STAY]}}, [0])
 MADE = [
@@ -266,6 +270,14 @@ MADE = [
     (lambda: cart_pole(library="jax").make_vec(2, xp="torch", differentiable=True), "these environments compute in jax"),
     (lambda: jax.jit(STATISTICS.state_dict)(rollout(STATISTICS, still, None, KEY, 2, 4)[0].running), "statistics are read in a traced function"),
     (lambda: setattr(kernels.ClipReward(0, 1), "min_reward", 3), "does not change", AttributeError),
+    (lambda: GYMNAX.step(KEY, GYMNAX.reset(KEY)[1], jnp.zeros(3, int)), "an action for CartPole", af.ConversionError),
+    (lambda: FunctionalVectorEnv(gym.make("CartPole-v1"), 2), "FunctionalEnv is needed", TypeError),
+    (lambda: CartPole(3), "one argument", TypeError),
+    (lambda: wrappers.DtypeObservation(gym.make("CartPole-v1"), "flaot64"), "flaot64", TypeError),
+    *[(lambda xp=xp: af.registry.backend(xp).random(0).key(), "only JAX has keys") for xp in ("numpy", "torch", "array_api_strict")],
+    *[(lambda parts=parts: wrappers.merge(parts), words) for words, *several in (
+        ("cannot be merged", [RIGHT, OTHER], [OTHER, RIGHT]), ("no statistics", []),
+        ("statistics are needed", *([RIGHT, wrong] for wrong in ({"obs_rms": RIGHT}, 3, {**RIGHT, "var": [-1.0, 1.0]})))) for parts in several],
     (lambda: wrappers.vector.RecordEpisodeStatistics(ELSEWHERE), "no single_observation_space", TypeError),
     (lambda: evaluate(CartPole(), still, 5), "evaluate takes .*got 5 after the policy", TypeError),
     (lambda: record(CartPole(), still, "cart.gif"), "keyword-only argument: 'path'", TypeError),
