@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from boxes import Point
 from cases import crossed, params, quick_if
 from envs import LIBRARIES, Bare, Parts, begun, host, library, still
 from gymnasium import spaces
@@ -179,11 +180,6 @@ def test_nothing_that_the_agent_holds_shares_memory_with_the_states():
 # States of all kinds of structures.
 
 
-class Named(NamedTuple):
-    x: Any
-    y: Any
-
-
 @dataclasses.dataclass(frozen=True)
 class Frozen:
     x: Any
@@ -197,12 +193,12 @@ class Module(equinox.Module):
 
 STATES = {
     "array": (lambda x: x, lambda s: s),
-    "named tuple": (lambda x: Named(x, {"deep": [x * 2]}), lambda s: s.y["deep"][0] / 2),
+    "named tuple": (lambda x: Point(x, {"deep": [x * 2]}), lambda s: s.y["deep"][0] / 2),
     "tuple": (lambda x: (x, x), lambda s: s[1]),
     "dict": (lambda x: {"b": x, "a": None}, lambda s: s["b"]),
     "dataclass": (lambda x: Frozen(x), lambda s: s.x),
     "module": (lambda x: Module(x), lambda s: s.x),
-    "nested": (lambda x: Named(Frozen(x), Module(x)), lambda s: s.x.x),
+    "nested": (lambda x: Point(Frozen(x), Module(x)), lambda s: s.x.x),
 }
 
 
