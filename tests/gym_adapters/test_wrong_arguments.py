@@ -12,7 +12,7 @@ from envs import begun, make_vec, still
 from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
 from gymnasium.vector import AutoresetMode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from simulators import Genesis, IsaacLab
+from simulators import Genesis, IsaacLab, Mjlab
 
 import arrayferry as af
 from arrayferry_gym import evaluate, from_simulator, wrappers
@@ -32,6 +32,7 @@ from arrayferry_gym.functional import (
     freeze,
     from_env,
     record,
+    register,
     repeat_action,
     rollout,
     to_gymnax,
@@ -273,6 +274,8 @@ MADE = [
     (lambda: GYMNAX.step(KEY, GYMNAX.reset(KEY)[1], jnp.zeros(3, int)), "an action for CartPole", af.ConversionError),
     (lambda: FunctionalVectorEnv(gym.make("CartPole-v1"), 2), "FunctionalEnv is needed", TypeError),
     (lambda: CartPole(3), "one argument", TypeError),
+    (lambda: register("tests/Two-v0", CartPole, num_envs=2), "num_envs cannot be registered"),
+    (lambda: register("tests/Wrong-v0", gym.Env), "subclass of FunctionalEnv"),
     (lambda: wrappers.DtypeObservation(gym.make("CartPole-v1"), "flaot64"), "flaot64", TypeError),
     *[(lambda xp=xp: af.registry.backend(xp).random(0).key(), "only JAX has keys") for xp in ("numpy", "torch", "array_api_strict")],
     *[(lambda parts=parts: wrappers.merge(parts), words) for words, *several in (
@@ -287,6 +290,7 @@ MADE = [
       for name, given in (("action", {"observation_space": BOX}), ("observation", {}))],
     (lambda: from_simulator(IsaacLab(2), group="actor"), "The groups are 'critic', 'policy'"),
     (lambda: from_simulator(IsaacLab(3)).reset(options={"reset_mask": [True, False, False]}), "cannot be reset in part"),
+    (lambda: from_simulator(Mjlab(3)).reset(options={"reset_mask": [True, False, False]}), "Reset all of it first"),
     (lambda: from_env(of_module("brax.envs.base", reset=staticmethod(lambda key: jax.absent), action_size=1)), r"arguments\.Own .* has no attribute 'absent'"),
     (lambda: from_env(of_module("pgx.core"), {"a": 1}), "has none"),
     (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has no physical model"),
