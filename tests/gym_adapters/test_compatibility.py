@@ -18,14 +18,10 @@ from arrayferry_gym import ArrayConversion, JaxToNumpy, NumpyToTorch, vector
 pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of third-party code
 
 
-def jax_cartpole():
-    return gym.make("phys2d/CartPole-v1")
-
-
 NAMES = ["Acrobot", "CartPole", "MountainCar", "MountainCarContinuous", "Pendulum"]
 TABULAR = ["Blackjack", "CliffWalking", "FrozenLake", "Taxi"]
 CHECKED = {
-    "an adapter of JAX": lambda: JaxToNumpy(jax_cartpole()),
+    "an adapter of JAX": lambda: JaxToNumpy(gym.make("phys2d/CartPole-v1")),
     "an adapter of NumPy": lambda: ArrayConversion(CARTPOLE(), target_xp="numpy"),
     **{
         name: lambda name=name: gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array")

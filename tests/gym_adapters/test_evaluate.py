@@ -277,12 +277,6 @@ def test_statistics_of_other_wrappers_are_left_out(library):
     assert (found.returns == found.lengths).all()
 
 
-def test_statistics_are_not_read_in_a_traced_function():
-    env = wrap(CartPole(), kernels.NormalizeObservation())
-    with pytest.raises(af.OptionError, match="statistics are read in a traced function"):
-        jax.jit(env.state_dict)(rollout(env, lean, None, jax.random.key(0), 2, 4)[0].running)
-
-
 def above_one(params, observation, key):
     return (observation[:, 0] > 1) * 1, None
 
@@ -464,27 +458,6 @@ def wraps_another(params, observation, key):
 )
 def test_policies_that_take_what_they_are_called_with(act):
     assert evaluate(make_vec(2), act, key=jax.random.key(0)).lengths.shape == (2, 1)
-
-
-def test_policies_that_do_not_take_what_they_are_called_with():
-    @jax.jit
-    def act(observation):
-        return observation[:, 2] > 0
-
-    for env, options in ((CartPole(), {"num_envs": 2}), (make_vec(2), {})):
-        with pytest.raises(af.OptionError, match=r"calls policy.*, which .*act does not take"):
-            evaluate(env, act, key=jax.random.key(0), **options)
-    with pytest.raises(af.OptionError, match=r"key, policy_state\), which lean does not take"):
-        rollout(CartPole(), lean, None, jax.random.key(0), 2, 2, policy_state=np.zeros(2))
-
-
-def test_what_comes_after_the_policy_has_a_keyword():
-    with pytest.raises(TypeError, match=r"evaluate takes .*got 5 after the policy"):
-        evaluate(CartPole(), Acts(), 5)
-    with pytest.raises(TypeError, match=r"keyword-only argument: 'path'"):
-        record(CartPole(), Acts(), "cart.gif")
-    with pytest.raises(TypeError, match=r"record takes .*got None after the policy"):
-        record(CartPole(), Acts(), None, path="cart.gif")
 
 
 def test_a_policy_of_another_library_is_told_what_to_pass():

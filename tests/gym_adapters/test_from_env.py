@@ -206,11 +206,6 @@ def test_rendering():
     assert env.render().dtype == np.uint8
 
 
-def of_module(name, base="Env", **attributes):
-    """Return an environment whose class is derived from one with a name in a module."""
-    return type("Own", (type(base, (), {"__module__": name}),), attributes)()
-
-
 def test_no_word_of_an_error_is_cut():
     class Fails(Ends):
         def initial(self, rng, params=None):
@@ -218,18 +213,6 @@ def test_no_word_of_an_error_is_cut():
 
     with pytest.raises(af.OptionError, match=r"fails with JAX .* \(ValueError: (words ?)+\.\.\.\)"):
         from_env(Fails())
-
-
-def test_a_library_that_does_not_run_is_named():
-    def reset(key):
-        raise AttributeError("module 'jax.core' has no attribute 'Shape'")
-
-    with pytest.raises(af.OptionError, match=r"test_from_env\.Own .* has no attribute 'Shape'"):
-        from_env(of_module("brax.envs.base", reset=staticmethod(reset), action_size=1))
-    with pytest.raises(af.OptionError, match="has none"):
-        from_env(of_module("pgx.core"), {"a": 1})
-    with pytest.raises(af.OptionError, match=r"fn was passed, but .* has no physical model"):
-        from_env(of_module("pgx.core"), randomization_fn=print)
 
 
 def test_nothing_is_imported_for_it(run_python):

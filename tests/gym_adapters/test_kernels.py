@@ -677,18 +677,6 @@ def test_statistics_are_merged():
     np.testing.assert_allclose(merged["var"], together["var"], rtol=1e-9)
 
 
-def test_statistics_of_others_are_not_merged():
-    other = {"count": 1, "mean": 0.0, "var": 1.0}
-    for parts in ([RIGHT, other], [other, RIGHT]):
-        with pytest.raises(af.OptionError, match="cannot be merged"):
-            merge(parts)
-    for wrong in ({"obs_rms": RIGHT}, 3, {**RIGHT, "var": [-1.0, 1.0]}):
-        with pytest.raises(af.OptionError, match="statistics are needed"):
-            merge([RIGHT, wrong])
-    with pytest.raises(af.OptionError, match="no statistics"):
-        merge([])
-
-
 class Counted(kernels.Kernel):
     """Observes how many steps all episodes have had."""
 
@@ -909,8 +897,6 @@ def test_what_is_wrong_is_named():
     refused = "ClipAction requires a Box" if gym.__version__ >= "1.4" else None
     with pytest.raises((TypeError, AssertionError), match=refused):
         wrap(CartPole(), kernels.ClipAction())
-    with pytest.raises(AttributeError, match="does not change"):
-        kernels.ClipReward(0, 1).min_reward = 3
     if gym.__version__ >= "1.4":  # which checks it since then
         inside = Spaces(spaces.Discrete(2), spaces.Discrete(2))
         with pytest.raises(gym.error.InvalidBound):
@@ -971,17 +957,6 @@ def test_statistics_do_not_replace_infos_of_the_same_name():
     envs = begun(count(count(Sums().make_vec(3, max_episode_steps=1))))
     with pytest.raises(ValueError, match="'episode' but this key already exists in info"):
         envs.step(np.full(3, 0.5, np.float32))
-
-
-def test_vector_environments_without_spaces_of_one_are_refused():
-    class Elsewhere(gym.vector.VectorEnv):
-        """As those of SuperSuit."""
-
-        num_envs, metadata = 2, {}
-        observation_space = action_space = Steps.action_space
-
-    with pytest.raises(TypeError, match="no single_observation_space"):
-        vector_wrappers.RecordEpisodeStatistics(Elsewhere())
 
 
 @pytest.mark.parametrize("xp", LIBRARIES)
@@ -1181,13 +1156,14 @@ def test_kernels_of_ones_own_are_served_as_they_are():
 
 
 def test_wrapping_a_wrapped_environment():
-    chain = kernels.RescaleAction(np.float32(-1), np.float32(1)), kernels.ClipAction()
-    once = wrap(wrap(Pendulum(), chain[0]), chain[1])
+    chain = [kernels.RescaleAction(np.float32(-1), np.float32(1)), kernels.ClipAction()]
+    chain.append(kernels.TransformAction(lambda action: -action))
+    once = wrap(wrap(Pendulum(), chain[0]), *chain[1:])
     assert once == wrap(Pendulum(), *chain)
     envs = begun(once.make_vec(2))
     plain = begun(Pendulum().make_vec(2))
     for _ in range(3):
-        ours, theirs = envs.step(np.float32([[0.5], [-1]])), plain.step(np.float32([[1], [-2]]))
+        ours, theirs = envs.step(np.float32([[0.5], [-1]])), plain.step(np.float32([[-1], [2]]))
         np.testing.assert_allclose(ours[0], theirs[0])
 
 
@@ -1308,8 +1284,6 @@ def test_dtypes_of_other_libraries():
     for dtype in (torch.float64, np.float64, "float64"):
         observation, _ = wrappers.DtypeObservation(env, dtype).reset(seed=1)
         assert observation.dtype == np.float64
-    with pytest.raises(TypeError):
-        wrappers.DtypeObservation(env, "flaot64")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])

@@ -8,7 +8,7 @@ import torch
 from cases import crossed
 
 import arrayferry as af
-from arrayferry_gym.functional import CartPole, Functions, check, repeat_action, rollout, wrap
+from arrayferry_gym.functional import CartPole, check, repeat_action, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 
@@ -71,13 +71,5 @@ def test_single_environments_and_wrapped_ones_are_served():
 
 def test_the_others_cannot_compute_them():
     assert rollout(InJax(), lambda *_: (jnp.ones(2, int), None), None, jax.random.key(0), 3, 2)
-    for use in (
-        Functions(InTorch()).reset,
-        lambda key, n: rollout(InTorch(), lambda *_: (0, None), None, key, 3, n),
-    ):
-        with pytest.raises(af.OptionError, match="InTorch computes in torch, not in jax"):
-            use(jax.random.key(0), 2)
-    with pytest.raises(af.OptionError, match="these environments compute in jax"):
-        InJax().make_vec(2, xp="torch", differentiable=True)
     assert InTorch().make_vec(2, xp="torch", differentiable=True)
     assert check(InJax) == []

@@ -72,7 +72,7 @@ class TestGymnasium(TestSameStep):
 
 
 class Parts(Tells):
-    """Also has several parts in observations and actions, an attribute, a method and images."""
+    """Also has several parts in observations and actions, of which one is the reward, an attribute, a method and images."""
 
     observation_space = spaces.Dict(n=Tells.observation_space, parity=spaces.Discrete(2))
     action_space = spaces.MultiDiscrete([3, 5])
@@ -81,6 +81,10 @@ class Parts(Tells):
 
     def _observed(self):
         return {"n": super()._observed(), "parity": np.int64(self.count % 2)}
+
+    def step(self, action):
+        observation, _, *others = super().step(action)
+        return observation, float(action[0]), *others
 
     def render(self):
         return np.full((4, 4, 3), self.number, np.uint8)

@@ -12,10 +12,10 @@ from envs import begun, make_vec, still
 from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
 from gymnasium.vector import AutoresetMode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from simulators import Genesis
+from simulators import Genesis, IsaacLab, Mjlab
 
 import arrayferry as af
-from arrayferry_gym import evaluate, wrappers
+from arrayferry_gym import evaluate, from_simulator, wrappers
 from arrayferry_gym.functional import (
     CartPole,
     EnvResultError,
@@ -32,6 +32,7 @@ from arrayferry_gym.functional import (
     freeze,
     from_env,
     record,
+    register,
     repeat_action,
     rollout,
     to_gymnax,
@@ -123,6 +124,8 @@ WRONG = [
         (Agent(4, 2).forward, {}), (functools.partial(lambda observation, more: observation, more=1), {}), (Agent, {}),
         (lambda observation: observation, {}), (lambda params, observation, key, state: observation, {}),
         (lambda params, observation, key: observation, {"policy_state": np.zeros(2)}))],
+    ("evaluate ordinary", {"policy": jax.jit(lambda observation: observation), "key": KEY}, r"calls policy.*, which .*<lambda> does not take"),
+    ("rollout", {"policy_state": STATE}, r"key, policy_state\), which still does not take"),
     ("ordinary", {"policy": 1}, "cannot be called"),
     ("ordinary", {"policy": Model()}, r"model\.predict\("),
     ("ordinary", {"policy": Agent(4, 2), "policy_xp": "jax"}, "module of PyTorch"),
@@ -211,9 +214,9 @@ def test_what_is_wrong_is_named(run, changed, words, error, tmp_path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-def of_module(name, base="Env"):
+def of_module(name, base="Env", **attributes):
     """Return an environment whose class is derived from one with a name in a module."""
-    return type("Own", (type(base, (), {"__module__": name}),), {})()
+    return type("Own", (type(base, (), {"__module__": name}),), attributes)()
 
 
 def cart_pole(**attributes):
@@ -221,6 +224,14 @@ def cart_pole(**attributes):
 
 
 BOX = gym.spaces.Box(0, 1)
+STATISTICS = wrap(CartPole(), kernels.NormalizeObservation())
+ELSEWHERE = gym.vector.VectorEnv()  # as SuperSuit's
+ELSEWHERE.num_envs, ELSEWHERE.observation_space, ELSEWHERE.action_space = 2, BOX, BOX
+RIGHT, OTHER = (
+    {"count": 1, "mean": [0.0] * 2, "var": [1.0] * 2},
+    {"count": 1, "mean": 0.0, "var": 1.0},
+)
+GYMNAX = to_gymnax(CartPole())
 STAY = (1.0, 0, 1.0, False)
 TABLE = Transitions.of({0: {0: [STAY]}}, [0])
 MADE = [
@@ -255,7 +266,34 @@ MADE = [
     *[(lambda name=name: cart_pole(**{name: gym.spaces.Text(3)}).make_vec(2), "has the space Text.* not arrays of one shape", EnvResultError)
       for name in ("observation_space", "action_space")],
     (lambda: wrap(cart_pole(observation_space=gym.spaces.Dict(a=BOX)), kernels.DelayObservation(-1)), "Gymnasium says: The delay", ValueError),
-    (lambda: to_gymnax(cart_pole(library="torch")), "computes in torch"),
+    *[(lambda use=use: use(cart_pole(library="torch")), "Changed computes in torch, not in jax") for use in (
+        to_gymnax, lambda env: Functions(env).reset(KEY, 2), lambda env: rollout(env, still, None, KEY, 3, 2))],
+    (lambda: cart_pole(library="jax").make_vec(2, xp="torch", differentiable=True), "these environments compute in jax"),
+    (lambda: jax.jit(STATISTICS.state_dict)(rollout(STATISTICS, still, None, KEY, 2, 4)[0].running), "statistics are read in a traced function"),
+    (lambda: setattr(kernels.ClipReward(0, 1), "min_reward", 3), "does not change", AttributeError),
+    (lambda: GYMNAX.step(KEY, GYMNAX.reset(KEY)[1], jnp.zeros(3, int)), "an action for CartPole", af.ConversionError),
+    (lambda: FunctionalVectorEnv(gym.make("CartPole-v1"), 2), "FunctionalEnv is needed", TypeError),
+    (lambda: CartPole(3), "one argument", TypeError),
+    (lambda: register("tests/Two-v0", CartPole, num_envs=2), "num_envs cannot be registered"),
+    (lambda: register("tests/Wrong-v0", gym.Env), "subclass of FunctionalEnv"),
+    (lambda: wrappers.DtypeObservation(gym.make("CartPole-v1"), "flaot64"), "flaot64", TypeError),
+    *[(lambda xp=xp: af.registry.backend(xp).random(0).key(), "only JAX has keys") for xp in ("numpy", "torch", "array_api_strict")],
+    *[(lambda parts=parts: wrappers.merge(parts), words) for words, *several in (
+        ("cannot be merged", [RIGHT, OTHER], [OTHER, RIGHT]), ("no statistics", []),
+        ("statistics are needed", *([RIGHT, wrong] for wrong in ({"obs_rms": RIGHT}, 3, {**RIGHT, "var": [-1.0, 1.0]})))) for parts in several],
+    (lambda: wrappers.vector.RecordEpisodeStatistics(ELSEWHERE), "no single_observation_space", TypeError),
+    (lambda: evaluate(CartPole(), still, 5), "evaluate takes .*got 5 after the policy", TypeError),
+    (lambda: record(CartPole(), still, "cart.gif"), "keyword-only argument: 'path'", TypeError),
+    (lambda: record(CartPole(), still, None, path="cart.gif"), "record takes .*got None after the policy", TypeError),
+    *[(lambda env=env: from_simulator(env), "takes a batch of environments", TypeError) for env in (gym.make("CartPole-v1"), None, 3)],
+    *[(lambda given=given: from_simulator(Genesis(3), final="lost", **given), f"has no single_{name}_space. Pass {name}")
+      for name, given in (("action", {"observation_space": BOX}), ("observation", {}))],
+    (lambda: from_simulator(IsaacLab(2), group="actor"), "The groups are 'critic', 'policy'"),
+    (lambda: from_simulator(IsaacLab(3)).reset(options={"reset_mask": [True, False, False]}), "cannot be reset in part"),
+    (lambda: from_simulator(Mjlab(3)).reset(options={"reset_mask": [True, False, False]}), "Reset all of it first"),
+    (lambda: from_env(of_module("brax.envs.base", reset=staticmethod(lambda key: jax.absent), action_size=1)), r"arguments\.Own .* has no attribute 'absent'"),
+    (lambda: from_env(of_module("pgx.core"), {"a": 1}), "has none"),
+    (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has no physical model"),
     *[(lambda env=env: HostFunctions(env), r"takes a vector environment.*gymnasium\.make_vec", TypeError)
       for env in ("CartPole-v1", CartPole(), CartPole, gym.make("CartPole-v1"))],
     (lambda: HostFunctions(CartPole().make_vec(2, xp="jax", autoreset_mode="SameStep")), "computes in JAX"),
