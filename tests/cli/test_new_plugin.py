@@ -60,7 +60,7 @@ def fill_in(path, method, code):
 
 
 @pytest.mark.long
-def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
+def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed, monkeypatch):
     (installed / "littlelib.py").write_text(LIBRARY)
     status, out, _ = run(
         "new-plugin", "Little-Lib", "--package", "littlelib", "--directory", str(tmp_path)
@@ -111,11 +111,8 @@ def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed):
     assert status == 0, out
     assert "skipped" not in out
 
-    sys.path.insert(0, str(site))
-    try:
-        found = json.loads(run("doctor", "--json")[1])
-    finally:
-        sys.path.remove(str(site))
+    monkeypatch.syspath_prepend(str(site))
+    found = json.loads(run("doctor", "--json")[1])
     assert found["ok"]
     (mine,) = [p for p in found["plugins"] if p["distribution"] == "arrayferry-little-lib"]
     assert (mine["status"], mine["version"]) == ("loaded", "0.1.0")

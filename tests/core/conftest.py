@@ -2,8 +2,11 @@
 
 import sys
 
+import numpy as np
 import pytest
 from distributions import load
+
+import arrayferry as af
 
 
 @pytest.fixture
@@ -15,3 +18,18 @@ def install(tmp_path, monkeypatch):
     for name in set(sys.modules) - before:
         if name.endswith("_plugin"):
             del sys.modules[name]
+
+
+def learnt(to, **options):
+    """Return a conversion that has seen values of several kinds, and is compiled for them."""
+    conversion, x = af.converter(to, **options), np.arange(3, dtype=np.float32)
+    for _ in range(5):
+        for value in (x, [x], [x, x], {"a": x, "b": {"c": x}}):
+            conversion(value)
+    assert "def convert_ndarray_to_" in conversion.explain()
+    return conversion
+
+
+@pytest.fixture(params=[af.converter, learnt])
+def make(request):
+    return request.param

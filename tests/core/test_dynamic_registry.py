@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import inspect
 import linecache
 import signal
 import sys
@@ -81,17 +82,7 @@ def test_a_container_whose_library_is_imported_later(module, register):
 @pytest.fixture
 def run_again(tmp_path, monkeypatch):
     """Import a library from a file, and return what runs that again."""
-    path = tmp_path / "boxlib.py"
-    path.write_text(
-        """
-class Box:
-    def __init__(self, values):
-        self.values = values
-class Pair:
-    def __init__(self, x):
-        self.x = x
-"""
-    )
+    (tmp_path / "boxlib.py").write_text(inspect.getsource(boxes))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "boxlib", raising=False)
     yield lambda: importlib.reload(importlib.import_module("boxlib"))
@@ -101,7 +92,7 @@ class Pair:
 def test_a_library_that_is_run_again(run_again, register):
     """Its new arrays are arrays, and so are those that were made before. Classes without objects are freed."""
     register(BoxBackend())
-    register(type("Pairs", (HeldContainer,), {"types": ("boxlib.Pair",)})())
+    register(type("Later", (HeldContainer,), {"types": ("boxlib.Held",)})())
     to, back = af.converter("torch"), af.converter("boxlib")
     old, classes = run_again().Box(X), []
     for _ in range(3):
@@ -109,7 +100,7 @@ def test_a_library_that_is_run_again(run_again, register):
         classes.append(weakref.ref(library.Box))
         for x in (library.Box(X), old) * 3:
             assert to(x).tolist() == to({"x": x})["x"].tolist() == [0, 1, 2]
-            assert to(library.Pair(x)).x.tolist() == [0, 1, 2]
+            assert to(library.Held(x)).x.tolist() == [0, 1, 2]
             assert af.backend_of(x).name == "boxlib"
             assert af.convert(x, "torch").tolist() == [0, 1, 2]
             assert type(back(torch.ones(2))) is library.Box

@@ -52,20 +52,6 @@ def counter():
     return Counter()
 
 
-def learnt(to, **options):
-    """Return a conversion that has seen values of several kinds."""
-    conversion = af.converter(to, **options)
-    for _ in range(4):
-        conversion([X, X])
-        conversion({"a": X, "b": {"c": X}})
-    return conversion
-
-
-@pytest.fixture(params=[af.converter, learnt])
-def make(request):
-    return request.param
-
-
 # to_dask: chunks.
 
 

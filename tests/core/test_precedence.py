@@ -1,10 +1,10 @@
 """Which plugin is used where several claim the same, in which order they come, and which of them are trusted."""
 
 import functools
-import sys
-import types
 
+import boxes
 import pytest
+from boxes import Box, BoxBackend, BoxSource
 from distributions import hooks, write_distribution
 
 import arrayferry as af
@@ -12,60 +12,37 @@ from arrayferry._registry.checks import check_part
 from arrayferry._registry.discovery import is_built_in
 
 
-class Column:
-    """What a source reads."""
-
-    def __init__(self, values):
-        self.values = values
-
-
-class Cell(Column):
+class Cell(Box):
     pass
 
 
 @pytest.fixture(autouse=True)
-def library(monkeypatch):
-    module = types.ModuleType("columnlib")
-    module.Column = module.Alias = Column
-    module.Cell = Cell
-    monkeypatch.setitem(sys.modules, "columnlib", module)
-
-
-class ColumnSource(af.Source):
-    package = "columnlib"
-
-    def to_numpy(self, x):
-        return x.values
-
-
-class ColumnBackend(af.Backend):
-    package, to_numpy = "columnlib", ColumnSource.to_numpy
-
-    def from_numpy(self, x, device=None):
-        return Column(x)
+def library(boxlib, monkeypatch):
+    for name, cls in (("Cell", Cell), ("Alias", Box)):
+        monkeypatch.setattr(boxes, name, cls, raising=False)
 
 
 def made(cls, name="columns", *array_types, **attributes):
     part = cls()
-    part.name, part.array_types = name, array_types or ("columnlib.Column",)
+    part.name, part.array_types = name, array_types or ("boxlib.Box",)
     vars(part).update(attributes)
     return part
 
 
-source, backend = functools.partial(made, ColumnSource), functools.partial(made, ColumnBackend)
+source, backend = functools.partial(made, BoxSource), functools.partial(made, BoxBackend)
 
 
 CLASHES = {
-    "name of a source": (source("a"), source("a", "columnlib.Cell"), "the name 'a' .* source 'a'"),
-    "name of a backend": (backend("a"), source("a", "columnlib.Cell"), "the name 'a' .* backend"),
-    "alias of a backend": (backend(aliases=("a",)), source("a", "columnlib.Cell"), "the name 'a'"),
-    "namespace of a backend": (backend(namespace="a"), source("a", "columnlib.Cell"), "the name"),
-    "name, by a backend": (source("a"), backend("a", "columnlib.Cell"), "the name 'a' .* source"),
-    "name, by an alias": (source("a"), backend("b", "columnlib.Cell", aliases=("a",)), "the name"),
-    "type of a source": (source("a"), source("b"), r"the array type columnlib\.Column .* source"),
-    "type of a backend": (backend("a"), source("b"), r"the array type columnlib\.Column .* back"),
+    "name of a source": (source("a"), source("a", "boxlib.Cell"), "the name 'a' .* source 'a'"),
+    "name of a backend": (backend("a"), source("a", "boxlib.Cell"), "the name 'a' .* backend"),
+    "alias of a backend": (backend(aliases=("a",)), source("a", "boxlib.Cell"), "the name 'a'"),
+    "namespace of a backend": (backend(namespace="a"), source("a", "boxlib.Cell"), "the name"),
+    "name, by a backend": (source("a"), backend("a", "boxlib.Cell"), "the name 'a' .* source"),
+    "name, by an alias": (source("a"), backend("b", "boxlib.Cell", aliases=("a",)), "the name"),
+    "type of a source": (source("a"), source("b"), r"the array type boxlib\.Box .* source"),
+    "type of a backend": (backend("a"), source("b"), r"the array type boxlib\.Box .* back"),
     "one of several types": (
-        source("a"), source("b", "columnlib.Cell", "columnlib.Column"), r"columnlib\.Column is taken",
+        source("a"), source("b", "boxlib.Cell", "boxlib.Box"), r"boxlib\.Box is taken",
     ),
 }  # fmt: skip
 
@@ -85,19 +62,19 @@ def test_a_clash_at_run_time_is_refused(registry, clash):
 
 def test_sources_of_one_plugin_may_have_one_name(registry):
     """That of their library, as those of pyarrow have."""
-    parts = [source("a"), source("a", "columnlib.Cell")]
+    parts = [source("a"), source("a", "boxlib.Cell")]
     registry.register(hooks(sources=parts))
     assert [each for each in registry.sources() if each.name == "a"] == parts
     assert len([each for each in registry.sources() if each.name == "pyarrow"]) == 2
     with pytest.raises(af.PluginError, match="the name 'a' is taken"):
-        registry.register(source("a", "columnlib.Other"))
+        registry.register(source("a", "boxlib.Other"))
     registry.refresh()
     assert [each for each in registry.sources() if each.name == "a"] == parts
 
 
 def test_a_source_may_be_named_as_the_package_of_a_backend(registry):
-    registry.register(backend("arrays", package="columnlib"))
-    part = source("columnlib", "columnlib.Cell")
+    registry.register(backend("arrays", package="boxlib"))
+    part = source("boxlib", "boxlib.Cell")
     registry.register(part)
     assert registry.kind(Cell(1)).source is part
 
@@ -105,20 +82,20 @@ def test_a_source_may_be_named_as_the_package_of_a_backend(registry):
 def test_a_type_under_two_paths_is_told_once(registry):
     first = source("a")
     registry.register(first)
-    registry.register(source("b", "columnlib.Alias"))
-    words = r"the source 'b' of .* for columnlib\.Alias: that type is taken by the source 'a'"
+    registry.register(source("b", "boxlib.Alias"))
+    words = r"the source 'b' of .* for boxlib\.Alias: that type is taken by the source 'a'"
     with pytest.warns(af.PluginWarning, match=words):
-        assert registry.kind(Column(1)).source is first
-    registry.register(source("c", "columnlib.Cell"))
-    assert registry.kind(Column(1)).source is first
+        assert registry.kind(Box(1)).source is first
+    registry.register(source("c", "boxlib.Cell"))
+    assert registry.kind(Box(1)).source is first
 
 
 def test_a_source_replaces_a_source(registry):
-    old = [source("old"), source("old", "columnlib.Cell")]
+    old = [source("old"), source("old", "boxlib.Cell")]
     registry.register(hooks(sources=old))
     new = source("new", replaces=("old",))
     registry.register(new)
-    assert registry.kind(Column(1)).source is registry.kind(Cell(1)).source is new
+    assert registry.kind(Box(1)).source is registry.kind(Cell(1)).source is new
     assert not set(old) & set(registry.sources())
     own = source("pandas", "pandas.Series", replaces=("pandas",))
     registry.register(own)
@@ -129,7 +106,7 @@ def test_a_backend_replaces_a_source(registry):
     old, new = source("a"), backend("a", replaces=("a",))
     registry.register(old)
     registry.register(new)
-    assert registry.kind(Column(1)).backend is new
+    assert registry.kind(Box(1)).backend is new
     assert registry.backend("a") is new
     assert old not in registry.sources()
 
@@ -137,8 +114,8 @@ def test_a_backend_replaces_a_source(registry):
 def test_a_part_that_is_replaced_by_an_earlier_one_is_refused(registry):
     registry.register(source("new", replaces=("old",)), "one")
     with pytest.raises(af.PluginError, match=r"source 'old' of two .* the source 'new' of one"):
-        registry.register(source("old", "columnlib.Cell"), "two")
-    assert registry.kind(Column(1)).source.name == "new"
+        registry.register(source("old", "boxlib.Cell"), "two")
+    assert registry.kind(Box(1)).source.name == "new"
 
 
 def test_a_source_replaces_no_backend(registry):
@@ -151,7 +128,7 @@ def test_a_source_replaces_no_backend(registry):
 
 PART = """
 class {cls}(af.{kind}):
-    name, package, array_types, replaces = "{name}", "columnlib", {types}, {replaces}
+    name, package, array_types, replaces = "{name}", "boxlib", {types}, {replaces}
     def to_numpy(self, x):
         return x.values
     def from_numpy(self, x, device=None):
@@ -161,7 +138,7 @@ class {cls}(af.{kind}):
 
 def installed_part(kind, name, *types, replaces=(), hook=""):
     """Return the code of a plugin with one part."""
-    types = tuple(f"columnlib.{each}" for each in types)
+    types = tuple(f"boxlib.{each}" for each in types)
     code = PART.format(cls="Part", kind=kind, name=name, types=types, replaces=replaces)
     return f"import arrayferry as af\n{code}\n{hook}\ndef arrayferry_{kind.lower()}s():\n    return [Part()]\n"
 
@@ -175,7 +152,7 @@ def installed_part(kind, name, *types, replaces=(), hook=""):
 )  # fmt: skip
 def test_of_two_installed_plugins_the_first_by_name_is_used(install, kinds, what):
     first, second = kinds.split()
-    types = ("Column", "Cell") if what == "name" else ("Column", "Column")
+    types = ("Box", "Cell") if what == "name" else ("Box", "Box")
     names = ("same", "same") if what == "name" else ("one", "two")
     registry, messages = install(
         zebra=installed_part(second, names[1], types[1]),
@@ -184,7 +161,7 @@ def test_of_two_installed_plugins_the_first_by_name_is_used(install, kinds, what
     (message,) = messages
     assert f"the {second.lower()} {names[1]!r} of the plugin 'zebra'" in message
     assert f"is taken by the {first.lower()} {names[0]!r} of the plugin 'apple'" in message
-    kind = registry.kind(Column(1))
+    kind = registry.kind(Box(1))
     used = kind.source if first == "Source" else kind.backend
     assert type(used).__module__ == "apple_plugin"
     (left_out,) = (part for part in registry.catalog.left_out if part.broken)
@@ -193,15 +170,15 @@ def test_of_two_installed_plugins_the_first_by_name_is_used(install, kinds, what
 
 @pytest.mark.parametrize("names", [("apple", "zebra"), ("zebra", "apple")])
 def test_a_backend_takes_types_over_from_sources(install, names):
-    parts = installed_part("Backend", "one", "Column"), installed_part("Source", "two", "Column")
+    parts = installed_part("Backend", "one", "Box"), installed_part("Source", "two", "Box")
     registry, messages = install(**dict(zip(names, parts, strict=True)))
-    assert registry.kind(Column(1)).backend.name == "one"
+    assert registry.kind(Box(1)).backend.name == "one"
     assert len(messages) == (names[0] == "apple")  # the source came after it
 
 
 def test_a_built_in_source_stays(install):
     registry, messages = install(
-        aaa=installed_part("Source", "pandas", "Column"),
+        aaa=installed_part("Source", "pandas", "Box"),
         bbb=installed_part("Source", "other").replace("()", "('pandas.Series',)", 1),
     )
     assert len(messages) == 2
@@ -217,11 +194,11 @@ def test_a_built_in_source_stays(install):
 @pytest.mark.parametrize("kinds", ["Source Source", "Backend Backend", "Source Backend"])
 def test_replacing_does_not_depend_on_the_order(install, names, kinds):
     old, new = kinds.split()
-    replaced = installed_part(old, "old", "Column", "Cell")
-    replacing = installed_part(new, "new", "Column", replaces=("old",))
+    replaced = installed_part(old, "old", "Box", "Cell")
+    replacing = installed_part(new, "new", "Box", replaces=("old",))
     registry, messages = install(**dict(zip(names, (replaced, replacing), strict=True)))
     assert messages == []
-    for value in (Column(1), Cell(1)):
+    for value in (Box(1), Cell(1)):
         kind = registry.kind(value)
         assert type(kind.source or kind.backend).__module__ == f"{names[1]}_plugin"
     held = [*registry.sources(), *registry.backends().values()]
@@ -320,7 +297,7 @@ def test_names_earn_no_trust(registry):
     from arrayferry_plugins.torch_ import TorchBackend
 
     names = {"name": "derived", "aliases": (), "namespace": "", "replaces": ()}
-    derived = type("Derived", (TorchBackend,), {**names, "array_types": ("columnlib.Column",)})
+    derived = type("Derived", (TorchBackend,), {**names, "array_types": ("boxlib.Box",)})
     renamed = type(made_converter("Renamed"))
     renamed.__module__ = "arrayferry_plugins.renamed"
     trusted = next(iter(registry.catalog.converters))

@@ -16,15 +16,6 @@ import arrayferry as af
 from arrayferry._registry.generic import LIBRARIES
 
 
-class BoxedBackend(BoxBackend):
-    name, package = "boxed", "types"
-
-
-@pytest.fixture
-def boxed(boxlib, register):
-    return register(BoxedBackend())
-
-
 def test_all_ways_to_name_a_target(registry):
     torch_backend = registry.backends()["torch"]
     for to in ("torch", "pytorch", "Torch", torch, array_api_compat.torch, torch_backend):
@@ -187,25 +178,25 @@ class TestOfOnesOwn:
 
     @pytest.fixture
     def own(self, registry, boxlib):
-        registry.register(BoxedBackend())
+        registry.register(BoxBackend())
         return registry
 
     def test_every_function_that_takes_one_uses_it(self, own):
-        box = af.converter("boxed", registry=own)(np.ones(2))
+        box = af.converter("boxes", registry=own)(np.ones(2))
         assert type(box) is Box
-        assert af.backend_of(box, registry=own).name == "boxed"
-        assert af.first_array([1, box], registry=own)[1].name == "boxed"
+        assert af.backend_of(box, registry=own).name == "boxes"
+        assert af.first_array([1, box], registry=own)[1].name == "boxes"
         assert af.flatten([box], registry=own)[0] == [box]
-        assert "boxed" in af.backends(registry=own)
-        assert "boxed" in str(af.route("numpy", "boxed", registry=own))
+        assert "boxes" in af.backends(registry=own)
+        assert "boxes" in str(af.route("numpy", "boxes", registry=own))
         assert af.converter(like=box, registry=own)(np.ones(2)).values.tolist() == [1, 1]
-        assert "boxed" not in af.backends()
+        assert "boxes" not in af.backends()
         for function in (af.backend_of, af.namespace_of):
             with pytest.raises(af.NotAnArrayError):
                 function(box)
         for function in (af.converter, lambda to: af.route("numpy", to)):
             with pytest.raises(af.UnknownBackendError):
-                function("boxed")
+                function("boxes")
         assert af.first_array([box]) == (None, None)
         assert af.flatten([box])[0] == []
 

@@ -557,14 +557,10 @@ def test_a_pytree_that_is_its_own_child():
 
 
 DEEP = """
-import sys, threading, collections, dataclasses, typing, numpy as np, arrayferry as af
+import sys, threading, collections, numpy as np, arrayferry as af
+from boxes import Plain, Point
 sys.setrecursionlimit(10**6)
 threading.stack_size(256 * 1024)
-@dataclasses.dataclass
-class Plain:
-    x: object
-class Point(typing.NamedTuple):
-    x: object
 wraps = [lambda t: [t], lambda t: (t,), lambda t: {"x": t}, Plain, Point, lambda t: collections.OrderedDict(x=t)]
 def flatten_and_back(tree, to):
     leaves, layout = af.flatten(tree)

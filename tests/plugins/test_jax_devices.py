@@ -218,6 +218,9 @@ for number in (0, 1, 2, 0):
         for value in (x, [x], [x] * 20):
             for _ in range(4):
                 assert jax.tree.leaves(to_default(value))[0].devices() == {jax.devices()[number]}
+        for value in (np.ones(3, "f4"), np.ones(3)) * 4:
+            for device in ("cpu", jax.devices()[0]):
+                assert af.convert(value, "jax", device=device).devices() == {jax.devices()[0]}
 """
 
 
