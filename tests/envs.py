@@ -1,7 +1,6 @@
 """Environments, policies and libraries that many tests of adapters use."""
 
 import copy
-import dataclasses
 
 import array_api_strict
 import gymnasium as gym
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import Plain
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -155,13 +155,6 @@ class Parts(FunctionalEnv):
         return {"a": state["a"], "b": (state["k"], xp.zeros(state["a"].shape, dtype=xp.bool))}
 
 
-@dataclasses.dataclass
-class Plain:
-    """A container that JAX does not know."""
-
-    value: object
-
-
 class Drawn(FunctionalEnv):
     """An episode has as many steps as its parameter says, which is drawn at its start. JAX does not know its states."""
 
@@ -180,17 +173,17 @@ class Drawn(FunctionalEnv):
         return Plain(xp.zeros((n,), dtype=xp.float32))
 
     def step(self, xp, rng, state, action, params):
-        count = state.value + 1
+        count = state.x + 1
         return Plain(count), params["end"], count >= params["end"]
 
     def observe(self, xp, state, params):
-        return {"count": state.value, "end": params["end"]}
+        return {"count": state.x, "end": params["end"]}
 
     def info(self, xp, state, params):
         return {"end": params["end"] + 0}
 
     def render(self, state, index):
-        return np.full((2, 2, 3), state.value[index], np.uint8)
+        return np.full((2, 2, 3), state.x[index], np.uint8)
 
 
 class Masked(FunctionalEnv):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import Plain
 from cases import quick_if
 from envs import MODES, Bare, Sums, at_random, begun, compilations
 from gymnasium import spaces
@@ -39,14 +40,6 @@ from arrayferry_gym.wrappers import kernels
 CLASSES = [CartPole, Pendulum, MountainCar, MountainCarContinuous, Acrobot]
 
 
-@dataclasses.dataclass
-class Plain:
-    """No pytree of JAX."""
-
-    count: Any
-    label: str = "kept"
-
-
 class Counter(Bare):
     max_episode_steps = 100
     default_params = {"end": 4.0, "stride": 1}
@@ -55,11 +48,11 @@ class Counter(Bare):
         return Plain(xp.zeros((n,), dtype=xp.float32))
 
     def step(self, xp, rng, state, action, params):
-        count = state.count + params["stride"]
+        count = state.x + params["stride"]
         return Plain(count), count, count >= params["end"]
 
     def observe(self, xp, state, params):
-        return state.count[:, None]
+        return state.x[:, None]
 
 
 @pytest.fixture
@@ -413,8 +406,8 @@ def test_progress_from_inside():
 
     class Talks(Counter):
         def step(self, xp, rng, state, action, params):
-            jax.debug.callback(lambda count: seen.append(float(count[0])), state.count)
-            jax.debug.print("{}", state.count[0])
+            jax.debug.callback(lambda count: seen.append(float(count[0])), state.x)
+            jax.debug.print("{}", state.x[0])
             return super().step(xp, rng, state, action, params)
 
     rollout(Talks(), at_random, None, jax.random.key(0), 6, 2)
@@ -425,8 +418,8 @@ def test_progress_from_inside():
 def test_keys_of_the_author():
     class Keys(Counter):
         def step(self, xp, rng, state, action, params):
-            draw = jax.random.uniform(rng.key(), state.count.shape)
-            return Plain(state.count + 1), draw + rng.uniform((state.count.shape[0],)), False
+            draw = jax.random.uniform(rng.key(), state.x.shape)
+            return Plain(state.x + 1), draw + rng.uniform((state.x.shape[0],)), False
 
     _, transitions = rollout(Keys(), at_random, None, jax.random.key(0), 50, 20)
     assert len(np.unique(transitions.reward)) > 990
@@ -469,7 +462,7 @@ class Scaled(Counter):
     default_params = PlainParams()
 
     def step(self, xp, rng, state, action, params):
-        return state, params.scale * params.steps + 0 * state.count, False
+        return state, params.scale * params.steps + 0 * state.x, False
 
 
 def test_parameters_of_rollouts_are_values():
@@ -540,7 +533,7 @@ def test_a_failed_step_asks_for_a_reset():
 
     class Fails(Counter):
         def step(self, xp, rng, state, action, params):
-            return Plain(jax.pure_callback(check, state.count, state.count)), 1.0, False
+            return Plain(jax.pure_callback(check, state.x, state.x)), 1.0, False
 
     envs, action = begun(Fails().make_vec(2, xp="jax"), 0), np.zeros(2, int)
     envs.step(action)

@@ -7,7 +7,8 @@ import imageio.v3 as imageio
 import numpy as np
 import pytest
 import torch
-from envs import MODES, Plain, still
+from boxes import Plain
+from envs import MODES, still
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -30,14 +31,14 @@ class Glow(FunctionalEnv):
         return Plain(xp.arange(n, dtype=xp.float32))
 
     def step(self, xp, rng, state, action, params):
-        return Plain(state.value + params["gain"]), 0.0, False
+        return Plain(state.x + params["gain"]), 0.0, False
 
     def observe(self, xp, state, params):
-        return state.value
+        return state.x
 
     def render(self, state, index):
-        assert isinstance(state.value, np.ndarray)
-        return np.full((33, 47, 3), state.value[index], np.uint8)
+        assert isinstance(state.x, np.ndarray)
+        return np.full((33, 47, 3), state.x[index], np.uint8)
 
 
 def levels(path):
@@ -66,12 +67,12 @@ def test_an_mp4_is_written_with_what_is_installed(without, monkeypatch, tmp_path
 
 class Shrinking(Glow):
     def render(self, state, index):
-        return super().render(state, index)[: 33 - int(state.value[index] > 40)]
+        return super().render(state, index)[: 33 - int(state.x[index] > 40)]
 
 
 class Failing(Glow):
     def render(self, state, index):
-        if state.value[index] > 40:
+        if state.x[index] > 40:
             raise RuntimeError("no brush")
         return super().render(state, index)
 

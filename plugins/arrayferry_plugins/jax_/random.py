@@ -61,7 +61,8 @@ class JaxRandom(Random):
         name = str(jax.dtypes.canonicalize_dtype(dtype))
         low, high = (int(x) if isinstance(x, np.integer) else x for x in (low, high))
         check_integers(_in_host_memory(low), _in_host_memory(high), name)
-        shape, bits = tuple(shape), jnp.iinfo(name).bits if "int" in name else 0  # which it refuses
+        # randint itself refuses other dtypes than integers
+        shape, bits = tuple(shape), jnp.iinfo(name).bits if "int" in name else 0
         most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python's integers in JAX
         given = type(low) is type(high) is int
         few = 2 ** (bits - 8)  # of more, randint prefers the low ones

@@ -83,6 +83,12 @@ class CheckedEnv:
         if dynamics._draws_params:
             self.drawn = DrawnParams(dynamics, self._results, keeps=not self._traces)
         self._methods: Any = self.drawn or dynamics
+        for part, _ in (*leaves(space), *leaves(dynamics.action_space)):
+            if not isinstance(part, ARRAYS):
+                raise EnvResultError(
+                    f"{self.name} has the space {part}, whose values are not arrays of one shape",
+                    remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
+                )
         self._casts = self._observed_dtypes()
         self.clip = clipper(dynamics.action_space, backend, device)
 
@@ -93,15 +99,8 @@ class CheckedEnv:
 
     def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...], str]]:
         """Return the dtype, the shape and the place of each array of an observation."""
-        env = self.dynamics
-        for space, _ in (*leaves(env.observation_space), *leaves(env.action_space)):
-            if not isinstance(space, ARRAYS):
-                raise EnvResultError(
-                    f"{self.name} has the space {space}, whose values are not arrays of one shape",
-                    remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
-                )
         casts = []
-        for space, path in leaves(env.observation_space):
+        for space, path in leaves(self.dynamics.observation_space):
             name = held_dtype(space.dtype, self.backend)
             dtype = self.backend.from_numpy(np.zeros((), name)).dtype
             casts.append((dtype, (self.n, *(space.shape or ())), path))

@@ -56,15 +56,19 @@ class Transitions(NamedTuple):
             array([0, 0, 0])
         """
         actions = sorted(next(iter(table.values()), ()))
-        rows = [[list(table[state].get(a, ())) for a in actions] for state in sorted(table)]
-        for number, (state, row) in enumerate(zip(sorted(table), rows, strict=True)):
-            if state != number or len(table[state]) != len(actions) or not all(row):
+        for number, (state, outcomes) in enumerate(sorted(table.items())):
+            if (
+                state != number
+                or sorted(outcomes) != actions
+                or not all(map(len, outcomes.values()))
+            ):
                 raise af.OptionError(
-                    f"state {state!r} of the table has the outcomes {table[state]!r:.120}",
+                    f"state {state!r} of the table has the outcomes {outcomes!r:.120}",
                     remedy=f"Number the states from 0 on. Each has the actions {actions}, with an outcome at least.",
                 )
         if not actions:
-            raise af.OptionError("the table has no action")
+            raise af.OptionError("the table has no action", remedy="Name an outcome of one.")
+        rows = [[list(table[state][action]) for action in actions] for state in sorted(table)]
         most = max(len(outcomes) for row in rows for outcomes in row)
         # shorter lists are filled with their last outcome, with a probability of 0
         full = [

@@ -37,11 +37,10 @@ class OfGymnasium(Kernel):
         except (AssertionError, ValueError) as error:
             if str(error) and observation.shape is not None:
                 raise
+            reason = f". Gymnasium says: {error}" if str(error) else ""
             raise type(error)(
                 f"{type(self).__name__} cannot be used with observations in {observation!r:.120} and actions in "
-                f"{action!r:.120}. Where observations must be a Box, put FlattenObservation inside"
-                + f". Gymnasium says: {error}"
-                * bool(str(error))
+                f"{action!r:.120}. Where observations must be a Box, put FlattenObservation inside{reason}"
             ) from error
         return made.observation_space, made.action_space
 
