@@ -237,7 +237,8 @@ $(VALUES): $(READY) tests/downstream/requirements.txt
 downstream: $(GYMNAX) $(VALUES)  ## run the tests of Gymnasium, gymnax and libraries of containers with arrayferry
 	.venv-gymnax/bin/python -m pytest tests/downstream/test_gymnax.py
 	.venv-values/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/downstream/values
-	.venv-values/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k reference/values -m "long or not long"
+	.venv-values/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "reference/values or how-to/streams" \
+		-m "long or not long"
 	$(BIN)/python -m pytest -rA tests/downstream/test_gymnasium.py
 
 # Real environments and trainers of many packages. Their pins conflict, so they are installed without what they ask for.
@@ -274,7 +275,7 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py \
 		tests/gym_adapters/test_from_simulator.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
-	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "pettingzoo or streams" \
+	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k pettingzoo \
 		-m "long or not long"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k other-environments

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from . import typing as typing
     from ._agnostic import agnostic as agnostic
     from ._public import *  # noqa: F403
-    from ._stream.files import files as files
     from ._stream.function import stream as stream
     from ._stream.stream import Stream as Stream
     from ._trace.recorder import Trace as Trace
@@ -38,7 +37,6 @@ _PLACES = {
     "TraceFinding": "_trace.rows",
     "TraceRow": "_trace.rows",
     "agnostic": "_agnostic",
-    "files": "_stream.files",
     "stream": "_stream.function",
     "trace": "_trace.recorder",
 }

@@ -843,7 +843,7 @@ UNKNOWN = da.arange(9, chunks=3)[da.arange(9, chunks=3) > 4]
 BAG = dask.bag.from_sequence([1, 2], npartitions=2)
 REFUSED = {
     "a tree without arrays": ([1, "text"], {}, af.NotAnArrayError, "a value of type list holds no array"),
-    "a path": ("data", {}, af.NotAnArrayError, r"str holds no array.*files\(path\)"),
+    "a path": ("data", {}, af.NotAnArrayError, r"str holds no array.*dask\.array\.from_zarr\(path\)"),
     "an iterator": (iter([np.ones(1)]), {}, af.NotAnArrayError, "list_iterator holds no array"),
     "a number": (np.float32(1), {}, af.NotAnArrayError, "no array with an axis"),
     "no dimensions": ({"x": da.ones(3).sum()}, {}, af.NotAnArrayError, r"without dimensions cannot be streamed.*\['x'\]"),
@@ -876,6 +876,24 @@ def test_refused_at_once(what):
     value, options, error, words = REFUSED[what]
     with pytest.raises(error, match=words):
         af.stream(value, "torch", **options)
+
+
+def test_a_state_is_of_the_same_blocks_and_rows():
+    def stream(rows, block=None):
+        return af.stream(da.arange(rows, chunks=5), "numpy", block=block)
+
+    state = stream(15).state_dict()
+    assert state == {"data": ["3 blocks", "15 rows"]}
+    for same in (stream(15), pickle.loads(pickle.dumps(stream(15)))):
+        same.load_state_dict(state)
+    for other, words in (
+        (stream(10), "3 blocks, 15 rows where this stream has 2 blocks, 10 rows"),
+        (stream(14), "3 blocks, 15 rows where this stream has 3 blocks, 14 rows"),
+        (stream(15, block=4), "where this stream has 4 blocks, 15 rows"),
+        (stream(20)[:3], r"where this stream has 3 blocks, those of range\(0, 3\), 20 rows"),
+    ):
+        with pytest.raises(af.OptionError, match=words):
+            other.load_state_dict(state)
 
 
 def test_files_are_refused_with_what_to_pass(tmp_path):

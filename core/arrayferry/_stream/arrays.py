@@ -74,7 +74,7 @@ def take_apart(
     if not arrays:
         raise NotAnArrayError(
             f"a value of type {type(value).__name__} holds no array that could be streamed",
-            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, files(path), or a tree of them.",
+            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. Dask opens files, as by dask.array.from_zarr(path).",
         )
     return [
         _streamed_array(*each, axis, conversion) for each in zip(arrays, layout.paths, strict=True)

@@ -6,7 +6,6 @@ import os
 import threading
 import warnings
 from collections.abc import Generator, Hashable, Iterable, Sequence
-from itertools import zip_longest
 from typing import Any, Generic, overload
 
 from arrayferry._cache import Cache
@@ -23,7 +22,6 @@ from arrayferry._route.memory import copy_required
 from arrayferry._types import B
 
 from .arrays import by_file_name, common_length, cut, grouped, take_apart
-from .files import file_names
 from .reads import Arrays, FailedError, Reads
 
 
@@ -80,8 +78,6 @@ class Stream(Generic[B]):
         self._cuts = cut(leaves, self.length, block)
         self._numbers = range(len(self._cuts))  # the numbers of its blocks
         self._repeated = _Repeated()
-        runs = dict.fromkeys(tuple(file_names(leaf.x)) for leaf in leaves)  # mostly one
-        self._files = [name for run in runs for name in run]
         self._refuse_early()
 
     def _refuse_early(self) -> None:
@@ -105,23 +101,22 @@ class Stream(Generic[B]):
                 raise
 
     def state_dict(self) -> dict[str, list[str]]:
-        """Return what must be the same when a loader is resumed: which blocks, how many rows, and the files in their order."""
+        """Return what must be the same when a loader is resumed: which blocks, and how many rows."""
         part = "" if self._numbers == range(len(self._cuts)) else f", those of {self._numbers}"
-        return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows", *self._files]}
+        return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows"]}
 
     def load_state_dict(self, state: dict[str, list[str]]) -> None:
         """Check that a result of `state_dict` is that of this stream. `StatefulDataLoader` calls both.
 
         Raises:
-            OptionError: it is of other blocks or rows, or of other files or another order of them.
+            OptionError: it is of other blocks or rows.
         """
-        for was, now in zip_longest(state["data"], self.state_dict()["data"], fillvalue="no more"):
-            if was != now:
-                raise OptionError(
-                    f"the saved state has {was} where this stream has {now}, so rows would be lost or come twice",
-                    remedy="Pass the same files in the same order, with the same block= and part of the stream, or begin a "
-                    "new epoch.",
-                )
+        was, now = ", ".join(state["data"]), ", ".join(self.state_dict()["data"])
+        if was != now:
+            raise OptionError(
+                f"the saved state has {was} where this stream has {now}, so rows would be lost or come twice",
+                remedy="Pass the same arrays, with the same block= and part of the stream, or begin a new epoch.",
+            )
 
     @property
     def bounds(self) -> Sequence[tuple[int, int]]:
