@@ -25,8 +25,8 @@ from gymnasium.vector import SyncVectorEnv
 from row import Check, Row, microseconds
 from timing import Block, fastest_block
 
-from arrayferry_gym.distributed import Collector
-from arrayferry_gym.functional import CartPole
+from arrayferry_cluster import Collector
+from arrayferry_envs import CartPole
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -21,7 +21,7 @@ from timing import Block, fastest_block
 
 import arrayferry as af
 import arrayferry_gym  # noqa: F401
-from arrayferry_gym.functional import CartPole, rollout
+from arrayferry_envs import CartPole, rollout
 
 __all__ = ["functional_rows"]
 

@@ -14,7 +14,7 @@ from row import Check, Row, microseconds
 from timing import Block, fastest_block
 
 import arrayferry as af
-from arrayferry_gym.functional import CartPole, HostFunctions
+from arrayferry_envs import CartPole, HostFunctions
 
 __all__ = ["functions_rows"]
 

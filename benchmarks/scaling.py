@@ -17,15 +17,7 @@ from row import Check, Row
 from timing import Block, fastest_block
 
 import arrayferry as af
-from arrayferry_gym.functional import (
-    Acrobot,
-    Blackjack,
-    CartPole,
-    FrozenLake,
-    MountainCar,
-    Pendulum,
-    rollout,
-)
+from arrayferry_envs import Acrobot, Blackjack, CartPole, FrozenLake, MountainCar, Pendulum, rollout
 
 __all__ = ["COUNTS", "KINDS", "SECTION", "scaling_rows"]
 

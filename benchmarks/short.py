@@ -13,7 +13,7 @@ from functional import cart_pole_by_hand
 from row import Check, Row, microseconds
 from timing import Block, fastest_block
 
-from arrayferry_gym.functional import CartPole, rollout, wrap
+from arrayferry_envs import CartPole, rollout, wrap
 from arrayferry_gym.sb3 import SB3VecEnv
 from arrayferry_gym.wrappers import kernels
 

@@ -18,7 +18,7 @@ from row import Check, Row, microseconds
 from timing import Block, Statement, fastest, fastest_block
 
 import arrayferry_gym.wrappers as ours
-from arrayferry_gym.functional import CartPole, Functions, rollout, wrap
+from arrayferry_envs import CartPole, Functions, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as ours_vector
 

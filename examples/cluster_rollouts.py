@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from arrayferry_gym.distributed import Collector
+from arrayferry_cluster import Collector
 
 
 def balance(params: Any, observations: Any, rng: Any) -> tuple[Any, None]:

@@ -20,7 +20,8 @@ from ppo_torch import TorchAgent
 from report import Add, Line, Result, bars, draw, table
 from stepwise import Agent, run
 
-from arrayferry_gym import ArrayConversion, record
+from arrayferry_envs import record
+from arrayferry_gym import ArrayConversion
 
 NAMES = {"numpy": "NumPy", "jax": "JAX", "torch": "PyTorch"}
 

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from report import Line, bars, draw
 
-from arrayferry_gym.functional import FunctionalEnv
+from arrayferry_envs import FunctionalEnv
 
 
 class State(NamedTuple):
@@ -131,7 +131,7 @@ def jax_agent(show: Show = quiet) -> list[float]:
     import jax.numpy as jnp
     import optax
 
-    from arrayferry_gym.functional import rollout
+    from arrayferry_envs import rollout
 
     optimiser = optax.adam(0.03)
 

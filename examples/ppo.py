@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from arrayferry_envs import Transition
 from arrayferry_gym import advantages
-from arrayferry_gym.functional import Transition
 
 OBSERVATION, ACTIONS, HIDDEN = 4, 2, 64
 

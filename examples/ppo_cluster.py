@@ -19,8 +19,8 @@ from ppo import ACTIONS, Settings
 from ppo_torch import TorchAgent
 from report import Add, Line, Result, bars, draw, table
 
-from arrayferry_gym.distributed import Collector
-from arrayferry_gym.functional import CartPole, Transition
+from arrayferry_cluster import Collector
+from arrayferry_envs import CartPole, Transition
 
 
 def outputs(params: Any, observation: Any, tanh: Any) -> Any:

@@ -14,7 +14,7 @@ from ppo import NETWORKS, PPO, Settings
 from report import Line, bars, draw, table
 from stepwise import run
 
-from arrayferry_gym.functional import Transition
+from arrayferry_envs import Transition
 
 
 class JaxAgent:

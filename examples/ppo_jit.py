@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from ppo import NETWORKS, PPO, Settings
 from report import Add, Line, Result, bars, draw, table
 
-from arrayferry_gym.functional import CartPole, Transition, episode, rollout
+from arrayferry_envs import CartPole, Transition, episode, rollout
 
 SHOWN = 10
 """After how many updates the bar moves. To call Python takes about half as long as an update."""

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from ppo import PPO, Settings
 from ppo_jit import returns
 
-from arrayferry_gym.functional import CartPole, FunctionalEnv, evaluate, rollout, wrap
+from arrayferry_envs import CartPole, FunctionalEnv, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 UNITS = spaces.Box(-np.inf, np.inf, (4,), np.float32)

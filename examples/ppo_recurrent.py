@@ -20,8 +20,8 @@ import optax
 from gymnasium import spaces
 from ppo import Settings
 
+from arrayferry_envs import CartPole, FunctionalEnv, evaluate, rollout, wrap
 from arrayferry_gym import advantages
-from arrayferry_gym.functional import CartPole, FunctionalEnv, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 HIDDEN = 64

@@ -14,8 +14,8 @@ from report import Line, bars, draw, table
 from stepwise import run
 from torch.distributions import Categorical
 
+from arrayferry_envs import Transition
 from arrayferry_gym import advantages
-from arrayferry_gym.functional import Transition
 
 
 class TorchAgent:

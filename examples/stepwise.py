@@ -13,7 +13,7 @@ from ppo import Settings
 from report import Add, Result
 
 import arrayferry as af
-from arrayferry_gym.functional import Transition
+from arrayferry_envs import Transition
 from arrayferry_gym.vector import ArrayConversion
 
 __all__ = ["Agent", "make_envs", "play", "run"]

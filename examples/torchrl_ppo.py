@@ -20,7 +20,7 @@ from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
-from arrayferry_gym.functional import CartPole
+from arrayferry_envs import CartPole
 from arrayferry_gym.torchrl import TorchRLEnv
 
 with warnings.catch_warnings():

@@ -1,6 +1,6 @@
 """Forms of bridges that several test files share."""
 
-from arrayferry_gym.testing import BridgeContract, BridgeStep
+from arrayferry_audit import BridgeContract, BridgeStep
 
 
 class LeavesResets(BridgeContract):

@@ -4,8 +4,8 @@ import gymnasium as gym
 import numpy as np
 
 import arrayferry as af
+from arrayferry_envs import CartPole, wrap
 from arrayferry_gym import ArrayConversion
-from arrayferry_gym.functional import CartPole, wrap
 
 X = np.arange(4, dtype=np.float32)
 

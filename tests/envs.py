@@ -14,9 +14,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym.functional import FunctionalEnv
-from arrayferry_gym.functional._compiled.evaluation import _evaluate
-from arrayferry_gym.functional._compiled.rollout import _rollout
+from arrayferry_envs import FunctionalEnv
+from arrayferry_envs._compiled.evaluation import _evaluate
+from arrayferry_envs._compiled.rollout import _rollout
 
 NAMESPACES = {"numpy": np, "torch": torch, "jax": jnp}
 

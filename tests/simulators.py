@@ -1,6 +1,6 @@
 """Simulators as they are written elsewhere, around the probe: batches of tensors that reset in the step or leave that to the caller.
 
-Their observations identify episode and step, as those of `arrayferry_gym.testing.Probe` do.
+Their observations identify episode and step, as those of `arrayferry_audit.Probe` do.
 """
 
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from tensordict import TensorDict
 
-from arrayferry_gym.testing import LIMIT
+from arrayferry_audit import LIMIT
 
 ONE = spaces.Box(np.zeros(2, np.float32), np.array([1, LIMIT], np.float32))
 

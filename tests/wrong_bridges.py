@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from arrayferry_gym.testing import LIMIT, Probe
+from arrayferry_audit import LIMIT, Probe
 
 
 class Right:

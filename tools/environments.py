@@ -1,4 +1,4 @@
-"""Train an agent on each environment of `arrayferry_gym.functional`, and draw it.
+"""Train an agent on each environment of `arrayferry_envs`, and draw it.
 
 `python tools/environments.py` prints the rows of the table in docs/environments.md, and writes a picture of each
 environment into docs/assets/envs. It takes a quarter of an hour.
@@ -16,8 +16,8 @@ from gymnasium.envs.registration import load_env_creator
 from PIL import Image
 from stable_baselines3 import PPO
 
-from arrayferry_gym import evaluate
-from arrayferry_gym._ids import REFERENCE
+from arrayferry_envs import evaluate
+from arrayferry_envs._ids import REFERENCE
 from arrayferry_gym.sb3 import SB3VecEnv
 from arrayferry_gym.wrappers.vector import FlattenObservation
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import arrayferry_gym
-from arrayferry_gym.functional import evaluate
+from arrayferry_envs import evaluate
 
 ADAPTERS = Path(__file__).parents[1] / "gym_adapters" / "arrayferry_gym"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym.functional import FunctionalEnv
+from arrayferry_envs import FunctionalEnv
 
 ASSETS = Path(__file__).parents[1] / "docs/assets"
 LABELS = {"numpy": "NumPy", "torch": "PyTorch", "jax": "JAX"}

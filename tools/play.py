@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym.functional import CartPole, FrozenLake, Pendulum, Taxi, evaluate, export
+from arrayferry_envs import CartPole, FrozenLake, Pendulum, Taxi, evaluate, export
 
 RUNTIME = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 CANDIDATES = 20

@@ -11,17 +11,19 @@ Importing this package loads no array library, and little else: names are looked
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arrayferry_functions import agnostic as agnostic
+    from arrayferry_streams import Stream as Stream
+    from arrayferry_streams import stream as stream
+
     from . import adapting as adapting
     from . import inspection as inspection
     from . import testing as testing
     from . import typing as typing
-    from ._agnostic import agnostic as agnostic
     from ._public import *  # noqa: F403
-    from ._stream.function import stream as stream
-    from ._stream.stream import Stream as Stream
     from ._trace.recorder import Trace as Trace
     from ._trace.recorder import trace as trace
     from ._trace.rows import TraceFinding as TraceFinding
@@ -31,13 +33,17 @@ __version__ = "0.1.0"
 
 _MODULES = ("adapting", "inspection", "testing", "typing")
 """Public modules, which are imported on first use: `testing` needs pytest."""
+_LAYERS = {
+    "Stream": "arrayferry_streams",
+    "agnostic": "arrayferry_functions",
+    "stream": "arrayferry_streams",
+    "testing": "arrayferry_kit",
+}
+"""The packages that build on this one and whose names are found here too, if they are installed."""
 _PLACES = {
-    "Stream": "_stream.stream",
     "Trace": "_trace.recorder",
     "TraceFinding": "_trace.rows",
     "TraceRow": "_trace.rows",
-    "agnostic": "_agnostic",
-    "stream": "_stream.function",
     "trace": "_trace.recorder",
 }
 """The names that a first conversion does not need. All others are in `_public`."""
@@ -48,6 +54,8 @@ if not TYPE_CHECKING:  # with it, type checkers would accept every name
     def __getattr__(name: str) -> Any:
         if name in _MODULES:
             value: Any = importlib.import_module(f".{name}", __name__)
+        elif name in _LAYERS:
+            value = getattr(importlib.import_module(_LAYERS[name]), name)
         elif name in _PLACES:
             value = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
         elif name == "__all__":
@@ -62,8 +70,16 @@ if not TYPE_CHECKING:  # with it, type checkers would accept every name
 
 def _names() -> list[str]:
     public = vars(importlib.import_module("._public", __name__))
-    return sorted([*(name for name in public if not name.startswith("_")), *_PLACES])
+    here = [name for name in public if not name.startswith("_")]
+    return sorted([*here, *_PLACES, *_installed(_LAYERS.keys() - set(_MODULES))])
+
+
+def _installed(names: Iterable[str]) -> list[str]:
+    """Return the names without those of packages that are not installed."""
+    from importlib.util import find_spec
+
+    return [name for name in names if name not in _LAYERS or find_spec(_LAYERS[name])]
 
 
 def __dir__() -> list[str]:
-    return sorted([*_names(), *_MODULES, "__version__"])
+    return sorted([*_names(), *_installed(_MODULES), "__version__"])

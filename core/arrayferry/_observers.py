@@ -72,7 +72,14 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
         call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
 
 
-OURS = frozenset(("arrayferry", "arrayferry_plugins", "arrayferry_gym"))
+CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams")
+"""Packages whose functions convert for the user's code."""
+OURS = frozenset(
+    (
+        *CORE, "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym",
+        "arrayferry_plugins", "arrayferry_suites",
+    )
+)  # fmt: skip
 """Packages that never count as the user's code."""
 BETWEEN = frozenset(
     (
@@ -100,7 +107,7 @@ def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
             between = between or frame
         elif package not in OURS:
             break
-        directly = directly and package == "arrayferry"
+        directly = directly and package in CORE
         frame = frame.f_back
     caller = frame or between
     if caller is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,18 @@ def short_repr(value: Any, most: int = 40) -> str:
         return f"<int of {value.bit_length()} bits>"
     text = repr(value[:most] if isinstance(value, (str, bytes)) else value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def describe_value(value: Any) -> str:
+    """Describe an object by its type, as it is imported: "an aslib.Array", "None"."""
+    if value is None:
+        return "None"
+    cls, home = type(value), type(value).__module__
+    top = home.partition(".")[0]
+    if getattr(sys.modules.get(top), cls.__qualname__, None) is cls:
+        home = top
+    name = f"{home}.{cls.__qualname__}".removeprefix("builtins.")
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -13,11 +13,11 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from ._contract.classes import describe_value
 from ._plugin.backend import Backend
 from ._plugin.origin import Origin
 from ._registry.discovery import GROUP, chosen_plugins, is_built_in
 from ._registry.registry import Registry, default_registry
+from ._repr import describe_value
 from ._route.devices import device_kind
 from ._route.route import Route, Step, describe_route
 

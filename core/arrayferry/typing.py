@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._agnostic import Agnostic
 from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Target
 from ._plugin.converter import Cost
@@ -37,7 +36,6 @@ else:
     Array = NumpyArray = TorchArray = JaxArray = CupyArray = DaskArray = Any
 
 __all__ = [
-    "Agnostic",
     "Array",
     "Cost",
     "CupyArray",

@@ -20,10 +20,8 @@ except ImportError as _error:
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ._ids import register_all
-
 if TYPE_CHECKING:
-    from . import functional, vector, wrappers
+    from . import vector, wrappers
     from ._adapters.env import ArrayConversion, JaxToNumpy, JaxToTorch, NumpyToTorch
     from ._adapters.functions import (
         array_conversion,
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     )
     from ._adapters.simulator import from_simulator
     from ._advantages import advantages
-    from .functional import evaluate, record
 
 __all__ = [
     "ArrayConversion",
@@ -45,31 +42,23 @@ __all__ = [
     "NumpyToTorch",
     "advantages",
     "array_conversion",
-    "evaluate",
     "from_simulator",
-    "functional",
     "jax_to_numpy",
     "jax_to_torch",
     "numpy_to_jax",
     "numpy_to_torch",
-    "record",
     "torch_to_jax",
     "torch_to_numpy",
     "vector",
     "wrappers",
 ]
 
-register_all()
-
-
 _PLACES = {
     **dict.fromkeys(
         ("ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"), "_adapters.env"
     ),
     "advantages": "_advantages",
-    "evaluate": "functional",
     "from_simulator": "_adapters.simulator",
-    "record": "functional",
 }
 """The module of each name, which is imported when the name is asked for."""
 
@@ -77,12 +66,12 @@ _PLACES = {
 if not TYPE_CHECKING:  # otherwise, type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name in ("functional", "vector", "wrappers"):
+        if name in ("vector", "wrappers"):
             return importlib.import_module(f".{name}", __name__)
         if name not in __all__:
-            from ._options.refusals import missing_adapter
+            from ._options.refusals import MOVED, missing_adapter, moved
 
-            raise missing_adapter(__name__, name)
+            raise moved(name) if name in MOVED else missing_adapter(__name__, name)
         module = importlib.import_module(f".{_PLACES.get(name, '_adapters.functions')}", __name__)
         globals()[name] = value = getattr(module, name)
         return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,9 @@ from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import leaves
 
 from . import vector
-from .functional._served.vector import FunctionalVectorEnv
 
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
-KNOWN = {"gymnasium", "arrayferry_gym"}
+KNOWN = {"gymnasium", "arrayferry_gym", "arrayferry_envs"}
 """The packages whose wrappers add nothing to infos but statistics of episodes."""
 
 
@@ -345,11 +345,14 @@ def _reward_shape(envs: Any) -> tuple[int, ...]:
         if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
             return ()
         envs = envs.env
-    if isinstance(envs, FunctionalVectorEnv) and envs.functional.library is None:
-        with contextlib.suppress(Exception):  # the same error is raised when the user steps
-            trial = FunctionalVectorEnv(envs.functional, envs.num_envs)
-            trial.reset(seed=0)
-            return tuple(trial.step(trial.action_space.sample())[1].shape[1:])
+    if "arrayferry_envs" in sys.modules:  # otherwise, they are none of its environments
+        from arrayferry_envs import FunctionalVectorEnv
+
+        if isinstance(envs, FunctionalVectorEnv) and envs.functional.library is None:
+            with contextlib.suppress(Exception):  # the same error is raised when the user steps
+                trial = FunctionalVectorEnv(envs.functional, envs.num_envs)
+                trial.reset(seed=0)
+                return tuple(trial.step(trial.action_space.sample())[1].shape[1:])
     return getattr(getattr(envs, "reward_space", None), "shape", None) or ()
 
 

@@ -57,7 +57,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         arrayferry.OptionError: it resets in the next step.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum
+        >>> from arrayferry_envs import Pendulum
         >>> from arrayferry_gym.rsl_rl import RslRlVecEnv
         >>> env = RslRlVecEnv(Pendulum().make_vec(4, xp="jax", autoreset_mode="SameStep"))
         >>> env.get_observations()["policy"].shape

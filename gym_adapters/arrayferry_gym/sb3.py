@@ -51,7 +51,7 @@ class SB3VecEnv(VecEnv):
         arrayferry.OptionError: it resets in the next step, or a Discrete or MultiDiscrete does not begin at 0.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.sb3 import SB3VecEnv
         >>> envs = SB3VecEnv(CartPole().make_vec(4, xp="jax", autoreset_mode="SameStep"))
         >>> envs.reset().shape

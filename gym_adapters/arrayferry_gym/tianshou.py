@@ -43,7 +43,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         arrayferry.OptionError: it resets in the next step, or actions do not begin at 0.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.tianshou import TianshouVectorEnv
         >>> envs = TianshouVectorEnv(CartPole().make_vec(4, xp="jax", autoreset_mode="SameStep"))
         >>> observations, infos = envs.reset([0, 2])

@@ -68,7 +68,7 @@ class TorchRLEnv(EnvBase):  # type: ignore[misc]
         arrayferry.OptionError: it resets in the next step, or a part of an observation has a name that TorchRL uses.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.torchrl import TorchRLEnv
         >>> env = TorchRLEnv(CartPole().make_vec(4, xp="jax", autoreset_mode="SameStep"))
         >>> seed = env.set_seed(1)

@@ -7,8 +7,8 @@ import sysconfig
 import pytest
 
 import arrayferry as af
+import arrayferry_envs
 import arrayferry_gym
-from arrayferry_gym import functional
 
 EIGHT_THREADS = """
 import os, sys, threading, traceback
@@ -88,6 +88,7 @@ LIBRARIES_CALLS = [
 ADAPTERS = """
 import gymnasium as gym
 import numpy as np
+import arrayferry_envs
 import arrayferry_gym as ag
 
 def cart_pole(adapter, *args, **options):
@@ -103,7 +104,7 @@ class JaxLike(gym.Env):
         return af.convert(np.zeros(2, "f4"), self.xp), {}
 
 def same_step(xp):
-    return ag.functional.CartPole().make_vec(2, xp=xp, autoreset_mode="SameStep")
+    return arrayferry_envs.CartPole().make_vec(2, xp=xp, autoreset_mode="SameStep")
 
 def torchrl():
     from arrayferry_gym.torchrl import TorchRLEnv
@@ -135,8 +136,8 @@ FUNCTIONAL = """
 import gymnasium as gym
 import jax, torch
 from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
-from arrayferry_gym import evaluate, functional
-from arrayferry_gym.functional import *
+import arrayferry_envs
+from arrayferry_envs import *
 from arrayferry_gym.wrappers import kernels
 
 key = jax.random.key(0)
@@ -163,7 +164,7 @@ def hosted():
     return host.step(state, jax.numpy.zeros(2, int))[1].reward
 """
 FUNCTIONAL_CALLS = [
-    "[getattr(functional, name) for name in dir(functional)]",
+    "[getattr(arrayferry_envs, name) for name in dir(arrayferry_envs)]",
     "[steps(CartPole(), xp) for xp in ('numpy', 'torch', 'jax')]",
     "[steps(env, 'jax', 1) for env in (from_env(CartPoleFunctional()), FrozenLake(), Blackjack())]",
     "FrozenLake().make(xp='torch').reset(seed=1)",
@@ -203,13 +204,13 @@ def test_eight_threads_call_each_first(run_python, part, gil):
 
 
 def test_eight_threads_import_the_packages(run_python):
-    names = ("arrayferry", "arrayferry_gym.functional")
+    names = ("arrayferry", "arrayferry_envs")
     calls = [f"sorted(dir(importlib.import_module({name!r})))" for name in names]
     each = "\n".join(f"first_calls({call!r})" for call in calls)
     run_python(f"{EIGHT_THREADS}\nimport importlib\n{each}")
 
 
-@pytest.mark.parametrize("module", [af, arrayferry_gym, functional], ids=lambda x: x.__name__)
+@pytest.mark.parametrize("module", [af, arrayferry_gym, arrayferry_envs], ids=lambda x: x.__name__)
 def test_each_public_function_is_called(module):
     called = {*re.findall(r"\w+", " ".join(setup + str(calls) for setup, calls in CALLS.values()))}
     functions = {name for name in module.__all__ if inspect.isfunction(getattr(module, name))}

@@ -14,9 +14,9 @@ from envs import Sums, host
 from gymnasium import spaces
 
 import arrayferry as af
+from arrayferry_envs import rollout, wrap
 from arrayferry_gym import ArrayConversion, wrappers
 from arrayferry_gym import vector as adapters
-from arrayferry_gym.functional import rollout, wrap
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as vector_wrappers
 

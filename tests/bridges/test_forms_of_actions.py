@@ -22,7 +22,7 @@ PACKAGES = {
     "tetris_gymnasium": ("tetris_gymnasium.envs", 1), "rware": ("rware", 8), "lbforaging": ("lbforaging", 8),
     "memory_gym": ("memory_gym", 8), "popgym": ("popgym", 20), "nle": ("nle", 6), "minihack": ("minihack", 8),
     "highway_env": ("highway_env", 8), "shimmy": ("shimmy", 14), "crafter": ("crafter", 2), "miniworld": ("miniworld", 8),
-    "arrayferry_gym": ("arrayferry_gym.functional", 5),
+    "arrayferry_gym": ("arrayferry_envs", 5),
 }  # fmt: skip
 """The module that registers the environments of a package, "" for Gymnasium's own, and how many of them are tried."""
 

@@ -15,10 +15,10 @@ from real_simulators import learns
 from recipes import RECIPES, run
 
 import arrayferry as af
+from arrayferry_audit import BridgeContract, BridgeStep, Probe
+from arrayferry_envs import CartPole, Pendulum
 from arrayferry_gym import vector
-from arrayferry_gym.functional import CartPole, Pendulum
 from arrayferry_gym.sb3 import SB3VecEnv
-from arrayferry_gym.testing import BridgeContract, BridgeStep, Probe
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 with warnings.catch_warnings(action="ignore"):

@@ -7,7 +7,7 @@ from cases import quick_if
 
 WRONG = """
 import os, time
-from arrayferry_gym.functional import CartPole
+from arrayferry_envs import CartPole
 
 class Wrong(CartPole):
     def step(self, xp, rng, state, action, params):

@@ -518,7 +518,7 @@ def test_results_of_another_library():
 
 
 def test_more_structures_than_functions_are_kept_for(monkeypatch):
-    monkeypatch.setattr("arrayferry._agnostic.MAX_KEPT", 4)
+    monkeypatch.setattr("arrayferry_functions._agnostic.MAX_KEPT", 4)
     traced = []
 
     @into_jax

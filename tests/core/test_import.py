@@ -59,9 +59,9 @@ def test_importing_the_adapters_only_registers_the_reference_environments(run_py
         "import sys, arrayferry_gym\n"
         "print(sorted(m for m in sys.modules if m.startswith('arrayferry')))\n"
         "from arrayferry_gym import *\n"
-        "arrayferry_gym.vector.NumpyToTorch, arrayferry_gym.functional.CartPole"
+        "arrayferry_gym.vector.NumpyToTorch, arrayferry_envs.CartPole"
     )
-    assert out.strip() == "['arrayferry_gym', 'arrayferry_gym._ids']"
+    assert out.strip() == "['arrayferry_gym', 'arrayferry_envs._ids']"
 
 
 @pytest.mark.parametrize("root", ["core/arrayferry", "plugins/arrayferry_plugins"])

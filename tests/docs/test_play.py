@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from raw_random import Fed
 
-from arrayferry_gym import functional
+import arrayferry_envs
 
 ROOT = Path(__file__).parents[2]
 PLAY = ROOT / "build" / "play"
@@ -60,7 +60,7 @@ def browse(url, *options):
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_in_a_browser_are_those_of_numpy(name, folder):
     place, url = folder
-    env, rng = getattr(functional, NAMES[name])(), np.random.default_rng(1)
+    env, rng = getattr(arrayferry_envs, NAMES[name])(), np.random.default_rng(1)
     params, space = env.default_params, env.action_space
     space.seed(1)
     metadata = json.loads((place / f"{name}.json").read_text())

@@ -70,19 +70,19 @@ def pytest_configure() -> None:
 
 def replace_environments() -> None:
     """Replace the classes that the registered ids name."""
-    from arrayferry_gym import functional
+    import arrayferry_envs
 
     for place, name in CLASSIC.items():
         module, attribute = place.split(":")
-        env = getattr(functional, name)
+        env = getattr(arrayferry_envs, name)
         if "Vector" in attribute:
 
-            class Replacement(functional.FunctionalVectorEnv):
+            class Replacement(arrayferry_envs.FunctionalVectorEnv):
                 def __init__(self, num_envs: int = 1, *, env: Any = env, **options: Any) -> None:
                     super().__init__(env, num_envs, **options)
         else:
 
-            class Replacement(functional.FunctionalSingleEnv):  # type: ignore[no-redef]
+            class Replacement(arrayferry_envs.FunctionalSingleEnv):  # type: ignore[no-redef]
                 metadata = env.metadata
 
                 def __init__(self, *, env: Any = env, **options: Any) -> None:

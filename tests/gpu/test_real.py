@@ -290,8 +290,7 @@ def test_an_agent_on_the_gpu_is_evaluated(gpu):
     import gymnasium as gym
     import torch
 
-    from arrayferry_gym import evaluate
-    from arrayferry_gym.functional import CartPole
+    from arrayferry_envs import CartPole, evaluate
     from arrayferry_gym.vector import JaxToTorch
 
     class Agent(torch.nn.Linear):

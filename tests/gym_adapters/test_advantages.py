@@ -8,8 +8,8 @@ import torch
 from envs import at_random
 
 import arrayferry as af
+from arrayferry_envs import CartPole, rollout
 from arrayferry_gym import advantages
-from arrayferry_gym.functional import CartPole, rollout
 
 library = pytest.mark.parametrize("library", ["numpy", "torch", "jax", "array_api_strict", "dask"])
 FACTORS = {"discount": 0.97, "decay": 0.9}

@@ -7,7 +7,7 @@ import pytest
 import wrong_bridges
 from cases import quick_if
 
-from arrayferry_gym.testing import BridgeContract, Probe
+from arrayferry_audit import BridgeContract, Probe
 
 
 class TestServedInJax(BridgeContract):

@@ -12,7 +12,7 @@ from cases import crossed, quick_if
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     Acrobot,
     CartPole,
     FunctionalEnv,

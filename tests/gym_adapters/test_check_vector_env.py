@@ -11,8 +11,9 @@ from envs import LIBRARIES, Count
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
 import arrayferry as af
-from arrayferry_gym import functional, vector
-from arrayferry_gym.testing import check_vector_env
+import arrayferry_envs
+from arrayferry_audit import check_vector_env
+from arrayferry_gym import vector
 from arrayferry_gym.wrappers import vector as wrappers
 
 NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
@@ -33,7 +34,7 @@ def counts(mode, **options):
 
 
 def own(xp):
-    return lambda mode: functional.CartPole().make_vec(3, autoreset_mode=mode, **LIBRARIES[xp])
+    return lambda mode: arrayferry_envs.CartPole().make_vec(3, autoreset_mode=mode, **LIBRARIES[xp])
 
 
 class Catch(gym.Env):

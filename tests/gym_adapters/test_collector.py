@@ -39,8 +39,8 @@ from remote_workers import (
 )
 
 import arrayferry as af
-import arrayferry_gym.distributed
-from arrayferry_gym.distributed import (
+import arrayferry_cluster
+from arrayferry_cluster import (
     Collector,
     DistributedEnvError,
     EnvFailedError,
@@ -50,8 +50,8 @@ from arrayferry_gym.distributed import (
     SpaceMismatchError,
     WorkerSetupError,
 )
-from arrayferry_gym.distributed._workers.infos import Infos
-from arrayferry_gym.functional import CartPole, Pendulum, rollout, wrap
+from arrayferry_cluster._workers.infos import Infos
+from arrayferry_envs import CartPole, Pendulum, rollout, wrap
 from arrayferry_gym.wrappers.kernels import NormalizeObservation
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
@@ -602,7 +602,7 @@ def test_a_forked_process_leaves_it_alone(client, run_forked):
 
 SCRIPT = """
 import os, sys, time, gymnasium as gym, distributed
-from arrayferry_gym.distributed import Collector
+from arrayferry_cluster import Collector
 
 class Mine(gym.wrappers.TimeLimit):
     pass
@@ -654,9 +654,9 @@ def test_a_script_that_is_not_guarded(tmp_path):
 
 def test_without_distributed(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    monkeypatch.delitem(sys.modules, "arrayferry_gym.distributed")
+    monkeypatch.delitem(sys.modules, "arrayferry_cluster")
     with pytest.raises(af.BackendUnavailableError, match=r"run: pip install '\.\[distributed\]'"):
-        importlib.import_module("arrayferry_gym.distributed")
+        importlib.import_module("arrayferry_cluster")
 
 
 @pytest.mark.long
@@ -677,7 +677,7 @@ DOCUMENTED = {
 
 
 def test_nothing_is_used_of_dask_that_its_documentation_does_not_describe():
-    folder = Path(arrayferry_gym.distributed.__file__).parent
+    folder = Path(arrayferry_cluster.__file__).parent
     trees = [ast.parse(path.read_text()) for path in folder.rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     imported = {

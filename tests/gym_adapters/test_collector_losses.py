@@ -35,15 +35,15 @@ from remote_workers import (
     versions,
 )
 
-import arrayferry_gym.distributed
-from arrayferry_gym.distributed import (
+import arrayferry_cluster
+from arrayferry_cluster import (
     Collector,
     EnvFailedError,
     EnvTimeoutError,
     NoWorkerError,
     SchedulerLostError,
 )
-from arrayferry_gym.functional import CartPole
+from arrayferry_envs import CartPole
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
 
@@ -58,7 +58,7 @@ def mortal_cluster():
 def mortal(mortal_cluster):
     """A client of two workers that may be killed. Nothing is left on them."""
     eventually(lambda: restored(mortal_cluster))
-    for module in ("arrayferry_gym.functional", "gymnasium", "jax.numpy"):
+    for module in ("arrayferry_envs", "gymnasium", "jax.numpy"):
         mortal_cluster.run(importlib.import_module, module)  # which takes no time of a segment
     yield mortal_cluster
     eventually(lambda: restored(mortal_cluster))
@@ -186,7 +186,7 @@ def interrupted(client, kind, mode, comes):
         mode: of the collector.
         comes: is given each line that the collector comes to, and returns whether the interrupt comes there.
     """
-    folder = os.path.dirname(arrayferry_gym.distributed.__file__)
+    folder = os.path.dirname(arrayferry_cluster.__file__)
     thread, told, history, calls = threading.get_ident(), [], History(kind), 0
 
     def trace(frame, event, argument):

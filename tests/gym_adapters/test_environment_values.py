@@ -11,7 +11,7 @@ from envs import LIBRARIES, Count, begun, library, still
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.functional import EnvResultError, FunctionalEnv, episode, rollout
+from arrayferry_envs import EnvResultError, FunctionalEnv, episode, rollout
 
 N = 2
 

@@ -7,8 +7,8 @@ from envs import LIBRARIES, MODES, Count
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import arrayferry as af
+from arrayferry_envs import Functions, wrap
 from arrayferry_gym import vector
-from arrayferry_gym.functional import Functions, wrap
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as wrappers
 

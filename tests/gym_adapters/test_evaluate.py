@@ -18,8 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 import arrayferry_gym
-from arrayferry_gym import evaluate, record
-from arrayferry_gym.functional import CartPole, HostFunctions, episode, rollout, wrap
+from arrayferry_envs import CartPole, HostFunctions, episode, evaluate, record, rollout, wrap
 from arrayferry_gym.vector import ArrayConversion, NumpyToTorch
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers.vector import NormalizeObservation
@@ -481,22 +480,18 @@ def test_a_policy_of_another_library_is_told_what_to_pass():
     assert found.lengths.shape == (2, 1)
 
 
-def test_it_is_the_same_function_everywhere():
-    assert arrayferry_gym.functional.evaluate is evaluate
-
-
 @pytest.mark.long
 def test_an_agent_in_pytorch_needs_no_jax(run_python):
     out = run_python(
         "import sys; sys.modules['jax'] = None\n"
-        "import arrayferry_gym, gymnasium as gym\n"
+        "import arrayferry_envs, arrayferry_gym, gymnasium as gym\n"
         "assert 'torch' not in sys.modules\n"
         "import torch\n"
         "class Agent(torch.nn.Linear):\n"
         "    def forward(self, x): return super().forward(x).argmax(-1)\n"
         "envs = gym.make_vec('CartPole-v1', num_envs=2)\n"
-        "print(arrayferry_gym.evaluate(envs, Agent(4, 2)).lengths.shape)\n"
-        "print(arrayferry_gym.evaluate(arrayferry_gym.functional.CartPole, Agent(4, 2), num_envs=2).lengths.shape)\n"
+        "print(arrayferry_envs.evaluate(envs, Agent(4, 2)).lengths.shape)\n"
+        "print(arrayferry_envs.evaluate(arrayferry_envs.CartPole, Agent(4, 2), num_envs=2).lengths.shape)\n"
         "env = arrayferry_gym.NumpyToTorch(gym.make('CartPole-v1'))\n"
         "print(env.reset(seed=1)[0].dtype, env.step(torch.tensor(1))[0].shape)"
     )

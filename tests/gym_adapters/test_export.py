@@ -17,9 +17,9 @@ from gymnasium import spaces
 from raw_random import Fed
 
 import arrayferry as af
-from arrayferry_gym import functional
-from arrayferry_gym._ids import REFERENCE
-from arrayferry_gym.functional import CartPole, FunctionalEnv, export, wrap
+import arrayferry_envs
+from arrayferry_envs import CartPole, FunctionalEnv, export, wrap
+from arrayferry_envs._ids import REFERENCE
 from arrayferry_gym.wrappers import kernels
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -98,7 +98,7 @@ def test_files_step_as_numpy(name, steps, n, tmp_path):
     params, space = env.default_params, env.action_space
     result = file.run(reset=True)
     layout = af.flatten(env.reset(xp, Fed(list(file.raw.values())), n, params))[1]
-    tolerance = {} if isinstance(env, functional.TabularEnv) else {"rtol": 2e-5, "atol": 2e-5}
+    tolerance = {} if isinstance(env, arrayferry_envs.TabularEnv) else {"rtol": 2e-5, "atol": 2e-5}
     for _ in range(steps):
         state = states_of(file, layout)
         begins = rng.random(n) < 0.02
@@ -183,7 +183,7 @@ def check_episodes(env, tmp_path, mode, steps, **options):
 @pytest.mark.parametrize("name", NAMES)
 def test_episodes_follow_each_other_as_in_numpy(name, mode, tmp_path):
     env = made(name)
-    tabular = isinstance(env, functional.TabularEnv)
+    tabular = isinstance(env, arrayferry_envs.TabularEnv)
     ends = check_episodes(env, tmp_path, mode, 250 if tabular else 100)
     assert ends or not tabular or name.startswith("Cliff")
 
@@ -403,7 +403,7 @@ def test_rescaled_actions_of_whole_numbers(tmp_path):
 
 
 def test_infos_have_the_masks_of_observations(tmp_path):
-    env = functional.FrozenLake(masks=True)
+    env = arrayferry_envs.FrozenLake(masks=True)
     file = File(env, tmp_path, autoreset_mode="SameStep")
     result = file.run(reset=True)
     assert result["info.action_mask"].shape == (1, 4)
@@ -498,7 +498,7 @@ def test_only_a_call_needs_ndonnx(run_python, tmp_path):
         f"""
 import sys
 sys.modules["ndonnx"] = None
-from arrayferry_gym.functional import *
+from arrayferry_envs import *
 try:
     export(CartPole(), {str(tmp_path / "env.onnx")!r})
 except ImportError as error:

@@ -16,8 +16,8 @@ from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
 from gymnasium.experimental.functional import FuncEnv
 
 import arrayferry as af
-from arrayferry_gym.functional import from_env, rollout
-from arrayferry_gym.testing import LIMIT, BridgeContract
+from arrayferry_audit import LIMIT, BridgeContract
+from arrayferry_envs import from_env, rollout
 
 
 @struct.dataclass
@@ -218,7 +218,7 @@ def test_no_word_of_an_error_is_cut():
 def test_nothing_is_imported_for_it(run_python):
     run_python(
         """
-import sys, arrayferry_gym.functional as functional
+import sys, arrayferry_envs as functional
 class Env: pass
 try:
     functional.from_env(Env())

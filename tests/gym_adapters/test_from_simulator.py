@@ -19,9 +19,9 @@ from gymnasium.vector import AutoresetMode
 from simulators import ONE, Genesis, IsaacLab, ManiSkill, Mjlab, Simulator
 
 import arrayferry as af
+from arrayferry_audit import LIMIT, BridgeContract
+from arrayferry_envs import Pendulum
 from arrayferry_gym import ArrayConversion, JaxToTorch, from_simulator, vector, wrappers
-from arrayferry_gym.functional import Pendulum
-from arrayferry_gym.testing import LIMIT, BridgeContract
 
 
 class TestIsaacLab(BridgeContract):

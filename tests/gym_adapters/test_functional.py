@@ -23,18 +23,19 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym import ArrayConversion, _ids, vector
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     CartPole,
     EnvResultError,
     FunctionalEnv,
     ImpureError,
     Pendulum,
+    _ids,
     register,
     repeat_action,
     rollout,
     wrap,
 )
+from arrayferry_gym import ArrayConversion, vector
 from arrayferry_gym.wrappers import kernels
 
 
@@ -465,7 +466,7 @@ def test_registered_environments():
     register("tests/Count-v0", Count, autoreset_mode="SameStep", max_episode_steps=None)
     assert gym.make_vec("tests/Count-v0", num_envs=2).num_envs == 2
     gym.make("tests/Count-v0").reset()
-    register("tests/Far-v0", "arrayferry_gym.functional:CartPole", params={"gravity": 1.0})
+    register("tests/Far-v0", "arrayferry_envs:CartPole", params={"gravity": 1.0})
     assert gym.make("tests/Far-v0").unwrapped.params.gravity == 1.0
     spec = gym.spec("arrayferry/CartPole-v0")
     assert gym.envs.registration.EnvSpec.from_json(spec.to_json()) == spec
@@ -614,8 +615,8 @@ def test_integer_actions_up_to_the_end_of_their_dtype(library):
 
 
 def test_limits_of_registered_environments():
-    register("tests/Far-v0", "arrayferry_gym.functional:Pendulum")
-    register("tests/Never-v0", "arrayferry_gym.functional:Pendulum", max_episode_steps=None)
+    register("tests/Far-v0", "arrayferry_envs:Pendulum")
+    register("tests/Never-v0", "arrayferry_envs:Pendulum", max_episode_steps=None)
     for name, limit, own in (
         ("tests/Far-v0", 200, {}),
         ("tests/Far-v0", 150, {"max_episode_steps": 150}),

@@ -21,7 +21,7 @@ from envs import MODES, Bare, Sums, at_random, begun, compilations
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     Acrobot,
     CartPole,
     FunctionalEnv,

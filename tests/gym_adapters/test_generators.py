@@ -11,15 +11,7 @@ from envs import at_random, begun, make_vec
 from raw_random import Fed
 
 import arrayferry as af
-from arrayferry_gym.functional import (
-    CartPole,
-    Functions,
-    HostFunctions,
-    episode,
-    evaluate,
-    rollout,
-    wrap,
-)
+from arrayferry_envs import CartPole, Functions, HostFunctions, episode, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 GENERATORS = ["threefry2x32", "rbg", "unsafe_rbg"]

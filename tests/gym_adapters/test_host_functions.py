@@ -20,12 +20,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import arrayferry as af
-from arrayferry_gym.functional import (
-    CartPole,
-    EnvResultError,
-    HostFunctions,
-    StaleStateError,
-)
+from arrayferry_envs import CartPole, EnvResultError, HostFunctions, StaleStateError
 
 SAME = AutoresetMode.SAME_STEP
 

@@ -22,9 +22,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import arrayferry as af
-from arrayferry_gym import ArrayConversion, wrappers
-from arrayferry_gym import vector as adapters
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     CartPole,
     FrozenLake,
     Functions,
@@ -35,6 +33,8 @@ from arrayferry_gym.functional import (
     rollout,
     wrap,
 )
+from arrayferry_gym import ArrayConversion, wrappers
+from arrayferry_gym import vector as adapters
 from arrayferry_gym.wrappers import kernels, merge
 from arrayferry_gym.wrappers import vector as vector_wrappers
 from arrayferry_gym.wrappers._kernels.kernel import Spaces

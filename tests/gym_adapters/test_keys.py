@@ -30,8 +30,7 @@ from envs import Bare, compilations, still
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._keys import identity
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     CartPole,
     ImpureError,
     TabularEnv,
@@ -41,6 +40,7 @@ from arrayferry_gym.functional import (
     rollout,
     wrap,
 )
+from arrayferry_gym._keys import identity
 from arrayferry_gym.wrappers import kernels
 
 KEY = jax.random.key(0)

@@ -8,7 +8,7 @@ import torch
 from cases import crossed
 
 import arrayferry as af
-from arrayferry_gym.functional import CartPole, check, repeat_action, rollout, wrap
+from arrayferry_envs import CartPole, check, repeat_action, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 

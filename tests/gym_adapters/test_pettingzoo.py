@@ -17,7 +17,7 @@ from envs import begun
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.testing import LIMIT, BridgeContract, BridgeStep
+from arrayferry_audit import LIMIT, BridgeContract, BridgeStep
 
 pytest.importorskip("pettingzoo")
 pytest.importorskip("pygame")

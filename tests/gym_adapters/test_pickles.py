@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import arrayferry as af
-from arrayferry_gym.functional import evaluate
+from arrayferry_envs import evaluate
 
 FOLDER = Path(__file__).parents[1] / "pickles"
 sys.path.insert(0, str(FOLDER))

@@ -13,7 +13,7 @@ from envs import Count, begun, still
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     CartPole,
     EnvResultError,
     Functions,

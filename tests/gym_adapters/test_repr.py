@@ -8,14 +8,14 @@ from envs import begun
 
 import arrayferry as af
 import arrayferry_gym
-from arrayferry_gym import vector
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     CartPole,
     FunctionalSingleEnv,
     FunctionalVectorEnv,
     Functions,
     HostFunctions,
 )
+from arrayferry_gym import vector
 
 
 def test_what_they_say():
@@ -34,7 +34,7 @@ def test_what_they_say():
 @pytest.mark.long
 def test_an_environment_of_ours_without_an_import(run_python):
     script = "import gymnasium as gym; print(repr(gym.make({!r}, xp='numpy').unwrapped))"
-    out = run_python(script.format("arrayferry_gym:arrayferry/CartPole-v0"))
+    out = run_python(script.format("arrayferry_envs:arrayferry/CartPole-v0"))
     assert out == "<FunctionalSingleEnv(<CartPole>, xp='numpy')>\n"
 
 
@@ -73,7 +73,7 @@ def test_an_environment_that_cannot_be_written():
 )
 def test_an_object_whose_constructor_failed(cls):
     if cls == "Collector":
-        cls = pytest.importorskip("arrayferry_gym.distributed").Collector
+        cls = pytest.importorskip("arrayferry_cluster").Collector
     assert repr(cls.__new__(cls)) == f"<{cls.__name__}, incomplete>"
 
 

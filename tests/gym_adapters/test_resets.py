@@ -9,13 +9,7 @@ import pytest
 from envs import Drawn, Masked, begun, host
 
 import arrayferry as af
-from arrayferry_gym.functional import (
-    CartPole,
-    EnvResultError,
-    Functions,
-    evaluate,
-    rollout,
-)
+from arrayferry_envs import CartPole, EnvResultError, Functions, evaluate, rollout
 
 N = 4
 LIBRARIES = ["numpy", "torch", pytest.param("jax"), pytest.param(array_api_strict, id="strict")]

@@ -11,7 +11,7 @@ import pytest
 from envs import Bare, Count, at_random, begun, lean, make_vec, still
 
 import arrayferry as af
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     Carry,
     CartPole,
     Functions,

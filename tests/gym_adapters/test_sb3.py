@@ -21,9 +21,9 @@ from infos import Tells
 from recipes import run
 
 import arrayferry as af
+from arrayferry_audit import BridgeContract, BridgeStep, Probe
+from arrayferry_envs import CartPole
 from arrayferry_gym import vector
-from arrayferry_gym.functional import CartPole
-from arrayferry_gym.testing import BridgeContract, BridgeStep, Probe
 from arrayferry_gym.wrappers.vector import RecordEpisodeStatistics
 
 pytest.importorskip("stable_baselines3")

@@ -6,13 +6,13 @@ import jax
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from arrayferry_gym.functional import CartPole
+from arrayferry_envs import CartPole
 
 SCRIPT = """
 import functools, jax, jax.numpy as jnp, numpy as np, pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import arrayferry as af
-from arrayferry_gym.functional import CartPole, Functions, episode, evaluate, rollout, wrap
+from arrayferry_envs import CartPole, Functions, episode, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 devices = jax.devices()

@@ -18,11 +18,11 @@ from gymnasium.vector.utils import batch_space, iterate
 from interrupts import quick_turns
 
 import arrayferry as af
+from arrayferry_envs import Blackjack
 from arrayferry_gym import ArrayConversion, NumpyToTorch
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._spaces.foreign import gymnasium_space
-from arrayferry_gym.functional import Blackjack
 
 AGENTS = ("numpy", "torch", "jax", "array_api_strict")
 

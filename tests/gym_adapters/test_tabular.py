@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv, TaxiEnv
 
 import arrayferry as af
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     Blackjack,
     CliffWalking,
     FrozenLake,

@@ -20,8 +20,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
 import arrayferry as af
-from arrayferry_gym import _ids
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     Blackjack,
     BlackjackParams,
     CartPole,
@@ -30,6 +29,7 @@ from arrayferry_gym.functional import (
     Functions,
     Pendulum,
     Taxi,
+    _ids,
     repeat_action,
     to_gymnax,
     wrap,

@@ -12,9 +12,9 @@ from gymnasium.vector.utils import batch_space
 from recipes import run
 
 import arrayferry as af
+from arrayferry_audit import BridgeContract, BridgeStep, Probe
+from arrayferry_envs import CartPole, FunctionalEnv
 from arrayferry_gym import vector
-from arrayferry_gym.functional import CartPole, FunctionalEnv
-from arrayferry_gym.testing import BridgeContract, BridgeStep, Probe
 from arrayferry_gym.wrappers.vector import RecordEpisodeStatistics
 
 pytest.importorskip("torchrl")

@@ -15,8 +15,8 @@ from envs import LIBRARIES as SERVED
 from envs import Parts, begun
 
 import arrayferry as af
+from arrayferry_envs import CartPole, Pendulum
 from arrayferry_gym import ArrayConversion, vector
-from arrayferry_gym.functional import CartPole, Pendulum
 
 N = 2
 ACTION = np.full((N, 1), 0.5, np.float32)

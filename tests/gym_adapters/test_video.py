@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 import arrayferry_gym
-from arrayferry_gym.functional import EnvResultError, FunctionalEnv, record, wrap
+from arrayferry_envs import EnvResultError, FunctionalEnv, record, wrap
 from arrayferry_gym.vector import NumpyToTorch
 from arrayferry_gym.wrappers import kernels
 

@@ -15,8 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from simulators import Genesis, IsaacLab, Mjlab
 
 import arrayferry as af
-from arrayferry_gym import evaluate, from_simulator, wrappers
-from arrayferry_gym.functional import (
+from arrayferry_envs import (
     CartPole,
     EnvResultError,
     FrozenLake,
@@ -29,6 +28,7 @@ from arrayferry_gym.functional import (
     Taxi,
     Transitions,
     episode,
+    evaluate,
     freeze,
     from_env,
     record,
@@ -38,6 +38,7 @@ from arrayferry_gym.functional import (
     to_gymnax,
     wrap,
 )
+from arrayferry_gym import from_simulator, wrappers
 from arrayferry_gym.wrappers import kernels
 
 KEY = jax.random.key(0)

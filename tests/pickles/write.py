@@ -13,9 +13,9 @@ import gymnasium as gym
 import numpy as np
 
 import arrayferry as af
+from arrayferry_cluster import Trajectories
+from arrayferry_envs import CartPole, evaluate, repeat_action, wrap
 from arrayferry_gym import NumpyToTorch
-from arrayferry_gym.distributed import Trajectories
-from arrayferry_gym.functional import CartPole, evaluate, repeat_action, wrap
 from arrayferry_gym.wrappers import NormalizeObservation, kernels
 
 FOLDER = Path(__file__).parent

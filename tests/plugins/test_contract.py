@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import arrayferry as af
-from arrayferry._contract.arrays import METHODS
 from arrayferry.testing import BackendContract, SourceContract
+from arrayferry_kit._contract.arrays import METHODS
 
 
 class TestNumpy(BackendContract):

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 import arrayferry as af
 import arrayferry_gym
 from arrayferry.typing import Narrowing, Target
-from arrayferry_gym import vector
-from arrayferry_gym.distributed import Collector
-from arrayferry_gym.functional import (
+from arrayferry_cluster import Collector
+from arrayferry_envs import (
     CartPole,
     Evaluation,
     FunctionalSingleEnv,
@@ -33,6 +32,7 @@ from arrayferry_gym.functional import (
     evaluate,
     rollout,
 )
+from arrayferry_gym import vector
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
 

@@ -32,9 +32,9 @@ def check(step: Callable[[str], None], name: str, folder: str) -> dict[str, Any]
     step(f"trying {name}")
     os.chdir(folder)
     env = _named(*name.split(":", 1))
-    from arrayferry_gym import functional
+    import arrayferry_envs
 
-    return _report(name, lambda: functional.check(env))
+    return _report(name, lambda: arrayferry_envs.check(env))
 
 
 def check_vector(step: Callable[[str], None], name: str, folder: str, steps: int) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def check_vector(step: Callable[[str], None], name: str, folder: str, steps: int
     os.chdir(folder)
     import gymnasium as gym
 
-    from arrayferry_gym.testing import check_vector_env
+    from arrayferry_audit import check_vector_env
 
     module, _, attribute = name.partition(":")
     make: Any = partial(gym.make_vec, name, num_envs=3)

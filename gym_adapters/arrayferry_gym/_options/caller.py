@@ -9,15 +9,18 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-import arrayferry as af
+PACKAGES = (
+    "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym", "arrayferry_suites",
+)  # fmt: skip
+"""The packages of the adapters, whose lines are not the user's."""
 
 
 def caller_level() -> int:
-    """Return the `stacklevel` of the first caller outside this package, Gymnasium, PettingZoo and JAX."""
+    """Return the `stacklevel` of the first caller outside these packages, Gymnasium, PettingZoo and JAX."""
     frame: Any = sys._getframe(1)
     level = 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
-        ("arrayferry_gym", "gymnasium", "pettingzoo", "supersuit", "jax._src", "contextlib")
+        (*PACKAGES, "gymnasium", "pettingzoo", "supersuit", "jax._src", "contextlib")
     ):
         frame, level = frame.f_back, level + 1
     return level
@@ -26,12 +29,13 @@ def caller_level() -> int:
 def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
     """Return the last line in a traceback that is of no library, or that is in the files of some code, and called by it."""
     libraries = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), "<"
-    ours = str(Path(af.__file__).parent), str(Path(__file__).parents[1])
     files = {code.co_filename for code in codes}
     inside, found = not codes, None
     for frame, line in walk_tb(error.__traceback__):
         name = frame.f_code.co_filename
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
         inside = inside or frame.f_code in codes
-        if inside and (name in files or not name.startswith((*libraries, *ours))):
+        ours = package in ("arrayferry", *PACKAGES) or name.startswith(libraries)
+        if inside and (name in files or not ours):
             found = f"{Path(name).name}:{line}"
     return found

@@ -208,6 +208,23 @@ def missing_adapter(module: str, name: str) -> AttributeError:
     return AttributeError(text, name=name)
 
 
+MOVED = {
+    "distributed": "arrayferry_cluster",
+    "evaluate": "arrayferry_envs.evaluate",
+    "functional": "arrayferry_envs",
+    "record": "arrayferry_envs.record",
+    "testing": "arrayferry_audit",
+}
+"""Names that are in other packages."""
+
+
+def moved(name: str) -> ImportError:
+    """Return the error for a name that is in another package."""
+    package, _, attribute = MOVED[name].partition(".")
+    line = f"from {package} import {attribute or '...'}"
+    return ImportError(f"arrayferry_gym.{name} is {MOVED[name]}. Write: {line}", name=package)
+
+
 def refuse_fixed(cls: Any, options: dict[str, Any]) -> None:
     """Refuse options that an adapter with two libraries in its name sets itself."""
     for name in cls.fixed_options:

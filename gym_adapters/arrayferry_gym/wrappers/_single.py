@@ -121,7 +121,7 @@ class TransformObservation(gym.wrappers.TransformObservation):
         observation_space: the space of the results, None if it is the same. Its samples are of the agent's library.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers import TransformObservation
         >>> env = TransformObservation(CartPole().make(), lambda observation: abs(observation))
         >>> observation, info = env.reset(seed=1)

@@ -41,7 +41,7 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
         time_queue: their durations in seconds.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import RecordEpisodeStatistics
         >>> envs = RecordEpisodeStatistics(CartPole().make_vec(2))
         >>> observations, infos = envs.reset(seed=1)
@@ -122,7 +122,7 @@ class TransformObservation(KernelVectorWrapper):
         func: as given.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import TransformObservation
         >>> envs = TransformObservation(CartPole().make_vec(2), lambda observations: abs(observations))
         >>> observations, infos = envs.reset(seed=1)
@@ -162,7 +162,7 @@ class DictInfoToList(_DictInfoToList):
         env: the vector environment.
 
     Examples:
-        >>> from arrayferry_gym.functional import FrozenLake
+        >>> from arrayferry_envs import FrozenLake
         >>> from arrayferry_gym.wrappers.vector import DictInfoToList
         >>> envs = DictInfoToList(FrozenLake().make_vec(2))
         >>> observations, infos = envs.reset(seed=1)

@@ -59,7 +59,7 @@ class ClipAction(KernelVectorWrapper):
         TypeError: the action space is not a Box.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum
+        >>> from arrayferry_envs import Pendulum
         >>> from arrayferry_gym.wrappers.vector import ClipAction
         >>> envs = ClipAction(Pendulum().make_vec(2))
         >>> envs.single_action_space
@@ -86,7 +86,7 @@ class ClipReward(KernelVectorWrapper):
         gymnasium.error.InvalidBound: there is no bound, or they are in the wrong order.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import ClipReward
         >>> envs = ClipReward(CartPole().make_vec(2), -0.5, 0.5)
         >>> observations, infos = envs.reset(seed=1)
@@ -117,7 +117,7 @@ class DelayObservation(KernelVectorWrapper):
         delay: as given.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import DelayObservation
         >>> envs = DelayObservation(CartPole().make_vec(2), 1)
         >>> observations, infos = envs.reset(seed=1)
@@ -144,7 +144,7 @@ class DtypeObservation(KernelVectorWrapper):
         TypeError: observations are not arrays of one dtype.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import DtypeObservation
         >>> envs = DtypeObservation(CartPole().make_vec(2), "float64")
         >>> observations, infos = envs.reset(seed=1)
@@ -171,7 +171,7 @@ class FilterObservation(KernelVectorWrapper):
         ValueError: there is no such key, or the observation space is not a Dict or Tuple.
 
     Examples:
-        >>> from arrayferry_gym.functional import FrozenLake
+        >>> from arrayferry_envs import FrozenLake
         >>> from arrayferry_gym.wrappers.vector import FilterObservation
         >>> envs = FilterObservation(FrozenLake(masks=True).make_vec(2), ["observation"])
         >>> observations, infos = envs.reset(seed=1)
@@ -194,7 +194,7 @@ class FlattenObservation(FlattensAll, KernelVectorWrapper):
         env: the vector environment.
 
     Examples:
-        >>> from arrayferry_gym.functional import FrozenLake
+        >>> from arrayferry_envs import FrozenLake
         >>> from arrayferry_gym.wrappers.vector import FlattenObservation
         >>> envs = FlattenObservation(FrozenLake().make_vec(2))
         >>> observations, infos = envs.reset(seed=1)
@@ -219,7 +219,7 @@ class FrameStackObservation(KernelVectorWrapper):
         padding_type: as given.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import FrameStackObservation
         >>> envs = FrameStackObservation(CartPole().make_vec(2), 3)
         >>> observations, infos = envs.reset(seed=1)
@@ -256,7 +256,7 @@ class GrayscaleObservation(KernelVectorWrapper):
     Examples:
         >>> import numpy as np
         >>> from gymnasium import spaces
-        >>> from arrayferry_gym.functional import FunctionalEnv
+        >>> from arrayferry_envs import FunctionalEnv
         >>> from arrayferry_gym.wrappers.vector import GrayscaleObservation
         >>> class White(FunctionalEnv):
         ...     observation_space = spaces.Box(0, 255, (4, 5, 3), np.uint8)
@@ -297,7 +297,7 @@ class NormalizeObservation(HasObsRms, KernelVectorWrapper):
         ValueError: observations have no shape.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import NormalizeObservation
         >>> envs = NormalizeObservation(CartPole().make_vec(2))
         >>> observations, infos = envs.reset(seed=1)
@@ -332,7 +332,7 @@ class NormalizeReward(HasAccumulatedReward, KernelVectorWrapper):
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import NormalizeReward
         >>> envs = NormalizeReward(CartPole().make_vec(2), gamma=0.9)
         >>> observations, infos = envs.reset(seed=1)
@@ -371,7 +371,7 @@ class RescaleAction(KernelVectorWrapper):
         ValueError: the bounds do not fit.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum
+        >>> from arrayferry_envs import Pendulum
         >>> from arrayferry_gym.wrappers.vector import RescaleAction
         >>> envs = RescaleAction(Pendulum().make_vec(2), -1, 1)
         >>> envs.single_action_space
@@ -401,7 +401,7 @@ class RescaleObservation(KernelVectorWrapper):
         ValueError: the bounds do not fit.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum
+        >>> from arrayferry_envs import Pendulum
         >>> from arrayferry_gym.wrappers.vector import RescaleObservation
         >>> envs = RescaleObservation(Pendulum().make_vec(2), 0, 1)
         >>> envs.single_observation_space
@@ -429,7 +429,7 @@ class ReshapeObservation(KernelVectorWrapper):
         ValueError: the shape does not fit.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import ReshapeObservation
         >>> envs = ReshapeObservation(CartPole().make_vec(2), (2, 2))
         >>> observations, infos = envs.reset(seed=1)
@@ -459,7 +459,7 @@ class StickyAction(KernelVectorWrapper):
         ValueError: the number of repetitions is not positive, or not a number.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum
+        >>> from arrayferry_envs import Pendulum
         >>> from arrayferry_gym.wrappers.vector import StickyAction
         >>> envs = StickyAction(Pendulum().make_vec(2), 0.25)
         >>> observations, infos = envs.reset(seed=1)
@@ -499,7 +499,7 @@ class TimeAwareObservation(KernelVectorWrapper):
         ValueError: there is no step limit, or the key is already in use.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import TimeAwareObservation
         >>> envs = TimeAwareObservation(CartPole().make_vec(2))
         >>> observations, infos = envs.reset(seed=1)

@@ -20,8 +20,8 @@ from flax import struct
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym.functional import evaluate, from_env, record, repeat_action, rollout, wrap
-from arrayferry_gym.testing import LIMIT, BridgeContract
+from arrayferry_audit import LIMIT, BridgeContract
+from arrayferry_envs import evaluate, from_env, record, repeat_action, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from arrayferry_gym.functional import CartPole, FrozenLake, Pendulum, to_gymnax
+from arrayferry_envs import CartPole, FrozenLake, Pendulum, to_gymnax
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 with warnings.catch_warnings(action="ignore"):

@@ -24,7 +24,7 @@ class ClipAction(OfGymnasium):
         TypeError: the action space is not a Box.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_envs import Pendulum, wrap
         >>> from arrayferry_gym.wrappers.kernels import ClipAction
         >>> envs = wrap(Pendulum(), ClipAction()).make_vec(2)
         >>> envs.single_action_space
@@ -62,7 +62,7 @@ class RescaleAction(OfGymnasium):
         ValueError: the bounds do not fit.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_envs import Pendulum, wrap
         >>> from arrayferry_gym.wrappers.kernels import RescaleAction
         >>> envs = wrap(Pendulum(), RescaleAction(-1, 1)).make_vec(2)
         >>> envs.single_action_space
@@ -125,7 +125,7 @@ class StickyAction(OfGymnasium):
         ValueError: the number of repetitions is not positive, or not a number.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_envs import Pendulum, wrap
         >>> from arrayferry_gym.wrappers.kernels import StickyAction
         >>> envs = wrap(Pendulum(), StickyAction(0.25)).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -181,7 +181,7 @@ class TransformAction(Kernel):
         action_space: the space of one of the agent's actions, None if it is the same.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_envs import Pendulum, wrap
         >>> from arrayferry_gym.wrappers.kernels import TransformAction
         >>> envs = wrap(Pendulum(), TransformAction(lambda action: -action)).make_vec(2)
         >>> envs.single_action_space

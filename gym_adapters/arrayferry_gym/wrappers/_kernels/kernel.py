@@ -78,7 +78,7 @@ class Kernel(Immutable):
         outside: the spaces that the agent sees.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import Kernel
         >>> class NegateReward(Kernel):
         ...     parts = ("reward",)

@@ -25,7 +25,7 @@ class TransformObservation(Observations):
         observation_space: the space of one resulting observation, None if it is the same.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import TransformObservation
         >>> envs = wrap(CartPole(), TransformObservation(lambda observation: abs(observation))).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -58,7 +58,7 @@ class RescaleObservation(Observations):
         ValueError: the bounds do not fit.
 
     Examples:
-        >>> from arrayferry_gym.functional import Pendulum, wrap
+        >>> from arrayferry_envs import Pendulum, wrap
         >>> from arrayferry_gym.wrappers.kernels import RescaleObservation
         >>> envs = wrap(Pendulum(), RescaleObservation(0, 1)).make_vec(2)
         >>> envs.single_observation_space
@@ -97,7 +97,7 @@ class ReshapeObservation(Observations):
         ValueError: the shape does not fit.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import ReshapeObservation
         >>> envs = wrap(CartPole(), ReshapeObservation((2, 2))).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -123,7 +123,7 @@ class DtypeObservation(Observations):
         TypeError: observations are not arrays of one dtype.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import DtypeObservation
         >>> envs = wrap(CartPole(), DtypeObservation("float64")).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -165,7 +165,7 @@ class GrayscaleObservation(Observations):
     Examples:
         >>> import numpy as np
         >>> from gymnasium import spaces
-        >>> from arrayferry_gym.functional import FunctionalEnv, wrap
+        >>> from arrayferry_envs import FunctionalEnv, wrap
         >>> from arrayferry_gym.wrappers.kernels import GrayscaleObservation
         >>> class White(FunctionalEnv):
         ...     observation_space = spaces.Box(0, 255, (4, 5, 3), np.uint8)
@@ -199,7 +199,7 @@ class FlattenObservation(Observations):
     or Text, Gymnasium's own wrapper is put inside, and flattens them.
 
     Examples:
-        >>> from arrayferry_gym.functional import FrozenLake, wrap
+        >>> from arrayferry_envs import FrozenLake, wrap
         >>> from arrayferry_gym.wrappers.kernels import FlattenObservation
         >>> envs = wrap(FrozenLake(), FlattenObservation()).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -227,7 +227,7 @@ class FilterObservation(Observations):
         ValueError: there is no such key, or the observation space is not a Dict or Tuple.
 
     Examples:
-        >>> from arrayferry_gym.functional import FrozenLake, wrap
+        >>> from arrayferry_envs import FrozenLake, wrap
         >>> from arrayferry_gym.wrappers.kernels import FilterObservation
         >>> envs = wrap(FrozenLake(masks=True), FilterObservation(["observation"])).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -290,7 +290,7 @@ class FrameStackObservation(_Frames):
         padding_type: the padding before the first observation: "reset" for copies of it, "zero", or an observation.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import FrameStackObservation
         >>> envs = wrap(CartPole(), FrameStackObservation(3)).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -324,7 +324,7 @@ class DelayObservation(_Frames):
         delay: the number of steps.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import DelayObservation
         >>> envs = wrap(CartPole(), DelayObservation(1)).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -354,7 +354,7 @@ class TimeAwareObservation(Kernel):
         ValueError: there is no step limit, or the key is already in use.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import TimeAwareObservation
         >>> envs = wrap(CartPole(), TimeAwareObservation()).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)

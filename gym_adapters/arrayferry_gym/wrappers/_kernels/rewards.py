@@ -24,7 +24,7 @@ class ClipReward(OfGymnasium):
         gymnasium.error.InvalidBound: there is no bound, or they are in the wrong order.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import ClipReward
         >>> envs = wrap(CartPole(), ClipReward(-0.5, 0.5)).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -59,7 +59,7 @@ class TransformReward(Kernel):
         func: takes and returns rewards of a batch, (n,).
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import TransformReward
         >>> envs = wrap(CartPole(), TransformReward(lambda reward: 2 * reward)).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)

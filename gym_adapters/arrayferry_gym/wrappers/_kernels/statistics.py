@@ -27,7 +27,7 @@ class NormalizeObservation(OfGymnasium):
         ValueError: observations have no shape.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import NormalizeObservation
         >>> envs = wrap(CartPole(), NormalizeObservation()).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -77,7 +77,7 @@ class NormalizeReward(OfGymnasium):
         gymnasium.error.InvalidBound: `gamma` is not between 0 and 1, or `epsilon` is not positive.
 
     Examples:
-        >>> from arrayferry_gym.functional import CartPole, wrap
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import NormalizeReward
         >>> envs = wrap(CartPole(), NormalizeReward(gamma=0.9)).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
@@ -133,7 +133,7 @@ class RecordEpisodeStatistics(Kernel):
 
     Examples:
         >>> import jax
-        >>> from arrayferry_gym.functional import CartPole, Functions, wrap
+        >>> from arrayferry_envs import CartPole, Functions, wrap
         >>> from arrayferry_gym.wrappers.kernels import RecordEpisodeStatistics
         >>> functions = Functions(wrap(CartPole(), RecordEpisodeStatistics()))
         >>> running, observations = functions.reset(jax.random.key(0), 2)

@@ -1,1 +1,0 @@
-"""Streams: arrays that are larger than memory, converted block by block."""

@@ -1,0 +1,4 @@
+from arrayferry_kit import BackendContract as BackendContract
+from arrayferry_kit import SourceContract as SourceContract
+from arrayferry_kit import check_container as check_container
+from arrayferry_kit import contract_for as contract_for

@@ -1,0 +1,381 @@
+"""`agnostic`: run a function in one library, for callers of any library."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+
+from arrayferry import (
+    Backend,
+    Conversion,
+    ConversionError,
+    Flat,
+    Layout,
+    OptionError,
+    Options,
+    PluginWarning,
+    TracedValueError,
+    first_array,
+    flatten,
+)
+from arrayferry._api import device_like, kept_conversion
+from arrayferry._plugin.autodiff import Differentiated, FlatFunction
+from arrayferry._plugin.call import raise_named
+from arrayferry._registry.registry import default_registry
+from arrayferry.adapting import CostlyCache, describe_error, exact_key
+from arrayferry.typing import Target
+
+from ._callables import receiver_test, refuse_later_results
+from ._foreign_call import Expected, ForeignCall, any_traced, convert_arguments
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry._types import Keywords
+
+Function = Callable[..., Any]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Agnostic(Protocol[P, R]):
+    """The type of a function decorated with `agnostic`, for type checkers.
+
+    It takes arrays of any library, which the types of the function's parameters cannot say. So type checkers do not
+    check its arguments, and its result is `Any`. Editors show the function's own parameters.
+    """
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[P, R]
+    """The function itself, with its own types."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+    @overload
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __get__(self, instance: Any, owner: Any = None, /) -> Callable[..., Any]:
+        """Return the bound method, if the function is a method."""
+        ...
+
+
+MAX_KEPT = 256
+"""How many compiled forms of a function are kept: one for each structure of arguments and each gradient."""
+
+
+def agnostic(
+    to: Target,
+    *,
+    differentiable: bool = False,
+    result_like: Any = None,
+    **options: Unpack[Keywords],
+) -> Callable[[Callable[P, R]], Agnostic[P, R]]:
+    """Make a function written for one library accept arrays of any library.
+
+    All arrays in the arguments are converted to the function's library, and all arrays in its result to the library
+    and device of the first array in the arguments. A call without an array returns arrays of the function's own
+    library.
+
+    With `differentiable=True`, gradients cross too: PyTorch differentiates through a function in JAX, and JAX
+    through one in PyTorch, with respect to all arguments of floating-point or complex dtype. The caller is then the
+    first other library in the arguments that supports gradients.
+
+    Args:
+        to: the library that the function is written for, as `convert` takes it.
+        differentiable: whether gradients cross between the libraries.
+        result_like: the form of the result, for calls from traced code such as `jax.jit`, where it must be known
+            before the function runs: an example, a tree of `jax.ShapeDtypeStruct`, or a function that makes either
+            from the arguments. Python numbers stand for 0-d arrays.
+        **options: those of `convert`, for the arguments.
+
+    Raises:
+        UnknownBackendError: there is no such library.
+        OptionError: an option is unknown or has an invalid value, or the library does not support gradients.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> import torch
+        >>> @af.agnostic("numpy")
+        ... def normalise(x):
+        ...     return x / np.linalg.norm(x)
+        >>> normalise(torch.tensor([3.0, 4.0]))
+        tensor([0.6000, 0.8000])
+        >>> import jax
+        >>> @af.agnostic("jax", differentiable=True)
+        ... def energy(x):
+        ...     return (x**2).sum()
+        >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+        >>> energy(x).backward()
+        >>> x.grad
+        tensor([2., 4.])
+        >>> @af.agnostic("numpy", result_like=lambda x: x)
+        ... def sort(x):
+        ...     return np.sort(x)
+        >>> jax.jit(sort)(jax.numpy.array([3.0, 1.0]))
+        Array([1., 3.], dtype=float32)
+    """
+    registry = default_registry()
+    if callable(to):
+        raise OptionError(
+            "agnostic was given a function instead of a library",
+            remedy='Name the library that it is written for: @agnostic("numpy").',
+        )
+    own = registry.backend(to)
+    try:
+        chosen = Options(**options)
+    except TypeError as error:
+        names = ", ".join((*Options._fields, "differentiable", "result_like"))
+        raise OptionError(
+            f"agnostic has no such option ({error})", remedy=f"The options are {names}."
+        ) from None
+    inward = Conversion(to, chosen, registry)
+    if differentiable and own.autodiff is None:
+        having = [name for name, backend in registry.backends().items() if backend.autodiff]
+        raise OptionError(
+            f"differentiable=True, but {own.name} has no gradients",
+            remedy=f"Write the function for one of {', '.join(having)}.",
+        )
+
+    def decorate(function: Any) -> Any:
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(decorate(function.__func__))
+        if not callable(function):
+            raise OptionError(
+                f"agnostic was given a {type(function).__name__}, which cannot be called",
+                remedy="Decorate the function, below other decorators such as @property.",
+            )
+        decorated = _Function(function, inward, result_like)
+        refuse_later_results(function, decorated.name)
+        call = decorated.across if differentiable else decorated.plain
+        is_receiver = receiver_test(function)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if is_receiver is not None and args and is_receiver(args[0]):
+                return call(args[1:], kwargs, args[:1])
+            return call(args, kwargs, ())
+
+        return functools.wraps(function)(_uncompiled(wrapper))
+
+    return decorate
+
+
+class _Function:
+    """A decorated function.
+
+    Args:
+        function: the function.
+        inward: converts to its library.
+        result_like: the form of its result.
+    """
+
+    def __init__(self, function: Function, inward: Conversion, result_like: Any) -> None:
+        name = getattr(function, "__qualname__", None) or type(function).__qualname__
+        self.name: str = str(name).rpartition("<locals>.")[2]
+        self._function = function
+        self._inward = inward
+        self._result_like = result_like
+        self._kept: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
+        self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, function))
+
+    def plain(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], receiver: tuple[Any, ...]
+    ) -> Any:
+        """Convert the arguments, call the function, and convert its result.
+
+        Args:
+            args: the arguments.
+            kwargs: the keyword arguments.
+            receiver: the object of a method, as a tuple, empty for other functions. No conversion looks inside.
+        """
+        array, backend, columns = _first_argument((*args, *kwargs.values()) if kwargs else args)
+        if columns:
+            args, kwargs = self._read(args, kwargs)
+        try:
+            given, named = self._inward((args, kwargs)) if kwargs else (self._inward(args), kwargs)
+        except TracedValueError as error:
+            return self.across(args, kwargs, receiver, error)
+        result = self._function(*receiver, *given, **named)
+        if backend is None:
+            return result
+        return kept_conversion(backend, device_like(array, backend))(result)
+
+    def _read(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Convert columns and data sets among the arguments, as `convert` does if they are the whole value."""
+
+        def read(place: Any, value: Any) -> Any:
+            if default_registry().catalog.kind(value).category != "source":
+                return value
+            try:
+                return self._inward(value)
+            except ConversionError as error:
+                raise error.locate(path=f"[{place!r}]") from None
+
+        values = tuple(itertools.starmap(read, enumerate(args)))
+        return values, {name: read(name, value) for name, value in kwargs.items()}
+
+    def across(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        receiver: tuple[Any, ...],
+        refused: TracedValueError | None = None,
+    ) -> Any:
+        """Call the function as part of the caller's own differentiation, or from its traced code.
+
+        Args:
+            args: the arguments.
+            kwargs: the keyword arguments.
+            receiver: the object of a method.
+            refused: why traced arguments cannot be converted; None if gradients cross.
+        """
+        kind_of = default_registry().catalog.kind
+        arrays: Sequence[Any] = args
+        if kwargs or any(kind_of(value).category != "array" for value in args):
+            args, kwargs = self._read(args, kwargs)
+            arrays, layout = flatten((args, kwargs))
+        else:
+            layout = _positional(len(args))
+        backends = [kind_of(array).backend for array in arrays]
+        caller = self._caller(arrays, backends, refused)
+        if caller is None:
+            return self.plain(args, kwargs, receiver)
+        places = [index for index, backend in enumerate(backends) if backend is caller]
+        others = [index for index, backend in enumerate(backends) if backend is not caller]
+        given = [arrays[index] for index in places]
+        like, expected = self._result_like, None
+        if like is not None and any_traced(caller, given):
+            example = like(*receiver, *args, **kwargs) if callable(like) else like
+            expected = Expected(example, self.name, caller)
+        inward, own, paths = self._inward, self._inward.target, layout.paths
+        # numbers among the arguments may differ in each call
+        compiled = refused is None and not layout.has_numbers and self._is_compiled(own)
+        order = (*others, *places)
+        call = ForeignCall(
+            self.name,
+            _flat(functools.partial(self._function, *receiver), inward, layout, order),
+            (own, layout, order, exact_key(receiver) if compiled and receiver else None),
+            caller,
+            inward,
+            kept_conversion(caller, device_like(given[0], caller)),
+            convert_arguments(inward, [arrays[i] for i in others], [paths[i] for i in others]),
+            [paths[index] for index in places],
+            self._kept if compiled else None,
+            lambda _: expected,
+        )
+        if refused is None and caller.autodiff is not None:
+            flat = caller.autodiff.call(call, given)
+        else:
+            flat, _ = call(given, ())
+        return flat.build(flat.arrays)
+
+    def _caller(
+        self,
+        arrays: Sequence[Any],
+        backends: Sequence[Backend | None],
+        refused: TracedValueError | None,
+    ) -> Backend | None:
+        """Return the library whose arrays cross: that of the traced arrays, or the one that differentiates."""
+        own = self._inward.target
+        pairs = [(x, b) for x, b in zip(arrays, backends, strict=True) if b is not None]
+        if refused is not None:
+            traced = next((b for x, b in pairs if any_traced(b, [x])), None)
+            if traced is None:
+                raise refused
+            return traced
+        if any_traced(own, [x for x, b in pairs if b is own]):
+            return None  # the function's own library differentiates
+        return next((b for _, b in pairs if b.autodiff and b is not own), None)
+
+
+@functools.lru_cache(16)
+def _positional(count: int) -> Layout:
+    """Return the layout of `count` positional arguments that are arrays, without keyword arguments."""
+    return flatten(((None,) * count, {}), everything=True)[1]
+
+
+def _is_compiled(function: Function, own: Backend) -> bool:
+    """Return whether a function of a library is compiled."""
+    try:
+        return own.autodiff is not None and own.autodiff.compiles(function)
+    except Exception as error:
+        raise_named(own, "autodiff.compiles", error)
+
+
+def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
+    """Find the first array among arguments, and its backend; None if there is no array.
+
+    A NumPy number counts only where there is no array, since callers of any library may use one. Also return whether
+    there are columns or data sets, from which arrays are read.
+    """
+    first: tuple[Any, Backend | None] | None = None
+    number: tuple[Any, Backend | None] = None, None
+    columns = False
+    kind_of = default_registry().catalog.kind
+    for value in values:
+        kind = kind_of(value)
+        if kind.category == "source":
+            columns = True
+        elif first is None:
+            found = (value, kind.backend) if kind.category == "array" else first_array(value)
+            if found[1] is not None and kind_of(found[0]).category == "scalar":
+                number = number if number[1] else found
+            elif found[1] is not None:
+                first = found
+    array, backend = first or number
+    return array, backend, columns
+
+
+def _flat(
+    function: Function, inward: Conversion, layout: Layout, order: tuple[int, ...]
+) -> FlatFunction:
+    """Make a function of arrays alone.
+
+    Args:
+        function: the function.
+        inward: converts to its library.
+        layout: the layout of its arguments and keyword arguments.
+        order: the place of each array in the layout.
+    """
+    own, kind_of = inward.target, default_registry().kind
+
+    def flat(arrays: list[Any]) -> Flat:
+        at = dict(zip(order, arrays, strict=True))
+        args, kwargs = layout.unflatten([at[index] for index in range(len(order))])
+        if inward.options.scalars == "convert":
+            args, kwargs = inward((args, kwargs))
+        returned, structure = flatten(function(*args, **kwargs))
+        if not all(kind_of(y).is_array_of(own) for y in returned):
+            returned = inward(returned)
+        return Flat(returned, structure.unflatten)
+
+    return flat
+
+
+def _uncompiled(function: Function) -> Function:
+    """Return a function that no compiler of any library looks into."""
+    for backend in default_registry().backends().values():
+        try:
+            wrapped = backend.uncompiled(function)
+            if not callable(wrapped):
+                raise TypeError(f"it returned a {type(wrapped).__name__}")
+        except MemoryError:
+            raise
+        except Exception as error:
+            warnings.warn(
+                f"uncompiled() of the backend {backend.name!r} failed ({describe_error(error)}), "
+                "so it is not used",
+                PluginWarning,
+                stacklevel=3,
+            )
+        else:
+            function = wrapped
+    return function

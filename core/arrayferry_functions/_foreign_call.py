@@ -1,0 +1,286 @@
+"""Calls of functions across libraries: from traced code, and with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, NamedTuple
+
+from arrayferry import (
+    Backend,
+    Conversion,
+    ConversionError,
+    Flat,
+    OptionError,
+    Options,
+    TracedValueError,
+    fit_dtype,
+    flatten,
+)
+from arrayferry._api import kept_conversion
+from arrayferry._dtypes import dtype_name
+from arrayferry._plugin.autodiff import Differentiated, FlatFunction
+from arrayferry._plugin.call import call_backend, overrides
+from arrayferry._repr import short_repr
+from arrayferry._route.dtypes import target_dtype
+from arrayferry._route.narrowing import cast_checked
+from arrayferry.adapting import CostlyCache, dtype_info, dtype_named, exact_key
+
+_NUMBERS_TOO = Options(scalars="convert")
+_ALL_BUT_NARROWING = Options()[:2] + Options()[3:]
+
+
+class Expected:
+    """The expected result of a function that is called from traced code.
+
+    Args:
+        example: a tree of arrays, or of anything with `shape` and `dtype`; Python numbers stand for 0-d
+            arrays. Everything else is returned unchanged.
+        name: the name of the function in errors.
+        caller: the library of the results, which may lack dtypes.
+
+    Attributes:
+        shapes: the shape and the dtype of each array.
+
+    Raises:
+        OptionError: the example holds no array.
+    """
+
+    def __init__(self, example: Any, name: str, caller: Backend) -> None:
+        self._name = name
+        leaves, self._layout = flatten(example, everything=True, prefix="result")
+        self._leaves = [_form_of(leaf, caller) or leaf for leaf in leaves]
+        self.shapes = [leaf for leaf in self._leaves if type(leaf) is _Form]
+        if not self.shapes:
+            raise OptionError(
+                f"result_like={example!r:.80} holds no array",
+                remedy="Pass an example of what the function returns, or a tree of jax.ShapeDtypeStruct.",
+            )
+
+    def build(self, arrays: Sequence[Any]) -> Any:
+        """Put the result together around its arrays."""
+        rest = iter(arrays)
+        leaves = [next(rest) if type(leaf) is _Form else leaf for leaf in self._leaves]
+        return self._layout.unflatten(leaves)
+
+    def take(self, result: Any) -> list[Any]:
+        """Return the arrays of a result as NumPy arrays of the expected shapes and dtypes.
+
+        Raises:
+            ConversionError: the result has another structure, shape or kind.
+            NarrowingError: a number does not fit the dtype.
+        """
+        leaves, layout = flatten(result, everything=True, prefix="result")
+        order = self._layout.order_in(layout)
+        if order is None:
+            raise self._differs(f"the structure {layout!r}", f"{self._layout!r}")
+        taken: list[Any] = []
+        for index, path, leaf in zip(order, self._layout.paths, self._leaves, strict=True):
+            value = leaves[index]
+            if type(leaf) is _Form:
+                taken.append(self._fit(value, *leaf, path))
+            elif _is_compared(value, leaf) and exact_key(value) != exact_key(leaf):
+                raise self._differs(short_repr(value), short_repr(leaf), path)
+        return taken
+
+    def _fit(self, value: Any, shape: tuple[int, ...], dtype: str, path: str) -> Any:
+        (x,) = kept_conversion("numpy", *_NUMBERS_TOO)([value])
+        if getattr(x, "shape", None) != shape:
+            raise self._differs(f"the shape {getattr(x, 'shape', None)}", f"{shape}", path)
+        if x.dtype.name == dtype:
+            return x
+        wanted = dtype_named(dtype)
+        if wanted is None or dtype_info(x.dtype).kind != dtype_info(wanted).kind:
+            raise self._differs(f"the dtype {x.dtype}", dtype, path)
+        return cast_checked(x, wanted, self._name)
+
+    def _differs(self, actual: str, expected: str, path: str = "") -> ConversionError:
+        return ConversionError(
+            f"{self._name} returned {actual}, where result_like says {expected}",
+            remedy="Pass an example of what it returns as result_like.",
+            path=path,
+        )
+
+
+def _is_compared(*values: Any) -> bool:
+    """Return whether a value is to be compared with the example."""
+    return any(isinstance(value, (str, bytes, type(None), Enum)) for value in values)
+
+
+class _Form(NamedTuple):
+    """The shape and the dtype of an array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def _form_of(leaf: Any, caller: Backend) -> _Form | None:
+    """Return the shape of an example, and the dtype that the caller's library has for it."""
+    if isinstance(leaf, (bool, int, float, complex)):
+        return _Form((), caller.number_dtype(type(leaf).__name__))
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is None or dtype is None:
+        return None
+    numpy_dtype = dtype_named(dtype_name(dtype))
+    if numpy_dtype is None:
+        raise OptionError(f"result_like names the dtype {dtype}, which is not known")
+    return _Form(tuple(map(int, shape)), target_dtype(numpy_dtype, caller, "checked")[0].name)
+
+
+Saved = Callable[[Sequence[Any]], list[Any]]
+"""Takes cotangents of the results, in the caller's library. Returns those of the arguments, in the function's library."""
+
+
+@dataclass(eq=False)
+class ForeignCall:
+    """One call of a function of another library. See `Crossing`.
+
+    Args:
+        name: the name of the function in errors.
+        function: the function. It takes `others`, then the caller's arrays, and for gradients also cotangents.
+        key: the key of the function.
+        caller: the library of the caller.
+        inward: converts to the library of the function.
+        outward: converts to the library of the caller.
+        others: the arrays of other libraries in the arguments, converted.
+        paths: how each of the caller's arrays is reached in the arguments, for errors.
+        kept: what was compiled for earlier calls, None if the function is not compiled.
+        expect: returns the result that is expected for the caller's arrays, None if it is not known.
+        count: of a gradient, the number of arguments; the caller's other arrays are cotangents.
+        saved: takes the cotangents, and returns the results. It is used only if the arguments are not traced.
+    """
+
+    name: str
+    function: FlatFunction
+    key: tuple[Any, ...]
+    caller: Backend
+    inward: Conversion
+    outward: Conversion
+    others: Sequence[Any]
+    paths: Sequence[str]
+    kept: CostlyCache[Any, Differentiated] | None
+    expect: Callable[[Sequence[Any]], Expected | None]
+    count: int = 0
+    saved: Saved | None = None
+
+    def __call__(
+        self, arrays: Sequence[Any], wanted: tuple[int, ...]
+    ) -> tuple[Flat, ForeignCall | None]:
+        if overrides(self.caller, Backend.callback) and any_traced(self.caller, arrays):
+            results, saved = self._called_back(arrays), None
+        else:
+            flat, saved = self._run(arrays, wanted, self.saved)
+            results = Flat(self.outward(flat.arrays), flat.build)
+        return results, self.pullback(len(arrays), wanted, saved) if wanted else None
+
+    def _called_back(self, arrays: Sequence[Any]) -> Flat:
+        """Call the function from traced code, at the time when that code runs."""
+        expected = self.expect(arrays)
+        if expected is None:
+            raise TracedValueError(
+                f"{self.name} is called from a traced function, and what it returns must be known before it runs",
+                remedy="Pass result_like= to agnostic: an example of what it returns, or a function that makes "
+                "one of the arguments.",
+            )
+        saved = None if any_traced(self.caller, arrays[: self.count]) else self.saved
+
+        def run(values: list[Any]) -> list[Any]:
+            flat, _ = self._run(values, (), saved)
+            return expected.take(flat.build(flat.arrays))
+
+        results = self.caller.callback(run, arrays, expected.shapes, name=self.name)
+        return Flat(results, expected.build)
+
+    def _run(
+        self, arrays: Sequence[Any], wanted: tuple[int, ...], saved: Saved | None
+    ) -> tuple[Flat, Saved | None]:
+        """Call the function with values. Return its results, and the function that returns the gradients."""
+        if saved is not None:
+            return Flat(saved(arrays[self.count :])), None
+        run, enter = self._prepared(self._places(wanted))
+        flat, pull = run([*self.others, *convert_arguments(enter, arrays, self.paths)])
+        return flat, lambda cotangents: pull(enter(list(cotangents)))
+
+    def _prepared(
+        self, wanted: tuple[int, ...]
+    ) -> tuple[Differentiated, Callable[[list[Any]], list[Any]]]:
+        """Return the function, ready to be differentiated, and the conversion of its arguments."""
+        inward, kept, key = self.inward, self.kept, (*self.key, wanted)
+        autodiff, options = inward.target.autodiff, inward.options
+        if autodiff is None or (kept is None and not wanted):
+            return lambda arrays: (self.function(arrays), list), inward
+        if kept is not None:
+            made = kept.get(key)
+            if made is None and kept.make_room(key) is not None:
+                made = kept[key] = autodiff.vjp(self.function, wanted, compiled=True)
+            if made is not None:
+                kept.used.add(made)
+                by_numpy = autodiff.takes_numpy and self.outward.options.device == "cpu"
+                plain = options[:2] + options[3:] == _ALL_BUT_NARROWING
+                return made, self._as_numpy if by_numpy and plain else inward
+        return autodiff.vjp(self.function, wanted, compiled=False), inward
+
+    def _as_numpy(self, arrays: list[Any]) -> list[Any]:
+        """Return NumPy arrays in memory of their own, of dtypes that the library of the function has."""
+        own, narrowing = self.inward.target, self.inward.options.narrowing
+        return [fit_dtype(x, own, narrowing) for x in kept_conversion("numpy", None, True)(arrays)]
+
+    def _places(self, indices: Sequence[int]) -> tuple[int, ...]:
+        """Return the positions of some of the caller's arrays among the arguments of the function."""
+        return tuple(len(self.others) + index for index in indices)
+
+    def pullback(
+        self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
+    ) -> ForeignCall:
+        """Return the call that takes `count` arguments and the cotangents of results, and returns those of arguments."""
+        autodiff, name = self.inward.target.autodiff, f"the gradient of {self.name}"
+        assert autodiff is not None
+        (end, *places) = self._places((count, *wanted))
+
+        def expect(arrays: Sequence[Any]) -> Expected:  # gradients are like the arguments
+            return Expected([arrays[index] for index in wanted], name, self.caller)
+
+        return replace(
+            self,
+            key=(*self.key, (count, wanted)),
+            name=name,
+            function=autodiff.gradient(self.function, end, tuple(places)),
+            expect=expect,
+            count=count,
+            saved=saved,
+        )
+
+    def mapped(self, axes: tuple[int | None, ...], size: int) -> ForeignCall:
+        """Return the call that maps over an axis of its arguments."""
+        autodiff = self.inward.target.autodiff
+        assert autodiff is not None
+        function = autodiff.vmap(self.function, (*[None] * len(self.others), *axes), size)
+        return replace(self, key=(*self.key, (axes, size)), function=function, saved=None)
+
+
+def any_traced(backend: Backend, arrays: Sequence[Any]) -> bool:
+    """Return whether an array of a backend is traced."""
+    return any(call_backend(backend, "is_traced", array) for array in arrays)
+
+
+def convert_arguments(
+    convert: Callable[[list[Any]], list[Any]], arrays: Sequence[Any], paths: Sequence[str]
+) -> list[Any]:
+    """Convert arguments, and name the place of one that cannot be converted.
+
+    Args:
+        convert: converts a list of them.
+        arrays: the arguments.
+        paths: how each is reached.
+    """
+    try:
+        return convert(list(arrays))
+    except ConversionError:
+        for x, path in zip(arrays, paths, strict=False):
+            try:
+                convert([x])
+            except ConversionError as error:
+                error.path = path.removeprefix("[0]")
+                raise
+        raise

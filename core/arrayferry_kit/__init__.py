@@ -1,0 +1,253 @@
+"""The contract kit: tests that a plugin author inherits to check a backend.
+
+Subclass `BackendContract`, name the backend, implement `make`, and run pytest:
+
+    import numpy
+    import mylib
+    from arrayferry.testing import BackendContract
+
+    class TestMyBackend(BackendContract):
+        backend = "mylib"
+
+        def make(self, values):
+            return mylib.array(values.tolist(), dtype=values.dtype.name)
+
+The name of each test says what it checks. The message of a failure names the method, the array that it was called
+with, what was returned, and what was expected instead.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+try:
+    import pytest  # noqa: F401
+except ImportError as _error:  # pragma: no cover
+    raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from _error
+
+from arrayferry import Backend, Container, Source, first_array, flatten, registry
+from arrayferry._registry.checks import check_part
+from arrayferry.adapting import exact_key
+from arrayferry.inspection import is_built_in
+
+from ._contract.blocks import BlockTests
+from ._contract.calls import Call, Given, convert, one_by_one
+from ._contract.classes import missing_types
+from ._contract.devices import DeviceTests
+from ._contract.direct import DirectTests
+from ._contract.pairs import PairTests
+from ._contract.samples import CUBE, SHAPES, case_of, in_layouts, sample
+from ._contract.unattended import Unattended
+from ._contract.values import MemoryTests, ValueTests
+
+__all__ = ["BackendContract", "SourceContract", "check_container", "contract_for"]
+
+
+class BackendContract(
+    BlockTests,
+    PairTests,
+    DeviceTests,
+    MemoryTests,
+    DirectTests,
+    ValueTests,
+):
+    """The tests that every backend must pass. Name your subclass `Test...`.
+
+    Only the built-in plugins and the one under test are loaded while the tests run, so that no other installed
+    plugin can make them fail. The tests that others rely on come first, so that the first message names the cause.
+
+    Attributes:
+        backend: the backend under test: its name, or an instance, which is registered for the tests.
+        others: names of the backends to convert to and from, an empty tuple for none; None for the built-in ones.
+            Those that cannot be used here are left out.
+        dtypes: names of the dtypes to try; None for all of `dtypes()`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from arrayferry.testing import BackendContract
+        >>> class TestNumpy(BackendContract):
+        ...     backend = "numpy"
+        ...     def make(self, values):
+        ...         return values.copy()
+        >>> TestNumpy().test_values("to_numpy")
+    """
+
+
+def contract_for(backend: Backend) -> type[BackendContract]:
+    """Return the tests of a backend without its author's `make`, as a class for a module of tests.
+
+    Arrays are made by the library itself where NumPy can confirm the result, and otherwise by the plugin.
+    `arrayferry check` runs it.
+
+    Args:
+        backend: a backend that can be used here.
+
+    Returns:
+        The class. Its attribute `ways` says how arrays were made, and for which dtypes.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> from arrayferry.testing import contract_for
+        >>> TestNumpy = contract_for(af.backends()["numpy"])
+        >>> TestNumpy().test_its_arrays_are_recognised()
+        >>> TestNumpy.ways
+        {'numpy.asarray()': {'float32'}}
+    """
+
+    class TestBackend(Unattended, BackendContract):
+        """The contract without the author."""
+
+        ways: ClassVar[dict[str, set[str]]] = {}
+
+    TestBackend.backend = backend.name
+    return TestBackend
+
+
+def check_container(container: Container, *values: Any) -> None:
+    """Check a container with values that it handles, in a test of your plugin.
+
+    Args:
+        container: the container.
+        *values: values that hold different arrays. Without any, only `types` are checked, as `arrayferry check` does.
+
+    Raises:
+        arrayferry.PluginError: an attribute of the container is missing or wrong.
+        AssertionError: `types` names a class that an installed package does not have; `children` leaves out an attribute
+            that holds an array; the result of `rebuild` does not hold the children that it was given, also those of
+            another library, in their order; has another attribute, of which numbers and text are compared, or those
+            that `static` returns; or `rebuild` has changed the value.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> from arrayferry.testing import check_container
+        >>> class Pair:
+        ...     def __init__(self, left, right):
+        ...         self.left, self.right = left, right
+        >>> class Pairs(af.Container):
+        ...     types = (Pair,)
+        ...     def children(self, value):
+        ...         return [value.left, value.right]
+        ...     def rebuild(self, value, children):
+        ...         return Pair(*children)
+        >>> check_container(Pairs(), Pair(np.zeros(2), np.ones(2)))
+    """
+    check_part(container)
+    missing = missing_types(container.types)
+    assert not missing, f"types of {container!r} has {missing}, and there is no such type"
+    for value in values:
+        children = [*container.children(value)]
+        known = {id(x) for x in flatten(children)[0]}
+        attributes = getattr(value, "__dict__", {})
+        for name, held in attributes.items():
+            lost = any(id(x) not in known for x in flatten(held)[0])
+            assert not lost, f"children() leaves out .{name}, which holds an array"
+        for new in (copy.deepcopy(children), _in_another_library(children)):
+            made = container.rebuild(value, [*new])
+            assert made is not None, "rebuild() returned None"
+            again = [*container.children(value)]
+            is_new = made is not value and [*map(id, again)] == [*map(id, children)]
+            assert is_new, "rebuild() has changed the value. Return a new container"
+            kept = [*container.children(made)]
+            is_same = [*map(id, kept)] == [*map(id, new)]
+            assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
+            gone = [
+                k for k, x in attributes.items() if x is not None and getattr(made, k, None) is None
+            ]
+            assert not gone, f"the result of rebuild() has lost the attributes {gone}"
+            was, now = _static(container, value), _static(container, made)
+            told = f"the result of rebuild() has {now!r:.200} instead of {was!r:.200}"
+            assert exact_key(was) == exact_key(now), told
+
+
+def _in_another_library(children: list[Any]) -> Any:
+    """Return children with their arrays in another library, if there is one."""
+    own = first_array(children)[1]
+    for other in registry.backends().values():
+        if other is not own and is_built_in(other) and other.usable and other.memory != "lazy":
+            return convert(children, other, unsupported="keep", narrowing="allow")
+    return children
+
+
+def _static(container: Container, value: Any) -> Any:
+    """Return what a container says is static, or numbers and text among the attributes."""
+    static = container.static(value)
+    if static is not NotImplemented:
+        return static
+    plain = (bool, int, float, complex, str, bytes)
+    return {k: x for k, x in getattr(value, "__dict__", {}).items() if type(x) in plain}
+
+
+class SourceContract(BlockTests):
+    """The tests that every `Source` must pass. Name your subclass `Test...`.
+
+    Attributes:
+        source: the source under test: its name, or an instance, which is registered for the tests.
+        dtypes: names of the dtypes to try.
+        shapes: the shapes to try.
+
+    Examples:
+        >>> import io, h5py
+        >>> from arrayferry.testing import SourceContract
+        >>> class TestH5py(SourceContract):
+        ...     source = "h5py"
+        ...     def make(self, values):
+        ...         file = h5py.File(io.BytesIO(), "w")
+        ...         return file.create_dataset("x", data=values)
+        >>> TestH5py().test_to_numpy()
+    """
+
+    source: str | Source = ""
+    dtypes: tuple[str, ...] = ("bool", "int32", "int64", "float32", "float64")
+    shapes: tuple[tuple[int, ...], ...] = SHAPES
+
+    def make(self, values: np.ndarray[Any, Any]) -> Any:
+        """Make an object from which these values can be read, without the plugin. Required."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must say how an object is made. Write make(self, values): return an object of the "
+            "library from which the values, the shape and the dtype of a NumPy array are read"
+        )
+
+    @property
+    def tested(self) -> Source:
+        """The source under test."""
+        if isinstance(self.source, Source):
+            return self.source
+        named = [each for each in registry.sources() if each.name == self.source]
+        if not named:
+            raise NotImplementedError(
+                f"{type(self).__name__} must name the source under test: source is {self.source!r}, and there is none "
+                "of that name"
+            )
+        return named[0]
+
+    def _supported(self) -> tuple[str, ...]:
+        return self.dtypes
+
+    def test_to_numpy(self) -> None:
+        """`to_numpy` returns the same values, shape and dtype, each time, in memory as stated."""
+        mine, shares = self.tested, self.tested.to_numpy_shares
+        ends, promise = (mine, registry.backend("numpy")), f"to_numpy_shares is {shares}"
+        call = Call("to_numpy()", one_by_one(mine.to_numpy), *ends, shares, promise, "to_numpy")
+        for dtype in map(np.dtype, self.dtypes):
+            cases = [("new", sample(dtype, shape)) for shape in self.shapes]
+            cases += [("with other values", sample(dtype, (2, 3), shift)) for shift in (1, 2)]
+            for name, values in (*cases, *in_layouts(sample(dtype, CUBE))):
+                given = Given(self.make(values), values, case_of(values, name))
+                self.run(call, given, given)
+                self.run(call, given, writes=values.size > 0)
+
+    def test_conversions(self) -> None:
+        """Objects are converted to every built-in library, where they are the whole value."""
+        given = self._given(sample(self._usual(), self.shapes[-1]))
+        for other in self._others():
+            function = one_by_one(partial(convert, to=other))
+            self.run(Call(f"convert() to {other.name}", function, self.tested, other), given)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

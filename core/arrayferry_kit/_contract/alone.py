@@ -1,0 +1,71 @@
+"""A plugin together with only the built-in ones, so that no other installed plugin affects its tests."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import EntryPoint, entry_points
+
+import pytest
+
+from arrayferry import Backend, PluginWarning, Source, registry
+from arrayferry._registry.discovery import CHOICE, GROUP, is_ours
+from arrayferry.inspection import chosen_plugins
+
+
+@contextmanager
+def alone(find: Callable[[], Backend | Source], others: Sequence[str]) -> Iterator[None]:
+    """Load only the built-in plugins, those of the distribution of a part, and those of some others, during a test.
+
+    Parts that were registered at run time stay, and so does everything if no other plugin is installed. The part is
+    registered if it is not. The test is skipped if the library cannot be used here.
+
+    Args:
+        find: returns the backend or source under test.
+        others: names of further backends.
+    """
+    points, chosen = list(entry_points(group=GROUP)), chosen_plugins()
+    with ExitStack() as undo:
+        with _without_warnings():
+            part = find()
+            parts = (*registry.backends().values(), *registry.sources())
+            used = [type(each).__module__ for each in (part, *map(registry.backend, others))]
+        tops = {module.partition(".")[0] for module in used}
+        homes = {_home(point) for point in points if point.module.partition(".")[0] in tops}
+        if chosen is not None:
+            points = [point for point in points if point.name in chosen]
+        kept = [point for point in points if is_ours(point) or _home(point) in homes]
+        if len(kept) < len(points):
+            undo.callback(_reload)
+            patch = undo.enter_context(pytest.MonkeyPatch.context())
+            patch.setenv(CHOICE, ",".join(point.name for point in kept))
+            _reload()
+        # a library without a plugin has no types, and cannot be registered
+        if part.array_types and all(part is not each for each in parts):
+            registry.register(part)
+            undo.callback(registry.unregister, part)
+        problem = part.problem()
+        if problem is not None:
+            pytest.skip(str(problem))
+        yield
+
+
+def _reload() -> None:
+    """Load the plugins again, now, and not when they are first needed."""
+    with _without_warnings():
+        registry.refresh()
+        registry.backends()
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Ignore warnings of plugins that are left out because of a fault."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)
+        yield
+
+
+def _home(point: EntryPoint) -> str:
+    """Return the distribution of a plugin, or its module if it has no distribution."""
+    return point.dist.name if point.dist is not None else point.module

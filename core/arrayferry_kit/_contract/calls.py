@@ -1,0 +1,302 @@
+"""The runner calls a method with an array, and checks all that must be true of the result.
+
+A `Call` is a method of a plugin, or a conversion; a `Given` an array of some dtype, shape and layout. The tests are
+tables of both, and `Runner.run` checks each pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import arrayferry as af
+from arrayferry import STANDARD_DTYPES
+from arrayferry._route.memory import never_changes
+from arrayferry.inspection import Origin, describe_value, is_built_in
+
+from . import samples
+from .alone import alone
+from .checks import (
+    Values,
+    ask,
+    check_kind,
+    difference,
+    equal,
+    same,
+    skip_if_lacking,
+    stated_difference,
+)
+from .classes import missing_types
+
+UNKNOWN = "no known library"
+
+
+@dataclass
+class Given:
+    """An array to pass to a call.
+
+    Attributes:
+        x: the array.
+        values: its values.
+        case: a description for messages.
+    """
+
+    x: Any
+    values: Values
+    case: str
+
+
+class Call(NamedTuple):
+    """A call that converts arrays, and its promise about their memory.
+
+    Attributes:
+        name: the call, for messages.
+        function: takes a list of arrays, and returns a list of arrays with equal values.
+        source: the library of its arguments, None if they are not arrays.
+        target: the library of its results, None for any.
+        shares: whether results share memory; None if they may, unless that memory must not change.
+        promise: the attribute or option that `shares` follows from, for messages.
+        method: the method whose row of `DUTIES` describes each result, "" for none.
+        declines: whether it may return `NotImplemented` for an array.
+    """
+
+    name: str
+    function: Callable[[list[Any]], Any]
+    source: Origin | None
+    target: af.Backend | None
+    shares: bool | None = None
+    promise: str = ""
+    method: str = ""
+    declines: bool = False
+
+
+def convert(value: Any, *to: Any, **options: Any) -> Any:
+    """Convert as users do; arrays of a sparse library are made dense."""
+    try:
+        return af.convert(value, *to, sparse="dense", **options)
+    except af.ConversionError as error:
+        skip_if_lacking(error.__cause__)
+        if isinstance(error, af.ContractError):
+            error.remedy = error.duty  # the reader is the author of the plugin
+        raise
+
+
+def library_of(array: Any) -> str:
+    """Return the name of the backend or source that an array is recognised to belong to."""
+    kind = af.registry.kind(array)
+    default = "numpy" if kind.category == "scalar" else UNKNOWN
+    return str(getattr(kind.origin, "name", default))
+
+
+class Runner:
+    """Runs calls, and checks their results. The base of all tests."""
+
+    others: tuple[str, ...] | None = None
+
+    @property
+    def tested(self) -> Any:
+        """The backend or source under test."""
+        raise NotImplementedError
+
+    @pytest.fixture(autouse=True)
+    def _alone(self) -> Iterator[None]:
+        with alone(lambda: self.tested, self.others or ()):
+            yield
+
+    def make(self, values: np.ndarray[Any, Any]) -> Any:
+        """Make an object of the library with these values."""
+        raise NotImplementedError
+
+    def read(self, array: Any) -> np.ndarray[Any, Any]:
+        """Copy the values of an array into a NumPy array. The default uses the plugin."""
+        return np.array(self.tested.to_numpy(array))
+
+    def write(self, array: Any, value: float) -> None:
+        """Write a value to every element of an array, in place."""
+        raise NotImplementedError
+
+    def _supported(self) -> Iterable[str] | None:
+        """Return the names of the dtypes that the library has, None for all of NumPy's."""
+        raise NotImplementedError
+
+    def _usual(self) -> np.dtype[Any]:
+        """Return the dtype to use where any with negative numbers would do: float32, if the library has it."""
+        dtypes = [d for d in samples.dtypes_of(self._supported()) if d.name in STANDARD_DTYPES]
+        signed = [d for d in dtypes if d.kind in "fic"]
+        if not signed:
+            pytest.skip("not tested: dtypes() has none with negative numbers, which this needs")
+        return min(signed, key=lambda d: (d.name != "float32", "fic".index(d.kind)))
+
+    def _given(self, values: Values, *details: str, method: str = "to_numpy") -> Given:
+        """Return an array with these values in its own memory: a NumPy array for `from_numpy`."""
+        own = values.copy()
+        try:
+            x = own if method == "from_numpy" else self.make(own)
+        except NotImplementedError:
+            raise
+        except Exception as error:
+            error.add_note(f"If the library has no {own.dtype}, leave it out of dtypes().")
+            raise
+        return Given(x, values, samples.case_of(values, *details))
+
+    def _others(self) -> list[af.Backend]:
+        """Return the other backends to convert to, and to convert from."""
+        if self.others is None:
+            others = [b for b in af.registry.backends().values() if is_built_in(b)]
+        else:
+            others = [af.registry.backend(name) for name in self.others]
+        return [b for b in others if b.name != self.tested.name and b.usable]
+
+    def ask(self, method: str, *args: Any, case: str = "", **options: Any) -> Any:
+        """Call a method of the plugin. Assert that the result is of the right kind."""
+        named = any(isinstance(x, str) for x in args)
+        shown = [repr(x) if isinstance(x, (str, int)) else "x" for x in args] if named else ()
+        what = f"{method}({', '.join(shown)}){case and f', for {case}'}"
+        return ask(getattr(self.tested, method), *args, what=what, method=method, **options)
+
+    def run(self, call: Call, *given: Given, writes: bool = False) -> list[Any]:
+        """Call a function with arrays, and check all results, and that the arrays are as they were.
+
+        Args:
+            call: the call.
+            given: the arrays.
+            writes: whether to write to each array and its result, and compare the other one.
+
+        Returns:
+            The results.
+        """
+        name, states = f"{call.name}, for ", [_fingerprint(each.x) for each in given]
+        many = f"{len(given)} arrays" + "".join(f", first {each.case}" for each in given[:1])
+        what = name + (given[0].case if len(given) == 1 else many)
+        ys: list[Any] = ask(lambda: list(call.function([each.x for each in given])), what=what)
+        equal(len(ys), len(given), f"{what}: the number of results")
+        for each, y, state in zip(given, ys, states, strict=True):
+            what = name + each.case
+            assert _fingerprint(each.x) == state, f"{what}: its argument was changed"
+            if state is None and call.source is not None:
+                same(self.values_of(call.source, each.x), each.values, f"{what}: its argument")
+            if y is not NotImplemented or not call.declines:
+                self._check(call, each, y, what)
+                if writes:
+                    self._check_memory(call, each, y, what)
+        return ys
+
+    def _check(self, call: Call, given: Given, y: Any, what: str) -> None:
+        """Assert that a result is an array of the target with the values of the argument, narrowed if need be."""
+        values = given.values
+        check_kind(y, call.method, what)
+        self.check_library(y, call.target, what)
+        if call.target is not None:
+            try:
+                values = af.fit_dtype(values, call.target, "checked")
+            except af.ConversionError as error:
+                raise AssertionError(f"{what}: an array, although {error.reason}") from error
+        found = "" if isinstance(y, np.ndarray) else stated_difference(y, values)
+        found = found or difference(self.values_of(call.target, y), values)
+        assert not found, f"{what}: {found}"
+
+    def check_library(self, array: Any, target: Origin | None, what: str) -> None:
+        """Assert that an array is recognised as one of a library, None for any."""
+        found = library_of(array)
+        name, types = (
+            ("another", "")
+            if target is None
+            else (target.name, f", whose array_types are {target.array_types}")
+        )
+        assert found == name or (target is None and found != UNKNOWN), (
+            f"{what}: {describe_value(array)}, which is recognised as an array of {found} instead of {name}{types}"
+        )
+
+    def values_of(self, origin: Origin | None, array: Any) -> Values:
+        """Return the values of an array of a library, None for any."""
+        if isinstance(array, np.ndarray):
+            return array
+        if origin is None:
+            return np.asarray(convert(array, "numpy"))
+        if origin.name == self.tested.name:
+            return self.read(array)
+        return np.array(origin.to_numpy(array))
+
+    # The tests of all.
+
+    def test_array_types_exist(self) -> None:
+        """`array_types` names types that the library has."""
+        missing = missing_types(self.tested.array_types)
+        assert not missing, f"array_types has {missing}, and there is no such type"
+
+    def test_its_arrays_are_recognised(self) -> None:
+        """An array of the library is recognised by its type."""
+        given = self._given(samples.sample(self._usual(), (2, 3)))
+        self.check_library(given.x, self.tested, "make() of the test")
+
+    # Memory.
+
+    def _check_memory(self, call: Call, given: Given, y: Any, what: str) -> None:
+        """Write to an array, and then to its result. Each time, check whether the other one changed, as promised."""
+        what = f"{what}, {call.promise}"
+        if call.shares is False and isinstance(y, np.ndarray):
+            assert y.flags.writeable, f"{what}: a read-only array instead of a writable copy"
+        sides: list[tuple[Any, Any]] = [(call.source, given.x), (call.target, y)]
+        names, values = ("source", "result"), [given.values] * 2
+        for to, other in ((0, 1), (1, 0)):
+            origin, array = sides[other]
+            read_only = isinstance(array, np.ndarray) and not array.flags.writeable
+            is_constant = never_changes(origin) or (read_only and other == 0)
+            # a result may change if the call promises to share memory
+            is_constant = is_constant and (other == 0 or call.shares is None)
+            shares = False if is_constant else call.shares
+            in_use = shares and _share_memory(sides)
+            number = float(np.real(values[0].flat[0])) - 2
+            if shares is None or not self._fill(*sides[to], number, what):
+                continue
+            values[to] = np.broadcast_to(np.asarray(number, given.values.dtype), given.values.shape)
+            if in_use and not _share_memory(sides):
+                continue  # the library has moved the array, since its memory was in use elsewhere
+            constant = ", which is constant," if is_constant and call.shares is not False else ""
+            must = "must change too" if shares else "must not change"
+            after = (
+                f"{what}: the {names[other]}{constant} {must} when the {names[to]} is written to"
+            )
+            actual, expected = self.values_of(*sides[other]), values[to if shares else other]
+            same(_sampled(actual), _sampled(expected), after)
+        given.values = values[0]
+
+    def _fill(self, backend: Any, array: Any, value: float, what: str) -> bool:
+        """Write a value into every element of an array of any backend. Return whether that is possible."""
+        if backend.memory != "writable" or not isinstance(backend, af.Backend):
+            return False
+        if not isinstance(array, np.ndarray):
+            if backend.name == self.tested.name:
+                ask(self.write, array, value, what=f"{what}: write()")
+                return True
+            if not backend.to_numpy_shares:
+                return False
+            array = backend.to_numpy(array)
+        if array.flags.writeable:
+            array[...] = value
+        return bool(array.flags.writeable)
+
+
+def one_by_one(function: Callable[[Any], Any]) -> Callable[[list[Any]], list[Any]]:
+    """Return a function of a list of arrays that calls another one with each."""
+    return lambda xs: [function(x) for x in xs]
+
+
+def _fingerprint(x: Any) -> Any:
+    """Return what a method must not change in a NumPy array that is passed to it."""
+    if not isinstance(x, np.ndarray):
+        return None
+    return x.shape, x.strides, x.flags.writeable, _sampled(x).tobytes()
+
+
+def _sampled(x: Values) -> Values:
+    """Return all elements of a small array, and some of a large one, since comparing all takes long."""
+    return x.ravel()[:: 1 + x.size // 2**12]
+
+
+def _share_memory(sides: list[tuple[Any, Any]]) -> bool:
+    return np.shares_memory(*(backend.to_numpy(array) for backend, array in sides))

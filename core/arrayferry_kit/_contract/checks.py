@@ -1,0 +1,170 @@
+"""What methods return, and how arrays differ. A message says what was expected, and what was returned."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection, Iterable
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from arrayferry import STANDARD_DTYPES, Blocks, Reader
+from arrayferry._dtypes import dtype_name
+from arrayferry.adapting import describe_error
+from arrayferry.inspection import describe_value
+
+Values = np.ndarray[Any, Any]
+
+
+def _are_names(names: Any) -> bool:
+    listed = isinstance(names, Collection) and not isinstance(names, str) and bool(names)
+    return listed and all(isinstance(name, str) for name in names)
+
+
+DUTIES: dict[str, tuple[str, Any]] = {
+    "to_numpy": ("a numpy.ndarray", lambda x: type(x) is np.ndarray),
+    "is_traced": ("False, since the array has values", lambda answer: not answer),
+    "is_sparse": ("True or False", bool),
+    "to_dlpack": (
+        "an object with __dlpack__ and __dlpack_device__",
+        lambda x: hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"),
+    ),
+    "address": ("a whole number, or None", (int, NoneType)),
+    "dtypes": (
+        "a set of names such as {'float32'}, or None for all of NumPy's",
+        lambda names: names is None or _are_names(names),
+    ),
+    "dtype_hint": ("a text", str),
+    "devices": ('names such as ("cpu", "cuda:0")', _are_names),
+    "is_on": ("True", lambda answer: answer is True),
+    "use_device": ("a context manager", contextlib.AbstractContextManager),
+    "fence": ("a function, or None", (Callable, NoneType)),
+    "is_out_of_memory": ("False", lambda answer: answer is False),
+    "blocks": ("an arrayferry.Blocks, or None", (Blocks, NoneType)),
+    "open": ("an arrayferry.Reader", Reader),
+}
+"""What each method must return: in words, and as one or more types, or a function that accepts it.
+
+The values of arrays are compared elsewhere.
+"""
+
+
+def equal(came: Any, expected: Any, what: str) -> None:
+    """Assert that two values are equal."""
+    assert came == expected, f"{what}: {came!r} instead of {expected!r}"
+
+
+def ask(function: Any, *args: Any, what: str, method: str = "", **options: Any) -> Any:
+    """Call a function of a plugin, and return its result. Assert that it is what its method must return."""
+    try:
+        result = function(*args, **options)
+    except Exception as error:
+        skip_if_lacking(error)
+        raise AssertionError(f"{what}: raised {describe_error(error)}") from error
+    check_kind(result, method, what)
+    return result
+
+
+def check_kind(result: Any, method: str, what: str) -> None:
+    """Assert that a result is what a method must return."""
+    expected, kind = DUTIES.get(method, ("", object))
+    is_right = isinstance(result, kind) if isinstance(kind, (type, tuple)) else kind(result)
+    is_plain = isinstance(result, (bool, str, tuple, set, frozenset))
+    came = f"{result!r:.80}" if is_plain else describe_value(result)
+    assert is_right, f"{what}: returned {came} instead of {expected}"
+
+
+_LACKS = re.compile(
+    r"""
+    MemoryError | not\ compiled\ with\ (CUDA|ROCm|MPS|XPU|HIP)
+    | no\ (\S+\ )?(CUDA|GPU|TPU|HIP|ROCm|XPU|accelerator)\S*(\ \S+)?\ (device|GPU|driver|is|are|was|were|found)
+    | (CUDA|HIP|NVIDIA|GPU)\ driver
+    | cudaError | CUDA_ERROR | hipError | libcuda
+    | (no|without|missing|needs?|requires?|find|invalid|working)\ .{0,40}\bcompiler
+    | compiler\b.{0,40}\b(not|missing|unavailable)
+    | InvalidCxxCompiler
+    | (No\ such\ file|cannot\ find|not\ ?found).{0,40}\b(g\+\+|gcc|clang(\+\+)?|nvcc|ptxas|cl\.exe)(?!\w)
+    | \b(g\+\+|gcc|clang(\+\+)?|nvcc|ptxas|cl\.exe)(?!\w).{0,20}(not\ found|No\ such\ file)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def _lacking(error: BaseException | None) -> str:
+    """Return the text of the first cause that says that memory, a device or a compiler is missing; "" if none does."""
+    seen: set[int] = set()
+    found = ""
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        text = describe_error(error)
+        # errors of the kit itself are not about the library
+        own = isinstance(error, AssertionError) or not isinstance(error, Exception)
+        if not own and _LACKS.search(text):
+            found = " ".join(text.split())[:200].rstrip(" .")
+        error = error.__cause__ or error.__context__
+    return found
+
+
+def skip_if_lacking(error: BaseException | None) -> None:
+    """Skip the test if the library lacks memory, a device or a compiler here, which is not the fault of its plugin."""
+    reason = _lacking(error)
+    if reason:
+        pytest.skip(f"not tested: the library lacks something here ({reason})")
+
+
+def every(parts: Iterable[Callable[[], object]]) -> None:
+    """Run all parts of a test, and then skip it if a part lacked something here."""
+    lacks: list[BaseException] = []
+    for part in parts:
+        try:
+            part()
+        except (Exception, pytest.skip.Exception) as error:
+            if not _lacking(error):
+                raise
+            lacks.append(error)
+    for lack in lacks:
+        skip_if_lacking(lack)
+
+
+def same(actual: Any, expected: Any, what: str) -> None:
+    """Assert that two NumPy arrays have the same shape, dtype and values, bit by bit except for NaN."""
+    found = difference(actual, expected)
+    assert not found, f"{what}: {found}"
+
+
+def difference(actual: Any, expected: Any) -> str:
+    """Describe how two NumPy arrays differ, "" if they do not."""
+    for name in ("shape", "dtype"):
+        ours, theirs = getattr(actual, name), getattr(expected, name)
+        if ours != theirs:
+            return f"{name} {ours} instead of {theirs}"
+    wrong = (_words(actual) != _words(expected)).any(axis=1)
+    if wrong.any() and actual.dtype.kind in "fc":  # NaNs may differ in their bits
+        wrong &= ~np.ravel(np.isnan(actual) & np.isnan(expected))
+    if not wrong.any():
+        return ""
+    place = int(np.flatnonzero(wrong)[0])
+    index = ", ".join(str(int(i)) for i in np.unravel_index(place, actual.shape))
+    ours, theirs = actual.ravel()[place], expected.ravel()[place]
+    return (
+        f"{ours} instead of {theirs} at [{index}] ({wrong.sum()} of {wrong.size} elements differ)"
+    )
+
+
+def stated_difference(array: Any, values: Values) -> str:
+    """Describe how the `dtype` or `shape` of an array differs from that of `values`; "" if it does not, or is missing."""
+    dtype, shape = dtype_name(getattr(array, "dtype", None)), getattr(array, "shape", None)
+    if dtype in STANDARD_DTYPES and dtype != values.dtype.name:
+        return f"dtype {dtype} instead of {values.dtype.name}"
+    if isinstance(shape, tuple) and shape != values.shape:
+        return f"shape {shape} instead of {values.shape}"
+    return ""
+
+
+def _words(x: Any) -> Any:
+    """Return the bits of each element, as one or more whole numbers."""
+    size = next(size for size in (8, 4, 2, 1) if x.itemsize % size == 0)
+    return np.ascontiguousarray(x).reshape(x.size, 1).view(f"u{size}")

@@ -1,0 +1,145 @@
+"""Arrays of NumPy of all dtypes, shapes and layouts, for the tests of the contract kit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import permutations
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from arrayferry import STANDARD_DTYPES
+from arrayferry.adapting import dtype_info, dtype_named
+
+from .checks import Values
+
+CUBE = (2, 3, 4)
+"""The shape of arrays whose layouts are tried."""
+HYPER = (2, 3, 2, 3)
+"""Another such shape, for fewer tests."""
+Shape = tuple[int, ...]
+SHAPES: tuple[Shape, ...] = ((), (2, 3), CUBE, (1,), (5,), (0,), (3, 0, 2), (2, 1, 3), (2, 3, 1, 2))
+SIZES = (1, 16, 1024, 16 * 1024, 256 * 1024, 1024 * 1024)
+"""Numbers of elements: of float32 4 bytes to 4 MiB, past the sizes at which frameworks change strategy."""
+LARGE = 4 * 1024 * 1024
+"""The number of elements of the largest array: of float32 16 MiB."""
+BEYOND = ("datetime64[ns]", "datetime64[D]", "timedelta64[us]", "U3", "S3")
+"""Dtypes beyond those of the standard, for a library that has all of NumPy's."""
+PARTS = {
+    "strided": (slice(1, None, 2), 2, 1),
+    "inside a larger array": (slice(1, -1), 1, 2),
+    "reversed": (slice(None, None, -1), 1, 0),
+}
+"""Parts of an axis: a slice `s`, and numbers `a` and `b`, so that a part of length `n` is `s` of an axis of `a * n + b`."""
+
+
+def dtypes_of(names: Iterable[str] | None) -> list[np.dtype[Any]]:
+    """Return dtypes by their names; for None, those of the standard and a few more of NumPy's."""
+    known = [*sorted(STANDARD_DTYPES), *BEYOND] if names is None else sorted(names)
+    return [dtype for dtype in map(dtype_named, known) if dtype is not None]
+
+
+def case_of(values: Values, *details: str) -> str:
+    """Describe an array with these values in messages."""
+    text = f"an array of dtype {values.dtype.name} and shape {values.shape}"
+    return ", ".join([text, *details])
+
+
+def sample(dtype: np.dtype[Any], shape: Shape, shift: int = 0) -> Values:
+    """Return an array of small numbers that differ if its axes are permuted.
+
+    Args:
+        dtype: its dtype.
+        shape: its shape.
+        shift: another one gives other numbers.
+    """
+    index = np.arange(int(np.prod(shape))).reshape(shape)
+    values: Any = (index + 11 + 5 * shift) * 40_503 % 65_537 % 5
+    if dtype.kind in "mM":
+        values = values * 1_000_000_007 - 2  # more than one unit can hold
+        return np.asarray(values.astype(np.int64)).view(dtype)
+    if dtype.kind in "ifc":
+        values = values - 2
+    if dtype.kind == "c":
+        values = values * np.asarray(1 - 2j)
+    return np.asarray(np.asarray(values).astype(dtype))
+
+
+def numbers(dtype: np.dtype[Any], shape: Shape, aligned: bool = True) -> Values:
+    """Return a writable array that begins at a multiple of 64 bytes, or one element after one."""
+    size = int(np.prod(shape))
+    raw = np.empty(size * dtype.itemsize + 128, np.uint8)
+    begin = -raw.ctypes.data % 64 + (0 if aligned else dtype.itemsize)
+    array: Values = raw[begin : begin + size * dtype.itemsize].view(dtype)
+    array[:] = np.tile(np.arange(1, 101).astype(dtype), size // 100 + 1)[:size]
+    return array.reshape(shape)
+
+
+def special(dtype: np.dtype[Any]) -> Values:
+    """Return numbers that are easily lost: the ends of the range, signed zeros, infinities, NaN."""
+    if dtype.kind in "mM":
+        whole = np.iinfo(np.int64)
+        return np.array([whole.min, whole.max, 0, 1, -1, 1_500_000_007]).view(dtype)  # min is NaT
+    kind, limits = dtype_info(dtype)
+    if kind == "bool":
+        return np.array([True, False])
+    if not kind:
+        return np.array(["", "a", "abc"]).astype(dtype)
+    if kind in ("int", "uint"):
+        low, high = int(limits.min), int(limits.max)
+        exact = [2**53 + 1, high - 1] if high > 2**53 else []  # float64 cannot represent it
+        return np.array([low, high, 0, 1, *exact], object).astype(dtype)
+    ends = map(float, (limits.max, limits.min, limits.tiny))
+    values: list[Any] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1 / 3, *ends]
+    if kind == "complex":
+        values += [complex(0.0, -0.0), complex(-0.0, 1), complex(np.inf, -1), complex(1, -np.inf)]
+    with np.errstate(all="ignore"):
+        return np.array(values).astype(dtype)
+
+
+def views(values: Values) -> Iterator[tuple[str, Values, Callable[[Any], Any]]]:
+    """Yield for each layout its name, an array, and a function that returns the part of the array with these values."""
+    axes = tuple(range(values.ndim))
+    for order in reversed(list(permutations(axes))[1:]):
+        name = f"with axes in the order {order} in memory"
+        view = partial(_transposed, axes=[int(n) for n in np.argsort(order)])
+        whole = np.array(values.transpose(order), order="C")
+        yield "in Fortran order" if order == axes[::-1] else name, whole, view
+    for name, (cut, factor, more) in PARTS.items():
+        for chosen in (axes, *((axis,) for axis in axes)):
+            shape = [factor * n + more if i in chosen else n for i, n in enumerate(values.shape)]
+            index = tuple(cut if axis in chosen else slice(None) for axis in axes)
+            whole = np.zeros(shape, values.dtype)
+            whole[index] = values
+            yield f"{name} along the axes {chosen}", whole, itemgetter(index)
+
+
+def _transposed(x: Any, axes: list[int]) -> Any:
+    return (x.permute if hasattr(x, "permute") else x.transpose)(*axes)
+
+
+def in_layouts(values: Values) -> Iterator[tuple[str, Values]]:
+    """Yield the name of each layout, and an array with these values in it, in its own memory.
+
+    The arrays are writable and have no negative strides.
+    """
+    laid = ((name, view(whole)) for name, whole, view in views(values))
+    return ((name, x) for name, x in laid if min(x.strides) >= 0)
+
+
+def odd_layouts(dtype: np.dtype[Any]) -> Iterator[tuple[str, Values]]:
+    """Yield NumPy arrays of a dtype in unusual layouts that users may have, each with the name of its layout."""
+    base = np.arange(24).astype(dtype).reshape(4, 6)
+    read_only = base.copy()
+    read_only.flags.writeable = False
+    yield "broadcast", np.broadcast_to(base[0], (3, 6))
+    yield "big-endian", base.astype(dtype.newbyteorder(">"))
+    yield "unaligned", np.ndarray((24,), dtype, bytearray(b"x" + base.tobytes()), 1)
+    yield "a field of a record", np.ones(3, [("a", "i1"), ("b", dtype)])["b"]
+    yield "read-only", read_only
+    yield "a subclass", base.view(np.recarray)
+    yield "of rank 12", base.reshape((1,) * 10 + (4, 6))
+    for shape in (CUBE, HYPER, (2, 0, 3)):
+        yield from ((name, view(whole)) for name, whole, view in views(sample(dtype, shape)))

@@ -1,0 +1,145 @@
+"""Tests of recognition, of simple answers, of values, shapes and dtypes, and of memory."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+import arrayferry as af
+from arrayferry._dtypes import unknown_dtypes
+from arrayferry.adapting import dtype_info, dtype_named
+from arrayferry.inspection import describe_value
+
+from .arrays import METHODS, BackendTests
+from .calls import convert
+from .checks import ask, equal, same
+from .samples import LARGE, SIZES, numbers, special
+
+_ASKED: list[tuple[Any, ...]] = [
+    ("is_traced",),
+    ("is_sparse",),
+    ("fence",),
+    ("dtype_hint", "float64", "int64", "bfloat16"),
+    ("is_out_of_memory", ValueError("a wrong value")),
+]
+"""Methods that answer a question, with the arguments to try; without any, the argument is an ordinary array."""
+COPY = (None, True, False)
+"""The values of the option `copy` for a conversion by `to_numpy` or `from_numpy`. One by `copy` always copies."""
+STATED = [("stated", method) for method in METHODS]
+ASKED = [(copy, method) for copy in COPY for method in METHODS if copy or method != "copy"]
+
+
+class ValueTests(BackendTests):
+    """The tests of recognition, values and dtypes."""
+
+    def test_dtypes_are_known(self) -> None:
+        """`dtypes` names dtypes as NumPy and ml_dtypes spell them."""
+        unknown = unknown_dtypes(self.ask("dtypes") or ())
+        equal(unknown, [], "dtypes(): names that neither NumPy nor ml_dtypes has")
+
+    def test_answers(self) -> None:
+        """A method that answers a question returns the right kind of answer for ordinary arguments."""
+        given = self._ordinary()
+        for method, *asked in _ASKED:
+            for x in asked or [given.x]:
+                self.ask(method, x, case=repr(x) if asked else given.case)
+
+    def test_default_dtypes_of_numbers(self) -> None:
+        """`number_dtype` names a dtype of the right kind."""
+        for kind in ("bool", "int", "float", "complex"):
+            name = self.tested.number_dtype(kind)
+            dtype = dtype_named(name) if isinstance(name, str) else None
+            found = None if dtype is None else dtype_info(dtype).kind
+            equal(found, kind, f"number_dtype({kind!r}), which returned {name!r}: its kind")
+
+    def test_one_number(self) -> None:
+        """`item()` of an array whose type is in `item_types` returns its number."""
+        dtypes = [dtype for dtype in self._dtypes() if dtype.char in "?bhilqBHILQd"]
+        for dtype in (self._usual(), *dtypes):
+            for number in {1, 0, *map(int, special(dtype)[: 0 if dtype.kind == "f" else 2])}:
+                given = self._given(np.array([[number]], dtype))
+                if not self.tested.has_item(type(given.x)):
+                    return
+                what = f"item() of {describe_value(given.x)}, whose type is in item_types, {given.case}"
+                item = ask(lambda x: x.item(), given.x, what=what)
+                equal(repr(item), repr(given.values.item()), what)
+
+    # Values.
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_values(self, method: str) -> None:
+        """For every layout, a method returns the same values, shape and dtype each time it is called."""
+        call = self._call(method)
+        for dtype in self._dtypes(method):
+            for given in self._samples(method, dtype):
+                self.run(call, *given)
+
+    def test_arrays_with_more_than_values_are_refused(self) -> None:
+        """Arrays that hold more than values raise a `ConversionError` with a reason and a remedy."""
+        other = af.registry.backend("numpy" if self.tested.name != "numpy" else "torch")
+        for array, word in self.unportable():
+            what = f"to_numpy(), for {describe_value(array)} with more than values"
+            try:
+                came, remedy = f"{af.convert({'x': array}, other)!r:.80}", ""
+            except af.ConversionError as error:
+                came, remedy = str(error), error.remedy
+            is_complete = remedy and word in came and "['x']" in came
+            expected = f"a ConversionError with a remedy, which names {word} and the place"
+            assert is_complete, f"{what}: {came} instead of {expected}"
+
+
+class MemoryTests(BackendTests):
+    """The tests of memory: whether it is shared or copied, and how long it lives."""
+
+    def test_memory_is_as_stated(self) -> None:
+        """Arrays can be written to if `memory` is "writable", and cannot if it is "immutable"."""
+        memory, array = self.tested.memory, self.make(numbers(self._usual(), (4,)))
+        if memory == "writable":
+            ask(self.write, array, -1, what="write()")
+        elif memory == "immutable":
+            with suppress(Exception):
+                BackendTests.write(self, array, -1)
+        written = bool((self.read(array) == -1).any())
+        what = f"memory is {memory!r}: whether an array was changed by write()"
+        equal(written, memory == "writable", what)
+
+    @pytest.mark.parametrize(("copy", "method"), [*STATED, *ASKED])
+    def test_memory(self, method: str, copy: bool | str | None) -> None:
+        """Memory is shared or copied as stated or asked for, for arrays of 4 bytes to 16 MiB, checked by writing."""
+        call = self._call(method, copy)
+        is_sparse = self.tested.is_sparse(self._ordinary().x)  # such arrays take more memory
+        sizes = (*SIZES, LARGE) if copy == "stated" and not is_sparse else SIZES
+        for given in self._memory(method, sizes):
+            try:
+                (y,) = self.run(call, given, writes=True)
+            except AssertionError as error:
+                if copy is not False or not isinstance(error.__cause__, af.CopyRequiredError):
+                    raise
+                continue
+            if method == "from_numpy" and copy is None:
+                given.x.flags.writeable = False
+                given.case += ", read-only"
+                self.run(call, given, writes=True)
+            if call.method == "to_numpy" and call.shares and not y.flags.writeable:
+                shared = np.shares_memory(y, self.tested.to_numpy(given.x))
+                what = f"to_numpy(), for {given.case}, {call.promise}"
+                equal(shared, True, f"{what}: it shares memory with another result")
+
+    def test_results_outlive_their_sources(self) -> None:
+        """A result stays correct after its source was deleted and the memory may be in use again."""
+        results = []
+        for method in METHODS[:2]:
+            target = self._call(method).target
+            for given in self._memory(method):
+                what = f"{method}(), for {given.case}, after the array that it was called with was deleted"
+                results.append((target, convert(given.x, target), given.values, what))
+                del given
+        gc.collect(1)  # collects what was made just now
+        filler = [np.full_like(values, -9) for _, _, values, _ in results for _ in range(2)]
+        for target, y, values, what in results:
+            same(self.values_of(target, y), values, what)
+        del filler

@@ -1,0 +1,269 @@
+"""The arrays that a stream reads, and the blocks of each that make up a part."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from arrayferry import (
+    Blocks,
+    ContractError,
+    Conversion,
+    ConversionError,
+    Layout,
+    NotAnArrayError,
+    OptionError,
+    StructureError,
+    backend_of,
+    convert,
+    even_lengths,
+)
+from arrayferry._plugin.call import call_backend, raise_named
+from arrayferry._registry.registry import default_registry
+from arrayferry._tree.kind import Kind
+from arrayferry._tree.layout import flatten as flatten_tree
+from arrayferry.inspection import Origin
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_ARRAY = Kind("array")
+
+
+class StreamedArray:
+    """An array of a tree.
+
+    Attributes:
+        x: the array.
+        path: its place.
+        axis: the axis that is cut, None if it is part of every block.
+        group: the group that reads it, None for an array in memory.
+        number: its number in the group.
+        ends: where its own blocks end.
+    """
+
+    def __init__(self, x: Any, path: str, axis: int | None) -> None:
+        self.x = x
+        self.path = path
+        self.axis = axis
+        self.group: int | None = None
+        self.number = 0
+        self.ends: list[int] = []
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
+        """Yield for each of its own blocks between two rows: its number, its length, and its rows that are between them."""
+        at = start
+        while at < stop:
+            block = bisect_right(self.ends, at)
+            first = self.ends[block - 1] if block else 0
+            end = min(self.ends[block], stop)
+            yield block, self.ends[block] - first, slice(at - first, end - first)
+            at = end
+
+
+def take_apart(
+    value: Any, axis: int, conversion: Conversion[Any]
+) -> tuple[list[StreamedArray], Layout]:
+    """Take a tree apart.
+
+    Returns:
+        Its arrays, and its layout.
+    """
+    arrays, layout = _flattened(value)
+    if not arrays:
+        raise NotAnArrayError(
+            f"a value of type {type(value).__name__} holds no array that could be streamed",
+            remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. Dask opens files, as by dask.array.from_zarr(path).",
+        )
+    return [
+        _streamed_array(*each, axis, conversion) for each in zip(arrays, layout.paths, strict=True)
+    ], layout
+
+
+def _flattened(value: Any) -> tuple[list[Any], Layout]:
+    """Return the arrays and the layout of a tree, with other trees in place of containers that cannot be made of blocks."""
+    arrays, layout = flatten_tree(value, _kind_of)
+    kind_of = default_registry().catalog.kind
+    streamed = [_streamed(x, kind_of(x)) for x in arrays]
+    if all(map(operator.is_, streamed, arrays)):
+        return arrays, layout
+    return _flattened(layout.unflatten(streamed))
+
+
+def _kind_of(x: Any) -> Kind:
+    """Return the kind of a value in a stream: an array of texts, for example, is one array, and is cut as such."""
+    kind = _searched_kind(x)
+    if kind.category != "objects" or not x.ndim or not kind.searches(x):
+        return kind
+    inside, _ = flatten_tree(x, _searched_kind)
+    has_arrays = any(getattr(leaf, "shape", None) != () for leaf in inside)
+    return kind if has_arrays else _ARRAY
+
+
+def _searched_kind(x: Any) -> Kind:
+    """Return the kind of a value, if arrays of objects are searched for arrays."""
+    kind = default_registry().kind(x)
+    return _ARRAY if kind.category == "source" or _streamed(x, kind) is not x else kind
+
+
+def _streamed(x: Any, kind: Kind) -> Any:
+    return kind.container.streamed(x) if kind.category == "container" and kind.container else x
+
+
+def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -> StreamedArray:
+    """Return an array of a tree, if it can be streamed. A column of a table is read into memory."""
+    kind = default_registry().kind(x)
+    try:
+        if kind.source is not None and kind.source.memory != "lazy":
+            x = convert(x, "numpy", sparse=conversion.options.sparse)
+        elif kind.origin is not None and kind.origin.memory == "lazy":
+            call_backend(kind.origin, "device_of", x)  # raises for a closed file
+    except ConversionError as error:
+        error.target = conversion.target.name
+        error.locate(path=path, source=kind.origin.name if kind.origin else "")
+        raise
+    shape = getattr(x, "shape", None)
+    if not isinstance(shape, tuple):
+        raise NotAnArrayError(
+            f"a {type(x).__module__}.{type(x).__qualname__} has no shape, so it cannot be streamed",
+            remedy="Compute it first and pass the result, or leave it out.",
+            path=path,
+        )
+    if not shape:
+        if (kind.origin or backend_of(x)).memory == "lazy":
+            raise NotAnArrayError(
+                "an array without dimensions cannot be streamed",
+                remedy="Convert it by itself first.",
+                path=path,
+            )
+        return StreamedArray(x, path, None)
+    if not -len(shape) <= axis < len(shape):
+        raise OptionError(
+            f"axis={axis} is not an axis of an array of shape {shape}"
+            + (f" at {path}" if path else ""),
+            remedy="Pass an axis that all arrays have.",
+        )
+    return StreamedArray(x, path, axis % len(shape))
+
+
+def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list[Blocks]:
+    """Ask each library how its arrays are read."""
+    registry = default_registry()
+    members: dict[tuple[Origin, int], list[StreamedArray]] = {}
+    for leaf in leaves:
+        origin = registry.kind(leaf.x).origin
+        if leaf.axis is not None and origin is not None and origin.memory == "lazy":
+            members.setdefault((origin, leaf.axis), []).append(leaf)
+    groups: list[Blocks] = []
+    for (reader, axis), own in members.items():
+        try:
+            blocks = reader.blocks([leaf.x for leaf in own], axis, block=block, client=client)
+            if blocks is None:
+                raise NotAnArrayError(
+                    f"{reader.name} does not tell how to read its arrays block by block",
+                    remedy="Convert them as a whole first, or ask the author of the plugin for blocks().",
+                )
+            for number, leaf in enumerate(own):
+                leaf.group, leaf.number = len(groups), number
+                leaf.ends = list(itertools.accumulate(map(int, blocks.lengths[number])))
+            groups.append(blocks)
+        except Exception as error:
+            try:
+                raise_named(reader, "blocks", error)
+            except ConversionError as named:
+                named.locate(path=own[0].path, source=reader.name)
+                raise
+    if client is not None and not any(blocks.uses_client for blocks in groups):
+        raise OptionError(
+            "client= was given, but nothing here is computed by a cluster",
+            remedy="Leave it out, or make Dask arrays first.",
+        )
+    return groups
+
+
+def common_length(leaves: list[StreamedArray]) -> int:
+    cut = [leaf for leaf in leaves if leaf.axis is not None]
+    if not cut:
+        raise NotAnArrayError(
+            "there is no array with an axis to cut",
+            remedy="Pass an array of one dimension or more, or a tree with one.",
+        )
+    first, length = cut[0], int(cut[0].x.shape[cut[0].axis])
+    for leaf in cut:
+        if leaf.x.shape[leaf.axis] != length:
+            raise StructureError(
+                f"the arrays have different lengths: {length} at {first.path or 'the top'}, but {leaf.x.shape[leaf.axis]}",
+                remedy="Pass arrays of the same length along the axis.",
+                path=leaf.path,
+            )
+        total = leaf.ends[-1] if leaf.ends else 0
+        if leaf.group is not None and total != length:
+            raise ContractError(
+                f"its blocks have the length {total} together instead of {length}",
+                method="blocks",
+                path=leaf.path,
+            )
+    return length
+
+
+def cut(leaves: list[StreamedArray], length: int, block: int | None) -> list[tuple[int, int]]:
+    """Return where blocks begin and end."""
+    if block is not None:
+        ends = [*range(block, length, block), length]
+    else:
+        of_their_own = [leaf.ends for leaf in leaves if leaf.group is not None]
+        in_memory = (
+            even_lengths(leaf.x.shape, itemsize_of(leaf.x), leaf.axis)
+            for leaf in leaves
+            if leaf.axis is not None
+        )
+        ends = max(of_their_own or map(list, map(itertools.accumulate, in_memory)), key=len)
+    return [(start, end) for start, end in itertools.pairwise([0, *ends]) if end > start]
+
+
+def itemsize_of(x: Any) -> int:
+    """Return the size of an element in bytes."""
+    size = getattr(x.dtype, "itemsize", None)
+    return size if isinstance(size, int) else 8
+
+
+class _Mapped:
+    """What is pickled of a `numpy.memmap`: the arguments that map its part of the file again, read-only."""
+
+    def __init__(self, x: np.memmap[Any, Any], offset: int) -> None:
+        order = "C" if x.flags.c_contiguous else "F"
+        self._arguments = str(x.filename), x.dtype, "r", offset, x.shape, order
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import numpy as np
+
+        return np.memmap, self._arguments
+
+
+def by_file_name(value: Any) -> Any:
+    """Replace each `numpy.memmap` in lists, tuples and dicts by what unpickles as the same part of its file."""
+    import numpy as np
+
+    kind = type(value)
+    if kind is np.memmap:
+        return _mapped(value) or value
+    if kind is dict:
+        return {key: by_file_name(child) for key, child in value.items()}
+    if kind in (list, tuple):
+        return kind(map(by_file_name, value))
+    return value
+
+
+def _mapped(x: np.memmap[Any, Any]) -> _Mapped | None:
+    """Return what is pickled of an array that is one piece of a file as it is on disk, None for any other."""
+    import mmap
+    import os
+
+    root: Any = x.base if type(x.base) is type(x) else x
+    whole = isinstance(root.base, mmap.mmap) and root.mode != "c" and x.size
+    if not whole or not x.flags.forc or not root.filename or not os.path.isfile(root.filename):
+        return None
+    return _Mapped(x, root.offset + x.ctypes.data - root.ctypes.data)

@@ -1,0 +1,136 @@
+"""`stream`: arrays that are larger than memory, converted block by block."""
+
+from __future__ import annotations
+
+from numbers import Real
+from threading import TIMEOUT_MAX
+from typing import TYPE_CHECKING, Any, TypedDict, overload
+
+from arrayferry import OptionError
+from arrayferry._api import conversion_like, kept_conversion
+from arrayferry._options import checked_count
+from arrayferry.typing import Narrowing, Sparse, Target, Unsupported
+
+from ._stream import Stream
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry._types import X
+    from arrayferry.typing import (
+        DaskArray,
+        JaxArray,
+        NumpyArray,
+        ToDask,
+        ToJax,
+        ToNumpy,
+        TorchArray,
+        ToTorch,
+    )
+
+
+class Keywords(TypedDict, total=False):
+    """The options of a stream, as keyword arguments."""
+
+    device: Any
+    axis: int
+    prefetch: int
+    block: int | None
+    client: Any
+    timeout: float | None
+    copy: bool | None
+    narrowing: Narrowing
+    unsupported: Unsupported
+    sparse: Sparse
+
+
+@overload
+def stream(value: X, to: ToNumpy, **options: Unpack[Keywords]) -> Stream[NumpyArray]: ...
+@overload
+def stream(value: X, to: ToTorch, **options: Unpack[Keywords]) -> Stream[TorchArray]: ...
+@overload
+def stream(value: X, to: ToJax, **options: Unpack[Keywords]) -> Stream[JaxArray]: ...
+@overload
+def stream(value: X, to: ToDask, **options: Unpack[Keywords]) -> Stream[DaskArray]: ...
+@overload
+def stream(value: Any, to: Target, **options: Unpack[Keywords]) -> Stream[Any]: ...
+@overload
+def stream(value: Any, *, like: Any, **options: Unpack[Keywords]) -> Stream[Any]: ...
+def stream(
+    value: Any,
+    to: Target | None = None,
+    *,
+    like: Any = None,
+    device: Any = None,
+    axis: int = 0,
+    prefetch: int = 2,
+    block: int | None = None,
+    client: Any = None,
+    timeout: float | None = None,
+    copy: bool | None = None,
+    narrowing: Narrowing = "checked",
+    unsupported: Unsupported = "raise",
+    sparse: Sparse = "raise",
+) -> Stream[Any]:
+    """Convert arrays larger than memory block by block, for a training loop.
+
+    The stream is a sequence of blocks. While one block is in use, an iteration computes or reads the next ones in other
+    threads, or on a cluster. It computes each part of the arrays once. At most `prefetch` + 2 blocks are in memory: the
+    one in use, the next one, and those prefetched after it; one more if blocks are not whole chunks.
+
+    Args:
+        value: a Dask array, a Zarr array, an `h5py` dataset, an array in memory, or a tree of them whose lengths
+            along the axis are equal. Arrays of objects that hold no arrays, such as texts, are cut too. Columns of
+            tables are read into memory. Numbers, text and 0-d arrays in a tree are part of every block.
+        to: the target: a name ("torch"), a namespace module or a `Backend`.
+        like: an array, or a tree with one, instead of `to` and `device`.
+        device: the device of the blocks.
+        axis: the axis along which the arrays are split into blocks.
+        prefetch: how many blocks an iteration computes in advance, 0 for none.
+        block: the length of the blocks along the axis; the last one may be shorter. None uses the chunks of the
+            array with the most chunks. A block of a file has as many chunks as fit into 64 MiB.
+        client: a `distributed.Client`, or the address of a scheduler, that computes Dask arrays. None uses the
+            current client, or threads if there is none. Files are read in this process.
+        timeout: seconds to wait for a block, None for no limit.
+        copy: as in `convert`, but blocks own their memory unless this is False, which only arrays in memory allow.
+        narrowing: as in `convert`.
+        unsupported: as in `convert`.
+        sparse: as in `convert`.
+
+    Returns:
+        The stream. Each iteration over it starts from the beginning.
+
+    Raises:
+        NotAnArrayError: nothing in the value can be streamed.
+        OptionError: an option is invalid.
+        ConversionError: the arrays differ in length, the target is known to refuse them, or no scheduler can be
+            reached. For a block: it cannot be converted. If it cannot be computed or read, the error is a
+            `BlockError`, which names the block.
+
+    Warns:
+        UserWarning: `stream[i]` computes or reads the same thing for a third block.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> import dask.array as da
+        >>> x = da.arange(6, chunks=2, dtype="float32")
+        >>> for batch in af.stream({"x": x, "y": x > 2}, "torch"):
+        ...     print(batch["x"].tolist(), batch["y"].tolist())
+        [0.0, 1.0] [False, False]
+        [2.0, 3.0] [False, True]
+        [4.0, 5.0] [True, True]
+    """
+    if like is not None:
+        to, device = conversion_like(like, to, device)
+    prefetch = checked_count("prefetch", prefetch, 0)
+    axis = checked_count("axis", axis, None)
+    if block is not None:
+        block = checked_count("block", block, 1)
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, Real) or not timeout > 0:
+            raise OptionError(
+                f"timeout={timeout!r} is not valid", remedy="Pass a number of seconds."
+            )
+        timeout = float(min(timeout, TIMEOUT_MAX))
+    conversion = kept_conversion(to, device, copy, narrowing, "keep", unsupported, "keep", sparse)
+    return Stream(value, conversion, axis, prefetch, block, client, timeout)

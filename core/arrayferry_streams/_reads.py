@@ -1,0 +1,248 @@
+"""`Reads`: reads some blocks in order and ahead of time, and each part of an array once."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from arrayferry import (
+    ArrayFerryError,
+    Blocks,
+    BlockTimeoutError,
+    ContractError,
+    PluginWarning,
+    Reader,
+    backend_of,
+)
+from arrayferry._plugin.call import call_backend
+from arrayferry.adapting import Threads, describe_error
+
+from ._arrays import StreamedArray
+
+
+class FailedError(Exception):
+    """A block could not be read, or put together.
+
+    Args:
+        error: why, None if reading took too long.
+        path: the place of the array, if it is known.
+    """
+
+    def __init__(self, error: BaseException | None, path: str = "") -> None:
+        super().__init__(error, path)  # the arguments when tblib unpickles it as a cause
+        self.error = error
+        self.path = path
+
+
+class Arrays(NamedTuple):
+    """The arrays of a stream.
+
+    Attributes:
+        leaves: the arrays.
+        groups: how those that are not in memory are read.
+        copy: whether parts of arrays in memory are copied.
+    """
+
+    leaves: list[StreamedArray]
+    groups: list[Blocks]
+    copy: bool
+
+
+@dataclass(eq=False, repr=False)
+class Reads:
+    """Reads the parts of the arrays that make up some blocks. Leaving its context cancels what was not read.
+
+    Args:
+        arrays: the arrays.
+        bounds: where each of the blocks begins and ends.
+        prefetch: how many reads are started ahead, each in a thread of its own.
+        timeout: seconds to wait for a read, None for no limit.
+    """
+
+    arrays: Arrays
+    bounds: Sequence[tuple[int, int]]
+    prefetch: int
+    timeout: float | None
+
+    def __post_init__(self) -> None:
+        self._process = os.getpid()
+        self._last: dict[tuple[StreamedArray, int], int] = {}  # the last step that needs a part
+        self._reads: list[list[tuple[StreamedArray, int]]] = []  # the parts that each read is for
+        self._needed: list[int] = []  # how many reads must be complete for a step
+        for step, (start, stop) in enumerate(self.bounds):
+            parts = [
+                (leaf, part)
+                for leaf in self.arrays.leaves
+                if leaf.group is not None
+                for part, *_ in leaf.pieces(start, stop)
+            ]
+            new = [part for part in parts if part not in self._last]
+            self._last.update(dict.fromkeys(parts, step))
+            if new:
+                self._reads.append(new)
+            self._needed.append(len(self._reads))
+        self._readers: list[Reader] = []
+        self._pool: Threads | None = None
+        self._started: list[Future[Any] | None] = []
+        self._taken = 0
+        self._held: dict[tuple[StreamedArray, int], Any] = {}
+
+    def __enter__(self) -> Reads:
+        blocks: Any = None
+        try:
+            for group, blocks in enumerate(self.arrays.groups):
+                steps = [self._of_group(read, group) for read in self._reads]
+                self._readers.append(
+                    blocks.open([[(leaf.number, part) for leaf, part in each] for each in steps])
+                )
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            if isinstance(error, ArrayFerryError) or not isinstance(error, Exception):
+                raise
+            raise ContractError(
+                f"{type(blocks).__name__}.open() raised {describe_error(error)}", method="open"
+            ) from error
+        if self._reads and (self.prefetch or self.timeout is not None):
+            self._pool = Threads(max(self.prefetch, 1), "arrayferry-stream")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # at the end of the interpreter, modules are emptied before the last iterators
+        if (
+            os is None or self._process != os.getpid()
+        ):  # the readers belong to the parent of this forked process
+            return
+        if kind is not None and issubclass(kind, (KeyboardInterrupt, BlockTimeoutError)):
+            for reader in self._readers:  # a read hangs: the process does not wait for it at exit
+                self._call_safely(reader, "abandon")
+            if self._pool is not None:
+                self._pool.abandon()
+        for reader in self._readers:
+            self._call_safely(reader, "close")
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        # something may still hold this object, such as the frame of a failed read: drop all arrays
+        self.arrays = Arrays([], [], copy=True)
+        for each in (self._readers, self._held, self._started, self._reads, self._last):
+            each.clear()
+
+    def _of_group(
+        self, read: list[tuple[StreamedArray, int]], group: int
+    ) -> list[tuple[StreamedArray, int]]:
+        return [(leaf, part) for leaf, part in read if leaf.group == group]
+
+    def work(self) -> list[Hashable]:
+        """Return what is computed or read for all blocks."""
+        return [
+            (group, each)
+            for group, reader in enumerate(self._readers)
+            for step in range(len(self._reads))
+            for each in reader.work(step)
+        ]
+
+    def take(self, step: int) -> list[Any]:
+        """Return the parts of a block, one for each array. The blocks are taken in order.
+
+        Raises:
+            FailedError: one could not be read in time.
+        """
+        needed = self._needed[step]
+        if self._pool is not None:
+            while len(self._started) < min(needed + self.prefetch, len(self._reads)):
+                self._started.append(self._pool.submit(self._read, len(self._started)))
+        while self._taken < needed:
+            self._hold(self._taken)
+            self._taken += 1
+        start, stop = self.bounds[step]
+        parts = [self._part(leaf, start, stop) for leaf in self.arrays.leaves]
+        for key in [key for key in self._held if self._last[key] <= step]:
+            del self._held[key]
+        return parts
+
+    def _read(self, index: int) -> list[Sequence[Any]]:
+        return [reader.read(index) for reader in self._readers]
+
+    def _hold(self, index: int) -> None:
+        """Wait for a read, and hold what it returns until it is not needed any more."""
+        future = self._started[index] if self._pool is not None else None
+        if future is not None:
+            wait([future], self.timeout)
+            if not future.done():
+                raise FailedError(None)
+            self._started[index] = None
+        try:
+            results = self._read(index) if future is None else future.result()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also a SystemExit of a task
+            raise FailedError(error, self._path_of(index)) from error
+        for group, values in enumerate(results):
+            wanted = self._of_group(self._reads[index], group)
+            if len(values) != len(wanted):
+                raise FailedError(
+                    TypeError(f"{len(values)} blocks were read instead of {len(wanted)}")
+                )
+            self._held.update(zip(wanted, values, strict=True))
+
+    def _path_of(self, index: int) -> str:
+        """Return the places of the first arrays that a read is for."""
+        paths = list(dict.fromkeys(leaf.path for leaf, _ in self._reads[index]))
+        return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
+
+    def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
+        if leaf.axis is None:
+            return self._copied_if_needed(leaf.x)
+        before = (slice(None),) * leaf.axis
+        if leaf.group is None:
+            return self._copied_if_needed(leaf.x[(*before, slice(start, stop))])
+        pieces = []
+        for part, length, piece in leaf.pieces(start, stop):
+            x = self._held[leaf, part]
+            shape = tuple(getattr(x, "shape", ()))
+            if shape[leaf.axis : leaf.axis + 1] != (length,):
+                raise FailedError(
+                    ValueError(f"it has the shape {shape}, not the length {length}"), leaf.path
+                )
+            if piece.stop - piece.start == length == stop - start:
+                return x
+            pieces.append(x[(*before, piece)])
+        try:
+            return _concatenated(pieces, leaf.axis)
+        except Exception as error:
+            raise FailedError(error, leaf.path) from error
+
+    def _copied_if_needed(self, x: Any) -> Any:
+        """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
+        if not self.arrays.copy:
+            return x
+        backend = backend_of(x)
+        return x if backend.memory == "immutable" else call_backend(backend, "copy", x)
+
+    def _call_safely(self, reader: Reader, method: str) -> None:
+        """Call a method that a plugin may have overridden. An error becomes a warning."""
+        try:
+            getattr(reader, method)()
+        except Exception as error:
+            warnings.warn(
+                f"{type(reader).__name__}.{method}() raised {describe_error(error)}",
+                PluginWarning,
+                stacklevel=3,
+            )
+
+
+def _concatenated(pieces: list[Any], axis: int) -> Any:
+    """Join parts of blocks in memory of their own, so that no part keeps a whole block alive."""
+    import numpy as np
+
+    if all(type(piece) is np.ndarray for piece in pieces):
+        return np.concatenate(pieces, axis)
+    if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
+        joined: Any = np.ma.concatenate  # numpy.concatenate drops masks
+        return joined(pieces, axis)
+    import array_api_compat
+
+    return array_api_compat.array_namespace(*pieces).concat(pieces, axis=axis)

@@ -1,0 +1,259 @@
+"""`Stream`: a sequence of blocks of arrays, converted one by one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Generator, Hashable, Iterable, Sequence
+from typing import Any, Generic, overload
+
+from arrayferry import BlockError, BlockTimeoutError, Conversion, ConversionError, OptionError
+from arrayferry._route.memory import copy_required
+from arrayferry._types import B
+from arrayferry.adapting import Cache, describe_error, never_raises
+
+from ._arrays import by_file_name, common_length, cut, grouped, take_apart
+from ._reads import Arrays, FailedError, Reads
+
+
+class Stream(Generic[B]):
+    """A sequence of blocks of arrays, as returned by `arrayferry.stream`.
+
+    `len(stream)` is the number of blocks, `stream[3]` is one of them, and `stream[2:]` and `stream[1::4]` are streams
+    of some. Iterating reads ahead, and computes each part of the arrays once; leaving early cancels pending reads. It
+    is a map-style data set, so data loaders shuffle, divide and resume it.
+
+    A stream can be pickled if its arrays can. For a spawned process, a `numpy.memmap` is pickled as the name of its
+    file, unless `copy=False`. In another process, the client is replaced by a new one for the same scheduler, even
+    if it was the current client.
+
+    Args:
+        value: the arrays.
+        conversion: converts a block.
+        axis: the axis along which the arrays are split.
+        prefetch: how many blocks are computed in advance.
+        block: the length of the blocks, None for that of the chunks.
+        client: the cluster that computes the blocks.
+        timeout: seconds to wait for a block.
+
+    Attributes:
+        length: the length of the arrays along the axis.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> stream = af.stream(np.arange(5), "torch", block=2)
+        >>> len(stream), stream[-1]
+        (3, tensor([4]))
+        >>> [block.tolist() for block in stream[1:]]
+        [[2, 3], [4]]
+    """
+
+    def __init__(
+        self,
+        value: Any,
+        conversion: Conversion[Any],
+        axis: int,
+        prefetch: int,
+        block: int | None,
+        client: Any,
+        timeout: float | None,
+    ) -> None:
+        self._arguments = value, conversion, axis, prefetch, block, client, timeout
+        self._conversion = conversion
+        self._prefetch, self._timeout = prefetch, timeout
+        leaves, self._layout = take_apart(value, axis, conversion)
+        groups, copies = grouped(leaves, block, client), conversion.options.copy is not False
+        self._arrays = Arrays(leaves, groups, copies)
+        self.length: int = common_length(leaves)
+        self._cuts = cut(leaves, self.length, block)
+        self._numbers = range(len(self._cuts))  # the numbers of its blocks
+        self._repeated = _Repeated()
+        self._refuse_early()
+
+    def _refuse_early(self) -> None:
+        """Raise the errors that are certain before anything is computed."""
+        import numpy as np
+
+        if not self._arrays.copy and self._arrays.groups:
+            raise copy_required("the blocks are computed or read one by one")
+        self._layout.unflatten([leaf.x for leaf in self._arrays.leaves])
+        for leaf in self._arrays.leaves:
+            if leaf.group is None:
+                continue
+            try:
+                dtype = np.dtype(leaf.x.dtype)
+            except TypeError:  # of another library
+                continue
+            try:
+                self._conversion(np.empty(0, dtype))
+            except ConversionError as error:
+                error.locate(path=leaf.path)
+                raise
+
+    def state_dict(self) -> dict[str, list[str]]:
+        """Return what must be the same when a loader is resumed: which blocks, and how many rows."""
+        part = "" if self._numbers == range(len(self._cuts)) else f", those of {self._numbers}"
+        return {"data": [f"{len(self)} blocks{part}", f"{self.length} rows"]}
+
+    def load_state_dict(self, state: dict[str, list[str]]) -> None:
+        """Check that a result of `state_dict` is that of this stream. `StatefulDataLoader` calls both.
+
+        Raises:
+            OptionError: it is of other blocks or rows.
+        """
+        was, now = ", ".join(state["data"]), ", ".join(self.state_dict()["data"])
+        if was != now:
+            raise OptionError(
+                f"the saved state has {was} where this stream has {now}, so rows would be lost or come twice",
+                remedy="Pass the same arrays, with the same block= and part of the stream, or begin a new epoch.",
+            )
+
+    @property
+    def bounds(self) -> Sequence[tuple[int, int]]:
+        """Where each block begins and ends along the axis."""
+        return [self._cuts[number] for number in self._numbers]
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: slice) -> Stream[B]: ...
+
+    @overload
+    def __getitem__(self, index: int) -> B: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            part: Stream[B] = Stream.__new__(Stream)
+            part.__dict__.update(self.__dict__, _numbers=self._numbers[index])
+            return part
+        number = self._numbers[index]
+        with Reads(self._arrays, [self._cuts[number]], 0, self._timeout) as reads:
+            if self._repeated.note(reads.work(), number):
+                warnings.warn(
+                    f"stream[{index}] computes or reads for the third time what several blocks need, since it keeps "
+                    "nothing for the next one. Persist what blocks share, such as a mean (x.persist(), or x[:] of a "
+                    "file), and let blocks be whole chunks: leave out block=, or rechunk. An iteration computes it once.",
+                    stacklevel=2,
+                )
+            return self._block(reads, 0, number, "")
+
+    def __iter__(self) -> Iteration[B]:
+        """Return an iterator over the blocks. Its `close()` cancels pending reads."""
+        return Iteration(self._blocks())
+
+    def _blocks(self) -> Generator[B]:
+        with Reads(self._arrays, self.bounds, self._prefetch, self._timeout) as reads:
+            for step, number in enumerate(self._numbers):
+                remedy = f"The iteration ends here; stream[{step + 1}:] goes on after it."
+                yield self._block(reads, step, number, remedy)
+
+    def _block(self, reads: Reads, step: int, number: int, remedy: str) -> B:
+        """Return a block, converted.
+
+        Args:
+            reads: reads its parts.
+            step: its number there.
+            number: its number.
+            remedy: what to do if it cannot be read.
+        """
+        start, stop = self._cuts[number]
+        which = f"block {number} ({start}:{stop} along the axis of the stream)"
+        try:
+            return self._conversion(self._layout.unflatten(reads.take(step)))  # type: ignore[no-any-return]
+        except FailedError as failed:
+            cause, path, target = failed.error, failed.path, self._conversion.target.name
+        except ConversionError as error:
+            error.reason = f"{which}: {error.reason}"
+            raise
+        if isinstance(cause, MemoryError):
+            raise cause
+        if cause is None:
+            raise BlockTimeoutError(
+                f"{which} did not arrive within {self._timeout:g} seconds",
+                remedy="Pass a longer timeout, or look for what hangs.",
+                block=number, start=start, stop=stop, path=path, target=target,
+            )  # fmt: skip
+        raise BlockError(
+            f"{which} could not be computed or read ({describe_error(cause)})",
+            remedy=remedy, block=number, start=start, stop=stop, path=path, target=target,
+        ) from cause  # fmt: skip
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from multiprocessing.context import get_spawning_popen
+
+        value, conversion, axis, prefetch, block, client, timeout = self._arguments
+        for blocks in self._arrays.groups:
+            portable = blocks.portable_client()
+            client = client if portable is None else portable
+        if self._arrays.copy and get_spawning_popen() is not None:  # a process of this machine
+            value = by_file_name(value)
+        arguments = value, conversion, axis, prefetch, block, client, timeout
+        return Stream, arguments, {"_numbers": self._numbers}
+
+    @never_raises
+    def __repr__(self) -> str:
+        rows = sum(stop - start for start, stop in self.bounds)
+        return (
+            f"<Stream of {len(self)} blocks, {rows} of {self.length}, to {self._conversion._name}>"
+        )
+
+
+class Iteration(Generic[B]):
+    """An iterator over the blocks of a stream, which threads may share. It ends after an error.
+
+    Args:
+        blocks: yields the blocks.
+    """
+
+    def __init__(self, blocks: Generator[B]) -> None:
+        self._blocks = blocks
+        self._process = os.getpid()
+        self._turn = threading.RLock()
+        self._ended = False
+
+    def __iter__(self) -> Iteration[B]:
+        return self
+
+    def __next__(self) -> B:
+        if self._process != os.getpid():
+            raise OptionError(
+                "an iteration over a stream cannot go on in a process that was forked meanwhile",
+                remedy="Begin the iteration in that process.",
+            )
+        try:
+            with self._turn:
+                if self._ended:
+                    self._blocks.close()
+                    raise StopIteration
+                return next(self._blocks)
+        except BaseException:  # an interrupt may come after a block was taken
+            self._ended = True
+            raise
+
+    def close(self) -> None:
+        """End the iteration, and cancel pending reads. It waits for a thread that takes a block."""
+        with self._turn:
+            self._blocks.close()
+
+
+class _Repeated:
+    """Notices what single blocks compute or read again and again."""
+
+    def __init__(self) -> None:
+        self._blocks: Cache[Hashable, set[int]] = Cache(10_000)
+        self._told = False
+
+    def note(self, work: Iterable[Hashable], block: int) -> bool:
+        """Note the work for a block. Return True once: the first time that the same work is done for a third block."""
+        for each in () if self._told else work:
+            blocks = self._blocks.get(each)
+            if blocks is None:
+                self._blocks[each] = blocks = set()
+            blocks.add(block)
+            if len(blocks) > 2:
+                self._told = True
+                return True
+        return False

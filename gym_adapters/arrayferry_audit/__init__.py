@@ -1,0 +1,319 @@
+"""An audit of vector environments, and the conformance kit for bridges.
+
+`check_vector_env` finds what vector environments do wrong, by what they return alone. A bridge makes environments of one
+project usable by the trainers of another. Put it around a probe, an environment whose observations identify their episode
+and step; define how it is reset and stepped; and run pytest:
+
+    from arrayferry_audit import BridgeContract, BridgeStep, Probe
+
+    class TestMyBridge(BridgeContract):
+        def make(self):
+            return MyBridge(Probe().make_vec(self.num_envs, autoreset_mode="SameStep"))
+
+        def reset(self, bridge, seed):
+            return bridge.reset(seed)
+
+        def step(self, bridge, actions):
+            observation, reward, done, infos = bridge.step(actions)
+            ...
+            return BridgeStep(observation, reward, terminated, truncated, final_observation)
+
+A bridge from environments of another project is put around a probe that is written as that project asks, with the same
+observations, rewards and ends. It gets the same audit, and the probe adds what it knows.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from arrayferry_envs import FunctionalEnv
+from arrayferry_gym._options.env_options import count_of
+
+from ._audit import Audit
+from ._checks import PARTS, Found, Run
+from ._record import VectorProblem, in_numpy, to_numpy
+
+__all__ = ["LIMIT", "BridgeContract", "BridgeStep", "Probe", "VectorProblem", "check_vector_env"]
+
+LIMIT = 4
+"""The number of steps after which an episode of the probe is truncated."""
+
+
+def check_vector_env(
+    envs: VectorEnv[Any, Any, Any] | Callable[[], Any], *, steps: int = 300, seed: int = 0
+) -> list[VectorProblem]:
+    """Audit vector environments of any kind, by what they return alone, and return the problems.
+
+    They are reset with a seed and take steps with random actions. All of that is recorded and checked. Then the same is
+    done again with one thing changed, such as the actions of one environment, and compared.
+
+    Args:
+        envs: the environments, or a function without arguments that makes new ones, which are alike.
+            With a function, they are also compared with others that are made, stepped and closed at the same time, and
+            they need not be able to repeat a run after another reset. It is called several times, and what it makes is
+            closed. Environments that are passed are left open.
+        steps: the number of steps of a run. There are up to 14 runs, of which one is kept in memory. Enough episodes
+            should end: if there is a time limit, take several times as many.
+        seed: the seed of the first run, 0 or more.
+
+    Returns:
+        The problems, empty if there are none. As text, a problem names the environment, the step, what is wrong, and what
+        to do.
+
+    Raises:
+        TypeError: `envs` is neither vector environments nor a function.
+        arrayferry.OptionError: `steps` or `seed` is not such an integer.
+
+    Warns:
+        UserWarning: there is no problem, but no episode has ended, so that nothing is known of ends.
+
+    Examples:
+        >>> from gymnasium.vector import AutoresetMode
+        >>> from arrayferry_envs import CartPole
+        >>> from arrayferry_audit import check_vector_env
+        >>> envs = CartPole().make_vec(3, autoreset_mode="SameStep")
+        >>> check_vector_env(envs)
+        []
+        >>> envs.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP  # which is wrong
+        >>> problems = check_vector_env(envs)
+        >>> print(problems[0].place, problems[0].remedy)
+        all environments, step 1 State SAME_STEP if the step resets; else leave them out.
+    """
+    steps = count_of("steps", steps)
+    seed = count_of("seed", seed, "an integer of 0 or more", least=0)
+    makes = callable(envs) and (isinstance(envs, type) or not hasattr(envs, "step"))
+    make: Any = envs if makes else None
+    if make is None and not (hasattr(envs, "step") and hasattr(envs, "num_envs")):
+        raise TypeError(
+            f"check_vector_env was given {envs!r:.80}, which is neither a vector environment nor a function that makes "
+            "one. Pass what gymnasium.make_vec returns, or a function that calls it"
+        )
+    audit = Audit(envs, make, steps, seed)
+    if not audit.ended and not audit.problems:
+        warnings.warn(
+            f"no episode ended in {steps} steps, so that ends were not checked. Pass a greater number of steps, or make "
+            "the environments with a smaller time limit",
+            stacklevel=2,
+        )
+    return audit.problems
+
+
+class ProbeState(NamedTuple):
+    """The state of `Probe`: arrays of shape (n,) and dtype float32."""
+
+    start: Any
+    count: Any
+
+
+class Probe(FunctionalEnv):
+    """An environment whose observations identify their episode and step.
+
+    Observations are float32 of shape (2,): a number from 0 to 1 that is drawn for each episode, and the count of its
+    steps so far. Action 1 terminates the episode; 0 and 2 do not. The reward is the count after the step plus half the action. An
+    episode is truncated after 4 steps.
+
+    Examples:
+        >>> from arrayferry_audit import Probe
+        >>> env = Probe().make()
+        >>> observation, info = env.reset(seed=1)
+        >>> observation, reward, terminated, truncated, info = env.step(1)
+        >>> observation[1], reward, terminated, truncated
+        (np.float32(1.0), 1.5, True, False)
+    """
+
+    observation_space: Space[Any] = spaces.Box(
+        np.zeros(2, np.float32), np.array([1, LIMIT], np.float32)
+    )
+    action_space: Space[Any] = spaces.Discrete(3)
+    max_episode_steps: int | None = LIMIT
+
+    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> ProbeState:
+        """Draw the number of each episode."""
+        return ProbeState(rng.uniform((n,), 0.0, 1.0), xp.zeros((n,), dtype=xp.float32))
+
+    def step(
+        self, xp: Any, rng: Any, state: ProbeState, action: Any, params: Any
+    ) -> tuple[ProbeState, Any, Any]:
+        """Count the step."""
+        count = state.count + 1
+        reward = count + 0.5 * xp.astype(action, xp.float32)
+        return ProbeState(state.start, count), reward, action == 1
+
+    def observe(self, xp: Any, state: ProbeState, params: Any) -> Any:
+        """Return the number of the episode, and the count."""
+        return xp.stack([state.start, state.count], axis=1)
+
+
+class BridgeStep(NamedTuple):
+    """What a trainer receives from a step, as arrays of any library or lists.
+
+    Attributes:
+        observation: (n, 2). Where an episode has ended, the first observation of the next.
+        reward: (n,).
+        terminated: (n,), booleans.
+        truncated: (n,), booleans.
+        final_observation: (n, 2), the observations after the step and before any reset. Only rows whose episode has ended
+            count; others may be anything, also None.
+    """
+
+    observation: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    final_observation: Any
+
+
+class BridgeContract:
+    """The test that every bridge must pass. Name your subclass `Test...`.
+
+    It is the audit of `check_vector_env`, together with what is known of the probe. The default methods are right for a
+    Gymnasium vector environment that resets in the same step.
+
+    Attributes:
+        num_envs: the number of rows: environments, or the agents of one game.
+        steps: the steps of each run. More find what goes wrong late, such as counts that overflow.
+        exclusive: whether the trainer wants at most one of the two flags. If so, an episode that does both has
+            terminated.
+        together: whether the rows are agents of one game, which begins and ends for all of them together.
+
+    Examples:
+        >>> from arrayferry_audit import BridgeContract, Probe
+        >>> class TestServed(BridgeContract):
+        ...     def make(self):
+        ...         return Probe().make_vec(self.num_envs, xp="torch", autoreset_mode="SameStep")
+        >>> TestServed().test_the_bridge_is_right()
+    """
+
+    num_envs: int = 3
+    steps: int = 64
+    exclusive: bool = False
+    together: bool = False
+
+    def make(self) -> Any:
+        """Return a new bridge around `num_envs` probes."""
+        raise NotImplementedError(
+            f"{type(self).__name__} needs a method make() that returns the bridge"
+        )
+
+    def reset(self, bridge: Any, seed: int | None) -> Any:
+        """Reset all rows, and return the observations (n, 2).
+
+        Args:
+            bridge: the result of `make`.
+            seed: the seed, None to continue the random sequence.
+        """
+        return bridge.reset(seed=seed)[0]
+
+    def step(self, bridge: Any, actions: np.ndarray[Any, Any]) -> BridgeStep:
+        """Take a step, and reset the rows that have ended if the bridge leaves that to the trainer.
+
+        Args:
+            bridge: the result of `make`.
+            actions: int64 (n,).
+        """
+        observation, reward, terminated, truncated, infos = bridge.step(actions)
+        return BridgeStep(observation, reward, terminated, truncated, infos.get("final_obs"))
+
+    def spaces(self, bridge: Any) -> tuple[Space[Any] | None, Space[Any] | None]:
+        """Return the observation and action space of one row, None for one that the trainer does not have."""
+        return bridge.single_observation_space, bridge.single_action_space
+
+    def close(self, bridge: Any) -> None:
+        """Close the bridge."""
+        getattr(bridge, "close", lambda: None)()
+
+    def test_the_bridge_is_right(self) -> None:
+        """The audit finds nothing, and each result is that of the probe. So it is with one row, if `make` can do that."""
+        problems = self._problems(self.steps)
+        if not problems and self.num_envs > 1:
+            single = copy.copy(self)
+            single.num_envs = 1
+            bridge = single.make()
+            shape = np.shape(to_numpy(single.reset(bridge, 0)))
+            single.close(bridge)
+            if shape != (self.num_envs, 2):
+                problems = single._problems(24)
+        assert not problems, "\n".join(map(str, ["", *problems]))
+
+    def _problems(self, steps: int) -> list[VectorProblem]:
+        make = functools.partial(_BridgedProbes, self)
+        also = {self._wrong: "Return the probe's. A time limit is no termination."}
+        return Audit(None, make, steps, 0, together=self.together, also=also).problems
+
+    def _wrong(self, run: Run) -> Iterator[Found]:
+        """Compare a run with what the probe does, up to the first difference."""
+        acted = self.spaces(run.envs.bridge)[1]
+        if acted not in (None, spaces.Discrete(3)):
+            yield None, None, f"the space of actions is {acted}, not Discrete(3)"
+        start, count, drawn = np.zeros(run.n, np.float32), np.zeros(run.n, int), []
+        for call in run.calls:
+            seen, began = np.stack(call.observations), call.began
+            if call.actions is not None:
+                count, actions = count + 1, np.array(call.actions)
+                terminated, truncated = actions == 1, count >= LIMIT
+                if self.together:
+                    terminated[:] = terminated.any()
+                began = terminated | truncated
+                pairs = zip(seen, call.finals, strict=True)
+                last = np.stack([x if y is None else y for x, y in pairs])
+                known = np.stack([start, count], axis=1).astype(np.float32)
+                truncated = truncated & ~(terminated & self.exclusive)
+                right = known, count + actions / 2, terminated, truncated
+                names = "the last observation", *PARTS[1:4]
+                for name, x, wanted in zip(names, (last, *call.seen[1:4]), right, strict=True):
+                    for env in range(run.n):
+                        if not np.array_equal(x[env], wanted[env]):
+                            after = f"after step {count[env]} of an episode with the action {actions[env]}"
+                            yield env, call, f"{name} is {x[env]}, not {wanted[env]}, {after}"
+                            return
+            for env in np.flatnonzero(began & (seen[:, 1] != 0)).tolist():
+                yield env, call, f"an episode begins with {seen[env]}, whose count must be 0"
+                return
+            drawn += seen[began, 0].tolist()
+            start, count = np.where(began, seen[:, 0], start), np.where(began, 0, count)
+        if np.array_equal(np.array(drawn, np.float16), drawn):
+            yield None, None, f"observations are rounded to float16: {drawn[:3]}"
+
+
+class _Actions(spaces.Discrete):
+    """The actions of the probe, of which most let the episode go on."""
+
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        return np.int64(self.np_random.choice(3, p=[0.6, 0.2, 0.2]))
+
+
+class _BridgedProbes:
+    """A bridge in the form of a Gymnasium vector environment."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    single_action_space = _Actions(3)
+
+    def __init__(self, contract: BridgeContract) -> None:
+        self.contract, self.bridge, self.num_envs = contract, contract.make(), contract.num_envs
+        self.single_observation_space = contract.spaces(self.bridge)[0] or Probe.observation_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(spaces.Discrete(3), self.num_envs)
+
+    def reset(self, *, seed: Any = None) -> tuple[Any, dict[str, Any]]:
+        if isinstance(seed, list):
+            raise TypeError  # as do many: the check is left out
+        return self.contract.reset(self.bridge, seed), {}
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *results, final = self.contract.step(self.bridge, actions)
+        if final is None:
+            return *results, {}
+        _, _, *flags, _ = in_numpy((*results, None))
+        return *results, {"final_obs": final, "_final_obs": np.logical_or(*flags).astype(bool)}
+
+    def close(self) -> None:
+        self.contract.close(self.bridge)

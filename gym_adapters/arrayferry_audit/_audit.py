@@ -1,0 +1,281 @@
+"""The audit: one run is recorded and checked, and then repeated with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_gym._options.env_options import autoreset_mode_of
+
+from ._checks import CHECKS, Episode, Run, problems_of
+from ._record import Call, Recorder, UnreadableError, VectorProblem
+
+SEEDS = 4
+"""How many other seeds are tried."""
+
+SEED = "Let reset(seed=...) seed all random numbers, of later episodes too, and forget all that was before."
+TELL = "Tell ends in the step that resets, and reset only what has ended."
+OWN = "Seed each environment by itself, as by seed + its number."
+DRAW = "Draw a new first state for each environment at each reset, from random numbers that the seed decides."
+
+Difference = tuple[int, int] | None
+"""The environment and the step in which two runs differ, None if they do not."""
+Look = Callable[[Call, Call], Any] | None
+"""Returns which environments are compared, bool (n,), from the calls of two runs; None to stop. None compares all."""
+
+
+class Audit:
+    """The audit of vector environments.
+
+    Args:
+        envs: the environments.
+        make: makes new ones, None if that is not possible.
+        steps: the steps of each run.
+        seed: the seed of the first run.
+        together: whether the rows are agents of one game.
+        also: further checks of the first run, and what to do about what each finds.
+
+    Attributes:
+        problems: what was found.
+        ended: whether an episode has ended.
+    """
+
+    def __init__(
+        self,
+        envs: Any,
+        make: Callable[[], Any] | None,
+        steps: int,
+        seed: int,
+        *,
+        together: bool = False,
+        also: Mapping[Any, str] | None = None,
+    ) -> None:
+        self.problems: list[VectorProblem] = []
+        self._make, self._seed, self._together = make, seed, together
+        self._made = list[Any]()
+        try:
+            self._audit(envs if make is None else self._made_now(), steps, also or {})
+        except UnreadableError as error:
+            self.problems.append(error.args[0])
+        finally:
+            for each in reversed(self._made):
+                _close(each)
+
+    def _audit(self, envs: Any, steps: int, also: Mapping[Any, str]) -> None:
+        """Record a run, check it, and repeat it."""
+        stated = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+        try:
+            self._mode = autoreset_mode_of(stated)
+        except af.OptionError:
+            self._mode = AutoresetMode.NEXT_STEP
+            what = "metadata['autoreset_mode'] is missing or no mode, so that NEXT_STEP is assumed"
+            self._add(what, "State the mode.")
+        self._first = Recorder(envs, self._mode)
+        self._table = self._first.drawn(self._seed, steps)
+        calls: list[Call] = []
+        try:
+            calls.extend(call for call in self._first.run(self._seed, self._table))
+        except UnreadableError as error:
+            self.problems.append(error.args[0])
+        self._run = run = Run(self._first, calls)
+        self.ended = bool(run.episodes)
+        if calls:
+            self.problems += problems_of(run, {**CHECKS, **also})
+        if len(run.steps) == len(self._table):
+            self._repeat()
+
+    def _add(self, what: str, remedy: str, place: Any = (None, None)) -> None:
+        self.problems.append(VectorProblem(place[0], place[1], what, remedy))
+
+    def _repeat(self) -> None:
+        """Repeat the run in several ways."""
+        self._until("ended", self._seed + 1, self._table)
+        again = self._compared(self._first)
+        new = None if self._make is None else self._beside()
+        if again is None:
+            self._seeds()
+        else:
+            what = "a reset with the same seed, right after an episode had ended, and the same actions gave other results"
+            self._add(what, SEED, again)
+        if new is not None:
+            what = "new environments gave other results, while others were made, stepped and closed at the same time"
+            self._add(what, f"Share nothing between them. {SEED}", new)
+        first = len(self.problems)
+        if again is None:
+            self._hidden_resets()
+        if again is None or (self._make is not None and new is None):
+            self._variations(self._new if again else lambda: self._first)
+        # causes before what follows from them
+        self.problems = self.problems[first:] + self.problems[:first]
+        self.problems.sort(key=lambda problem: not problem.what.startswith("the mode is"))
+
+    def _made_now(self) -> Any:
+        """Make environments, which are closed at the end."""
+        assert self._make is not None
+        self._made.append(self._make())
+        return self._made[-1]
+
+    def _new(self) -> Recorder:
+        return Recorder(self._made_now(), self._mode)
+
+    def _until(self, what: str, seed: int, table: Any) -> list[Call]:
+        """Run the environments until an episode has "ended" or "began", if one does, and return the calls."""
+        calls: list[Call] = []
+        for call in self._first.run(seed, table):
+            calls.append(call)
+            if call.step and getattr(call, what).any():
+                break
+        return calls
+
+    def _compared(
+        self, recorder: Recorder, table: Any = None, look: Look = None, *, overwrites: bool = False
+    ) -> Difference:
+        """Repeat the run, with other actions if there is a table of them, and return the first difference."""
+        calls = recorder.run(self._seed, table or self._table, overwrites=overwrites)
+        for before, now in zip(self._run.calls, calls, strict=False):
+            rows = now.began | True if look is None else look(before, now)
+            if rows is None:
+                return None
+            for env in np.flatnonzero(rows).tolist():
+                if before.rows[env] != now.rows[env]:
+                    return env, now.step
+        return None
+
+    def _beside(self) -> Difference:
+        """Repeat the run in new environments, while others are stepped, and then closed."""
+        main, other = self._new(), self._new()
+        half, others = len(self._table) // 2, other.run(self._seed + 1, self._table)
+
+        def look(before: Call, now: Call) -> Any:
+            if now.step < half:
+                next(others)
+            elif now.step == half and now.actions is not None:
+                _close(self._made.pop())  # those of `other`, once
+            return now.began | True
+
+        return self._compared(main, None, look)
+
+    def _seeds(self) -> None:
+        """Try other seeds, and look at how episodes begin."""
+        first, run, rows = self._first, self._run, 1 if self._together else self._first.n
+        other = Run(first, list(first.run(self._seed + 1000, self._table)))
+        self._limits([*run.truncated, *other.truncated])
+        seeded = [run.calls[0].firsts, other.calls[0].firsts]
+        seeded += [first.reset(0, self._seed + 1000 * k).firsts for k in range(2, SEEDS + 1)]
+        unseeded = [call.firsts for call in run.calls if call.is_reset]
+        later = [(env, x) for one in (run, other) for env in range(rows) for x in _later(one, env)]
+        if all(x == seeded[0] for x in seeded):
+            alike = [x == seeded[0] for x in unseeded] + [x == seeded[0][env] for env, x in later]
+            if not all(alike) and [x.rows for x in run.calls] == [x.rows for x in other.calls]:
+                what = "other seeds gave the same run, though its episodes begin differently"
+                self._add(what, SEED)
+            return
+        if rows > 1 and all(len(set(x)) == 1 for x in seeded):
+            self._add("with one seed, all environments begin alike", f"{DRAW} {OWN}")
+        rarely = len({x for firsts in seeded for x in firsts[:rows]}) == len(seeded) * rows
+        starts = {
+            "resets without a seed": [x for firsts in unseeded for x in firsts[:rows]],
+            "automatic resets": [x for _, x in later],
+        }
+        for how, firsts in starts.items() if rarely else ():  # do two episodes begin alike
+            count, unique = len(firsts), len(set(firsts))
+            if count > 5 and 3 * unique <= 2 * count:
+                self._add(f"{count} {how} began in only {unique} ways", DRAW)
+        seeds = [self._seed + 10 * env for env in range(first.n)]
+        try:
+            one, two = (first.reset(0, [*seeds[:-1], last]).firsts for last in (seeds[-1], 99_999))
+        except UnreadableError:  # many take one seed only
+            return
+        changed = [x != y for x, y in zip(one, two, strict=True)]
+        if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
+            what = "seeds for each environment do not count for it alone"
+            self._add(what, OWN, (first.n - 1, 0))
+
+    def _limits(self, truncated: list[Episode]) -> None:
+        """Compare the first episodes after a reset of all with later ones."""
+        limits = {each.length for each in truncated if each.is_first}
+        later = [each for each in truncated if not each.is_first and each.length not in limits]
+        if sum(each.is_first for each in truncated) > 2 and len(limits) == 1 and len(later) > 2:
+            each, limit = later[0], limits.pop()
+            what = f"an episode is truncated after {each.length} steps, but after {limit} if reset() began it"
+            place = each.env, each.last.step
+            self._add(what, "Count the steps of each episode by itself.", place)
+
+    def _hidden_resets(self) -> None:
+        """Take other actions up to the first automatic reset. What the seed alone decides is the result of a reset."""
+        seen, table = self._run, self._table
+        tries = len(table) // seen.episodes[0].last.step if seen.episodes and seen.unique else 0
+        runs = [
+            [self._until("began", seed, table[k:] + table[:k])[-3:] for k in range(tries)]
+            for seed in (self._seed, self._seed + 1000)
+        ]
+        for env, late in product(range(seen.n), (True, False)):
+            ends = [[x for x in run if len(x) > 2 and x[-1].began[env] == late] for run in runs]
+            moves = [{x[1 - late].firsts[env]: x[2 - late].firsts[env] for x in y} for y in ends]
+            one, two = (set(x.values()) for x in moves)
+            if min(map(len, moves)) > 2 and len(one) == len(two) == 1 and one != two:
+                what = "it was reset in a step that tells no end of its episode"
+                self._add(what, TELL, (env, None))
+                return
+
+    def _variations(self, new: Callable[[], Recorder]) -> None:
+        """Repeat the run with one thing changed. What is not the same twice is no effect of it."""
+        run = self._run
+        drawn = self._first.drawn(self._seed + 1, len(self._table))
+
+        def of_one(recorder: Recorder, one: int) -> Difference:
+            """The random numbers of others may differ once its episodes end at another time, as many share a generator."""
+            apart = False
+
+            def look(before: Call, now: Call) -> Any:
+                nonlocal apart
+                if apart:
+                    return None
+                apart = bool(before.ended[one] != now.ended[one])
+                others = np.arange(run.n) != one
+                return others & ~(before.began & now.began) if apart else others
+
+            pairs = zip(self._table, drawn, strict=False)
+            table = [[*x[:one], y[one], *x[one + 1 :]] for x, y in pairs]
+            return self._compared(recorder, table, look)
+
+        def of_resets(recorder: Recorder) -> Difference:
+            table = list(self._table)
+            for index, call in enumerate(run.steps):
+                given = zip(call.counts, self._table[index], drawn[index], strict=True)
+                table[index] = [x if counts else y for counts, x, y in given]
+            return self._compared(recorder, table)
+
+        written = "it depends on what the agent writes to arrays that it has passed or received"
+        resetting = "the action counts in a step that only resets (NEXT_STEP)"
+        effects: dict[Any, tuple[str, str]] = {}
+        for one in () if self._together else (run.n - 1, 0)[: run.n]:
+            what = f"its results depend on the actions of environment {one}"
+            remedy = "Compute each environment by itself, and return the rows in their order."
+            effects[partial(of_one, one=one)] = what, remedy
+        of_writing = partial(self._compared, overwrites=True)
+        effects[of_writing] = written, "Copy actions that are kept, and what is read later."
+        if not all(call.counts.all() for call in run.steps):
+            effects[of_resets] = resetting, "Ignore it; or state SAME_STEP, if the step resets."
+        for effect, (what, remedy) in effects.items():
+            found = effect(new())
+            if found is not None and effect(new()) == found:
+                self._add(what, remedy, found)
+            elif found is not None:
+                self._add("the same seed and actions gave other results", SEED, found)
+                return
+
+
+def _later(run: Run, env: int) -> list[Any]:
+    """Return how the first episodes of an environment begin that follow automatic resets."""
+    return [x.firsts[env] for x in run.calls if x.began[env] and not x.is_reset][:SEEDS]
+
+
+def _close(envs: Any) -> None:
+    getattr(envs, "close", lambda: None)()

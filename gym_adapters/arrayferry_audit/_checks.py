@@ -1,0 +1,482 @@
+"""The checks of one recorded run. Each finds problems by what was observed alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry.adapting import map_arrays
+from arrayferry_gym._arrays import held_dtype
+from arrayferry_gym._spaces.trees import ARRAYS, leaves, shapes, split
+
+from ._record import Call, Recorder, VectorProblem, digest, in_numpy, space_of
+
+PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
+SAME_STEP = AutoresetMode.SAME_STEP
+FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
+
+
+class Episode(NamedTuple):
+    """An episode that has ended: its environment, its number of steps, the sum of its rewards, whether a reset of all began it, and its last two calls."""
+
+    env: int
+    length: int
+    total: Any
+    is_first: bool
+    before: Call
+    last: Call
+
+
+def _in(mask: Any) -> list[int]:
+    """Return the numbers of the environments in a mask."""
+    return np.flatnonzero(mask).tolist()
+
+
+class Run:
+    """A recorded run.
+
+    Args:
+        recorder: what has recorded it.
+        calls: its calls.
+    """
+
+    def __init__(self, recorder: Recorder, calls: list[Call]) -> None:
+        self.envs, self.mode, self.n = recorder.envs, recorder.mode, recorder.n
+        self.observed, self.calls = recorder.observed, calls
+        self.steps = [call for call in calls if call.actions is not None]
+        self.pairs = list(pairwise(calls))
+
+    @cached_property
+    def episodes(self) -> list[Episode]:
+        """All episodes that have ended."""
+        found: list[Episode] = []
+        rewards: list[list[Any]] = [[] for _ in range(self.n)]
+        first = np.ones(self.n, bool)
+        for before, call in self.pairs:
+            for env in _in(call.counts):
+                rewards[env].append(call.seen[1][env])
+            for env in _in(call.ended):
+                own = rewards[env]
+                found.append(Episode(env, len(own), sum(own), bool(first[env]), before, call))
+            for env in _in(call.ended | call.began):
+                rewards[env] = []
+            first = first & ~call.ended | call.is_reset
+        return found
+
+    @property
+    def truncated(self) -> list[Episode]:
+        """The episodes that were truncated."""
+        return [each for each in self.episodes if each.last.seen[3][each.env]]
+
+    @cached_property
+    def usual(self) -> list[tuple[Call, Call, int]]:
+        """The steps of episodes that go on: the call before, the call, and the environment."""
+        return [(x, call, env) for x, call in self.pairs for env in _in(call.counts & ~call.ended)]
+
+    @cached_property
+    def begins(self) -> list[tuple[Call, Call, int]]:
+        """Where an episode begins that no reset of all has begun: the call before, the call, and the environment."""
+        calls = [(before, call) for before, call in self.pairs if not call.is_reset]
+        return [(before, call, env) for before, call in calls for env in _in(call.began)]
+
+    @cached_property
+    def unique(self) -> bool:
+        """Whether observations rarely come again, as continuous ones do."""
+        seen = [first for call in self.steps for first in call.firsts]
+        moves = all(before.firsts[env] != call.firsts[env] for before, call, env in self.usual)
+        return moves and len(set(seen)) > 0.7 * len(seen)
+
+
+Found = tuple[int | None, Call | None, str]
+"""The number of an environment, the call, and what is wrong."""
+Check = Callable[[Run], Iterator[Found]]
+
+
+def spaces_are_of_batches(run: Run) -> Iterator[Found]:
+    for name in ("observation_space", "action_space"):
+        batch, wanted = getattr(run.envs, name), batch_space(space_of(run.envs, name), run.n)
+        if shapes(batch) != shapes(wanted) or not hasattr(run.envs, f"single_{name}"):
+            yield None, None, f"{name} is not the batch of {run.n} of single_{name}: {batch}"
+
+
+def observations_are_in_their_space(run: Run) -> Iterator[Found]:
+    for call in run.calls:
+        _, backend = af.first_array(call.given[0])
+        for name, rows in (("the observation", call.observations), ("final_obs", call.finals)):
+            for env, row in enumerate(rows):
+                what = None if row is None else _unfit(run.observed, row, backend or "numpy")
+                if what is not None:
+                    yield env, call, f"{name} {what}"
+
+
+def _unfit(space: Any, observation: Any, backend: Any) -> str | None:
+    """Tell why an observation is not in its space, None if it is."""
+
+    def unlike(value: Any, path: str, needed: str) -> TypeError:
+        return TypeError(f"is no {needed}{path}")
+
+    try:
+        parts = split(space, observation, unlike)
+    except TypeError as error:
+        return str(error)
+    for (leaf, path), x in zip(leaves(space), parts, strict=True):
+        if isinstance(leaf, ARRAYS):
+            x, dtype = np.asarray(x), held_dtype(leaf.dtype, backend)
+            if (str(x.dtype), x.shape) != (dtype, leaf.shape):
+                return f"is {x.dtype} of shape {x.shape}{path}, not {dtype} of shape {leaf.shape}"
+            if x.dtype.kind == "f" and np.isnan(x).any():
+                return f"is NaN{path}"
+            x = leaf.dtype.type(x)
+        if not leaf.contains(x):
+            return f"is outside of {leaf!s:.100}{path}: {' '.join(repr(x).split()):.100}"
+    return None
+
+
+def rewards_and_flags_have_their_dtypes(run: Run) -> Iterator[Found]:
+    for call in run.steps:
+        reward, *flags = call.seen[1:4]
+        if reward.dtype not in (np.float32, np.float64):
+            yield None, call, f"the reward is {reward.dtype}, not float32 or float64"
+        elif np.isnan(reward).any():
+            yield int(np.argwhere(np.isnan(reward))[0][0]), call, "the reward is NaN"
+        if set(reward.shape[1:]) == {1}:
+            yield None, call, f"the reward has the shape {reward.shape}, not {(run.n,)}"
+        for name, flag in zip(PARTS[2:4], flags, strict=True):
+            if flag.dtype != bool:
+                yield None, call, f"{name} is {flag.dtype}, not bool"
+
+
+def results_are_of_one_library(run: Run) -> Iterator[Found]:
+    first: Any = None
+    for call in run.calls:
+        for name, part in zip(PARTS[:4], call.given[:4], strict=True):
+            array, backend = af.first_array(part)
+            if backend is not None and not isinstance(array, np.generic):
+                place = f"{backend.name} on {backend.device_of(array)}"
+                first = first or place
+                if place != first:
+                    yield None, call, f"{name} is in {place}, but the first observation in {first}"
+
+
+def infos_have_masks(run: Run) -> Iterator[Found]:
+    for call in run.calls:
+        if not isinstance(call.seen[4], dict):
+            yield None, call, f"infos are {type(call.seen[4]).__name__}, not a dict"
+        arrays = {key: x for key, x in call.infos.items() if isinstance(x, np.ndarray) and x.ndim}
+        for key, x in arrays.items():
+            masked, is_mask = f"_{key}" in call.infos, str(key)[:1] == "_"
+            paired = masked or (is_mask and str(key)[1:] in arrays)
+            if (is_mask and x.dtype != bool) or (paired and len(x) != run.n):
+                yield None, call, f"the info {key!r} has other rows or dtypes than masks need"
+            elif len(x) == run.n and not masked and not is_mask:
+                yield None, call, f"the info {key!r} has no mask"
+
+
+def infos_are_those_of_the_mode(run: Run) -> Iterator[Found]:
+    for call in run.calls if run.mode is not SAME_STEP else ():
+        told = sorted(FINAL & call.infos.keys())
+        if told:
+            yield None, call, f"the mode is {run.mode.name}, but infos have {told}"
+
+
+def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
+    for before, call in run.pairs:
+        for env in _in(~call.began) if call.actions is None else ():
+            if call.firsts[env] != before.firsts[env]:
+                yield env, call, "the reset of others (reset_mask) changed its observation"
+
+
+def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
+    for call, env in [(x, env) for x in run.steps for env in _in(~x.counts)]:
+        told = ", ".join(str(x[env]) for x in call.seen[1:4])
+        if any(np.any(x[env]) for x in call.seen[1:4]):
+            yield env, call, f"this step only resets (NEXT_STEP), but reward and flags are {told}"
+
+
+def ends_have_last_observations(run: Run) -> Iterator[Found]:
+    for call in run.steps if run.mode is SAME_STEP else ():
+        known = call.infos.get("_final_obs", call.ended)
+        for env in range(run.n):
+            if call.ended[env] and (not known[env] or call.finals[env] is None):
+                yield env, call, "it has ended without 'final_obs': its last observation is lost"
+            elif known[env] and not call.ended[env]:
+                yield env, call, "'_final_obs' is true, but no episode has ended"
+
+
+def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
+    finals = [(each, each.last.finals[each.env]) for each in run.episodes]
+    ends = [(each, digest(final)) for each, final in finals if final is not None]
+    moves = [before.firsts[env] != call.firsts[env] for before, call, env in run.usual]
+    if run.mode is not SAME_STEP or not any(moves):
+        return
+    seen = {first for call in run.steps for first in call.firsts}
+    often = len(ends) > 2 and sum(moves) > 0.5 * len(moves)
+    zeros = digest(map_arrays(np.zeros_like, run.calls[0].observations[0]))
+    several = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
+    found = {
+        "the observation that is returned": [x == each.last.firsts[each.env] for each, x in ends],
+        "the one before the last step": [x == each.before.firsts[each.env] for each, x in ends],
+        "that of another environment": [
+            x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
+        ],
+        "all zeros": [several and zeros not in seen and x == zeros for _, x in ends],
+    }
+    for what, same in found.items():
+        if any(same) and (run.unique or (often and all(same))):
+            each, _ = ends[same.index(True)]
+            yield each.env, each.last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends"
+
+
+def last_observations_are_like_others(run: Run) -> Iterator[Found]:
+    """By steps at time limits, which change an observation no more than others do, and its spread neither."""
+    ends = [each for each in run.truncated if each.last.finals[each.env] is not None]
+    if len(ends) < 3 or not run.usual:
+        return
+
+    def pair(before: Call, call: Call, env: int) -> Any:
+        return _flat(run, before.observations[env]), _flat(run, _after(call, env))
+
+    most: Any = 0.0
+    last = np.array([pair(x.before, x.last, x.env) for x in ends])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for step in run.usual:
+            most = np.maximum(most, abs(np.subtract(*pair(*step))))
+        far = abs(last[:, 1] - last[:, 0]).min(0) > 2 * most
+        spread = last.std(0)
+        ratio = spread[1] / spread[0]
+    ratio = ratio[np.isfinite(ratio)] if len(ends) > 9 else ratio[:0]
+    how = None
+    if far.any():
+        how = "it is farther from the one before than in any other step"
+    elif ratio.size and ((ratio < 0.4).all() or (ratio > 2.5).all()):
+        how = "it has another spread"
+    if how is not None:
+        what = f"final_obs is unlike other observations, at {len(ends)} ends that are truncated"
+        yield ends[0].env, ends[0].last, f"{what}: {how}"
+
+
+def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
+    """By elements that are alike in all resets, and that no other step has; or by their range."""
+    resets = [_flat(run, x) for call in run.calls if call.is_reset for x in call.observations]
+    if len(run.begins) < 3 or len(run.usual) < 10:
+        return
+    low, high = np.min(resets, 0), np.max(resets, 0)
+    fixed = low == high
+    for _, call, env in run.usual:
+        fixed &= _flat(run, _after(call, env)) != low
+    x = np.stack([_flat(run, call.observations[env]) for _, call, env in run.begins])
+    with np.errstate(invalid="ignore"):
+        far = 2 * (high - low)
+        out = (x < low - far) | (x > high + far)
+    often = (fixed & (out.sum(0) > 2)) | ((low < high) & run.unique & (out.mean(0) > 0.5))
+    for element in _in(often)[:1]:
+        row = int(np.argmax(out[:, element]))
+        least, most = f"{low[element]:.6g}", f"{high[element]:.6g}"
+        ways = f"{least} to {most}" if low[element] < high[element] else least
+        what = f"{x[row, element]:.6g} in element {element} of the observation"
+        _, call, env = run.begins[row]
+        yield env, call, f"an episode begins with {what}, but after a reset with {ways}"
+
+
+def last_rewards_are_told(run: Run) -> Iterator[Found]:
+    """By time limits, which change no reward."""
+    usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
+    lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
+    if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual):
+        where = f"all {len(lost)} steps that are truncated, and in none that goes on"
+        yield run.truncated[0].env, run.truncated[0].last, f"the reward is 0 in {where}"
+
+
+def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
+    """By numbers of the last observation that no reset gives. Images have the same numbers by chance."""
+    resets = [
+        np.concatenate([_flat(run, x.observations[env]) for x in run.calls if x.is_reset])
+        for env in range(run.n)
+    ]
+    found, count = [], len(run.begins)
+    for before, call, env in run.begins if run.unique and len(resets[0]) < 2**10 else ():
+        x = _flat(run, call.observations[env])
+        last = before.observations[env] if call.finals[env] is None else call.finals[env]
+        kept = np.isin(x, _flat(run, last)) & ~np.isin(x, resets[env])
+        if kept.any():
+            found.append((env, call, x[kept][0], int(np.argmax(kept))))
+    if len(found) > max(2, count / 2):
+        env, call, number, element = found[0]
+        what = f"{len(found)} of {count} episodes begin with numbers of the last one: {number:.6g} in element {element}"
+        yield env, call, f"{what} of the observation"
+
+
+def statistics_are_of_their_episode(run: Run) -> Iterator[Found]:
+    """By infos of `RecordEpisodeStatistics` that are too small, or that are sums over several episodes."""
+    for key in ("l", "r"):
+        before: dict[int, Any] = {}
+        sums, later = [], 0
+        for each in run.episodes:
+            env, told_by = each.env, each.last.infos
+            infos: Any = told_by if "episode" in told_by else told_by.get("final_info")
+            info = infos.get("episode") if isinstance(infos, dict) else None
+            held = info.get(key) if isinstance(info, dict) else None
+            if held is None or not infos.get("_episode", each.last.ended)[env]:
+                continue
+            told, own = held[env], each.length if key == "l" else each.total
+            what = f"infos['episode'][{key!r}] of an episode is {told}, not {own}"
+            if key == "l" and told < own:
+                yield env, each.last, what
+            elif env in before:
+                later += 1
+                is_sum = np.allclose(told, before[env] + own, 1e-3) and not np.allclose(told, own)
+                sums += [(env, each.last, what)] * is_sum
+            before[env] = told
+        if len(sums) > max(2, later / 2):
+            yield sums[0]
+
+
+def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
+    """By infos that all resets give one value, such as 0 for a count, and that no other step gives this value."""
+    resets = [_infos(call, env) for call in run.calls if call.is_reset for env in range(run.n)]
+    usual = [_infos(call, env) for _, call, env in run.usual]
+    inside = "final_info" if run.mode is SAME_STEP else None
+    for key in resets[0]:
+        first = {infos.get(key) for infos in resets}
+        if len(first) > 1 or len(usual) < 10 or any(infos.get(key) in first for infos in usual):
+            continue
+        for call in run.steps:
+            for env in _in(call.began):
+                if _infos(call, env).get(key, next(iter(first))) not in first:
+                    yield env, call, f"the info {key!r} is not of the episode that begins"
+            for env in _in(call.ended):
+                if _infos(call, env, inside).get(key) in first:
+                    yield env, call, f"the info {key!r} of the last step is that of a reset"
+    always = set.intersection(*map(set, usual)) if usual else set()
+    for each in run.episodes if inside else ():
+        lost = sorted(always - _infos(each.last, each.env, inside).keys(), key=str)
+        if lost:
+            yield each.env, each.last, f"an episode has ended, and final_info lacks {lost}"
+
+
+def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
+    """Return what the infos of a call say of one environment, in a form that can be compared."""
+    infos = call.infos if inside is None else call.infos.get(inside, {})
+    if not isinstance(infos, dict):  # one for each environment
+        return {key: str(value) for key, value in (infos[env] or {}).items()}
+    found = {}
+    for key, x in infos.items():
+        has_rows = isinstance(x, np.ndarray) and x.shape[:1] == call.ended.shape
+        told = has_rows and key not in FINAL and str(key)[:1] != "_"
+        if told and infos.get(f"_{key}", call.ended | True)[env]:
+            found[key] = str(float(x[env]) if x.dtype.kind in "biuf" and x.ndim == 1 else x[env])
+    return found
+
+
+def truncated_episodes_go_on(run: Run) -> Iterator[Found]:
+    """By truncations that all are terminations too, where episodes have several lengths."""
+    both = [each for each in run.truncated if each.last.seen[2][each.env]]
+    if 2 < len(both) == len(run.truncated) and len({each.length for each in run.episodes}) > 1:
+        what = f"all {len(both)} episodes that were truncated were terminated in the same step"
+        yield both[0].env, both[0].last, what
+
+
+def time_limits_are_truncations(run: Run) -> Iterator[Found]:
+    """By ends in states like those of other steps: many are after the longest episodes, and few have another length."""
+    longest = max((each.length for each in run.episodes), default=0)
+    if longest < 2 or run.truncated:
+        return
+    usual = np.stack([_flat(run, _after(call, env)) for _, call, env in run.usual])
+    low, high = usual.min(0), usual.max(0)
+    ends = [(x.length, _flat(run, _after(x.last, x.env))) for x in run.episodes]
+    same = np.stack([x for n, x in ends if n == longest])
+    clock = (same == same[0]).all(0) & ((same[0] < low) | (same[0] > high))
+    if len({n for n, _ in ends}) > 1:  # else it may end by what the clock counts
+        usual, low, high = (x[..., ~clock] for x in (usual, low, high))
+        ends = [(n, x[~clock]) for n, x in ends]
+    seen = {x.tobytes() for x in usual}
+    within = [(n, x) for n, x in ends if ((low <= x) & (x <= high)).all()]
+    lengths = Counter(n for n, x in within if run.unique or x.tobytes() in seen)
+    count, others = lengths.pop(longest, 0), max(lengths.values(), default=0)
+    limit = getattr(getattr(run.envs, "spec", None), "max_episode_steps", None)
+    if longest == limit or count > 2 + 3 * others:
+        each = next(each for each in run.episodes if each.length == longest)
+        of = f"{sum(n == longest for n, _ in ends)} of {len(ends)} episodes"
+        told = f"{of} terminated after {longest} steps, the longest, and none was truncated"
+        yield each.env, each.last, f"{told}: this seems to be a time limit"
+
+
+def _after(call: Call, env: int) -> Any:
+    """Return the observation after a step and before any reset."""
+    return call.observations[env] if call.finals[env] is None else call.finals[env]
+
+
+def _flat(run: Run, observation: Any) -> Any:
+    """Return the arrays of an observation as one, in double precision."""
+    parts = zip(leaves(run.observed), split(run.observed, observation), strict=True)
+    arrays = [np.ravel(x) for (leaf, _), x in parts if isinstance(leaf, ARRAYS)]
+    return np.concatenate([[], *arrays])
+
+
+def actions_are_not_changed(run: Run) -> Iterator[Found]:
+    for call in run.calls:
+        if not call.keeps_actions:
+            yield None, call, "the step has changed the array of actions"
+
+
+def arrays_are_not_overwritten(run: Run) -> Iterator[Found]:
+    for call in run.calls:
+        for name, now, then in zip(PARTS, in_numpy(call.given), call.seen, strict=True):
+            if digest(now) != digest(then):
+                if name == PARTS[4] and isinstance(now, dict) and now.keys() == then.keys():
+                    keys = [key for key in now if digest(now[key]) != digest(then[key])]
+                    name = f"infos[{keys[0]!r}]" if keys else name
+                yield None, call, f"{name} was overwritten by a later step or reset"
+
+
+CHECKS: dict[Check, str] = {
+    spaces_are_of_batches: "Make it by batch_space.",
+    observations_are_in_their_space: "Return what the space says, or change the space.",
+    rewards_and_flags_have_their_dtypes: "Return floats as rewards, and booleans as flags, one for each environment.",
+    results_are_of_one_library: "Return all in one library, on one device.",
+    infos_have_masks: "Return a dict of arrays. Beside 'x' it has the mask '_x', bool (num_envs,): which environments have it.",
+    infos_are_those_of_the_mode: "State SAME_STEP if the step resets; else leave them out.",
+    resets_change_only_those_in_their_mask: "Reset only where the mask is true, and return the last observation elsewhere.",
+    steps_that_only_reset_return_nothing_else: "Return 0 and false; or state SAME_STEP, if the step before has reset.",
+    ends_have_last_observations: "Return the observation before the reset as infos['final_obs'], with the mask '_final_obs', only in steps that end one; or state another mode.",
+    last_observations_are_those_of_the_last_state: "Keep the observation before the reset as final_obs, in memory of its own, and return the first of the next episode.",
+    last_observations_are_like_others: "Treat infos['final_obs'] as other observations, as where these are normalised.",
+    first_observations_are_like_those_of_resets: "Let automatic resets forget all that reset() does.",
+    first_observations_hold_nothing_of_the_last: "Let automatic resets forget all that reset() does.",
+    last_rewards_are_told: "Return the reward of the step that ends an episode, as of any other.",
+    statistics_are_of_their_episode: "Set a flag in each step that ends an episode, and count each by itself.",
+    infos_are_of_their_episode: "Infos belong to the observation that they come with; those of the last step are infos['final_info'], with masks.",
+    truncated_episodes_go_on: "Set terminated only where the task itself has ended.",
+    time_limits_are_truncations: "Set truncated at a time limit. If no value follows there, terminated is right.",
+    actions_are_not_changed: "Copy actions before you write to them.",
+    arrays_are_not_overwritten: "Return new arrays in each call, as Gymnasium's copy=True does.",
+}
+"""The checks, and what to do about what each of them finds."""
+
+
+def problems_of(run: Run, checks: dict[Check, str]) -> list[VectorProblem]:
+    """Return the first problem of each kind that checks find, with how often it was found."""
+    kinds: dict[Any, VectorProblem] = {}
+    for check, remedy in checks.items():
+        for env, call, what in _made(check, run):
+            kind, step = (check, *what.split()[:4]), None if call is None else call.step
+            before = kinds.get(kind) or VectorProblem(env, step, what, remedy, 0)
+            kinds[kind] = before._replace(times=before.times + 1)
+    return list(kinds.values())
+
+
+def _made(check: Check, run: Run) -> Iterator[Found]:
+    """Make a check. That results are too wrong to be checked is a problem, and no error."""
+    try:
+        yield from check(run)
+    except Exception as error:
+        name, told = check.__name__.replace("_", " "), f"{type(error).__name__}: {error!s:.200}"
+        yield None, None, f"it cannot be told whether {name}: {told}"

@@ -1,0 +1,371 @@
+"""`Collector`: trajectories of environments on the workers of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import numbers
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import Env, Space
+
+import arrayferry as af
+from arrayferry.adapting import never_raises
+from arrayferry.typing import Target
+from arrayferry_cluster._dask.cluster import Cluster, Sent
+from arrayferry_cluster._dask.groups import ActorGroup, Known, Position, TaskGroup
+from arrayferry_cluster._errors import NotReadyError, SpaceMismatchError
+from arrayferry_cluster._trajectories import CollectorStats, Trajectories
+from arrayferry_cluster._workers.plan import GroupSetup, Plan, to_bytes
+from arrayferry_envs import FunctionalEnv
+from arrayferry_envs._contract.policies import policy_rows
+from arrayferry_envs._policies.policies import is_module
+from arrayferry_envs._policies.stepping import library_of
+from arrayferry_gym._arrays import portable
+from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym._options.types import ArrT
+from arrayferry_gym._spaces.trees import ARRAYS, leaves
+
+from .runner import Runner
+from .segments import joined
+
+_inherited: list[Any] = []
+"""Runners of the process that this one was forked from. To end their connections here would break them there."""
+
+
+class Collector(Iterator[Trajectories[ArrT]]):
+    """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
+
+    The environments are divided into groups. Each group is on one worker, which also computes the policy: one call
+    returns `num_steps` steps. Iterating yields the `Trajectories`. Episodes that end are reset in the same step.
+
+    Results are determined by the seed, the groups and the weights. They do not depend on where a group runs.
+
+    If a worker dies, Dask runs a segment of a `FunctionalEnv` again, with the same result. A group of ordinary environments
+    is made again on another worker, with seeds derived from its own: its unfinished segment is collected again, and
+    `Trajectories.restarted` reports it once.
+
+    Args:
+        envs: functions that make one environment each; or a `FunctionalEnv`, of which each group runs a compiled
+            `rollout`.
+        policy: as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
+            observations. With `policy_state` it is
+            `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
+            The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called
+            with the observations and returns actions, and with `policy_state` with `(observation, policy_state)` and
+            returns `(action, policy_state)`.
+        policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
+            `state_dict`, None for the weights that it has.
+        num_steps: the number of steps of a segment, in each environment.
+        num_envs: the number of environments of a `FunctionalEnv`.
+        groups: the number of groups, None for one on each current worker. Pass `collector.groups` to repeat a run
+            elsewhere.
+        workers: the addresses or names of the workers that may be used, None for all.
+        resources: Dask resources that such a worker must have, such as `{"GPU": 1}`. Ordinary environments need them only
+            while they are placed.
+        seed: the seed of all random numbers. None takes one from the operating system, available as
+            `collector.seed`.
+        client: the client of a Dask cluster, or the address of its scheduler. None uses the current client, or starts
+            workers on this machine if there is none.
+        mode: "sync" yields the next segments of all groups, with the newest weights. "async" yields the segment of the
+            group that is ready first, and meanwhile continues: at most two segments of a group are in progress or
+            waiting.
+        to: the library of the trajectories.
+        device: their device, None for the library's default.
+        timeout: seconds that a step may take, or a segment of a `FunctionalEnv`, with its compilation. After that, its
+            worker is restarted.
+        policy_xp: the library of the policy, for its observations and parameters. None means NumPy, JAX with a
+            `FunctionalEnv`, or PyTorch with a module.
+        policy_state: the state of a policy at the first step of each episode: a tree of arrays (environments, ...).
+        env_params: the parameters of a `FunctionalEnv`, or a dict of those that differ from the defaults.
+        max_episode_steps: the number of steps after which an episode of a `FunctionalEnv` is truncated, None for no
+            limit.
+        infos: the names of the infos to return.
+        final_observation: whether to return the observations before resets.
+
+    Attributes:
+        groups: the number of groups.
+        num_envs: the number of environments.
+        num_steps: as given.
+        seed: the seed.
+        version: how often the weights were updated.
+        single_observation_space: the space of one observation.
+        single_action_space: the space of one action.
+
+    Raises:
+        arrayferry.ArrayFerryError: an option is invalid, or a target is not usable here.
+        DistributedEnvError: the environments cannot be made.
+
+    Examples:
+        A script that passes no client needs the second line::
+
+            collector = Collector([lambda: gym.make("CartPole-v1")] * 16, policy, params, num_steps=128, seed=1)
+            if __name__ == "__main__":
+                for trajectories in itertools.islice(collector, 100):
+                    params = learn(params, trajectories)
+                    collector.update(params)
+                collector.close()
+    """
+
+    closed: bool = True
+    _began_at: float | None = None
+
+    def __init__(
+        self,
+        envs: Sequence[Callable[[], Env[Any, Any]]] | FunctionalEnv | type[FunctionalEnv],
+        policy: Any,
+        policy_params: Any = None,
+        *,
+        num_steps: int,
+        num_envs: int | None = None,
+        groups: int | None = None,
+        workers: Sequence[str] | None = None,
+        resources: Mapping[str, float] | None = None,
+        seed: int | None = None,
+        client: Any = None,
+        mode: str = "sync",
+        to: Target = "numpy",
+        device: Any = None,
+        timeout: float = 60.0,
+        policy_xp: Target | None = None,
+        policy_state: Any = None,
+        env_params: Any = None,
+        max_episode_steps: Any = UNSET,
+        infos: Sequence[str] = (),
+        final_observation: bool = True,
+    ) -> None:
+        env, factories = _environments(envs, num_envs, env_params, max_episode_steps)
+        self.num_envs: int = len(factories) or count_of("num_envs", num_envs)
+        self.num_steps: int = count_of("num_steps", num_steps)
+        groups = None if groups is None else count_of("groups", groups)
+        timeout = _seconds(timeout)
+        infos = (infos,) if isinstance(infos, str) else tuple(infos)
+        if not all(isinstance(name, str) for name in infos):
+            raise af.OptionError(f"infos={infos!r:.80} is not valid", remedy="Pass names of infos.")
+        check_flag("final_observation", final_observation)
+        if mode not in ("sync", "async"):
+            raise af.OptionError(f"mode={mode!r:.80} is unknown", remedy='Pass "sync" or "async".')
+        self._is_sync = mode == "sync"
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self.seed: int = count_of("seed", seed, "an integer of 0 or more", 0)
+        self._convert = af.converter(to, device=device)
+        library = library_of("Collector", policy, policy_xp, self.seed, policy_state, functional=env is not None)  # fmt: skip
+        if env is not None and (library is None or library.name != "jax"):
+            raise af.OptionError(
+                "a policy for a FunctionalEnv computes in JAX", remedy="Write it in JAX, as rollouts are compiled by it."
+            )  # fmt: skip
+        self._has_module = is_module(policy)
+        if self._has_module:
+            policy = copy.deepcopy(policy).cpu()
+        plan = Plan(
+            env, policy, portable(library or af.registry.backend("numpy")), self.num_steps, self.seed,
+            env_params, max_episode_steps, infos, final_observation,
+        )  # fmt: skip
+        rows, layout = policy_rows(af.convert(policy_state, "numpy", copy=True), self.num_envs)
+        data = to_bytes(plan, "the policy or the environment")
+        n_workers = min(groups or os.cpu_count() or 1, self.num_envs)
+        weights = _pickled_weights(policy_params)
+        self._cluster = cluster = Cluster(client, n_workers, workers, resources)
+        self._runner = Runner(cluster, Sent(cluster, weights), timeout)
+        self._process = os.getpid()
+        self.closed = False
+        try:
+            while not (living := cluster.check_workers(timeout)):
+                time.sleep(0.05)
+            self.groups: int = min(groups or len(living), self.num_envs)
+            bounds = [self.num_envs * index // self.groups for index in range(self.groups + 1)]
+            sent, kind = Sent(cluster, data), ActorGroup if env is None else TaskGroup
+            for index, (first, last) in enumerate(itertools.pairwise(bounds)):
+                own = layout.unflatten([array[first:last] for array in rows])
+                setup = GroupSetup(index, first, last - first, factories[first:last], own)
+                self._runner.groups.append(kind(cluster, sent, setup, timeout))
+            spaces = [(env.observation_space, env.action_space)] if env else self._runner.spaces()
+            self._runner.positions = (Position(0),) * self.groups
+            _check_common(spaces)
+            self.single_observation_space: Space[Any] = spaces[0][0]
+            self.single_action_space: Space[Any] = spaces[0][1]
+            if not all(isinstance(x, ARRAYS) for x, _ in leaves(self.single_observation_space)):
+                raise af.OptionError(
+                    f"observations of {self.single_observation_space} are not arrays, but trajectories are",
+                    remedy="Use a wrapper that makes arrays of them.",
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def __next__(self) -> Trajectories[ArrT]:
+        """Return the next trajectories.
+
+        Raises:
+            NotReadyError: the collector is closed.
+            DistributedEnvError: an environment or the policy failed or did not answer, or there is no worker. The
+                next call continues: collected segments are kept, and groups that failed are restarted.
+        """
+        self._require_open()
+        runner = self._runner
+        self._began_at = self._began_at or time.perf_counter()
+        groups = runner.all_ready() if self._is_sync else runner.first_ready()
+        before, after = runner.positions, runner.after(groups)
+        trajectories: Trajectories[ArrT] = self._convert(joined(groups))
+        try:  # Ctrl-C prevents both or neither
+            runner.positions = after
+            return trajectories
+        except BaseException:
+            runner.positions = before
+            raise
+
+    def update(self, policy_params: Any) -> None:
+        """Take a snapshot of new policy parameters, and return immediately.
+
+        Segments requested from now on use them.
+
+        Args:
+            policy_params: as in the constructor. For a module its `state_dict`, or the module itself.
+
+        Raises:
+            arrayferry.OptionError: they cannot be sent.
+        """
+        self._require_open()
+        if self._has_module and is_module(policy_params):
+            policy_params = policy_params.state_dict()
+        weights = _pickled_weights(policy_params)
+        self._runner.weights = Sent(self._cluster, weights, self.version + 1)
+
+    @property
+    def version(self) -> int:
+        """How often the weights were updated."""
+        return self._runner.weights.version
+
+    @property
+    def stats(self) -> CollectorStats:
+        """What was done so far."""
+        runner = self._runner
+        numbers = [position.number for position in runner.positions]
+        steps = sum(n * g.setup.num_envs for n, g in zip(numbers, runner.groups, strict=True))
+        seconds = 0.0 if self._began_at is None else time.perf_counter() - self._began_at
+        lost = sum(group.known.losses for group in runner.groups)
+        return CollectorStats(steps * self.num_steps, sum(numbers), seconds, lost)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the environments of a `FunctionalEnv` are after the trajectories returned so far.
+
+        With the same weights, a collector that loads it returns what this one will return. It can be pickled. The state
+        of ordinary environments is not known.
+        """
+        self._require_open()
+        positions = [position[:2] for position in self._runner.positions]
+        return {"seed": self.seed, "version": self.version, "positions": positions}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from the state of another collector with the same options.
+
+        Args:
+            state: the result of its `state_dict`.
+
+        Raises:
+            arrayferry.OptionError: it is of another number of groups or seed, or the environments are ordinary.
+        """
+        self._require_open()
+        runner = self._runner
+        positions = tuple(Position(*position) for position in state["positions"])
+        given, own = (len(positions), state["seed"]), (self.groups, self.seed)
+        if given != own or isinstance(runner.groups[0], ActorGroup):
+            raise af.OptionError(
+                f"the state has (groups, seed) = {given}, and {self!r} {own}",
+                remedy="Pass the state of a collector with the same options. That of ordinary environments is not known.",
+            )
+        for group in runner.groups:
+            group.known = Known(begins=-1)  # they do not begin, but continue
+        runner.positions = positions
+        runner.weights = Sent(self._cluster, runner.weights.data, state["version"])
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise NotReadyError("this Collector is closed", remedy="Make another one.")
+        if self._process != os.getpid():
+            raise NotReadyError(
+                "this Collector belongs to the process that this one was forked from",
+                remedy="Make another one in this process, with a client of its own.",
+            )
+
+    def close(self) -> None:
+        """Release the environments, and close the cluster if it was started for them. It does not wait for any that hang."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._process != os.getpid():
+            _inherited.append(self._runner)
+            return
+        self._runner.close()
+
+    def __del__(self) -> None:
+        if self.closed or self._process != os.getpid():
+            self.close()
+        else:  # garbage may be collected in the thread of the client, which must not wait for itself
+            with contextlib.suppress(RuntimeError):  # the interpreter ends, and Dask with it
+                threading.Thread(target=self._runner.close).start()
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @never_raises
+    def __repr__(self) -> str:
+        ended = ", closed" if self.closed else ""
+        return f"<Collector of {self.num_envs} environments in {self.groups} groups{ended}>"
+
+
+def _environments(
+    envs: Any, num_envs: Any, env_params: Any, limit: Any
+) -> tuple[FunctionalEnv | None, list[bytes]]:
+    """Return a `FunctionalEnv`, or functions that make environments, pickled."""
+    if isinstance(envs, type) and issubclass(envs, FunctionalEnv):
+        envs = envs()
+    if isinstance(envs, FunctionalEnv):
+        return envs, []
+    makers = list(envs) if isinstance(envs, Sequence) else []
+    if not makers or any(not callable(each) or isinstance(each, Env) for each in makers):
+        raise af.OptionError(
+            f"envs={envs!r:.80} is not a list of functions",
+            remedy="Pass functions that make one environment each, [lambda: gym.make(...)] * n, or a FunctionalEnv.",
+        )
+    if num_envs not in (None, len(makers)) or env_params is not None or limit is not UNSET:
+        raise af.OptionError(
+            f"num_envs={num_envs!r:.80}, env_params and max_episode_steps are for a FunctionalEnv, but envs are {len(makers)} functions",
+            remedy="Leave them out, and set parameters and limits in the functions.",
+        )
+    pickled = {id(each): to_bytes(each, f"{each!r:.80} of envs") for each in makers}
+    return None, [pickled[id(each)] for each in makers]
+
+
+def _seconds(timeout: Any) -> float:
+    """Return a number of seconds, at most the longest time that a lock can wait."""
+    if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or not float(timeout) > 0:
+        raise af.OptionError(f"timeout={timeout!r:.80} is not valid", remedy="Pass seconds.")
+    return min(float(timeout), threading.TIMEOUT_MAX)
+
+
+def _check_common(spaces: Sequence[tuple[Space[Any], Space[Any]]]) -> None:
+    """Check that all environments have the same spaces of observations and actions."""
+    for index, own in enumerate(spaces):
+        if own != spaces[0]:
+            raise SpaceMismatchError(
+                f"environment {index} has the spaces {own[0]} and {own[1]}, but {spaces[0][0]} and {spaces[0][1]} are expected",
+                remedy="Pass environments with the same spaces, or use wrappers that make them so.",
+                indices=(index,),
+            )
+
+
+def _pickled_weights(params: Any) -> bytes:
+    """Pickle the parameters of a policy as they are now."""
+    params = af.convert(params, "numpy", unsupported="keep", unknown="keep")
+    return to_bytes(params, "the parameters of the policy")

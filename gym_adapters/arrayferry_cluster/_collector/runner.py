@@ -1,0 +1,102 @@
+"""`Runner`: the segments of all groups, each once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from arrayferry_cluster._dask.cluster import Cluster, Sent
+from arrayferry_cluster._dask.groups import SPACES, Group, Position
+
+AHEAD = 2
+"""The maximum number of segments of a group under way or not yet returned."""
+
+
+class Runner:
+    """Collects segments of groups.
+
+    Args:
+        cluster: the workers.
+        weights: the first parameters of the policy.
+        timeout: how long to wait for workers, and for a group that hangs.
+
+    Attributes:
+        groups: the groups.
+        weights: the newest weights.
+        positions: of all groups. It is replaced as a whole when segments are returned to the user.
+    """
+
+    def __init__(self, cluster: Cluster, weights: Sent, timeout: float) -> None:
+        self.groups: list[Group] = []
+        self.weights = weights
+        self.positions: tuple[Position, ...] = ()
+        self._cluster = cluster
+        self._timeout = timeout
+        self._checked = time.monotonic()
+
+    def spaces(self) -> list[Any]:
+        """Return the spaces of the observations and actions of all ordinary environments."""
+        self.positions = tuple(Position(SPACES) for _ in self.groups)
+        return [each for group in self.all_ready() for each in group.ready[0].reply]
+
+    def all_ready(self) -> Sequence[Group]:
+        """Wait for the next segments of all groups, and return these."""
+        self._wait(1, all)
+        return self.groups
+
+    def first_ready(self) -> Sequence[Group]:
+        """Wait for a segment, and return the group whose segment came first. Its next one is collected meanwhile."""
+        self._wait(AHEAD, any)
+        ready = [group for group in self.groups if group.ready]
+        first = min(ready, key=lambda group: group.ready[0].arrived)
+        self._ask(first, AHEAD + 1)
+        return [first]
+
+    def after(self, groups: Sequence[Group]) -> tuple[Position, ...]:
+        """Return the positions after the first segments of some groups."""
+        positions = list(self.positions)
+        for group in groups:
+            asked = group.ready[0]
+            positions[group.setup.index] = Position(asked.number + 1, asked.reply.state, asked.call)
+        return tuple(positions)
+
+    def close(self) -> None:
+        """Release all futures and actors, and the cluster."""
+        homes = [group.known.home for group in self.groups if group.known.home is not None]
+        for group in self.groups:
+            group.known = group.known._replace(asked=(), home=None, actor=None)
+            group.plan.release()
+        self.positions = tuple(Position(position.number) for position in self.positions)
+        self.weights.release()
+        self._cluster.cancel(homes)
+        self._cluster.close()
+
+    def _wait(self, most: int, enough: Callable[[list[bool]], bool]) -> None:
+        """Ask for segments and receive them, until there are enough. Meanwhile, check that workers exist and no group hangs.
+
+        Raises:
+            DistributedEnvError: a group failed. What the others have collected is kept.
+        """
+        begun = time.monotonic()
+        for group, position in zip(self.groups, self.positions, strict=True):
+            group.forget(position.number)
+        while True:
+            for group in self.groups:
+                group.settle()
+            for group in self.groups:
+                self._ask(group, most)
+            if enough([bool(group.ready) for group in self.groups]):
+                return
+            time.sleep(min(0.01, 0.0002 + (time.monotonic() - begun) / 40))
+            if time.monotonic() - self._checked > min(self._timeout / 4, 5.0):
+                self._cluster.check_workers(self._timeout)
+                for group in self.groups:
+                    group.check()
+                self._checked = time.monotonic()
+
+    def _ask(self, group: Group, most: int) -> None:
+        position = self.positions[group.setup.index]
+        while (count := len(group.known.asked)) < most:
+            if not group.ask(position.number + count, self.weights, position):
+                return

@@ -1,0 +1,68 @@
+"""`joined`: the segments of groups, put together along the axis of environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+import arrayferry as af
+from arrayferry_cluster._dask.groups import Group
+from arrayferry_cluster._trajectories import Trajectories
+
+
+def joined(groups: Sequence[Group]) -> Trajectories:
+    """Put the first segments of groups together.
+
+    Raises:
+        arrayferry.OptionError: they cannot be put together.
+    """
+    for group in groups:
+        _check(group)
+    parts: Sequence[Trajectories] = [group.ready[0].reply.steps for group in groups]
+    if parts[0].info is not None:
+        parts = _filled(parts)
+    flat = [af.flatten(part) for part in parts]
+    steps, layout = flat[0]
+    try:
+        if any(other != layout for _, other in flat):
+            raise ValueError(f"{' and '.join(sorted({str(other) for _, other in flat}))}")
+        if len(flat) > 1:
+            columns = zip(*(arrays for arrays, _ in flat), strict=True)
+            steps = [np.concatenate(column, axis=1) for column in columns]
+    except ValueError as error:
+        raise af.OptionError(
+            f"what the groups returned cannot be put together: {error}",
+            remedy="Return the same structure and shapes for all environments, or pass groups=1.",
+        ) from error
+    counts = [group.setup.num_envs for group in groups]
+    whole: Trajectories = layout.unflatten(steps)
+    return whole._replace(
+        version=np.repeat([group.ready[0].reply.version for group in groups], counts),
+        group=np.repeat([group.setup.index for group in groups], counts),
+        restarted=np.repeat([group.ready[0].restarted for group in groups], counts),
+    )
+
+
+def _check(group: Group) -> None:
+    """Check that all arrays have a row for each environment."""
+    count, steps = group.setup.num_envs, group.ready[0].reply.steps
+    for name in ("action", "extras", "info"):
+        for array in af.flatten(getattr(steps, name))[0]:
+            if array.shape[1:2] != (count,):
+                raise af.OptionError(
+                    f"{name} of the {count} environments of {group} has the shape {array.shape[1:]} in a step",
+                    remedy="Return arrays whose first axis is that of the environments.",
+                )
+
+
+def _filled(parts: Sequence[Trajectories]) -> list[Trajectories]:
+    """Fill the infos that no environment of a group gave with zeros."""
+    infos = [dict(part.info) for part in parts]
+    for name in infos[0]:
+        given = [info[name] for info in infos if info[name] is not None]
+        like = given[0] if given else np.zeros((0, 0))
+        for info in infos:
+            if info[name] is None:
+                info[name] = np.zeros(info[f"_{name}"].shape + like.shape[2:], like.dtype)
+    return [part._replace(info=info) for part, info in zip(parts, infos, strict=True)]

@@ -1,0 +1,238 @@
+"""The Dask cluster that groups run on: that of a given client, of the current client, or a new one."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import numbers
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import dask.config
+from distributed import Client, get_client  # pyright: ignore[reportAttributeAccessIssue]
+
+import arrayferry as af
+from arrayferry_cluster._errors import NoWorkerError, SchedulerLostError
+
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds until a scheduler or worker that does not answer a short question counts as gone."""
+
+
+class Cluster:
+    """Workers of a Dask cluster.
+
+    Args:
+        client: a client, the address of a scheduler, or None for the current client or a cluster on this machine.
+        n_workers: how many workers such a cluster has.
+        workers: the addresses or names of the workers that may be used, None for all.
+        resources: Dask resources that such a worker must have.
+
+    Attributes:
+        client: the client.
+        seen: the addresses of the workers that were there when it was last asked.
+
+    Raises:
+        arrayferry.OptionError: the client is not a client, or another option is invalid.
+        NoWorkerError: the cluster on this machine cannot be started.
+        SchedulerLostError: there is no scheduler at the address, or it cannot be reached.
+    """
+
+    def __init__(self, client: Any, n_workers: int, workers: Any, resources: Any) -> None:
+        names, amounts = list(workers or ()), dict(resources or {})
+        if (
+            isinstance(workers, str)
+            or (workers is not None and not names)
+            or not all(isinstance(name, str) for name in names)
+            or not all(isinstance(amount, numbers.Real) for amount in amounts.values())
+        ):
+            raise af.OptionError(
+                f"workers={workers!r:.80}, resources={resources!r:.80} are not valid",
+                remedy="Pass a list of addresses or names, and a dict such as {'GPU': 1}, as client.scheduler_info() shows them.",
+            )
+        self._workers = names or None
+        self._resources = amounts
+        self._aliases: dict[str, Any] = {}  # names of workers that are no strings
+        self._hung: set[str] = set()  # workers that cannot be restarted
+        self._empty_since: float | None = None
+        self.seen: list[str] = []
+        if client is None:
+            with contextlib.suppress(ValueError):  # there is none
+                client = get_client()
+        self._owned = client is None or isinstance(client, str)
+        self.client: Client = _open_client(client, n_workers) if self._owned else client
+        if not isinstance(self.client, Client):
+            raise af.OptionError(
+                f"client={client!r:.80} is not a Dask client",
+                remedy="Pass a distributed.Client, the address of a scheduler, or None.",
+            )
+
+    def close(self) -> None:
+        """Close what was started here."""
+        if self._owned:
+            self.client.close()
+
+    def _ask(self, question: Callable[[], T], patience: float = PATIENCE) -> T:
+        """Ask the cluster in a thread, since a client waits long for a lost scheduler, and forever after a fork."""
+        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+        threading.Thread(target=_answer, args=(question, answer), daemon=True).start()
+        return answer.result(patience)
+
+    def living(self) -> list[str]:
+        """Return the addresses of the workers that may be used.
+
+        Raises:
+            SchedulerLostError: the scheduler cannot be reached.
+        """
+        try:
+            known: Any = self._ask(lambda: self.client.scheduler_info(n_workers=-1))["workers"]
+        except Exception as error:
+            raise SchedulerLostError(
+                f"the scheduler cannot be reached with {self.client!r:.120}: {type(error).__name__}: {error}",
+                remedy="Make a client in this process that is connected to a scheduler, and another collector.",
+            ) from error
+        self._aliases |= {str(each.get("name")): each.get("name") for each in known.values()}
+        self.seen = sorted(at for at, worker in known.items() if self._fits(at, worker))
+        return self.seen
+
+    def _fits(self, address: str, worker: Mapping[str, Any]) -> bool:
+        names, has = {address, str(worker.get("name"))}, worker.get("resources", {})
+        if address in self._hung or not (self._workers is None or names & set(self._workers)):
+            return False
+        return all(has.get(name, 0) >= amount for name, amount in self._resources.items())
+
+    def check_workers(self, timeout: float) -> list[str]:
+        """Return the workers that may be used.
+
+        Raises:
+            NoWorkerError: there was none for `timeout` seconds of such calls.
+            SchedulerLostError: the scheduler cannot be reached.
+        """
+        living, now = self.living(), time.monotonic()
+        since, self._empty_since = self._empty_since, None
+        if not living:
+            if since is not None and now - since > timeout:
+                raise NoWorkerError(
+                    f"there is no worker (workers={self._workers}, resources={self._resources}), and none joined within {timeout:g} s",
+                    remedy="Start workers, and ask again. client.wait_for_workers waits for them.",
+                )
+            self._empty_since = since or now
+        return living
+
+    def submit(self, function: Any, *args: Any, actor: bool = False, group: int = -1) -> Any:
+        """Submit a task or an actor, and return its future.
+
+        Dask would run a task on the worker that has its inputs, and move it only if it takes long. So each group prefers
+        one of the workers. This spreads the groups over all workers, also over those that come back.
+
+        Raises:
+            SchedulerLostError: the scheduler cannot be reached.
+        """
+        workers = [self._aliases.get(name, name) for name in self._workers or ()] or None
+        workers = self.living() if self._hung else workers
+        prefers = group >= 0 and workers is None and len(self.seen) > 0
+        if prefers:
+            workers = [self.seen[group % len(self.seen)]]
+        options: Any = {"workers": workers, "allow_other_workers": prefers, "resources": self._resources or None}  # fmt: skip
+        # parameters and states are large, but are sent only once: no warning is needed
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+            try:
+                return self.client.submit(function, *args, actor=actor, pure=False, **options)
+            except Exception:
+                self.living()
+                raise
+
+    def cancel(self, futures: list[Any]) -> None:
+        """Delete results, even if something refers to them: Dask's future of an actor's call refers to itself."""
+        if futures:
+            with contextlib.suppress(Exception):  # the scheduler is gone
+                self._ask(lambda: self.client.cancel(futures))
+
+    def address(self, future: Any) -> str:
+        """Return the address of the worker that has a result, "" if it is not known."""
+        with contextlib.suppress(Exception):
+            places = self._ask(lambda: self.client.who_has([future]))
+            return next((at for addresses in places.values() for at in addresses), "")
+        return ""
+
+    def running(self, key: str) -> str | None:
+        """Return the worker that computes a task now, None if none does."""
+        with contextlib.suppress(Exception):  # a worker is just lost, or Dask will give it up
+            there = self._ask(self.client.processing)  # a scheduler logs an error for other keys
+            if any(key in keys for keys in there.values()):
+                return next(iter(self._ask(lambda: self.client.call_stack(keys=[key]))), None)
+        return None
+
+    def restart(self, address: str) -> bool:
+        """Restart a worker that hangs. Return whether that was possible; if not, it is not used again."""
+        try:
+            self._ask(
+                lambda: self.client.restart_workers([address], timeout=30, raise_for_error=False), 60
+            )  # fmt: skip
+        except Exception:  # it has no nanny
+            self._hung.add(address)
+            return False
+        return True
+
+
+def _answer(question: Callable[[], T], answer: concurrent.futures.Future[T]) -> None:
+    try:
+        answer.set_result(question())
+    except BaseException as error:  # Dask raises errors that refer to themselves
+        answer.set_exception(OSError(f"{type(error).__name__}: {error}"))
+
+
+class Sent:
+    """Bytes that tasks share. They are the result of a task, so that Dask makes them again if their worker is lost.
+
+    Args:
+        cluster: the cluster.
+        data: the bytes.
+        version: their version.
+    """
+
+    def __init__(self, cluster: Cluster, data: bytes, version: int = 0) -> None:
+        self.data = data
+        self.version = version
+        self._cluster = cluster
+        self._future: Any = None
+
+    def future(self) -> Any:
+        """Return the future of the task."""
+        if self._future is None or self._future.status in ("error", "cancelled"):
+            self._future = self._cluster.submit(_same, self.data)
+        return self._future
+
+    def release(self) -> None:
+        """Release the task."""
+        self._future = None
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+def _open_client(address: str | None, n_workers: int) -> Client:
+    """Return a client of the scheduler at an address, or of workers that are started on this machine."""
+    options: dict[str, Any] = {"timeout": PATIENCE}
+    if address is None:
+        options = {"n_workers": n_workers, "threads_per_worker": 1, "dashboard_address": ":0", "direct_to_workers": True}  # fmt: skip
+    try:
+        if address is None and getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise RuntimeError("a worker imports the script that starts it")
+        return Client(address, set_as_default=False, **options)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        if address is None:
+            raise NoWorkerError(
+                f"workers on this machine could not be started: {reason}",
+                remedy="Put the code that makes the collector under `if __name__ == '__main__':`, or pass a client.",
+            ) from error
+        raise SchedulerLostError(
+            f"there is no scheduler at {address!r}: {reason}",
+            remedy="Pass the address that the scheduler prints when it starts.",
+        ) from error

@@ -1,0 +1,64 @@
+"""Errors of environments in other processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arrayferry import ArrayFerryError
+
+
+class DistributedEnvError(ArrayFerryError):
+    """The base class of the errors of `arrayferry_cluster`.
+
+    Attributes:
+        indices: the indices of the affected environments, () if there are none or they are not known.
+        worker: the address of the worker, "" if it is not known.
+        original: the name of the type of the environment's or policy's own error, "" if there is none.
+        module: the name of the missing module, "" if none is missing.
+    """
+
+    indices: tuple[int, ...] = ()
+    worker: str = ""
+    original: str = ""
+    module: str = ""
+
+    def __init__(self, reason: str, *, remedy: str = "", **known: Any) -> None:
+        super().__init__(reason, remedy=remedy)
+        self.__dict__.update(known)
+
+
+class EnvFailedError(DistributedEnvError, RuntimeError):
+    """An environment raised an error, which is the cause if this process can load it; or its workers die again and again."""
+
+
+class PolicyFailedError(DistributedEnvError, RuntimeError):
+    """A policy raised an error, or returned something that cannot be used. Its own error is the cause, if this process can load it."""
+
+
+class EnvTimeoutError(DistributedEnvError, TimeoutError):
+    """Environments did not answer in time."""
+
+
+class NoWorkerError(DistributedEnvError, ConnectionError):
+    """There is no worker, and none joined in time."""
+
+
+class NotReadyError(DistributedEnvError, RuntimeError):
+    """The collector cannot do that now: it is closed, or belongs to another process."""
+
+
+class SchedulerLostError(DistributedEnvError, ConnectionError):
+    """The scheduler cannot be reached."""
+
+
+class SpaceMismatchError(DistributedEnvError, RuntimeError):
+    """The spaces of an environment do not fit those of the first."""
+
+
+class WorkerSetupError(DistributedEnvError, ImportError):
+    """A worker lacks something that it needs to make the environments."""
+
+
+for _public in [value for value in globals().values() if isinstance(value, type)]:
+    if issubclass(_public, DistributedEnvError):
+        _public.__module__ = "arrayferry_cluster"

@@ -1,0 +1,251 @@
+"""`EnvGroup`: the Dask actor that has ordinary environments and a policy, which steps them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import pickle
+import time
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+import arrayferry as af
+from arrayferry_cluster._trajectories import Trajectories
+from arrayferry_envs._policies.make_policy import make_policy
+from arrayferry_envs._policies.policies import is_module
+from arrayferry_gym._arrays import as_rewards
+from arrayferry_gym._episodes import summed
+from arrayferry_gym.vector import ArrayConversion
+
+from .failure import Activity, Failure
+from .infos import Infos
+from .plan import GroupSetup, Plan, Segment, loaded, setting_up
+from .recorder import Recorder
+
+KEPT = 2
+"""How many results a group keeps, in case that a call is repeated."""
+
+
+class EnvGroup:
+    """A Dask actor: a `SyncVectorEnv` and a policy, which take steps together. Its calls run in one thread.
+
+    Results are kept, so that a call that is repeated steps nothing twice.
+
+    Args:
+        plan: the `Plan`, pickled.
+        setup: the `GroupSetup`, pickled.
+    """
+
+    def __init__(self, plan: bytes, setup: bytes) -> None:
+        self._plan_bytes = plan
+        self._setup: GroupSetup = pickle.loads(setup)
+        self._activity = Activity(self._setup.index, self._setup.indices)
+        self._envs: list[_Watched] = []
+        self._vector: SyncVectorEnv | None = None
+        self._begun: tuple[int, int | None] = (-1, None)  # the restarts, and the next segment
+        self._kept: dict[tuple[int, int], Any] = {}
+        self._version = -1  # of the weights
+
+    def spaces(self) -> list[tuple[Space[Any], Space[Any]]] | Failure:
+        """Make the environments, and return the spaces of the observations and actions of each."""
+        return self._activity(None, self._make)  # type: ignore[no-any-return]
+
+    def segment(
+        self, number: int, restarts: int, begins: bool, version: int, weights: bytes | None
+    ) -> Segment | Failure | Literal["again", "lost"]:
+        """Collect a segment.
+
+        Args:
+            number: the number of the segment, on which the random numbers depend.
+            restarts: how often the group was restarted, on which its seeds depend.
+            begins: whether it begins with this segment, since it was made or restarted.
+            version: the version of the weights.
+            weights: the weights, pickled, None if the group was sent them before.
+
+        Returns:
+            The segment. "again" if the call came before another one, or needs the weights; "lost" if this actor does not
+            have what came before.
+        """
+        key = restarts, number
+        if key in self._kept:
+            return self._kept[key]  # type: ignore[no-any-return]
+        begun, following = self._begun
+        fresh = begun != restarts
+        if fresh and not begins:
+            return "lost"
+        if (not fresh and following != number) or (weights is None and self._version != version):
+            return "again"
+        seeding = restarts if fresh else None
+        result = self._activity(number, self._segment, number, seeding, version, weights)
+        self._begun = restarts, None if isinstance(result, Failure) else number + 1
+        self._kept = dict([*self._kept.items(), (key, result)][-KEPT:])
+        return result  # type: ignore[no-any-return]
+
+    async def activity(self) -> tuple[float, str, tuple[int, ...]] | None:
+        """Return the seconds that the current step or call has taken, where it is, and its environments; else None."""
+        activity = self._activity  # this runs in another thread than the calls
+        since = activity.since
+        return (
+            None if since is None else (time.monotonic() - since, str(activity), activity.indices)
+        )
+
+    def __del__(self) -> None:
+        if self._vector is None:  # else it closes them
+            for env in self._envs:
+                with contextlib.suppress(Exception):
+                    env.close()
+
+    def _make(self) -> list[tuple[Space[Any], Space[Any]]]:
+        for number in range(len(self._envs), self._setup.num_envs):
+            activity, index = self._activity, self._setup.indices[number]
+            activity.env, activity.since = index, time.monotonic()
+            with setting_up():
+                env = pickle.loads(self._setup.factories[number])()
+            self._envs.append(_Watched(env, index, activity))
+            activity.env = None
+        return [(env.observation_space, env.action_space) for env in self._envs]
+
+    def _prepare(self) -> None:
+        """Prepare what belongs to all environments together."""
+        self._make()
+        plan: Plan = loaded(self._plan_bytes)
+        makers: Any = [lambda env=env: env for env in self._envs]
+        # only the state of a policy may have observations that the next step would overwrite
+        copied = self._setup.policy_state is not None
+        vector = SyncVectorEnv(makers, copied, autoreset_mode=AutoresetMode.SAME_STEP)
+        self._plan, self._space, count = plan, vector.single_observation_space, len(self._envs)
+        numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
+        self._fitting = ArrayConversion(vector, **numpy, convert_info=False)
+        policy = plan.policy
+        if is_module(policy):  # it holds weights, so groups must not share it
+            policy = copy.deepcopy(policy)
+        library = af.registry.backend(plan.library)
+        seed_prefix = (plan.seed, self._setup.index)
+        self._policy = make_policy(policy, library, seed_prefix, count, self._setup.policy_state)
+        self._vector = vector
+
+    def _segment(self, number: int, restarts: int | None, version: int, weights: Any) -> Segment:
+        if self._vector is None:
+            self._prepare()
+        if weights is not None:
+            self._activity.policy, self._version = True, -1
+            with setting_up():
+                self._policy.load(pickle.loads(weights))
+            self._activity.policy, self._version = False, version
+        if restarts is not None:
+            self._reset(restarts)
+        return Segment(self._collect(number), version)
+
+    def _reset(self, restarts: int) -> None:
+        seeds = [self._plan.seed + index for index in self._setup.indices]
+        if restarts:
+            pairs = zip(seeds, self._setup.indices, strict=True)
+            seeds = [_derived(seed, index, restarts) for seed, index in pairs]
+        self._observation, _ = self._fitting.reset(seed=seeds)
+        count = len(self._envs)
+        self._began = np.ones(count, np.bool_)
+        self._returns: Any = None
+        self._lengths = np.zeros(count, np.int32)
+
+    def _collect(self, number: int) -> Trajectories:
+        self._activity.policy = True  # unless an environment is in use
+        plan, activity, envs, count = self._plan, self._activity, self._fitting, len(self._envs)
+        self._policy.begin(number)
+        num_steps = plan.num_steps
+        observations = Recorder("the observation")
+        final = Recorder("the observation")
+        actions, extras = Recorder("the action"), Recorder("extras")
+        rewards, totals = Recorder("the reward"), Recorder("the return")
+        terminated, truncated, began = np.zeros((3, num_steps, count), np.bool_)
+        lengths = np.zeros((num_steps, count), np.int32)
+        infos = Infos(plan.infos)
+        for step in range(num_steps):
+            activity.step, activity.since = step, time.monotonic()
+            observations.write(self._observation)
+            began[step] = self._began
+            policy = self._policy
+            action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
+            actions.write(action)
+            extras.write(extra)
+            batch, _, *flags, _ = envs.step(action)
+            reward = as_rewards([env.reward for env in self._envs])
+            rewards.write(reward)
+            terminated[step], truncated[step] = flags
+            if plan.infos:
+                infos.write([env.info for env in self._envs])
+            ended = terminated[step] | truncated[step]
+            if plan.final_observation:
+                final.write(self._final(batch, ended) if ended.any() else batch)
+            self._lengths[self._began] = 0
+            before = np.zeros_like(reward) if self._returns is None else self._returns
+            self._returns = summed(np, self._began, before, reward)
+            self._lengths += 1
+            totals.write(self._returns)
+            lengths[step] = self._lengths
+            self._observation, self._began = batch, ended
+        activity.step = None
+        return Trajectories(
+            observations.tree(), actions.tree(), rewards.tree(), terminated, truncated,
+            final.tree() if plan.final_observation else None,
+            extras.tree(), began, totals.tree(), lengths, infos.tree(), None, None, None,
+        )  # fmt: skip
+
+    def _final(self, batch: Any, ended: Any) -> Any:
+        """Return a batch with the last observations of the episodes that have ended."""
+        if type(batch) is not np.ndarray:
+            empty: Any = create_empty_array(self._space, len(self._envs), fn=np.empty)
+            return concatenate(self._space, [env.last for env in self._envs], empty)
+        batch = batch.copy()
+        for row in np.flatnonzero(ended).tolist():
+            batch[row] = self._envs[row].last
+        return batch
+
+
+class _Watched:
+    """An environment that notes when it is in use, and what it returned.
+
+    Args:
+        env: the environment.
+        index: its number.
+        activity: what its group is doing.
+
+    Attributes:
+        last: the observation of the last step, before any reset.
+        info: of the last step, before any reset. The vector environment gets none, since it may not be able to join them.
+        reward: of the last step. The vector environment gets none, since it supports only rewards without dimensions.
+    """
+
+    def __init__(self, env: Any, index: int, activity: Activity) -> None:
+        self.env = env
+        self.index = index
+        self.last: Any = None
+        self.info: dict[str, Any] = {}
+        self.reward: Any = 0.0
+        self._activity = activity
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        self._activity.env = self.index
+        observation, _ = self.env.reset(**options)
+        self._activity.env = None
+        return observation, {}
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        self._activity.env = self.index
+        observation, self.reward, terminated, truncated, info = self.env.step(action)
+        self._activity.env = None
+        self.last, self.info = observation, info
+        if terminated or truncated:  # the environment may use the same arrays in its reset
+            self.last, self.info = copy.deepcopy((observation, info))
+        return observation, 0.0, terminated, truncated, {}
+
+
+def _derived(seed: int, index: int, restarts: int) -> int:
+    """Return a seed for an environment of a restarted group, derived from its own."""
+    return int(np.random.SeedSequence([seed, index, restarts]).generate_state(1)[0])

@@ -1,0 +1,124 @@
+"""What a group is doing, and what has failed there."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from distributed import get_worker  # pyright: ignore[reportAttributeAccessIssue]
+
+from arrayferry.adapting import describe_error
+from arrayferry_cluster._errors import (
+    DistributedEnvError,
+    EnvFailedError,
+    PolicyFailedError,
+    WorkerSetupError,
+)
+
+from .plan import SetupError, to_bytes
+
+
+class Activity:
+    """What a group is doing. Another thread may read it.
+
+    Args:
+        group: its number.
+        indices: the numbers of its environments.
+
+    Attributes:
+        segment: the segment that it collects, None while it is made.
+        step: the step in it, None if it is in none.
+        policy: whether the policy computes, or its action is taken.
+        env: the environment in use, None if none is.
+        since: when that step or call began, by `time.monotonic`; None while there is none.
+    """
+
+    def __init__(self, group: int, indices: Sequence[int]) -> None:
+        self._group = group
+        self._indices = tuple(indices)
+        self.segment: int | None = None
+        self.step: int | None = None
+        self.policy = False
+        self.env: int | None = None
+        self.since: float | None = None
+
+    def __call__(self, segment: int | None, call: Callable[..., Any], *args: Any) -> Any:
+        """Return the result of a call, or a `Failure`. A `SystemExit` must not end the worker."""
+        self.segment, self.step, self.policy, self.env = segment, None, False, None
+        self.since = time.monotonic()
+        try:
+            return call(*args)
+        except BaseException as error:
+            return Failure.of(error, self)
+        finally:
+            self.since = None
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The numbers of the environments concerned: the one in use, or all."""
+        return self._indices if self.env is None else (self.env,)
+
+    def __str__(self) -> str:
+        parts = [] if self.step is None else [f"step {self.step}"]
+        parts += [] if self.segment is None else [f"segment {self.segment}"]
+        return " of ".join([*parts, f"group {self._group}"])
+
+
+def named(indices: Sequence[int]) -> str:
+    """Return the text for some environments in messages."""
+    first, last = indices[0], indices[-1]
+    return f"environment {first}" if first == last else f"environments {first} to {last}"
+
+
+class Failure(NamedTuple):
+    """An error on a worker, sent instead of a result.
+
+    Attributes:
+        error: the error for the user.
+        cause: the error of the environment or policy, pickled, None if that is not possible.
+    """
+
+    error: DistributedEnvError
+    cause: bytes | None
+
+    @classmethod
+    def of(cls, error: BaseException, activity: Activity) -> Failure:
+        """Describe an error."""
+        setup = isinstance(error, SetupError)
+        by_policy = activity.policy and activity.env is None
+        error = (setup and error.__cause__) or error
+        cause = None
+        with contextlib.suppress(Exception):
+            cause = to_bytes(error)
+        worker, indices = get_worker().address, activity.indices
+        told: Any = {"indices": indices, "worker": worker}
+        if setup:
+            module = (error.name or "") if isinstance(error, ImportError) else ""
+            made: DistributedEnvError = WorkerSetupError(
+                f"the worker {worker} cannot import {module or 'a function'}, for {named(indices)}: {describe_error(error)}",
+                remedy="Install it on the workers, send it with client.upload_file, or have it pickled by "
+                "cloudpickle.register_pickle_by_value(module).",
+                module=module,
+                **told,
+            )
+        else:
+            kind = PolicyFailedError if by_policy else EnvFailedError
+            what = "the policy" if by_policy else named(indices)
+            made = kind(
+                f"{what} raised {describe_error(error)}, in {activity} on the worker {worker}",
+                remedy="Correct it, and ask for the next trajectories: its group begins anew.",
+                original=type(error).__name__,
+                **told,
+            )
+        made.add_note("On the worker:\n" + "".join(traceback.format_exception(error)).rstrip())
+        return cls(made, cause)
+
+    def with_cause(self) -> DistributedEnvError:
+        """Return the error for the user, with its cause."""
+        with contextlib.suppress(Exception):  # this process lacks the class
+            self.error.__cause__ = None if self.cause is None else pickle.loads(self.cause)
+        return self.error

@@ -1,0 +1,54 @@
+"""The infos that a group of ordinary environments collects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import arrayferry as af
+from arrayferry_envs._policies.policies import TO_NUMPY
+
+
+class Infos:
+    """The infos that are collected: for each an array, and which environments gave it.
+
+    Args:
+        names: of the infos.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._steps: list[list[dict[str, Any]]] = []
+
+    def write(self, infos: Sequence[dict[str, Any]]) -> None:
+        """Copy the infos of all environments after a step."""
+        names = self._names
+        self._steps.append(
+            [{x: np.array(TO_NUMPY([info[x]])[0]) for x in names if x in info} for info in infos]
+        )
+
+    def tree(self) -> Any:
+        """Return the arrays (time, environment, ...), None for those that no environment gave.
+
+        Raises:
+            arrayferry.OptionError: an info is no number or array, or its shape changes.
+        """
+        result: dict[str, Any] = {}
+        for name in self._names:
+            given = np.array([[name in info for info in infos] for infos in self._steps])
+            values = [info[name] for infos in self._steps for info in infos if name in info]
+            shapes, kinds = {x.shape for x in values}, {x.dtype.kind for x in values}
+            if len(shapes) > 1 or not kinds <= set("biufc"):
+                raise af.OptionError(
+                    f"infos={self._names!r}: the info {name!r} is not always a number or an array of one shape",
+                    remedy="Leave it out, or give it the same dtype and shape at each step.",
+                )
+            result[name] = None
+            if values:
+                stacked = np.stack(values)
+                result[name] = np.zeros(given.shape + stacked.shape[1:], stacked.dtype)
+                result[name][given] = stacked
+            result[f"_{name}"] = given
+        return result or None

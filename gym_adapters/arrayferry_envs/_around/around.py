@@ -1,0 +1,36 @@
+"""`AroundEnv`: what environments around another have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from arrayferry_envs._contract.dynamics import Dynamics
+from arrayferry_envs._served.base import FunctionalEnv
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class AroundEnv(FunctionalEnv):
+    """An environment around another, with the same parameters, metadata and library.
+
+    Attributes:
+        env: the inner environment.
+    """
+
+    # the other fields follow from the inner environment, and need not be compared
+    env: Dynamics
+    observation_space: Any = dataclasses.field(init=False, compare=False)
+    action_space: Any = dataclasses.field(init=False, compare=False)
+    default_params: Any = dataclasses.field(init=False, compare=False)
+    metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
+    library: str | None = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.default_params = self.env.default_params
+        self.metadata = self.env.metadata
+        self.library = self.env.library
+        self._shared = self.env._shared
+
+    @property
+    def _draws_params(self) -> bool:
+        return self.env._draws_params

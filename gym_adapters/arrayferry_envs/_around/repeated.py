@@ -1,0 +1,139 @@
+"""`repeat_action`: a `FunctionalEnv` in which each action counts for several steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import arrayferry as af
+from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.step_results import StepResults
+from arrayferry_gym._arrays import mapped, select, select_leaves
+from arrayferry_gym._options.env_options import check_flag, count_of
+
+from .around import AroundEnv
+
+
+class _State(NamedTuple):
+    state: Any
+    elapsed: Any  # the number of steps of the inner environment, int32 (n,)
+    last: Any  # the observation before the last of these steps, None unless observations are maxima
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class RepeatedEnv(AroundEnv):
+    """A `FunctionalEnv` in which each action is repeated for several steps, as returned by `repeat_action`.
+
+    Attributes:
+        env: the inner environment.
+        num_repeats: the number of its steps in one step.
+        maximum: whether observations are maxima of two.
+    """
+
+    num_repeats: int
+    maximum: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.observation_space: Any = self.env.observation_space
+        self.action_space: Any = self.env.action_space
+
+    @property
+    def _informs(self) -> bool:
+        return self.env._informs
+
+    def _limited(self, limit: int | None) -> int | None:
+        own = self.env._limited(self.env.max_episode_steps)
+        limits = [] if own is None else [-(-own // self.num_repeats)]
+        return min(limits if limit is None else [*limits, limit], default=None)
+
+    def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Begin episodes of the inner environment."""
+        inner = self.env.reset(xp, rng, n, params)
+        last = self.env.observe(xp, inner, params) if self.maximum else None
+        return _State(inner, xp.zeros((n,), dtype=xp.int32), last)
+
+    def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
+        """Take several steps, until an episode ends, and return the sum of the rewards."""
+        inner, elapsed, last = state
+        terminated = truncated = over = elapsed < 0  # nowhere
+        results = StepResults(type(self.env).__name__, xp, elapsed.shape[0])
+        total: Any = None
+        for _ in range(self.num_repeats):
+            result = self.env.step(xp, rng, inner, action, params)
+            after, reward, ended, cut = results.parts(result)
+            if self.maximum:
+                seen = self.env.observe(xp, inner, params)
+                last = mapped(functools.partial(select, xp, over), last, seen)
+            befores, layout = af.flatten(inner)
+            afters = af.flatten(after)[0]
+            inner = layout.unflatten(select_leaves(xp, over, befores, afters, self._shared))
+            reward = results.reward(reward)
+            reward = select(xp, over, xp.zeros_like(reward), reward)
+            total = reward if total is None else total + reward
+            elapsed = elapsed + xp.astype(~over, xp.int32)
+            terminated = terminated | (~over & results.flag("terminated", ended))
+            if cut is not None:
+                truncated = truncated | (~over & results.flag("truncated", cut))
+            if self.env.max_episode_steps is not None:
+                truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
+            over = terminated | truncated
+        return _State(inner, elapsed, last), total, terminated, truncated
+
+    def observe(self, xp: Any, state: Any, params: Any) -> Any:
+        """Return the observations of the inner environment, or the maxima of its last two."""
+        observation = self.env.observe(xp, state.state, params)
+        if not self.maximum:
+            return observation
+        return mapped(xp.maximum, observation, state.last)
+
+    def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+        """Return the parameters that the inner environment draws."""
+        return self.env.sample_params(xp, rng, n, params)
+
+    def info(self, xp: Any, state: Any, params: Any) -> dict[str, Any]:
+        """Return the infos of the inner environment."""
+        return self.env.info(xp, state.state, params)
+
+    def render(self, state: Any, index: int) -> Any:
+        """Draw the inner environment."""
+        return self.env.render(state.state, index)
+
+    def __repr__(self) -> str:
+        return f"<repeat_action({self.env!r}, {self.num_repeats}{', maximum=True' * self.maximum})>"
+
+
+def repeat_action(
+    env: Dynamics | type[Dynamics], num_repeats: int, *, maximum: bool = False
+) -> RepeatedEnv:
+    """Make an environment in which each action is repeated for several steps, like Gymnasium's `RepeatAction`.
+
+    A step takes `num_repeats` steps of the inner environment, or fewer if an episode ends. Its reward is the sum of
+    their rewards as floats: float32, unless the rewards are wider. `max_episode_steps` of the inner environment counts
+    its own steps; a limit passed to `rollout`, `make` or `make_vec` counts the agent's steps.
+
+    Args:
+        env: the environment, or its class.
+        num_repeats: the number of steps, 1 or more.
+        maximum: whether an observation is the elementwise maximum of the last two of the inner environment, like
+            that of Gymnasium's `MaxAndSkipObservation`. The first of an episode is as it is.
+
+    Raises:
+        arrayferry.OptionError: an argument is invalid, or the environment has kernels around it.
+
+    Examples:
+        >>> from arrayferry_envs import CartPole, repeat_action
+        >>> envs = repeat_action(CartPole(), 4).make_vec(2)
+        >>> _ = envs.reset(seed=1)
+        >>> envs.step(envs.action_space.sample())[1]
+        array([4., 4.], dtype=float32)
+    """
+    env = checked_dynamics(env)
+    if env.kernels:
+        raise af.OptionError(
+            f"{env!r} is wrapped, and its kernels see the steps of an agent",
+            remedy="Call repeat_action() first, and then wrap() on the result.",
+        )
+    check_flag("maximum", maximum)
+    return RepeatedEnv(env, count_of("num_repeats", num_repeats), maximum)

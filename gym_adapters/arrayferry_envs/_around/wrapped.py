@@ -1,0 +1,365 @@
+"""`wrap`: kernels of wrappers around a `FunctionalEnv`, in compiled code too."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import warnings
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+import arrayferry as af
+import arrayferry_gym.wrappers as wrappers
+from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.errors import EnvResultError
+from arrayferry_gym._keys import memo_of
+from arrayferry_gym._options.caller import caller_level
+from arrayferry_gym.wrappers._kernels import moments as moments_of
+from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, Spaces, State, arguments_of
+from arrayferry_gym.wrappers._single import KernelWrapper
+from arrayferry_gym.wrappers._vector import KernelVectorWrapper
+
+from .around import AroundEnv
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry.typing import Target
+    from arrayferry_gym._options.types import Served, VectorServed
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class WrappedEnv(AroundEnv):
+    """A `FunctionalEnv` with wrapper kernels around it, as returned by `wrap`.
+
+    Attributes:
+        env: the inner environment.
+        kernels: the kernels, innermost first.
+    """
+
+    kernels: tuple[Kernel, ...] = ()
+    max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.max_episode_steps = self.env.max_episode_steps
+        chain, limit_is_known = self._any_chain()
+        if limit_is_known:
+            self.observation_space: Any = chain.outside.observation
+            self.action_space: Any = chain.outside.action
+
+    @property
+    def base(self) -> Dynamics:
+        """The environment without the kernels."""
+        return self.env
+
+    def _limited(self, limit: int | None) -> int | None:
+        return self.env._limited(limit)
+
+    def _any_chain(self) -> tuple[Chain, bool]:
+        """Return the kernels and True; if they need a step limit that is set later, those for a limit of 1, and False."""
+        try:
+            return self.chain(self.max_episode_steps), True
+        except Exception:  # of a kernel
+            if self._limited(self.max_episode_steps) is not None:
+                raise
+            return self.chain(1), False
+
+    if not TYPE_CHECKING:  # type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in ("observation_space", "action_space"):
+                message = (
+                    f"the {name} of a wrapped environment is not known: a wrapper needs the step limit. Set "
+                    "max_episode_steps of the inner environment, or pass it to the function that runs it"
+                )
+            raise AttributeError(message, name=name, obj=self)
+
+    def chain(self, limit: int | None) -> Chain:
+        """Return the kernels around the environment's spaces, for episodes with a step limit."""
+        return chain_of(self, limit)
+
+    def make_vec(
+        self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
+    ) -> Any:
+        """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalVectorEnv`."""
+        env = self.env.make_vec(num_envs, xp=xp, **options)  # type: ignore[attr-defined]
+        return self._wrapped(env, wrappers.vector._OF_KERNEL, KernelVectorWrapper)
+
+    def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
+        """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalSingleEnv`."""
+        env = self.env.make(xp=xp, **options)  # type: ignore[attr-defined]
+        return self._wrapped(env, wrappers._OF_KERNEL, KernelWrapper)
+
+    def _wrapped(self, env: Any, own: dict[type[Kernel], Any], other: Any) -> Any:
+        """Put the wrapper of each kernel around an environment, or another one if a kernel has none."""
+        for kernel in self.kernels:
+            wrapper = own.get(type(kernel))
+            env = wrapper(env, **arguments_of(kernel)) if wrapper else other(env, kernel)
+        return env
+
+    def state_dict(self, running: Any) -> dict[str, Any]:
+        """Return the statistics of the kernels as plain numbers and lists, without loss of precision.
+
+        Args:
+            running: the environments, such as `carry.running` of a rollout.
+
+        Returns:
+            The statistics by name, such as "obs_rms", in the form of the `state_dict` of wrappers around ordinary
+            environments. If several kernels use one name, later ones have a number at the end: "obs_rms_2".
+
+        Raises:
+            arrayferry.OptionError: they are of several runs, mapped by `jax.vmap`, or traced, as inside `jax.jit`.
+        """
+        return self._numbers(running.wrappers)
+
+    def _numbers(self, values: Any) -> dict[str, Any]:
+        """Return what `state_dict` does, given kernel states, or its result.
+
+        Raises:
+            arrayferry.OptionError: the result is of another environment.
+        """
+        if isinstance(values, dict):
+            self._named(values)
+            return values
+        return {
+            name: moments_of.read(values[index].lasting[own])
+            for name, index, own in self._statistics()
+        }
+
+    def _statistics(self) -> list[tuple[str, int, str]]:
+        """Return for all statistics: the unique name, the index of the kernel, and the name in the kernel."""
+        known = [(index, x.statistics) for index, x in enumerate(self.kernels) if x.statistics]
+        names = moments_of.numbered(own for _, own in known)
+        return [(name, *each) for name, each in zip(names, known, strict=True)]
+
+    def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
+        """Return what `_statistics` does, for a result of `state_dict`, which may include those of other kernels.
+
+        Raises:
+            arrayferry.OptionError: some are missing, or none is known here.
+        """
+        known = self._statistics()
+        names = [name for name, _, _ in known]
+        if not values.keys() >= set(names) or (values and not names):
+            raise af.OptionError(
+                f"wrapper_state has the statistics {[*values]!r:.80}, but {type(self).__name__} has {names}",
+                remedy="Pass the result of state_dict of an environment with the same wrappers.",
+            )
+        for others in values.values():
+            moments_of.checked(others)
+        return known
+
+    def wrapper_state(self, values: Any) -> Any:
+        """Return kernel states for a result of `state_dict`. Only their lasting part is meaningful.
+
+        Args:
+            values: the result of `state_dict`, or the kernel states of a rollout.
+
+        Raises:
+            arrayferry.OptionError: they belong to other kernels.
+        """
+        import jax
+
+        # the states before the first episode of one environment, which depend on x64
+        memo, key = memo_of(self), ("wrappers", jax.config.jax_enable_x64)
+        # their numbers are known, and serve all calls, also if this one is traced
+        with jax.ensure_compile_time_eval():
+            if key not in memo:
+                memo[key] = self._any_chain()[0].init(jax.numpy, 1, None)
+            return self.given(jax.numpy, memo[key], values)
+
+    def given(self, xp: Any, fresh: Any, values: Any) -> Any:
+        """Return kernel states whose lasting parts are those of others.
+
+        Args:
+            xp: the namespace.
+            fresh: the states before the first episode.
+            values: the kernel states of a rollout, or the result of `state_dict`.
+
+        Raises:
+            arrayferry.OptionError: they belong to other kernels.
+        """
+        states = list(fresh)
+        if isinstance(values, dict):
+            for name, index, own in self._named(values):
+                lasting, rewarded = states[index].lasting, "reward" in self.kernels[index].parts
+                moments = moments_of.given(xp, lasting[own], values[name], None, any_shape=rewarded)
+                states[index] = states[index]._replace(lasting={**lasting, own: moments})
+            return tuple(states)
+        if not _is_state(values) or len(values) != len(states):
+            raise af.OptionError(
+                f"wrapper_state={values!r:.80} does not belong to this environment, which has {len(states)} kernels",
+                remedy="Pass carry.running.wrappers of a rollout, or the result of env.state_dict(carry.running).",
+            )
+        for kernel, new, old in zip(self.kernels, states, values, strict=True):
+            forms, given = _form(new.lasting), _form(old.lasting)
+            if "reward" in kernel.parts and not any(shape for shape, _ in forms[1]):
+                given = given[0], [((), dtype) for _, dtype in given[1]]  # before the first reward
+            if forms != given:
+                raise af.OptionError(
+                    f"wrapper_state has {old.lasting!r:.80} for {kernel!r:.60}, which is of another kernel",
+                    remedy="Pass the state of an environment with the same wrappers in the same order, and of one run.",
+                )
+        return tuple(
+            new._replace(lasting=old.lasting) for new, old in zip(states, values, strict=True)
+        )
+
+    def reset(self, *_given: Any, **_options: Any) -> Any:
+        """Refuse: the kernels need the engine."""
+        raise EnvResultError(
+            f"{self!r} has no reset(), step() or observe() of its own",
+            remedy="Use Functions, rollout, episode or evaluate, or serve it by make() or make_vec(). "
+            "Call the methods of the inner environment on .env.",
+        )
+
+    step: Any = reset
+    observe: Any = reset
+
+    def __repr__(self) -> str:
+        return f"<wrap({self.env!r}, {', '.join(map(repr, self.kernels))})>"
+
+
+def chain_of(env: Dynamics, limit: int | None) -> Chain:
+    """Return the kernels of an environment around its spaces, for episodes with a step limit."""
+    base = env.base
+    inside = Spaces(base.observation_space, base.action_space, base._limited(limit))
+    return Chain(env.kernels, inside)
+
+
+def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
+    """Put wrappers around a `FunctionalEnv`, for `rollout`, `episode`, `evaluate`, `Functions`, `make` and `make_vec`.
+
+    Args:
+        env: the environment, or its class.
+        *kernels: wrappers without an environment, from `arrayferry_gym.wrappers.kernels`, innermost first.
+
+    Returns:
+        An environment with the same dynamics, whose spaces, observations, actions and rewards are those of the outermost.
+        If a kernel needs a step limit and the environment has none, pass `max_episode_steps` to the function that runs
+        it; its spaces are not known until then.
+
+    Raises:
+        arrayferry.OptionError: an argument is not a kernel, or its function holds an array whose changes compiled
+            code would not see.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_envs import CartPole, rollout, wrap
+        >>> from arrayferry_gym.wrappers import kernels
+        >>> env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward())
+        >>> def policy(params, observation, key):
+        ...     return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        >>> carry, transitions = rollout(env, policy, None, jax.random.key(0), 100, 8)
+        >>> env.state_dict(carry.running)["return_rms"]["count"]
+        800
+    """
+    env = checked_dynamics(env)
+    for kernel in kernels:
+        if not isinstance(kernel, Kernel):
+            raise af.OptionError(
+                f"wrap() was given {kernel!r:.80}",
+                remedy="Pass kernels, such as arrayferry_gym.wrappers.kernels.NormalizeObservation().",
+            )
+        for name, value in vars(kernel).items():
+            _refuse_arrays(value, f"the {name} of {type(kernel).__name__}")
+    if isinstance(env, WrappedEnv):
+        env, kernels = env.env, (*env.kernels, *kernels)
+    return WrappedEnv(env, kernels)
+
+
+def _refuse_arrays(function: Any, name: str) -> None:
+    """Refuse a function, method or object that holds arrays, which compiled code would not see change."""
+    if isinstance(function, type) or not callable(function):
+        return
+    function = inspect.unwrap(function)
+    owner = getattr(function, "__self__", function)
+    cells = getattr(function, "__closure__", None) or ()
+    defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
+    held = [cell.cell_contents for cell in cells if cell != CellType()]  # not empty ones
+    if af.flatten([*held, *defaults, getattr(owner, "__dict__", None)])[0]:
+        raise af.OptionError(
+            f"{name} holds an array, but it is compiled once and would not see the array change",
+            remedy="Compute it from numbers, or write a kernel that keeps it in its state.",
+        )
+
+
+def freeze(wrapper_state: Any) -> Any:
+    """Return kernel states whose statistics are used, but no longer updated.
+
+    To update them again, pass `wrapper_state=env.state_dict(carry.running)` to the next rollout.
+
+    Args:
+        wrapper_state: the states, such as `carry.running.wrappers`.
+
+    Raises:
+        arrayferry.OptionError: the argument is something else.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_envs import CartPole, Functions, freeze, wrap
+        >>> from arrayferry_gym.wrappers import kernels
+        >>> functions = Functions(wrap(CartPole(), kernels.NormalizeObservation()))
+        >>> running, observation = functions.reset(jax.random.key(0), 4)
+        >>> running = running._replace(wrappers=freeze(running.wrappers))
+        >>> bool(running.wrappers[0].lasting["obs_rms"].updating)
+        False
+    """
+    import jax
+
+    def is_moments(part: Any) -> bool:
+        return isinstance(part, moments_of.Moments)
+
+    def frozen(part: Any) -> Any:
+        return part._replace(updating=part.updating & False) if is_moments(part) else part
+
+    if wrapper_state is None:
+        return None
+    if not _is_state(wrapper_state):
+        raise af.OptionError(
+            f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
+            remedy="Pass carry.running.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
+        )
+    return jax.tree.map(frozen, wrapper_state, is_leaf=is_moments)
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(part, State) for part in value)
+
+
+def _form(tree: Any) -> tuple[Any, ...]:
+    """Return the structure of a tree of arrays, and their shapes and dtypes."""
+    import jax
+
+    arrays, structure = jax.tree.flatten(tree)
+    return structure, [(getattr(x, "shape", ()), getattr(x, "dtype", type(x))) for x in arrays]
+
+
+def check_wrapped(env: Any, given: Any) -> None:
+    """Check the option `wrapper_state`.
+
+    Raises:
+        arrayferry.OptionError: the environment has no kernels.
+    """
+    if given is not None and not isinstance(env, WrappedEnv):
+        raise af.OptionError(
+            f"wrapper_state was passed, but {env!r:.80} has no wrappers", remedy="Leave it out."
+        )
+
+
+def warn_if_fresh(env: Any, given: Any) -> None:
+    """Warn if an agent would see statistics that nothing has been counted in."""
+    if given is None and isinstance(env, WrappedEnv) and env._statistics():
+        warnings.warn(
+            f"{env!r:.80} begins with new statistics. Pass those of a training: wrapper_state=env.state_dict(carry.running)",
+            stacklevel=caller_level(),
+        )
+
+
+def lasting_state(env: Any, given: Any) -> Any:
+    """Return the option `wrapper_state` for compiled code, which checks states of kernels itself, once."""
+    check_wrapped(env, given)
+    if _is_state(given):
+        return tuple(State(lasting=state.lasting) for state in given)
+    return None if given is None else env.wrapper_state(given)

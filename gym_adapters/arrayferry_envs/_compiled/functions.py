@@ -1,0 +1,206 @@
+"""Environments as pure functions in JAX, for `jit`, `vmap`, `scan` and `grad`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry.adapting import never_raises
+from arrayferry_envs._around.wrapped import WrappedEnv, chain_of, check_wrapped
+from arrayferry_envs._contract.actions import Actions
+from arrayferry_envs._contract.checked import CheckedEnv
+from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.params import Params, prepare
+from arrayferry_envs._simulators.engine import Outcome, Running, advance, restart
+from arrayferry_envs._simulators.random_keys import checked_key
+from arrayferry_envs._simulators.renewal import Renewal, random_of, without_weak_type
+from arrayferry_envs._simulators.shardings import batch_sharding, spread
+from arrayferry_gym._arrays import to_shape
+from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
+
+
+class Packed:
+    """A pytree of the arrays of states whose container JAX does not know, such as a plain dataclass.
+
+    Attributes:
+        leaves: the arrays.
+        layout: how they are arranged in the container.
+    """
+
+    def __init__(self, leaves: Sequence[Any], layout: af.Layout) -> None:
+        self.leaves = tuple(leaves)
+        self.layout = layout
+
+    @property
+    def tree(self) -> Any:
+        """The states as the environment returned them."""
+        return self.layout.unflatten(self.leaves)
+
+    @never_raises
+    def __repr__(self) -> str:
+        return f"Packed({self.tree!r})"
+
+
+jax.tree_util.register_pytree_node(
+    Packed,
+    lambda packed: (packed.leaves, packed.layout),
+    lambda layout, leaves: Packed(leaves, layout),
+)
+
+
+def as_pytree(state: Any) -> Any:
+    """Return states as a pytree of arrays."""
+    leaves, layout = af.flatten(state)
+    known = jax.tree.leaves(state)
+    if len(known) == len(leaves) and all(a is b for a, b in zip(known, leaves, strict=True)):
+        tree = jax.tree.map(without_weak_type, state)
+        if af.flatten(tree)[1] == layout:  # JAX sorts dicts
+            return tree
+    return Packed([without_weak_type(leaf) for leaf in leaves], layout)
+
+
+def as_returned(state: Any) -> Any:
+    """Return states as the environment returned them, if JAX knows their containers."""
+    if type(state) is not Packed:
+        return state
+    known = set(map(id, jax.tree.leaves(state.tree)))
+    return state.tree if known == set(map(id, state.leaves)) else state
+
+
+def from_pytree(state: Any) -> Any:
+    """Return states as the environment returned them."""
+    return state.tree if type(state) is Packed else state
+
+
+class Functions:
+    """An environment as pure functions in JAX, for `jit`, `vmap`, `scan` and `grad`.
+
+    Args:
+        env: the environment.
+        autoreset_mode: when finished episodes are reset, as in Gymnasium. The default resets them in the same step,
+            so that each step is a transition.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
+        sharding: as in `rollout`.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_envs import CartPole, Functions
+        >>> functions = Functions(CartPole())
+        >>> running, observation = functions.reset(jax.random.key(0), 4)
+        >>> running, outcome = jax.jit(functions.step)(
+        ...     jax.random.key(1), running, jax.numpy.array([0, 1, 0, 1])
+        ... )
+        >>> outcome.reward
+        Array([1., 1., 1., 1.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        env: Dynamics,
+        *,
+        autoreset_mode: Any = AutoresetMode.SAME_STEP,
+        max_episode_steps: Any = UNSET,
+        sharding: Any = None,
+    ) -> None:
+        self.env: Dynamics = checked_dynamics(env)
+        self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
+        self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
+        self.sharding: Any = sharding
+        self._chain = chain_of(self.env, self.max_episode_steps)
+
+    def _checked(self, n: int, running: Running | None) -> CheckedEnv:
+        env = CheckedEnv(self.env.base, af.registry.backend("jax"), n, self.max_episode_steps)
+        if running is not None:
+            env.adopt(from_pytree(running.state))
+        return env
+
+    def _params(self, params: Any, n: int) -> Params:
+        if isinstance(params, Params):
+            return params
+        own, draws = self.env.default_params, self.env._draws_params
+        return prepare(params, own, n, af.registry.backend("jax"), None, draws=draws)
+
+    def reset(
+        self, key: Any, num_envs: int, params: Any = None, *, wrapper_state: Any = None
+    ) -> tuple[Running, Any]:
+        """Start `num_envs` environments.
+
+        Args:
+            key: a JAX key.
+            num_envs: the number of environments.
+            params: parameters, or a dict of those that differ from the defaults.
+            wrapper_state: for a wrapped environment: the `wrappers` of other environments, or their `state_dict`. The
+                statistics continue from there.
+
+        Returns:
+            The environments, and their observations.
+        """
+        num_envs = count_of("num_envs", num_envs)
+        rng, env = random_of(checked_key(key)), self._checked(num_envs, None)
+        prepared = self._params(params, num_envs)
+        state = env.reset(rng, num_envs, prepared.tree, prepared.fixed)
+        running, observation, _ = restart(env, state, prepared.tree)
+        check_wrapped(self.env, wrapper_state)
+        states = self._chain.init(jnp, num_envs, None)
+        states = self._shaped(running._replace(wrappers=states), num_envs, params)
+        if isinstance(self.env, WrappedEnv) and wrapper_state is not None:
+            states = self.env.given(jnp, states, wrapper_state)
+        states, observation = self._chain.begin(jnp, states, None, observation)
+        return self._for_caller(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
+
+    def _shaped(self, running: Running, n: int, params: Any) -> Any:
+        """Return the states of the kernels in the shape of rewards, which is only known from a step."""
+        if not any("reward" in kernel.parts for kernel in self._chain.kernels):
+            return running.wrappers
+        action = batch_space(self._chain.outside.action, n).sample()
+        pytree = running._replace(state=as_pytree(running.state))
+        after = jax.eval_shape(lambda: self.step(jax.random.key(0), pytree, action, params)[0])
+
+        def shaped(x: Any, y: Any) -> Any:
+            return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
+
+        return jax.tree.map(shaped, running.wrappers, after.wrappers)
+
+    def _for_caller(self, running: Running, result: Any, n: int) -> Any:
+        """Return environments as a pytree, and what was computed with them, spread over the devices."""
+        tree = running._replace(state=as_pytree(running.state)), result
+        if self._chain.kernels:
+            tree = jax.tree.map(without_weak_type, tree)
+        return spread(tree, n, batch_sharding(self.sharding, n))
+
+    def step(
+        self, key: Any, running: Running, action: Any, params: Any = None
+    ) -> tuple[Running, Outcome]:
+        """Take a step in all environments, and reset those whose episode has ended.
+
+        Args:
+            key: a JAX key, a different one for each step.
+            running: the environments.
+            action: their actions, which are clipped to the action space.
+            params: as in `reset`.
+
+        Returns:
+            The environments after the step, and its outcome.
+
+        Raises:
+            arrayferry.ArrayFerryError: the key or the actions are invalid.
+        """
+        n = running.elapsed.shape[0]
+        env, prepared = self._checked(n, running), self._params(params, n)
+        tree = prepared.tree
+        own, fresh = jax.random.split(checked_key(key))
+        read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
+        running = running._replace(state=from_pytree(running.state))
+        renewal = Renewal(env, fresh, tree, prepared.fixed, prepared.any_batched)
+        after, outcome = advance(
+            env, self.autoreset_mode, random_of(own), running, read(action), tree,
+            renewal, self._chain, random_of(jax.random.fold_in(own, 1)),
+        )  # fmt: skip
+        return self._for_caller(after, outcome, n)  # type: ignore[no-any-return]

@@ -1,0 +1,310 @@
+"""`to_gymnax`: an environment in the form of gymnax, which trainers in JAX expect."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_envs._around.wrapped import chain_of
+from arrayferry_envs._contract.actions import bounds_of
+from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.params import (
+    VALUE,
+    Frame,
+    Params,
+    checked_static,
+    completed,
+    is_named,
+    is_value,
+)
+from arrayferry_envs._simulators.engine import Running
+from arrayferry_gym._options.env_options import UNSET, limit_of
+from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym.wrappers._kernels.kernel import Spaces
+
+from .functions import Functions
+
+
+class GymnaxParams:
+    """Parameters of an environment and its step limit, as a pytree.
+
+    Its leaves are the floats and arrays among the parameters. All else is static, and so is the step limit: `jit`
+    compiles for it. The fields of the parameters are attributes.
+
+    Args:
+        frame: the static part of the parameters.
+        values: the others.
+        limit: the step limit, None for none.
+        fixed: for each parameter, whether the environment must not draw it, since it was replaced. () if it draws none.
+    """
+
+    def __init__(
+        self, frame: Frame, values: Iterable[Any], limit: int | None, fixed: tuple[bool, ...]
+    ) -> None:
+        self._frame = frame
+        self._values = tuple(values)
+        self._limit = limit
+        self._fixed = fixed
+
+    @classmethod
+    def of(
+        cls, tree: Any, defaults: Any, limit: int | None, fixed: tuple[bool, ...], names: Any = ()
+    ) -> GymnaxParams:
+        """Return a tree as parameters. The types of the defaults tell which leaves are values."""
+        wanted = af.flatten(defaults, everything=True)[0]
+        leaves, layout = af.flatten(tree, everything=True, prefix="params")
+        static = tuple(
+            VALUE if is_value(default) else checked_static(path, default, leaf)
+            for path, default, leaf in zip(layout.paths, wanted, leaves, strict=True)
+        )
+        values = [leaf for leaf, own in zip(leaves, static, strict=True) if own is VALUE]
+        pairs = zip(layout.paths, fixed, strict=bool(fixed))
+        fixed = tuple(stays or is_named(path, names) for path, stays in pairs)
+        return cls(Frame(static, layout, layout.unflatten), values, limit, fixed)
+
+    @property
+    def _prepared(self) -> Params:
+        """The parameters, for `Functions`."""
+        return Params(self._frame, self._values, [False] * len(self._values), self._fixed)
+
+    @property
+    def tree(self) -> Any:
+        """The parameters as the methods of the environment take them."""
+        return self._frame.join(self._values)
+
+    @property
+    def max_steps_in_episode(self) -> int:
+        """The step limit, 2**31 - 1 if there is none."""
+        return 2**31 - 1 if self._limit is None else self._limit
+
+    def replace(self, **fields: Any) -> GymnaxParams:
+        """Return a copy with other values for some fields, or for `max_steps_in_episode` (None for no limit).
+
+        For `vmap`, a value may be an array with more axes.
+
+        Raises:
+            arrayferry.OptionError: there is no such field, or it is static and cannot have this value.
+        """
+        limit = limit_of(fields.pop("max_steps_in_episode", self._limit), None)
+        tree = self.tree
+        return GymnaxParams.of(completed(fields, tree), tree, limit, self._fixed, fields)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # such as those that copy.copy asks for
+            raise AttributeError(name)
+        tree = self.tree
+        return tree[name] if isinstance(tree, dict) and name in tree else getattr(tree, name)
+
+    def __repr__(self) -> str:
+        return f"GymnaxParams({self.tree!r}, max_steps_in_episode={self._limit})"
+
+
+jax.tree_util.register_pytree_node(
+    GymnaxParams,
+    lambda params: (params._values, (params._frame, params._limit, params._fixed)),
+    lambda static, values: GymnaxParams(static[0], values, *static[1:]),
+)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class GymnaxForm:
+    """An environment with the methods of gymnax, as returned by `to_gymnax`. Those with equal attributes are equal.
+
+    Attributes:
+        env: the environment.
+        max_episode_steps: the step limit among its default parameters, None for none.
+    """
+
+    env: Dynamics
+    max_episode_steps: int | None
+
+    @property
+    def name(self) -> str:
+        """The name of its class, without wrappers."""
+        return type(self.env.base).__name__
+
+    @property
+    def default_params(self) -> GymnaxParams:
+        """Its parameters and its step limit, as a pytree whose leaves are floats and arrays."""
+        defaults = self.env.default_params
+        leaves = af.flatten(defaults, everything=True)[0] if self.env._draws_params else ()
+        fixed = (False,) * len(leaves)
+        return GymnaxParams.of(defaults, defaults, self.max_episode_steps, fixed)
+
+    def reset(self, key: Any, params: Any = None) -> tuple[Any, Running]:
+        """Begin an episode, given a key of JAX. Return the first observation and the state."""
+        return _reset(self, key, self._params(params))  # type: ignore[no-any-return]
+
+    reset_env = reset
+
+    def step(self, key: Any, state: Running, action: Any, params: Any = None) -> tuple[Any, ...]:
+        """Take a step, and begin the next episode if this one has ended, in the state of `reset_env(split(key)[1])`.
+
+        Args:
+            key: a key of JAX, another one for each step.
+            state: the state.
+            action: the action, clipped to the action space.
+            params: the parameters, those of `default_params` by default.
+
+        Returns:
+            The observation and the state after the step or the reset, the reward, a float of shape (), done, a bool of
+            shape (), and infos.
+        """
+        mode = AutoresetMode.SAME_STEP
+        return _step(self, mode, key, state, action, self._params(params))  # type: ignore[no-any-return]
+
+    def step_env(
+        self, key: Any, state: Running, action: Any, params: Any = None
+    ) -> tuple[Any, ...]:
+        """Take the same step without a reset. Return observation, state, reward, done and infos."""
+        mode = AutoresetMode.DISABLED
+        return _step(self, mode, key, state, action, self._params(params))  # type: ignore[no-any-return]
+
+    @property
+    def num_actions(self) -> int:
+        """The number of actions, or of the numbers of which an action consists."""
+        space: Any = self._spaces(None).action
+        return int(space.n if isinstance(space, spaces.Discrete) else np.prod(space.shape))
+
+    def observation_space(self, params: Any = None) -> Any:
+        """The space of observations, as one of gymnax."""
+        return _gymnax_space(self._spaces(params).observation)
+
+    def action_space(self, params: Any = None) -> Any:
+        """The space of actions, as one of gymnax."""
+        return _gymnax_space(self._spaces(params).action)
+
+    def _spaces(self, params: Any) -> Spaces:
+        return chain_of(self.env, self._params(params)._limit).outside
+
+    def _functions(self, params: GymnaxParams, mode: Any) -> Functions:
+        return Functions(self.env, autoreset_mode=mode, max_episode_steps=params._limit)
+
+    def _params(self, params: Any) -> GymnaxParams:
+        if params is not None and not isinstance(params, GymnaxParams):
+            raise af.OptionError(
+                f"params={params!r:.80} are not those of this environment",
+                remedy="Pass its default_params, or default_params.replace(...) with the fields that differ.",
+            )
+        return self.default_params if params is None else params
+
+    def __repr__(self) -> str:
+        return f"<to_gymnax({self.env!r})>"
+
+
+def to_gymnax(env: Dynamics, *, max_episode_steps: Any = UNSET) -> GymnaxForm:
+    """Return an environment in the form of gymnax, for trainers in JAX that expect it, such as rejax and PureJaxRL.
+
+    Its methods are pure functions of one environment, for `vmap`, `jit` and `scan`:
+
+    - `reset(key, params)` returns an observation and a state.
+    - `step(key, state, action, params)` returns observation, state, reward, done and infos. After the last step of an
+      episode, observation and state are those of the next episode.
+    - `reset_env` and `step_env` are the same without resets.
+    - `default_params` is a pytree of floats and arrays. All else in it is static, so it can be passed to `jit`, and its
+      values can differ under `vmap`. `params.replace(...)` changes fields, also `max_steps_in_episode`.
+    - `observation_space(params)` and `action_space(params)` are spaces of gymnax, which must be installed for them.
+
+    Besides the environment's own infos on the state before a reset, infos have "terminated", "truncated",
+    "final_observation" (before a reset), "discount" (0 where the episode has terminated, 1 elsewhere), and
+    "next_info" (infos on the state that is returned, if the environment has any).
+
+    The same key gives the same results with and without `vmap`, nested or not; with keys of "rbg" and "unsafe_rbg",
+    whose random numbers depend on the batch, it does not. Under `vmap`, each step computes a reset of each environment,
+    as in gymnax. Statistics of wrappers are those of one environment. Gradients go through steps and resets.
+
+    Args:
+        env: the environment, which may have wrappers (see `wrap`).
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's. Steps are counted in the state.
+
+    Raises:
+        TypeError: `env` is not a `FunctionalEnv`.
+        arrayferry.OptionError: it computes in another library than JAX, or an option is invalid.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_envs import CartPole, to_gymnax
+        >>> env = to_gymnax(CartPole())
+        >>> params = env.default_params.replace(gravity=9.0)
+        >>> keys = jax.random.split(jax.random.key(0), 3)
+        >>> observations, states = jax.vmap(env.reset, (0, None))(keys, params)
+        >>> step = jax.vmap(env.step, (0, 0, 0, None))
+        >>> observations, states, rewards, done, infos = step(keys, states, jax.numpy.ones(3, int), params)
+        >>> rewards
+        Array([1., 1., 1.], dtype=float32)
+    """
+    env = checked_dynamics(env)
+    form = GymnaxForm(env, limit_of(max_episode_steps, env.max_episode_steps))
+    form._functions(form.default_params, AutoresetMode.SAME_STEP)._checked(1, None)
+    return form
+
+
+def _first(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _reset(form: GymnaxForm, key: Any, params: GymnaxParams) -> Any:
+    functions = form._functions(params, AutoresetMode.DISABLED)
+    running, observation = functions.reset(key, 1, params._prepared)
+    return _first(observation), running
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _step(
+    form: GymnaxForm, mode: Any, key: Any, state: Running, action: Any, params: GymnaxParams
+) -> Any:
+    action = jax.tree.map(lambda x: jnp.asarray(x)[None], action)
+    functions = form._functions(params, mode)
+    state, outcome = functions.step(key, state, action, params._prepared)
+    observation, reward, terminated, truncated = _first(outcome[:4])
+    final, final_info = outcome.observation, outcome.info
+    if mode is AutoresetMode.SAME_STEP:
+        final, final_info = outcome.final_observation, outcome.final_info or {}
+    infos = {
+        "discount": 1.0 - terminated.astype(jnp.float32),
+        **_first(final_info),
+        "terminated": terminated,
+        "truncated": truncated,
+        "final_observation": _first(final),
+    }
+    if outcome.info:
+        infos["next_info"] = _first(outcome.info)
+    return observation, state, reward, terminated | truncated, infos
+
+
+def _gymnax_space(space: Space[Any]) -> Any:
+    """Return a space as one of gymnax.
+
+    Raises:
+        arrayferry.BackendUnavailableError: gymnax cannot be imported.
+        arrayferry.OptionError: gymnax has no such space.
+    """
+    try:
+        of = importlib.import_module("gymnax.environments.spaces")
+    except ImportError as error:
+        raise missing_package("to_gymnax(...).action_space", "gymnax six", error) from error
+    if isinstance(space, spaces.Dict):
+        return of.Dict({key: _gymnax_space(part) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return of.Tuple([_gymnax_space(part) for part in space.spaces])
+    if isinstance(space, spaces.Discrete) and space.start == 0:
+        return of.Discrete(int(space.n))
+    if not isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)):
+        raise af.OptionError(f"gymnax has no space like {space}", remedy="Let it start at 0.")
+    # bounds that are the same everywhere are numbers, which can be hashed
+    low, high = (
+        x.flat[0].item() if (x == x.flat[0]).all() else x for x in map(np.asarray, bounds_of(space))
+    )
+    return of.Box(low, high, tuple(space.shape or ()), jnp.dtype(space.dtype))

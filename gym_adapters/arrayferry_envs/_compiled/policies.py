@@ -1,0 +1,108 @@
+"""How a compiled rollout calls a policy, with or without a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import arrayferry as af
+from arrayferry_envs._contract.policies import Policy, checked_results, policy_rows
+from arrayferry_envs._simulators.renewal import without_weak_type
+from arrayferry_gym._arrays import select
+
+PolicyState = Any
+"""A pytree of arrays (n, ...), one row for each environment, or None."""
+
+
+def first_policy_state(state: PolicyState, num_envs: int) -> PolicyState:
+    """Return the rows with which a policy begins an episode, as arrays of JAX.
+
+    Raises:
+        arrayferry.OptionError: an array does not have one row for each environment.
+        arrayferry.ConversionError: JAX does not have an array, such as one with a mask, or a number in it.
+    """
+    if state is None:
+        return None
+    state = jax.tree.map(lambda x: jnp.asarray(af.convert(x, "jax")), state)
+    policy_rows(state, num_envs)
+    return jax.tree.map(without_weak_type, state)
+
+
+def acted(
+    policy: Policy, params: Any, observation: Any, key: Any, state: PolicyState = None
+) -> tuple[Any, Any, PolicyState]:
+    """Return the action of a policy, its extras, and its next state.
+
+    Raises:
+        arrayferry.OptionError: the policy returned something else.
+    """
+    own = () if state is None else (state,)
+    try:
+        result = policy(params, observation, key, *own)
+    except Exception as error:
+        error.add_note(
+            "It is from the policy, which JAX compiles. For a policy of another library, pass policy_xp= to evaluate."
+        )
+        raise
+    names = ("action", "extras", "policy_state")[: 2 + len(own)]
+    checked_results(result, *names)
+    for name, part in zip(names, result, strict=True):
+        for leaf in af.flatten(part)[0]:
+            library = af.backend_of(leaf).name
+            if library not in ("jax", "numpy"):
+                raise af.OptionError(
+                    f"the policy returned an array of {library} in its {name}, but it is compiled by JAX",
+                    remedy="Compute in JAX. Or step the environment in the library of the policy: "
+                    f"env.make_vec(n, xp={library!r}).",
+                )
+    action, extras, *after = result
+    return action, extras, _same(state, *after) if after else None
+
+
+def checked_extras(extras: Any) -> Any:
+    """Return the extras of a policy, which transitions hold.
+
+    Raises:
+        arrayferry.OptionError: they have something that is no array or number.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(extras):
+        if not isinstance(
+            leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
+        ) and not hasattr(leaf, "__jax_array__"):
+            raise af.OptionError(
+                f"the policy returned extras{jax.tree_util.keystr(path)} = {leaf!r:.80}, which a transition cannot hold",
+                remedy="Extras are arrays (num_envs, ...), in any pytree, or None.",
+            )
+    return extras
+
+
+def began_anew(mask: Any, first: PolicyState, state: PolicyState) -> PolicyState:
+    """Return the states of a policy, with the initial rows where an episode has begun."""
+    return jax.tree.map(lambda new, old: select(jnp, mask, new, old), first, state)
+
+
+def _same(before: PolicyState, after: PolicyState) -> PolicyState:
+    """Return the next states of a policy, if they have the form of the last ones."""
+    forms = [
+        [
+            (jax.tree_util.keystr(path), jnp.result_type(x), jnp.shape(x))
+            for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]
+        ]
+        for tree in (before, after)
+    ]
+    for (path, dtype, shape), other in zip(*forms, strict=False):
+        if (path, dtype, shape) != other:
+            raise af.OptionError(
+                f"the policy got policy_state{path} of dtype {dtype} and shape {shape}, but returned "
+                f"policy_state{other[0]} of dtype {other[1]} and shape {other[2]}",
+                remedy="Return states of the same structure, dtypes and shapes as policy_state.",
+            )
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise af.OptionError(
+            f"the policy got the policy_state {jax.tree.structure(before)}, but returned {jax.tree.structure(after)}",
+            remedy="Return states of the same structure as policy_state.",
+        )
+    return jax.tree.map(without_weak_type, jax.tree.map(jnp.asarray, after))

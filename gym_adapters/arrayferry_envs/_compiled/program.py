@@ -1,0 +1,229 @@
+"""The inputs of a compiled rollout: values, which may change in each call, and static ones, for which it compiles."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Hashable, Iterator
+from types import FunctionType, MethodType
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+import arrayferry as af
+from arrayferry.adapting import Cache, IdentityKey, exact_key
+from arrayferry_envs._contract.params import VALUE, Frame
+from arrayferry_envs._simulators.tracing import has_tracers, trace_here
+from arrayferry_gym._keys import Immutable, Key
+from arrayferry_gym._options.caller import caller_level
+
+_PASS = (
+    "Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, or the function a "
+    "jax.tree_util.Partial: then they are values. For a policy of another library, pass policy_xp= to evaluate."
+)
+_ARRAYS = (jax.Array, np.ndarray, np.generic)
+_NUMBERS = (*_ARRAYS, float, complex)
+_PLAIN = (bool, int, float, complex, str, bytes)
+
+
+def _function_and_bound(policy: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Return the function of a policy, and its bound arguments: those of partials, and the pytree of a method."""
+    if isinstance(policy, MethodType) and not jax.tree_util.all_leaves([policy.__self__]):
+        return policy.__func__, (policy.__self__,), {}
+    if isinstance(policy, functools.partial):  # a Partial of JAX is one
+        function, args, options = _function_and_bound(policy.func)
+        return function, (*args, *policy.args), {**options, **policy.keywords}
+    return policy, (), {}
+
+
+def partition(env: Any, policy: Any, policy_params: Any) -> tuple[list[Any], Frame]:
+    """Partition the arguments of a rollout into values and static parts.
+
+    Returns:
+        The values: all arrays, and the floats in `policy_params`. And the static rest, with a partial as the policy.
+
+    Raises:
+        arrayferry.OptionError: a part is neither a number of JAX nor can it be hashed.
+    """
+    tree = env, _function_and_bound(policy), policy_params
+    leaves, structure = jax.tree.flatten(tree)
+    first = len(leaves) - structure.children()[2].num_leaves
+    static = [VALUE if isinstance(x, _ARRAYS) else x for x in leaves[:first]]
+    static += [VALUE if isinstance(x, _NUMBERS) else x for x in leaves[first:]]
+    keys: list[Any] = []
+    for index, leaf in enumerate(static):
+        try:
+            keys.append(VALUE if leaf is VALUE else _key_of(leaf))
+        except TypeError as error:
+            raise af.OptionError(
+                f"{_place(tree, index)} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which is neither an "
+                "array of JAX nor static",
+                remedy='Convert it by arrayferry.convert(x, "jax"), or pass something that can be hashed. '
+                "For a policy of another library, pass policy_xp= to evaluate.",
+            ) from error
+    values = [
+        _value(tree, index, x)
+        for index, (x, kept) in enumerate(zip(leaves, static, strict=True))
+        if kept is VALUE
+    ]
+    build = functools.partial(_built, structure)
+    return values, Frame(tuple(static), structure, build, Key((structure, tuple(keys))))
+
+
+def _value(tree: Any, index: int, x: Any) -> Any:
+    """Return a value as an array of JAX if it is one of NumPy, whose numbers JAX itself would narrow in silence.
+
+    Raises:
+        arrayferry.OptionError: JAX has no such dtype, or a number does not fit.
+    """
+    if not isinstance(x, (np.ndarray, np.generic)):
+        return x
+    why: Any = "which JAX does not have"
+    try:
+        converted = af.convert(x, "jax", scalars="convert")
+        if isinstance(converted, jax.Array):
+            return converted
+    except af.ArrayFerryError as error:
+        why = f"which cannot be converted: {error}"
+    raise af.OptionError(
+        f"{_place(tree, index)} is a {type(x).__name__} of dtype {x.dtype}, {why}",
+        remedy="Leave it out, or convert it to an array of numbers that JAX has.",
+    )
+
+
+def _built(structure: Any, leaves: list[Any]) -> tuple[Any, Any, Any]:
+    env, (function, args, options), policy_params = structure.unflatten(leaves)
+    return env, functools.partial(function, *args, **options), policy_params
+
+
+def _key_of(leaf: Any) -> Hashable:
+    """Return the key of a static leaf: its type, and the leaf, which is compared by `==`, as JAX does.
+
+    Of an object that equals only itself, plain attributes count too, since they may change.
+
+    Raises:
+        TypeError: it cannot be hashed, or is an array of another library.
+    """
+    cls: Any = type(leaf)
+    if isinstance(leaf, Immutable):
+        return leaf._immutable_key()
+    if cls in _PLAIN:
+        return exact_key(leaf)
+    if cls is MethodType:
+        return IdentityKey(leaf.__func__), _by_identity(leaf.__self__)
+    if cls.__eq__ is object.__eq__:
+        return _by_identity(leaf)
+    if af.registry.kind(leaf).category in ("array", "objects"):
+        raise TypeError
+    hash(leaf)
+    return cls, leaf
+
+
+def _by_identity(value: Any) -> Hashable:
+    same = IdentityKey(value) if type(value).__weakrefoffset__ else exact_key(value)
+    own = getattr(value, "__dict__", {}).items()
+    plain = [(name, exact_key(x)) for name, x in own if type(x) in _PLAIN]
+    return same, *plain, *((name, IdentityKey(x)) for name, x in own if type(x) is np.ndarray)
+
+
+def _place(tree: Any, index: int) -> str:
+    """Return the place of a leaf as a Python expression."""
+    first, *others = jax.tree_util.tree_flatten_with_path(tree)[0][index][0]
+    name = ("env", "policy", "policy_params")[first.idx]
+    return name + ("" if name == "policy" else jax.tree_util.keystr(tuple(others)))
+
+
+def check_constants(policy: functools.partial[Any], act: Any, *args: Any) -> None:
+    """Search a traced policy for arrays that it holds, since compiled code would not see them change.
+
+    Args:
+        policy: the policy, whose arrays are traced if they are values.
+        act: the policy with its parameters, as a function that `jit` has compiled.
+        *args: the other arguments of the policy.
+
+    Raises:
+        arrayferry.OptionError: it is a method, an object or a closure that holds arrays.
+    """
+    constants = _constants(jax.make_jaxpr(act)(*args))
+    found = {id(x): x for x in constants if isinstance(x, jax.Array) and not has_tracers(x)}
+    if not found:
+        return
+    arrays = ", ".join(f"{x.dtype}{list(x.shape)}" for x in found.values())
+    named = [getattr(module, "__dict__", {}) for module in [*sys.modules.values()]]
+    are_global = found.keys() <= {id(x) for names in named for x in [*names.values()]}
+    for leaf in jax.tree.leaves((policy.func, policy.args, policy.keywords)):
+        function = inspect.unwrap(leaf) if callable(leaf) else None
+        is_plain = type(function) is FunctionType and (are_global or not _is_closure(function))
+        if function is None or is_plain:
+            continue
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        raise af.OptionError(
+            f"{name} holds an array, {arrays}, but it is compiled once and would not see the array change",
+            remedy=_PASS,
+        )
+    warnings.warn(
+        f"the policy uses arrays that are not among its values, such as global variables: {arrays}. It is compiled "
+        "once and would not see them change. Pass them in policy_params",
+        stacklevel=caller_level(),
+    )
+
+
+def _is_closure(function: Any) -> bool:
+    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__)
+
+
+def _constants(jaxpr: Any) -> Iterator[Any]:
+    """Yield the constants of a program, and of the programs in it."""
+    if isinstance(jaxpr, ClosedJaxpr):
+        yield from jaxpr.consts
+    for equation in jaxpr.eqns:
+        yield from (x.val for x in equation.invars if isinstance(x, Literal))
+        for part in jax.tree.leaves(equation.params):
+            if isinstance(part, (ClosedJaxpr, Jaxpr)):
+                yield from _constants(part)
+
+
+_OUTSIDE = trace_here()
+
+
+def in_trace() -> bool:
+    """Tell whether JAX traces the code that runs."""
+    return bool(trace_here() != _OUTSIDE)
+
+
+_COMPILED: Cache[int, list[Any]] = Cache(256)
+"""The static parts for which a policy was compiled, by a hash of its code or class and of what stays the same."""
+
+
+def note_compilation(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> None:
+    """Warn if a static part of a policy or its parameters is the reason for a third compilation.
+
+    Args:
+        what: what is compiled, "rollout" or "episode".
+        tree: the environment, the policy, and its parameters.
+        frame: what is static in them.
+        rest: what else it is compiled for.
+    """
+    env, policy, policy_params = tree
+    tree = env, _function_and_bound(policy), policy_params
+    function = inspect.unwrap(tree[1][0])
+    structure, (env, *keys) = frame.key.value
+    code = repr(getattr(function, "__code__", type(function)))  # with its file and line
+    number = hash((what, code, structure, env, rest))
+    log = _COMPILED.get(number, [])
+    if keys in log or len(log) == 3:
+        return
+    _COMPILED[number] = log = [*log, keys]
+    if len(log) == 3:
+        index = 1 + next(i for i, (a, b) in enumerate(zip(log[1], keys, strict=True)) if a != b)
+        warnings.warn(
+            f"{what} is compiled for the third time, because {_place(tree, index)} was another one each time. It is "
+            "static: only arrays, and floats in policy_params, may change without a new compilation. Pass the same "
+            "object each time, such as a function that is defined once; or pass what changes in policy_params, as an "
+            "array",
+            stacklevel=caller_level(),
+        )

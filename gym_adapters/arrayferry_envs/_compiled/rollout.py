@@ -1,0 +1,357 @@
+"""Rollouts in JAX: many steps of many environments in one compiled call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry.typing import JaxArray
+from arrayferry_envs._contract.dynamics import Dynamics
+from arrayferry_envs._contract.params import Params
+from arrayferry_envs._contract.policies import Policy, check_arguments
+from arrayferry_envs._host import HostFunctions
+from arrayferry_gym._episodes import summed
+from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
+from arrayferry_gym._options.types import ArrT
+
+from .arguments import Call, Program, Values
+from .functions import Functions, as_returned
+from .policies import acted, began_anew, checked_extras
+from .program import check_constants
+
+_LEFT_OUT: Any = None
+
+
+class Transition(NamedTuple, Generic[ArrT]):
+    """The steps of a rollout: trees of arrays (time, environment, ...).
+
+    Attributes:
+        observation: the observation that the policy received.
+        action: the action that it chose, before clipping to the action space.
+        reward: the rewards.
+        terminated: whether the episode has terminated.
+        truncated: whether it has reached the step limit.
+        final_observation: the observation after the step, before any reset: the next state of the same episode, even
+            at its end.
+        extras: the policy's other results, such as log-probabilities and values.
+        began: whether the step is the first of its episode, bool. If so, the policy received its initial state
+            there.
+        episode_return: the sum of the rewards of the episode up to this step, which is its return at the end;
+            float32, or the dtype of the rewards if that is wider.
+        episode_length: the number of its steps up to this one, int32.
+        info: the result of `FunctionalEnv.info` for the state after the step, before any reset; None unless
+            collected.
+        state: the state that `observation` shows, None unless collected.
+    """
+
+    observation: Any
+    action: Any
+    reward: ArrT
+    terminated: ArrT
+    truncated: ArrT
+    final_observation: Any
+    extras: Any
+    began: ArrT = _LEFT_OUT
+    episode_return: ArrT = _LEFT_OUT
+    episode_length: ArrT = _LEFT_OUT
+    info: Any = None
+    state: Any = None
+
+
+class Carry(NamedTuple):
+    """Where a rollout stopped, to continue from there.
+
+    Attributes:
+        running: the environments; for an ordinary one, its state.
+        observation: their observations, (n, ...).
+        began: which of them begin an episode with the next step, bool (n,).
+        episode_return: the sums of rewards of their current episodes, (n,).
+        episode_length: the numbers of steps of their current episodes, int32 (n,).
+        policy_state: the state of the policy after the last step, even where the episode has ended; None if it has
+            none.
+        first_policy_state: the rows that replace it where an episode begins.
+    """
+
+    running: Any
+    observation: Any
+    began: Any = None
+    episode_return: Any = None
+    episode_length: Any = None
+    policy_state: Any = None
+    first_policy_state: Any = None
+
+
+def rollout(
+    env: Dynamics | HostFunctions,
+    policy: Policy,
+    policy_params: Any,
+    key: Any,
+    num_steps: int,
+    num_envs: int | None = None,
+    *,
+    env_params: Any = None,
+    carry: Carry | None = None,
+    max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
+    wrapper_state: Any = None,
+    collect: Sequence[str] = (),
+    final_observation: bool = True,
+    sharding: Any = None,
+) -> tuple[Carry, Transition[JaxArray]]:
+    """Take steps in many environments with a policy, in one compiled `lax.scan`.
+
+    Episodes that end are reset in the same step. It may be called inside `jit`, `vmap` and `grad`.
+
+    It compiles once for each environment, policy and shape. Environments of one class with equal attributes count as
+    the same. Functions are the same if they are the same object: what they close over is a constant. A policy must not
+    hold arrays: in a closure, or in attributes of an object that is not a pytree.
+
+    Args:
+        env: the environment; or the functions of an ordinary vector environment that resets in the same step.
+        policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
+            `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
+        policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
+            else, such as the functions in an Equinox module, is static, and must be hashable. If a leaf causes a third
+            compilation, a warning names it.
+        key: a JAX key, a different one for each call.
+        num_steps: the number of steps to take in each environment.
+        num_envs: the number of environments. An ordinary vector environment has its own number.
+        env_params: the parameters of the environment, or a dict of those that differ from the defaults. With a carry,
+            they hold from the next step on; if the environment draws parameters, from the next episode on.
+        carry: where another rollout stopped. None starts new episodes in all environments.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
+        policy_state: for a policy with a state, such as a recurrent one: its state at the first step of each
+            episode, a pytree of arrays (num_envs, ...). A carry already has it, so only one of the two may be
+            passed.
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+            of the environment's `state_dict` for it. The statistics continue from there, unless `freeze` stops them.
+        collect: additional fields of the transitions: "info", "state".
+        final_observation: whether they hold the observations before resets, which are as large as the
+            observations themselves.
+        sharding: spreads the environments over several devices: `NamedSharding(mesh, PartitionSpec("envs"))`. The
+            number of environments must be divisible by the number of devices. Values are the same as on one device,
+            up to rounding.
+
+    Returns:
+        Where the rollout stopped, and the transitions.
+
+    Raises:
+        arrayferry.OptionError: an argument is invalid, or the policy holds an array.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_envs import CartPole, rollout
+        >>> def policy(params, observation, key):
+        ...     return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        >>> env = CartPole()
+        >>> carry, transitions = rollout(env, policy, None, jax.random.key(0), 10, 4)
+        >>> transitions.reward.shape
+        (10, 4)
+        >>> carry, more = rollout(env, policy, None, jax.random.key(1), 10, 4, carry=carry)
+
+        A policy that remembers how many steps it has taken:
+
+        >>> def counting(params, observation, key, steps):
+        ...     return (steps % 2).astype(int), None, steps + 1
+        >>> carry, transitions = rollout(
+        ...     env, counting, None, jax.random.key(0), 10, 4, policy_state=jax.numpy.zeros(4, int)
+        ... )
+        >>> transitions.action[:4, 0]
+        Array([0, 1, 0, 1], dtype=int32)
+    """
+    num_steps = count_of("num_steps", num_steps)
+    check_flag("final_observation", final_observation)
+    call = Call(
+        "rollout", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
+        wrapper_state, sharding,
+    )  # fmt: skip
+    if carry is not None:
+        _check_carry(carry, call)
+    program = call.program(num_steps, _collected(env, collect), final_observation)
+    return _rollout(program, call.values, carry)  # type: ignore[no-any-return]
+
+
+def _check_carry(carry: Any, call: Call) -> None:
+    """Check that a rollout can continue from a carry, and was given no other states."""
+    if not isinstance(carry, Carry):
+        raise af.OptionError(
+            f"carry={carry!r:.80} is not a Carry", remedy="Pass the first result of rollout."
+        )
+    for name, given, what in (
+        ("policy_state", call.policy_state, "the policy"),
+        ("wrapper_state", call.wrapper_state, "the wrappers"),
+    ):
+        if given is not None:
+            raise af.OptionError(
+                f"carry and {name} were both passed, but the carry has the state of {what}",
+                remedy=f"Pass {name} to the first rollout, and then what that returned.",
+            )
+    elapsed = getattr(carry.running, "elapsed", None)
+    if elapsed is not None and elapsed.shape != (call.num_envs,):
+        raise af.OptionError(
+            f"num_envs={call.num_envs}, but carry has {elapsed.shape[0]} environments",
+            remedy="Pass the number of environments with which the first rollout began.",
+        )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _rollout(program: Program, values: Values, carry: Carry | None) -> Any:
+    num_steps, collect, final_observation = program.options
+    steps = Steps(program, values)
+    start, key = jax.random.split(values.key)
+    carry = steps.start(start) if carry is None else steps.resumed(carry, start)
+
+    def one(carry: Carry, key: Any) -> tuple[Carry, Transition]:
+        after, transition, outcome = steps.take(carry, key)
+        if not final_observation:
+            transition = transition._replace(final_observation=None)
+        if "state" in collect:
+            transition = transition._replace(state=as_returned(carry.running.state))
+        if "info" in collect:
+            info = outcome.info if outcome.final_info is None else outcome.final_info
+            transition = transition._replace(info=info)
+        return after, transition
+
+    return jax.lax.scan(one, carry, jax.random.split(key, num_steps))
+
+
+class Steps:
+    """Takes steps in a batch of environments with a policy, in code that JAX compiles.
+
+    Args:
+        program: the program that is compiled.
+        values: its values.
+        autoreset_mode: when finished episodes are reset.
+        extras: whether transitions have the extras of the policy.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        values: Values,
+        autoreset_mode: Any = AutoresetMode.SAME_STEP,
+        *,
+        extras: bool = True,
+    ) -> None:
+        call = program.call
+        call.note_compilation(program)
+        env, self._policy, policy_params = call.frame.join(values.leaves)
+        given = call.env_params
+        params = Params(given.frame, values.env_params, given.batched, given.fixed)
+        self._num_envs = call.num_envs
+        self._policy_state = values.policy_state
+        self._reset: Any  # takes a key
+        self._advance: Any  # takes a key, the environments and an action
+        if isinstance(call.env, HostFunctions):
+            host = call.env
+            self._name, self._reset = host.name, host.reset
+            self._advance = lambda key, running, action: host.step(running, action)
+        else:
+            functions = Functions(
+                env, autoreset_mode=autoreset_mode, max_episode_steps=call.max_episode_steps,
+                sharding=call.sharding,
+            )  # fmt: skip
+            self._name = type(env).__name__
+            self._reset = functools.partial(
+                functions.reset, num_envs=call.num_envs, params=params,
+                wrapper_state=values.wrapper_state,
+            )  # fmt: skip
+            self._advance = functools.partial(functions.step, params=params)
+
+        def act(observation: Any, key: Any, state: Any) -> tuple[Any, Any, Any]:
+            action, results, state = acted(self._policy, policy_params, observation, key, state)
+            return action, checked_extras(results) if extras else None, state
+
+        self._act = jax.jit(act, inline=True)
+        self._step = jax.jit(
+            self._taken, inline=True
+        )  # so that it is traced once, for `start` and `take`
+
+    def _taken(self, acting: Any, stepping: Any, running: Any, observation: Any, state: Any) -> Any:
+        """Return the policy's action, extras and state, where the environments are after it, and the outcome."""
+        check_arguments("compiled code", self._policy, state)
+        if not jax.config.jax_disable_jit:
+            check_constants(self._policy, self._act, observation, acting, state)
+        action, extras, state = self._act(observation, acting, state)
+        running, outcome = self._advance(stepping, running, action)
+        return action, extras, state, running, outcome
+
+    def start(self, key: Any) -> Carry:
+        """Restart all environments."""
+        running, observation = self._reset(key)
+        state, n = self._policy_state, self._num_envs
+        reward = jax.eval_shape(self._step, key, key, running, observation, state)[-1].reward
+        total = jnp.zeros(reward.shape, jnp.promote_types(reward.dtype, jnp.float32))
+        length = jnp.zeros(n, jnp.int32)
+        return Carry(running, observation, jnp.ones(n, bool), total, length, state, state)
+
+    def resumed(self, carry: Carry, key: Any) -> Carry:
+        """Check the carry of another rollout, and return it.
+
+        Raises:
+            arrayferry.OptionError: its arrays do not match this environment and policy.
+        """
+        given = _forms((carry.running, carry.observation))
+        fresh = _forms(jax.eval_shape(lambda: self._reset(key)))
+        if given != fresh:
+            raise af.OptionError(
+                f"carry is of another environment than {self._name}: it has {', '.join(given)}, but {self._name} {', '.join(fresh)}",
+                remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
+            )
+        if carry.began is None:  # only its first two fields were given
+            elapsed = getattr(carry.running, "elapsed", jnp.zeros(self._num_envs, jnp.int32))
+            total = jax.eval_shape(lambda: self.start(key)).episode_return
+            carry = carry._replace(
+                began=elapsed == 0,
+                episode_return=jnp.zeros(total.shape, total.dtype),
+                episode_length=elapsed,
+            )
+        return carry
+
+    def take(self, carry: Carry, key: Any) -> tuple[Carry, Transition, Any]:
+        """Take a step in all environments. Return where they are, the transition, and the outcome of the step."""
+        acting, stepping = jax.random.split(key)
+        state = began_anew(carry.began, carry.first_policy_state, carry.policy_state)
+        action, extras, state, running, outcome = self._step(
+            acting, stepping, carry.running, carry.observation, state
+        )
+        reward = outcome.reward.astype(carry.episode_return.dtype)
+        total = summed(jnp, carry.began, carry.episode_return, reward)
+        length = summed(jnp, carry.began, carry.episode_length, 1)
+        transition = Transition(
+            carry.observation, action, outcome.reward, outcome.terminated, outcome.truncated,
+            outcome.final_observation, extras, carry.began, total, length,
+        )  # fmt: skip
+        ended = outcome.terminated | outcome.truncated
+        after = Carry(
+            running, outcome.observation, ended, total, length, state, carry.first_policy_state
+        )
+        return after, transition, outcome
+
+
+def _forms(tree: Any) -> list[str]:
+    return [f"{jnp.result_type(x)}{list(jnp.shape(x))}" for x in jax.tree.leaves(tree)]
+
+
+def _collected(env: Any, collect: Any) -> tuple[str, ...]:
+    """Check what a rollout collects, and return it."""
+    names = (collect,) if isinstance(collect, str) else tuple(collect)
+    for name in names:
+        if name not in ("info", "state"):
+            raise af.OptionError(
+                f"collect={collect!r:.80}: a rollout cannot collect {name!r}",
+                remedy="Pass 'info', 'state' or both.",
+            )
+    if names and isinstance(env, HostFunctions):
+        raise af.OptionError(
+            f"collect={collect!r:.80}, but {env.name} is an ordinary environment, whose infos and states stay on the host",
+            remedy="Leave out collect.",
+        )
+    return tuple(sorted(set(names)))

@@ -1,0 +1,481 @@
+"""`check`: tries an environment in several libraries, and reports mistakes of its author with their lines."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+import arrayferry as af
+from arrayferry.adapting import map_arrays
+from arrayferry_gym._arrays import plain_name
+
+from .checked import CheckedEnv
+from .dynamics import Dynamics, checked_dynamics
+from .mistakes import explanation, first_line, last_line, wrong_signatures
+from .named_rows import NamedRows
+from .params import Params, prepare
+
+LIBRARIES = ("numpy", "array_api_strict", "torch", "jax")
+N = 5
+STEPS = 12
+LONG = 10_000
+"""How many steps are tried before a warning that no episode ends."""
+NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
+"""Errors that mean that there is no image: packages for images are optional, and so are images."""
+
+_FILTERING = threading.RLock()
+"""Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
+
+
+class Problem(NamedTuple):
+    """A mistake in an environment.
+
+    Attributes:
+        method: the method in which it was found, such as "step".
+        place: the line, as "file:line".
+        what: what is wrong.
+        remedy: what to write instead, "" if this is not known.
+        libraries: the libraries in which it was found.
+    """
+
+    method: str
+    place: str
+    what: str
+    remedy: str
+    libraries: tuple[str, ...]
+
+    def __str__(self) -> str:
+        seen = f" (in {', '.join(self.libraries)})" if self.libraries else ""
+        return f"{self.method}(), {self.place}: {self.what}{seen}. {self.remedy}".rstrip()
+
+
+class Problems(list[Problem]):
+    """What `check` found. As text, a line for each problem."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self)) or "[]"
+
+
+def check(
+    env: Dynamics | type[Dynamics], libraries: Iterable[str] = LIBRARIES, *, params: Any = None
+) -> Problems:
+    """Try an environment in several libraries, and return the problems that its author has to fix.
+
+    Each method is called with a batch, in JAX inside `jit`. Its result must have the right form and depend only on its
+    arguments. If NumPy is tried, the result of an environment must also not depend on the other environments in its batch,
+    on their number, or on its index.
+
+    Args:
+        env: the environment, or its class.
+        libraries: the libraries to try. Libraries that are not installed or not usable here are skipped. If the
+            environment needs a library, all others are skipped.
+        params: parameters other than the defaults.
+
+    Returns:
+        The problems, a list, empty if there are none. As text, each has a line, which names the method, the place and the
+        remedy.
+
+    Raises:
+        TypeError: `env` is not a `FunctionalEnv`.
+        arrayferry.ArrayFerryError: there is no such library, or a parameter is invalid.
+
+    Warns:
+        UserWarning: there is no problem, but with random actions in NumPy, all episodes end in their first step, or
+            none ends in 10000 steps and `max_episode_steps` is None.
+
+    Examples:
+        >>> from arrayferry_envs import CartPole, check
+        >>> check(CartPole)
+        []
+        >>> class Wrong(CartPole):
+        ...     def step(self, xp, rng, state, action, params):
+        ...         if state.angle > 0:
+        ...             return state, 1.0, False
+        ...         return state, 0.0, False
+        >>> for problem in check(Wrong, ["numpy"]):
+        ...     print(problem.what)
+        it asks whether an array is true, by if, while, and, or, not, min or max
+    """
+    dynamics = checked_dynamics(env)
+    problems = [
+        Problem(
+            name, first_line(dynamics, name), "its signature does not match", f"Write {text}.", ()
+        )
+        for name, text in wrong_signatures(dynamics)
+    ]
+    told: list[str] = []
+    dtypes: dict[str, list[tuple[str, str]]] = {}
+    if not problems:
+        for name in libraries:
+            backend = _usable(name)
+            if backend is None or dynamics.library not in (None, backend.name):
+                continue
+            trial = _Trial(dynamics, backend, params)
+            problems += trial.problems()
+            told += trial.warned
+            dtypes[backend.name] = trial.dtypes
+        problems += _different_dtypes(dynamics, dtypes)
+    for text in told if not problems else ():
+        warnings.warn(text, stacklevel=2)
+    return Problems(_merged(problems))
+
+
+def _usable(name: str) -> af.Backend | None:
+    """Return a library, None if it is not usable here.
+
+    Raises:
+        arrayferry.ArrayFerryError: there is no such library.
+    """
+    try:
+        backend = af.registry.backend(name)
+    except af.ArrayFerryError as unknown:  # those without a plugin are known by their modules
+        try:
+            backend = af.registry.backend(importlib.import_module(name))
+        except ImportError:
+            if name in LIBRARIES:
+                return None
+            raise unknown from None
+    return backend if backend.problem() is None else None
+
+
+class _FoundError(Exception):
+    """A problem was found, its only argument, and this library cannot be tried further."""
+
+
+class _Trial:
+    """An environment in one library.
+
+    Args:
+        dynamics: the environment.
+        backend: the library.
+        params: parameters.
+
+    Attributes:
+        dtypes: the paths and the dtypes of the arrays of its states.
+        warned: what is unusual, but may be meant.
+    """
+
+    def __init__(self, dynamics: Dynamics, backend: af.Backend, params: Any) -> None:
+        self.dtypes: list[tuple[str, str]] = []
+        self.warned: list[str] = []
+        self._dynamics = dynamics
+        self._backend = backend
+        self._params = self._prepared(params)
+        self._env = CheckedEnv(dynamics, backend, N, dynamics.max_episode_steps)
+
+    def _prepared(self, params: Any) -> Params:
+        return prepare(params, self._dynamics.default_params, N, self._backend, None)
+
+    def problems(self) -> list[Problem]:
+        """Try everything, and return what is wrong."""
+        with _FILTERING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                self._try()
+            except _FoundError as found:
+                return list(found.args)
+        return []
+
+    def _try(self) -> None:
+        in_numpy = self._backend.name == "numpy"
+        if self._env.drawn is not None:
+            self._called("sample_params", 0)
+            if in_numpy:
+                self._check_rows("sample_params", 0)
+        state = self._called("reset", 0)
+        leaves, layout = af.flatten(state)
+        self.dtypes = [
+            (path, plain_name(x.dtype)) for path, x in zip(layout.paths, leaves, strict=True)
+        ]
+        self._env.adopt(state)
+        self._dynamics.action_space.seed(0)
+        rewards, states, ended = [], [state], []
+        for number in range(STEPS):
+            given = state, self._action()
+            results = {"observe": self._called("observe", number, *given)}
+            results["info"] = self._called("info", number, *given)
+            if in_numpy:
+                self._check_observations(results["observe"])
+            results["step"] = state, reward, *_ = self._called("step", number, *given)
+            if in_numpy:
+                self._check_reward_shape(reward)
+                self._check_rows("reset", number)
+                first = self._called("reset", number)
+                ended.append(_ended(self._called("step", number, first, given[1])))
+                for each in (given[0], first, self._mixed_in_time([first, *states])):
+                    for method in results:
+                        self._check_rows(method, number, each, given[1])
+            rewards.append(reward)
+            states = [state, *states][:N]
+        if in_numpy:
+            self._check_not_nan(np.stack(rewards))
+            self._check_batched_params(state)
+            self._check_image(state)
+            self._warn_of_lengths(np.stack(ended))
+
+    def _found(self, method: str, what: str, remedy: str, line: str | None = None) -> _FoundError:
+        """Return the error for a problem. Without a line, it names the first line of the method."""
+        line = line or first_line(self._dynamics, method)
+        return _FoundError(Problem(method, line, what, remedy, (self._backend.name,)))
+
+    # The methods, as the library runs them.
+
+    def _called(self, method: str, seed: int, state: Any = None, action: Any = None) -> Any:
+        """Call a method as the library runs it."""
+        return self._explained(method, lambda: self._run(method, seed, state, action, self._params))
+
+    def _explained(
+        self, method: str, call: Callable[[], Any], passed_on: tuple[type[Exception], ...] = ()
+    ) -> Any:
+        """Call a function, and explain its error, except for some that are raised unchanged."""
+        try:
+            return call()
+        except passed_on:
+            raise
+        except Exception as error:
+            what, remedy = explanation(error, self._params.tree)
+            line = last_line(self._dynamics, error, method)
+            raise self._found(method, what, remedy, line) from None
+
+    def _run(self, method: str, seed: int, state: Any, action: Any, params: Params) -> Any:
+        """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
+        leaves, layout = af.flatten((state, action))
+        layouts: list[af.Layout] = []
+
+        def run(rng: Any, leaves: Any) -> Any:
+            given = layout.unflatten(leaves)
+            result = _result(self._env, method, self._backend.random(rng), given, params.tree)
+            own, layout_of_result = af.flatten(result)
+            layouts.append(layout_of_result)
+            return own
+
+        if self._backend.name == "jax":
+            import jax
+
+            own = jax.jit(run)(jax.random.key(seed), leaves)
+        else:
+            own = run(seed, [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves)
+        return layouts[-1].unflatten(own)
+
+    def _action(self) -> Any:
+        space = self._dynamics.action_space
+        empty: Any = create_empty_array(space, N)
+        batch = concatenate(space, [space.sample() for _ in range(N)], empty)
+        return af.convert(batch, self._backend, narrowing="allow")
+
+    # Checks of results.
+
+    def _check_observations(self, observation: Any) -> None:
+        """Check that observations are in their space."""
+        space = self._dynamics.observation_space
+        for one in iterate(batch_space(space, N), observation):
+            if not space.contains(one):
+                raise self._found("observe", f"the observation {one!r:.120} is not in the space {space}",
+                                  "Widen the bounds of the space, or clip the observation.")  # fmt: skip
+
+    def _check_reward_shape(self, reward: Any) -> None:
+        """Check that a reward has no axis of length 1, which would be broadcast in an agent's code."""
+        shape = np.shape(reward)
+        if len(shape) > 1 and set(shape[1:]) == {1}:
+            raise self._found("step", f"the reward has the shape {shape}",
+                              f"Return one number for each environment, of shape ({N},): reward[:, 0].")  # fmt: skip
+
+    def _check_not_nan(self, rewards: Any) -> None:
+        """Check that no reward is NaN in all environments and steps."""
+        if rewards.dtype.kind == "f" and np.isnan(rewards).all(axis=(0, 1)).any():
+            raise self._found("step", "the reward is always NaN", "Return a number for each environment.")  # fmt: skip
+
+    def _warn_of_lengths(self, ended: Any) -> None:
+        """Warn of episodes that all end in their first step, and of those that do not end.
+
+        Args:
+            ended: which episodes have ended in their first step.
+        """
+        where = f"{self._env.name}.step(), {first_line(self._dynamics, 'step')}"
+        if ended.all():
+            self.warned.append(f"{where}: every episode ended in its first step. If that is not meant, look at terminated.")  # fmt: skip
+        if ended.any() or self._env.limit is not None:
+            return
+        state = self._called("reset", 0)
+        for number in range(LONG):
+            state, *rest = self._called("step", number, state, self._action())
+            if _ended((state, *rest)).any():
+                return
+        self.warned.append(f"{where}: no episode ended in {LONG} steps of random actions. Set max_episode_steps, or return "
+                           "True for terminated at some time.")  # fmt: skip
+
+    def _check_image(self, state: Any) -> None:
+        """Check the image of an environment, if there is one."""
+        render, state = self._dynamics.render, self._env.shown(state)
+        try:
+            image = self._explained("render", lambda: render(state, 0), NO_IMAGE)
+        except NO_IMAGE:
+            return
+        if getattr(image, "dtype", None) != np.uint8 or np.ndim(image) != 3:
+            form = f"{getattr(image, 'dtype', type(image).__name__)} of shape {np.shape(image)}"
+            raise self._found("render", f"it returned {form}",
+                              "Return an array of shape (height, width, 3) and dtype uint8.")  # fmt: skip
+
+    def _check_batched_params(self, state: Any) -> None:
+        """Check that a float among the parameters may also be an array with one for each environment."""
+        leaves, layout = af.flatten(self._params.tree, everything=True)
+        if not any(type(x) is float for x in leaves):
+            return
+        spread = self._prepared(
+            layout.unflatten([np.full(N, x) if type(x) is float else x for x in leaves])
+        )
+        action = self._action()
+        for method in ("reset", "step", "observe"):
+            run = partial(self._run, method, 0, state, action)
+            expected, wrong = run(self._params), "the results differ"
+            try:
+                if _agree(expected, run(spread), floats=1e-4, others=False):
+                    continue
+            except Exception as error:
+                wrong = f"{type(error).__name__}: {error}"
+            self._pure(method, partial(run, self._params))
+            raise self._found(method,
+                              f"with parameters of shape ({N},), one for each environment, {wrong:.200}",
+                              "A float parameter may have the shape (n,). Compute with columns of that shape, such as "
+                              "action[:, 0], and stack them; for an array (n, d), take xp.reshape(xp.asarray(x, dtype=xp.float32), (-1, 1)).")  # fmt: skip
+
+    def _pure(self, method: str, call: Callable[[], Any]) -> None:
+        """Check that calls of a method give one result. Hidden randomness may show in some calls only."""
+        result = call()
+        if not all(_agree(result, call()) for _ in range(500)):
+            raise self._found(method, "it gives different results for the same arguments",
+                              "Draw all random numbers from rng, and keep nothing outside of the state.")  # fmt: skip
+
+    def _mixed_in_time(self, states: list[Any]) -> Any:
+        """Return states whose rows are of different times, as after resets of some environments."""
+        parts = [self._env.leaves(states[row % len(states)]) for row in range(N)]
+        columns = zip(*parts, strict=True)
+        return self._env.join(np.stack([x[row] for row, x in enumerate(xs)]) for xs in columns)
+
+    def _check_rows(self, method: str, seed: int, state: Any = None, action: Any = None) -> None:
+        """Check that an environment's results depend on its own row alone, if it draws the same numbers."""
+
+        def run(rng: NamedRows, index: Any) -> Any:
+            env, params = self._sized(len(index)), self._params.rows(index)
+            given = map_arrays(_frozen, _rows((state, action), index))
+            return self._explained(method, lambda: _result(env, method, rng, given, params))
+
+        everyone = np.arange(N)
+
+        def again() -> Any:
+            return run(NamedRows(seed, everyone), everyone)
+
+        whole = again()
+        for what, index in _BATCHES:
+            rng = NamedRows(seed, index)
+            found, expected = run(rng, index), _rows(whole, index)
+            if what is None:  # the row that was replaced may depend on its index
+                others = np.flatnonzero(index == everyone)
+                if not _agree(_rows(found, others), _rows(expected, others)):
+                    self._pure(method, again)
+                    raise self._found(method, "the result of an environment depends on the others in its batch",
+                                      "Compute each row by itself: no sums, means, sorting or shapes over axis 0, and as "
+                                      "many random numbers whatever the values are.")  # fmt: skip
+            elif rng.comparable and not _agree(found, expected, floats=1e-4):
+                self._pure(method, again)
+                raise self._found(method, f"the result of an environment depends on {what}",
+                                  "Compute each row from its own state, action, parameters and random numbers: no "
+                                  "xp.arange, and no arrays with a row for each environment.")  # fmt: skip
+
+    def _sized(self, n: int) -> CheckedEnv:
+        """Return a batch of another size."""
+        if n == N:
+            return self._env
+        env = CheckedEnv(self._dynamics, self._backend, n, None)
+        env.layout, env.forms = self._env.layout, self._env.forms
+        return env
+
+
+def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], params: Any) -> Any:
+    """Call a method of an environment with a state and an action. Its result is checked."""
+    state, action = given
+    if method == "sample_params":
+        assert env.drawn is not None
+        return env.drawn.draw(env.xp, rng, env.n, params)[1]
+    if method == "reset":
+        return env.reset(rng, env.n, params)
+    if method == "step":
+        results = env.step(rng, state, env.clip(action), params)
+        return tuple(part for part in results if part is not None)
+    return (env.observe if method == "observe" else env.inform)(state, params)
+
+
+def _ended(results: tuple[Any, ...]) -> Any:
+    """Return which episodes have ended, from what `_result` returns for a step."""
+    return np.any(results[2:], axis=0)
+
+
+def _replaced(row: int) -> Any:
+    """Return the indices of the rows of a batch in which one row is replaced by another."""
+    index = np.arange(N)
+    index[row] = (row + 1) % N
+    return index
+
+
+_BATCHES: list[tuple[str | None, Any]] = [
+    *((None, _replaced(row)) for row in range(N)),
+    ("its index in the batch", np.roll(np.arange(N), 1)),
+    ("the number of environments", np.arange(3)),
+    ("the number of environments", np.array([1])),
+]
+"""Batches to compare with the whole one: what a difference would depend on, None for the other rows; and row indices."""
+
+
+def _frozen(x: Any) -> Any:
+    x = np.array(x)
+    x.setflags(write=False)
+    return x
+
+
+def _rows(tree: Any, index: Any) -> Any:
+    """Return copies of rows of each array in a tree."""
+    return map_arrays(lambda x: np.array(x)[index], tree)
+
+
+def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
+    """Tell whether results agree: floats up to a tolerance, and other dtypes exactly, unless `others` is False."""
+    (a, layout), (b, other) = af.flatten(a), af.flatten(b)
+    return layout == other and all(
+        x.shape == y.shape and np.allclose(x, y, rtol=10 * floats, atol=floats, equal_nan=True)
+        if x.dtype.kind == "f"
+        else not others or np.array_equal(x, y)
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def _different_dtypes(
+    dynamics: Dynamics, dtypes: dict[str, list[tuple[str, str]]]
+) -> Iterator[Problem]:
+    """Find arrays of states whose dtype differs between libraries, except JAX, which has no 64 bits by default."""
+    known = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
+    for parts in zip(*known.values(), strict=False):
+        names = dict(zip(known, (dtype for _, dtype in parts), strict=True))
+        if len(set(names.values())) > 1:
+            text = ", ".join(f"{dtype} in {name}" for name, dtype in names.items())
+            yield Problem("reset", first_line(dynamics, "reset"), f"state{parts[0][0]} is {text}",
+                          "Say which dtype is meant: xp.zeros((n,), dtype=xp.float32).", tuple(known))  # fmt: skip
+
+
+def _merged(problems: list[Problem]) -> list[Problem]:
+    """Report each problem once, with all libraries in which it was found."""
+    merged: dict[Any, Problem] = {}
+    for problem in problems:
+        key = problem.method, problem.place, *problem.what.split()[:4]  # libraries are named later
+        if key in merged:
+            libraries = dict.fromkeys((*merged[key].libraries, *problem.libraries))
+            problem = merged[key]._replace(libraries=tuple(libraries))
+        merged[key] = problem
+    return list(merged.values())

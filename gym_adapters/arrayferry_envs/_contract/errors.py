@@ -1,0 +1,44 @@
+"""Errors of environments."""
+
+from __future__ import annotations
+
+from arrayferry import ArrayFerryError, Backend, TracedValueError
+
+
+class ImpureError(ArrayFerryError, AttributeError):
+    """An environment was changed after its creation, for example by an assignment to `self` in one of its methods."""
+
+
+class EnvResultError(ArrayFerryError, TypeError):
+    """A method of an environment returned an invalid result."""
+
+
+class StaleStateError(ArrayFerryError, ValueError):
+    """A step of an ordinary environment was taken from a state that is not its latest."""
+
+
+def usable(backend: Backend) -> Backend:
+    """Return a library.
+
+    Raises:
+        arrayferry.ArrayFerryError: it is not usable here.
+    """
+    problem = backend.problem()
+    if problem is not None:
+        raise problem
+    return backend
+
+
+def traced_env(name: str, what: str) -> TracedValueError:
+    """Return the error for a served environment that is called in a function traced by JAX.
+
+    Args:
+        name: the name of the environment.
+        what: what was called.
+    """
+    return TracedValueError(
+        f"{what} of the served {name} was called in a function that JAX traces (jit, scan, vmap, grad). It changes "
+        "the environment, which is not part of the traced function and would keep its traced values",
+        remedy="Use rollout, or reset and step of Functions, both in arrayferry_envs. They take the "
+        "environment itself (envs.functional), and work in traced functions.",
+    )

@@ -1,0 +1,212 @@
+"""`evaluate`: the episodes of an agent, of any library, in environments of any kind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import numbers
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Never, overload
+
+import numpy as np
+from gymnasium import Env
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import arrayferry as af
+from arrayferry.typing import JaxArray, NumpyArray, Target, ToJax
+from arrayferry_gym._arrays import select
+from arrayferry_gym._episodes import summed
+from arrayferry_gym._options.env_options import (
+    UNSET,
+    check_flag,
+    check_keywords,
+    count_of,
+)
+
+from ._contract.dynamics import Dynamics
+from ._evaluation import Evaluation
+from ._progress import shown
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from arrayferry_gym._adapters.overloads import EvaluateOptions
+    from arrayferry_gym._options.types import Module
+
+    from ._host import HostFunctions
+    from ._policies.stepping import NumpyStep
+
+
+# fmt: off
+# pyright: reportOverlappingOverload=false
+@overload
+def evaluate(env: Env[Any, Any] | VectorEnv[Any, Any, Any], policy: Any, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+@overload
+def evaluate(env: Dynamics | type[Dynamics] | HostFunctions, policy: Module, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+@overload
+def evaluate(env: Dynamics | type[Dynamics] | HostFunctions, policy: Any, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
+@overload
+def evaluate(env: Dynamics | type[Dynamics] | HostFunctions, policy: Any, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+# fmt: on
+
+
+def evaluate(
+    env: Dynamics | HostFunctions | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[Dynamics],
+    policy: Any,
+    *_misplaced: Never,
+    policy_params: Any = None,
+    key: Any = 0,
+    num_envs: int | None = None,
+    episodes: int = 1,
+    discount: Any = 0.99,
+    env_params: Any = None,
+    max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
+    wrapper_state: Any = None,
+    sharding: Any = None,
+    policy_xp: Target | None = None,
+    progress: bool = False,
+) -> Evaluation[Any]:
+    """Run several episodes in each of many environments, with a policy of any library.
+
+    The first episodes of each environment count, so short ones are not counted more often than long ones. All wait
+    for the slowest environment.
+
+    A policy in JAX runs in one compiled `lax.while_loop` with a `FunctionalEnv` or `HostFunctions`. Anything else is stepped
+    from Python: a `FunctionalEnv` as a vector environment in the policy's library, other environments as they are, in
+    each autoreset mode. They are reset first, with the key as the seed. Afterwards they stay open, in the state after the
+    last step. Wrappers with statistics, such as `NormalizeObservation`, use them without updating them.
+
+    Args:
+        env: a `FunctionalEnv`; `HostFunctions` of a vector environment that resets in the same step; a vector
+            environment of Gymnasium, an adapter around one, or a single environment, of which a policy gets batches of one.
+        policy: as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations,
+            and with `policy_state` `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
+            The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called with
+            the observations and returns actions, and with `policy_state` with `(observation, policy_state)` and returns
+            `(action, policy_state)`. A copy of it is used, in evaluation mode. What a module itself remembers is not
+            reset between episodes: use `policy_state`. A module inside a function stays in its mode: call its `eval()`.
+        policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
+            `state_dict`, None for the weights that it has.
+        key: the seed of the environments and of the policy's key: an integer, or a JAX key. Numbers that PyTorch draws by
+            itself, as in `Categorical.sample`, do not depend on it: call `torch.manual_seed` before, or draw from the key,
+            as in `key.categorical(shape, logits)`.
+        num_envs: the number of environments of a `FunctionalEnv`. Others have their own number.
+        episodes: the number of episodes in each environment.
+        discount: the discount factor for each further step, from 0 to 1.
+        env_params: as in `rollout`, for a `FunctionalEnv`.
+        max_episode_steps: as in `rollout`, for a `FunctionalEnv`. If it is None, episodes must terminate by themselves.
+        policy_state: as in `rollout`: arrays (num_envs, ...).
+        wrapper_state: for an environment made by `wrap`: `carry.running.wrappers` of another rollout, or the result
+            of the environment's `state_dict` for it. The statistics are used but not updated.
+            Without it, statistics begin anew, with a warning.
+        sharding: as in `rollout`.
+        policy_xp: the library of the policy, as a name or namespace. None means PyTorch for a module; JAX with a
+            `FunctionalEnv` or a JAX key; otherwise that of the observations.
+        progress: whether to show progress in a terminal, with rich.
+
+    Returns:
+        The results of each episode: arrays of JAX from compiled code, else of NumPy.
+
+    Raises:
+        TypeError: `env` is no such environment, or anything after the policy has no keyword.
+        arrayferry.OptionError: an argument is invalid.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_envs import CartPole, evaluate
+        >>> def policy(params, observation, key):
+        ...     return (observation[:, 2] > 0).astype(int), None
+        >>> results = evaluate(CartPole(), policy, key=jax.random.key(0), num_envs=4, episodes=3)
+        >>> results.returns.shape
+        (4, 3)
+        >>> bool((results.returns == results.lengths).all())
+        True
+
+        A module of PyTorch, in environments of Gymnasium:
+
+        >>> import gymnasium as gym
+        >>> import torch
+        >>> class Agent(torch.nn.Linear):
+        ...     def forward(self, observation):
+        ...         return super().forward(observation).argmax(-1)
+        >>> envs = gym.make_vec("CartPole-v1", num_envs=4)
+        >>> evaluate(envs, Agent(4, 2), episodes=3).lengths.shape
+        (4, 3)
+        >>> envs.close()
+    """
+    # its converters load the plugins
+    from ._policies.stepping import EnvOptions, Stepping, frozen, is_functional, library_of
+
+    check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
+    episodes = count_of("episodes", episodes)
+    check_flag("progress", progress)
+    backend = af.first_array(discount)[1]
+    if backend is None or not backend.is_traced(discount):
+        if isinstance(discount, numbers.Real) or getattr(discount, "shape", None) == ():
+            with contextlib.suppress(Exception):  # it is not real
+                discount = float(discount)
+        if not isinstance(discount, float) or discount != discount:
+            raise af.OptionError(f"discount={discount!r:.80} is not valid", remedy="Pass 0 to 1.")
+    functional = is_functional(env) or type(env).__name__ == "HostFunctions"
+    library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)
+    if functional and library is not None and library.name == "jax":
+        import jax
+
+        from ._compiled.arguments import Call
+        from ._compiled.evaluation import evaluate_compiled
+
+        if isinstance(key, numbers.Integral):
+            key = jax.random.key(count_of("key", key, "an integer of 0 or more, or a JAX key", 0))
+        call = Call(
+            "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps,
+            policy_state, wrapper_state, sharding,
+        )  # fmt: skip
+        host = getattr(env, "env", None) if type(env).__name__ == "HostFunctions" else None
+        with shown(progress, "evaluating", call.num_envs * episodes) as show, frozen(host):
+            results = evaluate_compiled(call, episodes, discount, show if progress else None)
+            return results if host is None else jax.block_until_ready(results)
+    options = EnvOptions(num_envs, env_params, max_episode_steps, wrapper_state, sharding)
+    steps = Stepping(
+        "evaluate", env, options, library, policy, policy_params, policy_state, key,
+        AutoresetMode.SAME_STEP,
+    )  # fmt: skip
+    n = steps.envs.num_envs
+    with (
+        shown(progress, "evaluating", n * episodes) as show,
+        contextlib.closing(iter(steps)) as taken,
+    ):
+        return _counted(taken, n, episodes, float(discount), show)
+
+
+def _counted(
+    steps: Iterable[NumpyStep | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
+) -> Evaluation[NumpyArray]:  # fmt: skip
+    """Count the first episodes of each environment."""
+    taken = (step for step in steps if step is not None)  # None is a reset
+    first = next(taken)
+    count, length, began = np.zeros(n, np.int32), np.zeros(n, np.int32), np.ones(n, np.bool_)
+    total, discounted = np.zeros_like(first.reward), np.zeros_like(first.reward)
+    factor = np.ones_like(total)
+    results = Evaluation(
+        *(np.zeros((n, episodes, *x.shape[1:]), x.dtype) for x in (total, total, length)),
+        *(np.zeros((n, episodes), np.bool_) for _ in range(2)),
+    )
+    for step in itertools.chain([first], taken):
+        valid = np.ones(n, np.bool_) if step.turn.valid is None else step.turn.valid
+        reward = select(np, valid, step.reward, np.zeros_like(total))
+        factor = select(np, began, np.ones_like(factor), factor)
+        total = summed(np, began, total, reward)
+        discounted = summed(np, began, discounted, factor * reward)
+        length = summed(np, began, length, valid)
+        factor, began = select(np, valid, factor * discount, factor), step.turn.done
+        rows = np.flatnonzero(began & (count < episodes))
+        latest = (total, discounted, length, step.terminated, step.truncated)
+        for held, new in zip(results, latest, strict=True):
+            held[rows, count[rows]] = new[rows]
+        if rows.size:
+            count[rows] += 1
+            show(int(count.sum()))
+            if (count == episodes).all():
+                break
+    return results

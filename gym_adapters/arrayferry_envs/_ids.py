@@ -1,0 +1,50 @@
+"""The ids of the reference environments. Registering them imports none of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+_LIMITS: dict[str, int | None] = {
+    "classic.acrobot:Acrobot": 500,
+    "tabular.blackjack:Blackjack": None,
+    "classic.cart_pole:CartPole": 500,
+    "tabular.cliff_walking:CliffWalking": None,
+    "tabular.cliff_walking:CliffWalkingSlippery": None,
+    "tabular.frozen_lake:FrozenLake": 100,
+    "tabular.frozen_lake:FrozenLake8x8": 200,
+    "classic.mountain_car:MountainCar": 200,
+    "classic.mountain_car:MountainCarContinuous": 999,
+    "classic.pendulum:Pendulum": 200,
+    "tabular.taxi:Taxi": 200,
+}
+REFERENCE = {f"arrayferry_envs.{name}": limit for name, limit in _LIMITS.items()}
+"""The paths of the classes, and their limits of steps."""
+
+
+def register_all() -> None:
+    """Register the reference environments."""
+    for path, limit in REFERENCE.items():
+        register_id(f"arrayferry/{path.partition(':')[2]}-v0", path, limit)
+
+
+def register_id(env_id: str, env: Any, limit: int | None, **options: Any) -> None:
+    """Register an environment with Gymnasium.
+
+    Args:
+        env_id: the id.
+        env: the class, or its path.
+        limit: the number of steps after which an episode is truncated, None for no limit.
+        **options: options with which it is made.
+    """
+    single = "_single" if limit is None else "_unlimited"
+    gym.register(
+        env_id,
+        entry_point=f"arrayferry_envs.registration:{single}",
+        vector_entry_point="arrayferry_envs.registration:_vector",
+        max_episode_steps=limit,
+        order_enforce=False,
+        disable_env_checker=True,
+        kwargs={"functional": env, **options},
+    )

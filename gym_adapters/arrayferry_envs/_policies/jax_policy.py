@@ -1,0 +1,72 @@
+"""Policies in JAX, for ordinary environments."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+
+import arrayferry as af
+from arrayferry_envs._compiled.policies import acted, began_anew, first_policy_state
+from arrayferry_envs._compiled.program import check_constants, partition
+
+from .policies import LibraryPolicy
+
+
+def segment_key(*seed_prefix: int) -> Any:
+    """Return the key of a segment."""
+    return af.registry.backend("jax").random(seed_prefix).key()
+
+
+def jax_weights(weights: Any) -> Any:
+    """Return the parameters of a policy, whose arrays may be of another library, as JAX takes them."""
+    arrays = af.flatten(weights)[0]
+    if all(isinstance(x, jax.Array) for x in arrays):  # also those in pytrees of any kind
+        return weights
+    return af.convert(weights, "jax", unsupported="keep", unknown="keep")
+
+
+class JaxPolicy(LibraryPolicy):
+    """A policy that JAX compiles."""
+
+    def __init__(
+        self, policy: Any, backend: Any, seed_prefix: Any, count: int, *others: Any
+    ) -> None:
+        super().__init__(policy, backend, seed_prefix, count, *others)
+        if self._first_state is not None:
+            self._first_state = self._state = first_policy_state(self._first_state, count)
+
+    def load(self, params: Any) -> None:
+        self._values, self._frame = partition(None, self._policy, jax_weights(params))
+
+    def begin(self, number: int) -> None:
+        self._key = segment_key(*self._seed_prefix, number)
+
+    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        observation = self._convert(observation)
+        states = began, self._first_state, self._state
+        action, extras, self._state = _act(
+            self._frame, self._values, observation, self._key, step, states
+        )
+        return action, extras
+
+    def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:
+        return jax.device_get((action, extras))  # type: ignore[no-any-return]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _act(frame: Any, values: Any, observation: Any, key: Any, step: Any, states: Any) -> Any:
+    _, policy, params = frame.join(values)
+    began, first, state = states
+    if first is not None:
+        state = began_anew(began, first, state)
+
+    def act(observation: Any, key: Any, state: Any) -> Any:
+        return acted(policy, params, observation, key, state)
+
+    arguments = observation, jax.random.fold_in(key, step), state
+    compiled = jax.jit(act, inline=True)
+    if not jax.config.jax_disable_jit:
+        check_constants(policy, compiled, *arguments)
+    return compiled(*arguments)

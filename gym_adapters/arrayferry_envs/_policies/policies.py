@@ -1,0 +1,136 @@
+"""Policies called from Python: functions of any library, and modules of PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+import arrayferry as af
+from arrayferry_envs._contract.policies import checked_results, policy_rows
+from arrayferry_gym._arrays import namespace, plain_name, select
+
+TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
+
+
+def is_module(policy: Any) -> bool:
+    """Tell whether a policy is a module of PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(policy, torch.nn.Module)
+
+
+class LibraryPolicy(ABC):
+    """A policy, in its library.
+
+    Args:
+        policy: the policy.
+        backend: its library.
+        seed_prefix: the first numbers of the seeds of its random numbers.
+        count: the number of environments, n.
+        state: its state where an episode begins, (n, ...); None if it has none.
+        device: the device of what it is called with, None for the library's own choice.
+
+    Attributes:
+        library: the name of its library.
+    """
+
+    def __init__(
+        self, policy: Any, backend: af.Backend, seed_prefix: tuple[int, ...], count: int, state: Any, device: Any
+    ) -> None:  # fmt: skip
+        self._policy = policy
+        self._backend = backend
+        self.library = backend.name
+        self._device = device
+        self._convert = af.converter(backend, device=device)
+        self._seed_prefix = seed_prefix
+        self._params: Any = None
+        policy_rows(state, count)
+        self._first_state = self._state = None if state is None else self._convert(state)
+        self._state_name = () if state is None else ("policy_state",)
+
+    def begin(self, number: int) -> None:
+        """Begin a segment of steps. Random numbers depend on its number."""
+        self._number = number
+
+    def load(self, params: Any) -> None:
+        """Load the parameters of the policy."""
+        self._params = af.convert(params, self._backend, unsupported="keep", unknown="keep")
+
+    @abstractmethod
+    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        """Return actions and extras in the policy's library.
+
+        Args:
+            observation: the batch, of any library.
+            began: which environments begin an episode, bool (n,) of NumPy.
+            step: the number of the step in the segment.
+        """
+
+    def given(self, observation: Any) -> str:
+        """Describe the observations that it is called with, for errors."""
+        arrays = af.flatten(self._convert(observation))[0]
+        listed = ", ".join(f"{plain_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
+        return f"observations of {self.library}: {listed}{', ...' * (len(arrays) > 4)}"
+
+    def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:
+        """Return the results of a call in NumPy."""
+        if type(action) is np.ndarray and self.library == "numpy":
+            return action, extras
+        return TO_NUMPY((action, extras))  # type: ignore[no-any-return]
+
+
+class FunctionPolicy(LibraryPolicy):
+    """A function of a library other than JAX."""
+
+    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        if self.library != "numpy" or type(observation) is not np.ndarray:
+            observation = self._convert(observation)
+        rng = self._backend.random((*self._seed_prefix, self._number, step), self._device)
+        args = [self._params, observation, rng]
+        if self._first_state is not None:
+            args.append(self._state_of(began))
+        with _without_gradients():
+            action, extras, *state = checked_results(
+                self._policy(*args), "action", "extras", *self._state_name
+            )
+        self._state = state[0] if state else None
+        return action, extras
+
+    def _state_of(self, began: Any) -> Any:
+        """Return the state of the policy, with the initial state where an episode begins."""
+        mask = self._convert(began)
+        first, layout = af.flatten(self._first_state)
+        state, other = af.flatten(self._state)
+        if layout != other:
+            raise af.OptionError(
+                f"the policy got the policy_state {layout}, but returned {other}",
+                remedy="Return states of the same structure as policy_state.",
+            )
+        xp = namespace(self._backend)
+        rows = [select(xp, mask, x, y) for x, y in zip(first, state, strict=True)]
+        return layout.unflatten(rows)
+
+
+class ModulePolicy(FunctionPolicy):
+    """A module of PyTorch, which returns actions. With a state it takes and returns that as well."""
+
+    def load(self, params: Any) -> None:
+        if params is not None:
+            self._policy.load_state_dict(af.convert(params, "torch", unsupported="keep"))
+
+    def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
+        observation = self._convert(observation)
+        with _without_gradients():
+            if self._first_state is None:
+                return self._policy(observation), None
+            result = self._policy(observation, self._state_of(began))
+        action, self._state = checked_results(result, "action", *self._state_name)
+        return action, None
+
+
+def _without_gradients() -> Any:
+    torch = sys.modules.get("torch")
+    return contextlib.nullcontext() if torch is None else torch.no_grad()

@@ -1,0 +1,361 @@
+"""Steps of a policy of any library in environments of any kind, taken from Python."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import numbers
+import warnings
+from collections.abc import Generator, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import Env, Wrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+
+import arrayferry as af
+from arrayferry_envs._around import wrapped
+from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.policies import check_arguments, check_policy
+from arrayferry_gym import vector
+from arrayferry_gym._adapters.adapter import own_library
+from arrayferry_gym._adapters.env import ArrayConversion
+from arrayferry_gym._arrays import as_rewards
+from arrayferry_gym._episodes import Turn
+from arrayferry_gym._episodes import turn as turn_of
+from arrayferry_gym._options.caller import caller_level
+from arrayferry_gym._options.env_options import UNSET, count_of, declared_mode
+from arrayferry_gym._options.refusals import batch_error, is_batch
+from arrayferry_gym.wrappers._attributes import HasStatistics
+
+from .make_policy import make_policy
+from .policies import LibraryPolicy, is_module
+
+TO_HOST = af.converter("numpy", unsupported="keep")
+"""Unlike `policies.TO_NUMPY`, which copies nothing, it may copy, and so it also reads arrays of a GPU."""
+
+
+class NumpyStep(NamedTuple):
+    """A step in NumPy: arrays (n, ...).
+
+    Attributes:
+        reward: float64.
+        terminated: bool.
+        truncated: bool.
+        turn: what it has done in each environment.
+    """
+
+    reward: Any
+    terminated: Any
+    truncated: Any
+    turn: Turn
+
+
+class EnvOptions(NamedTuple):
+    """How the environments of a `FunctionalEnv` are made. Others have their own."""
+
+    num_envs: Any = None
+    env_params: Any = None
+    max_episode_steps: Any = UNSET
+    wrapper_state: Any = None
+    sharding: Any = None
+
+
+def is_functional(env: Any) -> bool:
+    """Tell whether an environment is a `FunctionalEnv`, or its class."""
+    return isinstance(env, Dynamics) or (isinstance(env, type) and issubclass(env, Dynamics))
+
+
+def library_of(
+    what: str, policy: Any, policy_xp: Any, key: Any, state: Any, *, functional: bool
+) -> af.Backend | None:
+    """Return the library of a policy, None for that of the observations.
+
+    Args:
+        what: the function that the user has called, for errors.
+        policy: the policy.
+        policy_xp: its library if the user has named it.
+        key: the key that the user has passed.
+        state: the state of the policy, None if it has none.
+        functional: whether the environment is functional, so that a policy in JAX can be compiled with it.
+
+    Raises:
+        arrayferry.OptionError: the policy cannot be called like this, or is a module of PyTorch and `policy_xp` another
+            library, or the key is not a key.
+    """
+    check_policy(policy)
+    module = is_module(policy)
+    if not module:
+        check_arguments(what, policy, state)
+    if not isinstance(key, numbers.Integral) and not hasattr(key, "dtype"):
+        raise af.OptionError(f"key={key!r:.80} is no key", remedy="Pass an integer, or a JAX key.")
+    given = None if policy_xp is None else af.registry.backend(policy_xp)
+    if module and given is not None and given.name != "torch":
+        raise af.OptionError(
+            f"policy_xp={given.name!r}, but the policy is a module of PyTorch",
+            remedy="Leave out policy_xp.",
+        )
+    if given is None and (module or functional or not isinstance(key, numbers.Integral)):
+        return af.registry.backend("torch" if module else "jax")
+    return given
+
+
+def seed_of_key(key: Any) -> int:
+    """Return an integer, or a key of JAX as one."""
+    if isinstance(key, numbers.Integral):
+        return count_of("key", key, "an integer of 0 or more, or a key of JAX", 0)
+    import jax
+
+    from arrayferry_envs._simulators.random_keys import checked_key
+
+    return int(jax.random.bits(checked_key(key), dtype="uint32") >> 1)
+
+
+class Stepping:
+    """A policy in environments.
+
+    Args:
+        what: the function that the user has called, for errors.
+        env: the environment, of any kind.
+        options: how the environments of a `FunctionalEnv` are made.
+        library: the library of the policy, None for that of the observations.
+        policy: the policy.
+        params: its parameters.
+        state: its state where an episode begins.
+        key: the seed of all random numbers.
+        mode: when those of a `FunctionalEnv` are reset.
+        render_mode: their render mode.
+
+    Attributes:
+        envs: the vector environment. A single environment is a batch of one.
+        mode: when it resets.
+
+    Raises:
+        TypeError: `env` is not an environment.
+        arrayferry.OptionError: an option is invalid.
+    """
+
+    envs: VectorEnv[Any, Any, Any]
+
+    def __init__(
+        self, what: str, env: Any, options: EnvOptions, library: af.Backend | None, policy: Any, params: Any,
+        state: Any, key: Any, mode: AutoresetMode, render_mode: str | None = None,
+    ) -> None:  # fmt: skip
+        self._what = what
+        self._seed = seed_of_key(key)
+        self._library = library
+        device = _device(library, policy, params)
+        if is_module(policy):  # whose mode, weights and statistics shall stay as they are
+            policy = _copied(what, policy).eval()
+        self._policy = policy, params, state
+        self._anew = False
+        if isinstance(env, (Env, VectorEnv)):
+            self.envs = _ordinary(what, env, options)
+        else:
+            env = _checked(what, env)
+            assert library is not None
+            self.envs = _served(env, options, library, device, mode, render_mode)
+            self._anew = options.wrapper_state is None
+        self.mode = declared_mode(self.envs)
+
+    def __iter__(self) -> Generator[NumpyStep | None, None, None]:
+        """Yield None after each reset, and a `NumpyStep` after each step, without end."""
+        envs, mode = self.envs, self.mode
+        # statistics that begin anew are updated, as in compiled code
+        with contextlib.nullcontext() if self._anew else frozen(envs):
+            observation, _ = envs.reset(seed=self._seed)
+            own = af.first_array(observation)[1] or af.registry.backend("numpy")
+            chosen = self._made(own, observation)
+            # the state of a policy may have observations, which another step might overwrite
+            copies = None if self._policy[2] is None else True
+            inside = _LeftOpen(envs, own, own, convert_info=False, copy=copies)
+            began, ended, number = np.ones(envs.num_envs, np.bool_), None, 0
+            yield None
+            while True:
+                action = self._acted(chosen, observation, began, number)
+                try:
+                    observation, *results, _ = inside.step(action)
+                except af.ConversionError as error:
+                    if is_module(self._policy[0]) and isinstance(action, tuple):
+                        error.remedy = "forward() of a module must return actions alone."
+                    raise
+                reward, *flags = TO_HOST(results)
+                reward, (terminated, truncated) = as_rewards(reward, envs.num_envs), flags
+                turn = turn_of(mode, ended, terminated, truncated)
+                ended, number = turn.over, number + 1
+                yield NumpyStep(reward.astype(np.float64), terminated, truncated, turn)
+                began = np.zeros_like(began) if turn.reset is None else turn.reset
+                if mode is AutoresetMode.DISABLED and turn.done.any():
+                    observation, _ = inside.reset(options={"reset_mask": turn.done})
+                    began, ended = turn.done, None
+                    yield None
+
+    def _made(self, own: af.Backend, observation: Any) -> LibraryPolicy:
+        """Return the policy. Without a library of its own, it has that of the observations."""
+        policy, params, state = self._policy
+        library, n = self._library or own, self.envs.num_envs
+        device = _device(library, policy, params, observation)
+        made = make_policy(policy, library, (self._seed,), n, state, device)
+        made.load(params)
+        made.begin(0)
+        return made
+
+    def _acted(self, policy: LibraryPolicy, observation: Any, began: Any, number: int) -> Any:
+        try:
+            return policy(observation, began, number)[0]
+        except Exception as error:
+            if not any("policy_xp=" in note for note in getattr(error, "__notes__", ())):
+                with contextlib.suppress(Exception):  # if the observations cannot be converted
+                    note = f"It is from the policy, in step {number} of {self._what}, which passes {policy.given(observation)}."
+                    other = (
+                        "" if is_module(self._policy[0]) else " policy_xp= names another library."
+                    )
+                    error.add_note(note + other)
+            raise
+
+
+def _copied(what: str, module: Any) -> Any:
+    """Return a copy of a module.
+
+    Raises:
+        arrayferry.OptionError: it cannot be copied.
+    """
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise af.OptionError(
+            f"{what} uses a copy of the module, but copying it raised {type(error).__name__}: {error}",
+            remedy="Detach the tensors that it keeps and take files out of it, or pass a function with policy_xp='torch'.",
+        ) from error
+
+
+def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
+    """Return the device of a policy: that of its weights, or of the first of other arrays. None is the library's own choice."""
+    if library is None or library.name in ("jax", "numpy"):
+        return None
+    for held in (list(policy.parameters()) if is_module(policy) else None, *others):
+        array, backend = af.first_array(held)
+        if array is not None and backend is library:
+            return library.device_of(array)
+    return None
+
+
+class _LeftOpen(vector.ArrayConversion[Any, Any, Any]):
+    """An adapter around environments of the user, which stay open when it is gone."""
+
+    def __del__(self) -> None:
+        pass
+
+
+class _LastReward(ArrayConversion[Any, Any]):
+    """An environment of the user in NumPy, which keeps the last reward."""
+
+    reward: Any
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observation, self.reward, terminated, truncated, info = super().step(action)
+        return observation, 0.0, terminated, truncated, info
+
+
+class _BatchOfOne(SyncVectorEnv):
+    """A `_LastReward` as a batch of one, which stays open. Gymnasium's supports only rewards without dimensions."""
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observations, _, *others = super().step(actions)
+        return observations, as_rewards([env.reward for env in self.envs]), *others  # type: ignore
+
+    def __del__(self) -> None:
+        pass
+
+
+def _checked(what: str, env: Any) -> Dynamics:
+    """Return a `FunctionalEnv`.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if is_functional(env):
+        return checked_dynamics(env)
+    meant = "Pass a FunctionalEnv, or what gymnasium.make or make_vec returns"
+    if isinstance(env, str):
+        meant = f"Write gymnasium.make_vec({env!r}, num_envs=8)"
+    elif type(env).__name__ == "HostFunctions":
+        meant = "A policy of another library than JAX takes the environment inside, its .env"
+    elif is_batch(env):
+        raise batch_error(what, env)
+    raise TypeError(f"{what} was given {env!r:.80}. {meant}.")
+
+
+def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, Any]:
+    """Return an environment of Gymnasium as a vector environment."""
+    if is_batch(env):
+        raise batch_error(what, env)
+    n = env.num_envs if isinstance(env, VectorEnv) else 1
+    for name, given, default in zip(EnvOptions._fields, options, EnvOptions(), strict=True):
+        if given is not default and (name != "num_envs" or given != n):
+            raise af.OptionError(
+                f"{name}={given!r:.80} was passed, but {env!r:.80} is an ordinary environment, which has its own",
+                remedy="Leave it out.",
+            )
+    if isinstance(env, VectorEnv):
+        return env
+    one = _LastReward(env, env_xp=own_library(env), target_xp="numpy")
+    one.metadata = dict(env.metadata or {})  # older versions of Gymnasium write to it
+    return _BatchOfOne([lambda: one], autoreset_mode=AutoresetMode.DISABLED)
+
+
+def _served(
+    env: Any, options: EnvOptions, library: af.Backend, device: Any, mode: AutoresetMode, render_mode: Any
+) -> Any:  # fmt: skip
+    """Return the vector environment of a `FunctionalEnv`, in the library of the policy."""
+    count, params, limit, wrapper_state, sharding = options
+    if sharding is not None:
+        device = sharding  # only JAX has shardings
+    wrapped.warn_if_fresh(env, wrapper_state)
+    wrapped.check_wrapped(env, wrapper_state)
+    envs = env.make_vec(
+        count_of("num_envs", count), xp=library, device=device, autoreset_mode=mode, params=params,
+        max_episode_steps=limit, render_mode=render_mode,
+    )  # fmt: skip
+    if wrapper_state is not None:
+        envs.load_state_dict(env._numbers(wrapper_state))
+    return envs
+
+
+def _wrappers(env: Any) -> Iterator[Any]:
+    """Return an environment, and all inside that can be reached from here."""
+    yield env
+    if isinstance(env, (Wrapper, VectorWrapper)):
+        yield from _wrappers(env.env)
+    elif isinstance(env, SyncVectorEnv):
+        for one in env.envs:
+            yield from _wrappers(one)
+
+
+@contextlib.contextmanager
+def frozen(env: Any) -> Iterator[None]:
+    """Let wrappers use their statistics without updating them. Where they cannot be reached, warn."""
+    changed = []
+    try:
+        for each in _wrappers(env):
+            if isinstance(each, AsyncVectorEnv) and any(
+                each.call("has_wrapper_attr", "update_running_mean")
+            ):
+                warnings.warn(
+                    f"{each!r:.80} has wrappers with statistics in other processes, which are updated meanwhile. Put them "
+                    "around the vector environment, or set their update_running_mean to False",
+                    stacklevel=caller_level(),
+                )
+            if getattr(getattr(each, "obs_rms", None), "count", 1) < 1:
+                warnings.warn(
+                    f"{each!r:.80} has new statistics, which are not updated here. Load those of a training: load_state_dict",
+                    stacklevel=caller_level(),
+                )
+            each = each._driver if isinstance(each, HasStatistics) else each  # not those inside
+            if hasattr(type(each), "update_running_mean") and each.update_running_mean:
+                each.update_running_mean = False
+                changed.append(each)
+        yield
+    finally:
+        for each in changed:
+            each.update_running_mean = True

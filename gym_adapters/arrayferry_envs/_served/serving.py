@@ -1,0 +1,323 @@
+"""`Served`: what single and vector environments have in common."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import arrayferry as af
+from arrayferry.typing import Target
+from arrayferry_envs._contract.actions import Actions
+from arrayferry_envs._contract.checked import CheckedEnv
+from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.errors import traced_env, usable
+from arrayferry_envs._contract.params import Params, prepare
+from arrayferry_envs._simulators.numpy_simulator import NumpySimulator
+from arrayferry_envs._simulators.simulator import Simulator
+from arrayferry_gym._adapters.spaces import converted_space
+from arrayferry_gym._options.env_options import (
+    check_actions_of,
+    check_flag,
+    check_render_mode,
+    limit_of,
+    mixed_seed,
+    options_of,
+    reset_mask_of,
+    seed_of,
+)
+from arrayferry_gym._options.libraries import Libraries
+
+
+class Served:
+    """A batch of environments, served in the library of the agent.
+
+    A simulator advances them in that library, or in NumPy for PyTorch on the CPU, or in the one that they need.
+
+    Attributes:
+        functional: the environment.
+        metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
+        render_mode: as given.
+    """
+
+    functional: Dynamics
+    metadata: dict[str, Any]
+    render_mode: str | None
+    _begun = False
+    _spec: Any = None
+
+    def _set_up(
+        self,
+        env: Dynamics | type[Dynamics],
+        n: int,
+        mode: AutoresetMode,
+        xp: Target,
+        device: Any,
+        *,
+        max_episode_steps: Any,
+        params: Any,
+        render_mode: str | None,
+        check_actions: Any,
+        differentiable: bool,
+    ) -> None:
+        """Check the options of `n` environments, and prepare to serve them."""
+        self.functional = env = checked_dynamics(env)
+        if env.kernels:
+            raise TypeError(f"{env!r} is wrapped. Call its make() or make_vec() instead.")
+        self.metadata = dict(env.metadata)
+        check_render_mode(
+            render_mode,
+            env.metadata,
+            type(env).__name__,
+            'Write a method render(self, state, index), and metadata = {"render_modes": ["rgb_array"]}.',
+        )
+        check_flag("differentiable", differentiable)
+        self.render_mode = render_mode
+        self._n = n
+        self._mode = mode
+        self._own_limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self._limit = env._limited(self._own_limit)
+        self._given_params = params
+        self._check_actions = check_actions_of(check_actions)
+        self._rows = n if isinstance(self, VectorEnv) else None
+        self._differentiable = differentiable
+        self._use(af.registry.backend(xp), device)
+
+    def _use(self, backend: af.Backend, device: Any) -> None:
+        """Set the library of observations and actions."""
+        usable(backend)
+        dynamics, n, sharding = self.functional, self._n, None
+        if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
+            device, sharding = None, _sharding(device, n, backend)
+        libraries = Libraries({}, "numpy", backend, None, device)
+        held_on = None if device is None else backend.device_name(device)
+        computing = _computing(dynamics.library, backend, held_on, self._differentiable)
+        # whether the simulator, and the parameters, are in another library than observations and actions
+        self._converts = computing is not backend
+        if self._converts and computing.name == "numpy":
+            held_on = "cpu"
+        device = None if self._converts else device
+        env = CheckedEnv(dynamics, computing, n, self._own_limit, device)
+        self._params = prepare(
+            self._given_params, dynamics.default_params, n, computing, device,
+            draws=dynamics._draws_params,
+        )  # fmt: skip
+        self._device = device if sharding is None else sharding
+        self._actions = Actions(
+            env.name, dynamics.action_space, self._rows, computing, self._device,
+            check=self._check_actions,
+        )  # fmt: skip
+        self._simulator = _simulator(env, self._mode, sharding)
+        self._to_agent = af.converter(backend, device=held_on)
+        self._seeded = False
+        self.metadata = {**self.metadata, "jax": backend.name == "jax"}
+        self._set_spaces(None if backend.name == "numpy" else libraries)
+
+    def _set_spaces(self, libraries: Libraries | None) -> None:
+        """Set the spaces for the library of the agent. The libraries are None for NumPy."""
+        raise NotImplementedError
+
+    def use_library(self, backend: af.Backend, device: Any = None) -> bool:
+        """Switch to another library, if no episode has begun. Adapters call this.
+
+        Args:
+            backend: the library.
+            device: the device of arrays, None for the library's own choice.
+
+        Returns:
+            Whether the library is now used. If not, nothing has changed.
+        """
+        if self._begun or backend.memory == "lazy" or backend.problem() is not None:
+            return False
+        self._use(backend, device)
+        return True
+
+    def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in the mask of the options.
+
+        Returns:
+            The observations and the infos, in the library that computes.
+        """
+        simulator = self._simulator
+        options = options_of(options)
+        mask = options.pop("reset_mask", None)
+        given = options.pop("params", None)
+        state = options.pop("state", None)
+        if options:
+            raise af.OptionError(
+                f"reset() has no option {next(iter(options))!r}",
+                remedy='The options are "params", "state" and "reset_mask".',
+            )
+        simulator.refuse_traced("reset()", (seed, mask, given, state))
+        if mask is not None:
+            try:
+                mask = reset_mask_of(mask, self._n)
+            except af.TracedValueError:
+                raise traced_env(type(self.functional).__name__, "reset()") from None
+            mask = af.convert(mask, simulator.env.backend, device=self._device)
+        seed = seed_of(seed, self._n)
+        if isinstance(seed, list):
+            seed = mixed_seed(seed)
+        params = self._params if given is None else self._changed_params(given, mask)
+        if seed is not None or not self._seeded:
+            simulator.seed(seed)
+            self._seeded = True
+        if state is not None:
+            if simulator.running is None:  # its states are what `state` is checked against
+                simulator.reset(params)
+            state = self._checked_state(state, params, tell=given is None)
+        result = simulator.reset(params, mask, state)
+        if given is not None:
+            self._params = self._given_params = params
+        self._begun = True
+        return result
+
+    def _for_agent(self, tree: Any) -> Any:
+        """Return results in the library of the agent."""
+        return self._to_agent(tree) if self._converts else tree
+
+    def _changed_params(self, given: Any, mask: Any) -> Params:
+        env, before, defaults = self._simulator.env, self._params, self.functional.default_params
+        new = prepare(
+            given, defaults, self._n, env.backend, self._device,
+            base=before if isinstance(given, dict) else None, draws=env.drawn is not None,
+        )  # fmt: skip
+        running = self._simulator.running
+        if mask is not None and running is not None:
+            if env.drawn is not None:
+                env.drawn.check_fixed(self._simulator.state, new, before)
+            new = new.where(mask, before, env.xp)
+        return new
+
+    def _fitted(self, actions: Any) -> Any:
+        """Return actions as the environments take them."""
+        if not self._begun:
+            raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
+        try:
+            return self._actions(actions)
+        except af.TracedValueError:
+            raise traced_env(type(self.functional).__name__, "step()") from None
+
+    def _image(self, index: int) -> Any:
+        """Return an image of one environment."""
+        state = self._simulator.env.shown(self.state)
+        return self.functional.render(af.convert(state, "numpy"), index)
+
+    def _forget(self) -> None:
+        """Forget the states."""
+        self._begun = False
+        if "_simulator" in self.__dict__:  # otherwise its constructor failed
+            self._simulator.running = None
+
+    @property
+    def xp(self) -> str:
+        """The name of the library of observations and actions."""
+        return self._to_agent.target.name
+
+    @property
+    def state(self) -> Any:
+        """The states, in the form returned by the environment's `reset`. They can be set.
+
+        If the environment draws parameters, they have two parts: `state`, and `params`, a tree like `params` with an
+        array for each parameter that is drawn. Those can be set too; the others only by `reset`.
+
+        They are in the agent's library, or in the library that the environment needs.
+        """
+        simulator = self._simulator
+        if simulator.running is None:
+            raise gym.error.ResetNeeded("Call reset() first: there is no state yet.")
+        state, drawn = simulator.state, simulator.env.drawn
+        if drawn is not None:
+            state = drawn.whole(state, self._params.tree)
+        if self.functional.library is not None:
+            return state
+        return af.convert(state, self._to_agent.target, copy=True)
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        simulator = self._simulator
+        if simulator.running is None:
+            raise gym.error.ResetNeeded("Call reset() first, then set the state.")
+        simulator.refuse_traced("setting the state", state)
+        simulator.state = self._checked_state(state, self._params)
+
+    def _checked_state(self, state: Any, params: Params, *, tell: bool = True) -> Any:
+        env, running = self._simulator.env, self._simulator.running
+        state = af.convert(state, env.backend, device=self._device, copy=True)
+        if env.drawn is not None:
+            state = env.drawn.of_whole(state, params.tree, running.state, tell=tell)
+        return env.check(state)
+
+    @property
+    def params(self) -> Any:
+        """The parameters. Change them with `reset(options={"params": ...})`."""
+        return self._params.tree
+
+    @property
+    def spec(self) -> Any:
+        """Gymnasium's spec of the environment, None if there is none. Libraries in it are names, so it can be saved."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: Any) -> None:
+        for name, value in getattr(spec, "kwargs", {}).items():
+            if isinstance(value, ModuleType):
+                spec.kwargs[name] = self.xp
+        self._spec = spec
+
+
+def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
+    """Return the sharding of a batch, if it was passed as the device."""
+    if backend.name != "jax":
+        raise af.OptionError(
+            f"device={sharding!r:.80} with xp={backend.name!r}, but only JAX spreads arrays over devices"
+        )
+    from arrayferry_envs._simulators.shardings import batch_sharding
+
+    return batch_sharding(sharding, n)
+
+
+def _simulator(env: CheckedEnv, mode: AutoresetMode, sharding: Any) -> Simulator:
+    """Make the simulator for the library of a batch of environments."""
+    name = env.backend.name
+    if name == "jax":
+        from arrayferry_envs._simulators.jax_simulator import JaxSimulator
+
+        return JaxSimulator(env, mode, sharding)
+    if env.backend.memory == "lazy":
+        raise af.OptionError(
+            f"xp={name!r}: its arrays are computed on demand, and the states would never be computed",
+            remedy='Use another library, such as "numpy".',
+        )
+    return (NumpySimulator if name == "numpy" else Simulator)(env, mode)
+
+
+def _computing(
+    needed: str | None, agent: af.Backend, device: str | None, gradients: bool
+) -> af.Backend:
+    """Return the library that environments compute in.
+
+    Args:
+        needed: the one that they need, None for any.
+        agent: that of the agent.
+        device: the device of the agent's arrays, None for its own choice.
+        gradients: whether gradients flow through steps.
+    """
+    if needed is not None:
+        computing = usable(af.registry.backend(needed))
+        if gradients and computing.name != agent.name:
+            raise af.OptionError(
+                f"differentiable=True with xp={agent.name!r}, but these environments compute in {needed}",
+                remedy=f"Use xp={needed!r}, or arrayferry.differentiable around a function of {needed}.",
+            )
+        return agent if computing.name == agent.name else computing
+    by_numpy = agent.name == "torch" and device in (None, "cpu") and not gradients
+    return af.registry.backend("numpy") if by_numpy else agent
+
+
+def agent_space(space: Space[Any], libraries: Libraries | None, *, observed: bool) -> Any:
+    """Return a space for the library of the agent, which is NumPy if the libraries are None."""
+    return space if libraries is None else converted_space(space, libraries, observed=observed)

@@ -1,0 +1,157 @@
+"""`FunctionalSingleEnv`: a `FunctionalEnv` as an ordinary Gymnasium environment, in any library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode
+
+from arrayferry.adapting import map_arrays, never_raises
+from arrayferry.typing import Target
+from arrayferry_envs._contract.dynamics import Dynamics
+from arrayferry_envs._simulators.simulator import unmasked
+from arrayferry_gym._options.env_options import UNSET, seed_of
+from arrayferry_gym._options.libraries import Libraries
+from arrayferry_gym._options.types import ActT, ObsT
+from arrayferry_gym._spaces.trees import branches, leaves
+
+from .serving import Served, agent_space
+
+if TYPE_CHECKING:
+    from arrayferry_gym._options.types import CheckActions
+
+
+class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
+    """One functional environment, served in the agent's library.
+
+    In NumPy, observations of a Discrete space and infos without dimensions are Python numbers, as in Gymnasium's
+    environments. In every library, so are rewards without dimensions.
+
+    Args:
+        env: the environment, or its class.
+        xp: the library of observations and actions, as a name ("torch") or namespace.
+        device: their device, None for the library's own choice.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
+        params: parameters, or a dict of those that differ from the defaults.
+        render_mode: "rgb_array" to render images.
+        check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
+            the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
+        differentiable: in PyTorch, whether gradients flow through steps, to the rewards too.
+
+    Attributes:
+        functional: the environment.
+
+    Raises:
+        arrayferry.ArrayFerryError: an option is invalid, or the library is not usable here.
+
+    Examples:
+        >>> from arrayferry_envs import FunctionalSingleEnv, Pendulum
+        >>> env = FunctionalSingleEnv(Pendulum(), xp="torch")
+        >>> observation, info = env.reset(seed=1)
+        >>> observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        >>> observation.shape, type(reward)
+        (torch.Size([3]), <class 'float'>)
+    """
+
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+
+    def __init__(
+        self,
+        env: Dynamics | type[Dynamics],
+        *,
+        xp: Target = "numpy",
+        device: Any = None,
+        max_episode_steps: Any = UNSET,
+        params: Any = None,
+        render_mode: str | None = None,
+        check_actions: CheckActions = "fit",
+        differentiable: bool = False,
+    ) -> None:
+        self._set_up(
+            env, 1, AutoresetMode.DISABLED, xp, device,
+            max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
+            check_actions=check_actions, differentiable=differentiable,
+        )  # fmt: skip
+
+    def _set_spaces(self, libraries: Libraries | None) -> None:
+        env = self.functional
+        self.observation_space = agent_space(env.observation_space, libraries, observed=True)
+        self.action_space = agent_space(env.action_space, libraries, observed=False)
+        self._in_numpy = libraries is None
+        self._discrete = self._in_numpy and any(
+            isinstance(leaf, spaces.Discrete) for leaf, _ in leaves(self.observation_space)
+        )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsT, dict[str, Any]]:
+        """Start an episode.
+
+        Args:
+            seed: an integer. The same seed gives the same episode in the same library.
+            options: "params" for other parameters, which remain until they are changed again; "state" for the
+                initial state, in the form of `state`.
+        """
+        observation, infos = self._reset_batch(seed, options)
+        one = self._for_agent(self._simulator.first((observation, unmasked(infos))))
+        result = self._plain(*one)
+        number = seed_of(seed, 1)
+        gym.Env.reset(self, seed=number[0] if isinstance(number, list) else number)
+        return result
+
+    def step(self, action: Any) -> tuple[ObsT, Any, bool, bool, dict[str, Any]]:
+        """Take a step, with an action of any library."""
+        row = self._actions.discrete_row(action) if self._begun else None
+        if row is None:
+            row = self._fitted(action)
+        results = self._simulator.step_one(row, self._params)
+        observation, reward, terminated, truncated, info = results
+        if not reward.ndim and not self._differentiable:
+            reward = float(reward)
+        if self._converts:
+            observation, reward, info = self._to_agent((observation, reward, info))
+        observation, info = self._plain(observation, info)
+        return observation, reward, bool(terminated), bool(truncated), info
+
+    def _plain(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return an observation and an info, in NumPy with numbers where Gymnasium's environments have them."""
+        if self._discrete:
+            observation = _numbered(self.observation_space, observation)
+        return observation, _numbers(info) if info and self._in_numpy else info
+
+    def render(self) -> Any:
+        """Return an image, None without a render mode."""
+        return None if self.render_mode is None else self._image(0)
+
+    def close(self) -> None:
+        """Discard the state."""
+        self._forget()
+
+    @never_raises
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}({self.functional!r}, xp={self.xp!r})>"
+
+
+def _numbered(space: Space[Any], observation: Any) -> Any:
+    """Return an observation whose Discrete parts are Python integers."""
+    if isinstance(space, spaces.Discrete):
+        return observation.item()
+    inner = branches(space)
+    if inner is None:
+        return observation
+    parts = {key: _numbered(part, observation[key]) for key, part in inner}
+    return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
+
+
+def _numbers(value: Any) -> Any:
+    """Return infos in which arrays without dimensions are Python numbers."""
+    if type(value) is np.ndarray:
+        return value.item() if not value.ndim and value.dtype.kind in "biufc" else value
+    if type(value) is dict:  # quicker than as any tree
+        return {key: _numbers(part) for key, part in value.items()}
+    return map_arrays(lambda x: _numbers(x) if type(x) is np.ndarray else x, value)

@@ -1,0 +1,137 @@
+"""`FunctionalVectorEnv`: a `FunctionalEnv` as a Gymnasium vector environment, in any library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic
+
+from gymnasium import Space
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from arrayferry.adapting import never_raises
+from arrayferry.typing import Target
+from arrayferry_envs._contract.dynamics import Dynamics
+from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of
+from arrayferry_gym._options.libraries import Libraries
+from arrayferry_gym._options.types import ActT, ArrT, ObsT
+
+from .serving import Served, agent_space
+
+if TYPE_CHECKING:
+    from arrayferry_gym._options.types import CheckActions
+
+
+class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
+    """A batch of functional environments, served in the agent's library.
+
+    Finished episodes are reset according to `autoreset_mode`. In SAME_STEP mode infos hold "final_obs", the
+    observations before the reset, as one batch for all environments; "_final_obs" is true where an episode has
+    ended. Rewards have the environment's dtype, observations the dtype of their space.
+
+    Args:
+        env: the environment, or its class.
+        num_envs: the number of environments.
+        xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
+        device: their device, None for the library's own choice. With JAX also
+            `NamedSharding(mesh, PartitionSpec("envs"))`, which spreads the environments over several devices.
+            `num_envs` must be divisible by the number of devices.
+        autoreset_mode: when finished episodes are reset.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            the environment's.
+        params: parameters, or a dict of those that differ from the defaults.
+        render_mode: "rgb_array" to render images.
+        check_actions: as for the adapters of this package, but actions outside the space are clipped to it unless
+            the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
+        differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
+            compute in NumPy, which is faster, and share its memory.
+
+    Attributes:
+        functional: the environment.
+        autoreset_mode: as given.
+
+    Raises:
+        arrayferry.ArrayFerryError: an option is invalid, or the library is not usable here.
+
+    Examples:
+        >>> from arrayferry_envs import CartPole, FunctionalVectorEnv
+        >>> envs = FunctionalVectorEnv(CartPole(), 2, xp="torch")
+        >>> observations, infos = envs.reset(seed=1, options={"params": {"gravity": 1.6}})
+        >>> observations, rewards, *_ = envs.step(envs.action_space.sample())
+        >>> rewards
+        tensor([1., 1.])
+    """
+
+    num_envs: int
+    metadata: dict[str, Any]
+    autoreset_mode: AutoresetMode
+    single_observation_space: Space[Any]
+    observation_space: Space[Any]
+    single_action_space: Space[Any]
+    action_space: Space[Any]
+
+    def __init__(
+        self,
+        env: Dynamics | type[Dynamics],
+        num_envs: int = 1,
+        *,
+        xp: Target = "numpy",
+        device: Any = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        max_episode_steps: Any = UNSET,
+        params: Any = None,
+        render_mode: str | None = None,
+        check_actions: CheckActions = "fit",
+        differentiable: bool = False,
+    ) -> None:
+        self.num_envs = count_of("num_envs", num_envs)
+        self.autoreset_mode = autoreset_mode_of(autoreset_mode)
+        self._set_up(
+            env, self.num_envs, self.autoreset_mode, xp, device,
+            max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
+            check_actions=check_actions, differentiable=differentiable,
+        )  # fmt: skip
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
+
+    def _set_spaces(self, libraries: Libraries | None) -> None:
+        env = self.functional
+        one, many = env.observation_space, batch_space(env.observation_space, self.num_envs)
+        self.single_observation_space = agent_space(one, libraries, observed=True)
+        self.observation_space = agent_space(many, libraries, observed=True)
+        one, many = env.action_space, batch_space(env.action_space, self.num_envs)
+        self.single_action_space = agent_space(one, libraries, observed=False)
+        self.action_space = agent_space(many, libraries, observed=False)
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsT, dict[str, Any]]:
+        """Reset all environments, or some of them.
+
+        Args:
+            seed: an integer, or one for each environment. The same seed gives the same episodes in the
+                same library. With None, the random sequence continues.
+            options: "params" for other parameters, which remain until they are changed again; "state" for the
+                initial states, in the form of `state`; "reset_mask" for booleans, as an array or a list, to reset
+                only some environments.
+        """
+        self.closed = False
+        return self._for_agent(self._reset_batch(seed, options))  # type: ignore[no-any-return]
+
+    def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
+        """Take a step in all environments, with actions of any library."""
+        return self._for_agent(self._simulator.step(self._fitted(actions), self._params))  # type: ignore[no-any-return]
+
+    def render(self) -> Any:
+        """Return an image of each environment, None without a render mode."""
+        if self.render_mode is None:
+            return None
+        return tuple(self._image(index) for index in range(self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Discard the states."""
+        self._forget()
+
+    @never_raises
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.functional!r}, num_envs={self.num_envs}, xp={self.xp!r})"
+        )

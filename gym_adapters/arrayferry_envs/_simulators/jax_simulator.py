@@ -1,0 +1,191 @@
+"""The simulator in JAX, whose steps are compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry.adapting import Cache, map_arrays
+from arrayferry_envs._contract.checked import CheckedEnv
+from arrayferry_envs._contract.errors import traced_env
+from arrayferry_envs._contract.params import Frame, Params
+
+from .engine import Running, advance, as_step_result, restart, with_masks
+from .renewal import Renewal, random_of, without_weak_type
+from .shardings import spread
+from .simulator import Simulator
+from .tracing import has_tracers, stages, trace_here
+
+
+class JaxSimulator(Simulator):
+    """In JAX, a step is one compiled call, to which the states are donated. It is compiled once."""
+
+    PROGRAMS = 8
+    """The number of combinations of static parameters for which compiled code is kept."""
+
+    def __init__(self, env: CheckedEnv, mode: AutoresetMode, sharding: Any = None) -> None:
+        super().__init__(env, mode)
+        self._sharding = sharding
+        self._programs: Cache[Any, tuple[Any, Any]] = Cache(self.PROGRAMS)
+        self._leaves: tuple[Any, ...] = ()
+        self._current: Any = None
+        self._generator: Any = None
+        self._made_in = trace_here()
+        self._donates = True
+
+    def seed(self, seed: Any) -> None:
+        """Seed the random numbers."""
+        super().seed(seed)
+        keys = jnp.stack([self.rng.key() for _ in range(2)])
+        if self._generator != jax.random.key_impl(keys):
+            self._generator, self._current = jax.random.key_impl(keys), None
+        self._keys = jax.random.key_data(keys)
+
+    def _prepared(self, params: Params) -> tuple[Any, tuple[Any, Any]]:
+        """Return the values among the parameters, and the functions compiled for the static ones.
+
+        The numbers among the values become one array, since each argument of compiled code takes time.
+        """
+        if self._current is None or self._current[0] is not params:
+            with jax.ensure_compile_time_eval():  # they are kept
+                values = _joined(params.values)
+            self._donates = self._donates and not has_tracers(values)
+            if self.env.device is not None:
+                values = af.convert(values, "jax", device=self.env.device)
+            static = params.frame, params.any_batched, params.fixed, self._generator
+            if static not in self._programs:
+                self._programs[static] = _compiled(self.env, self.mode, self._sharding, *static)
+            self._current = params, (values, self._programs[static])
+        return self._current[1]  # type: ignore[no-any-return]
+
+    def reset(
+        self, params: Params, mask: Any = None, given: Any = None
+    ) -> tuple[Any, dict[str, Any]]:
+        values, (begin, _) = self._prepared(params)
+        starts = None if given is None else tuple(map(without_weak_type, self.env.leaves(given)))
+        before = () if mask is None else self._leaves
+        self._leaves, observation, info = begin(before, self.rng.key(), mask, values, starts)
+        return observation, info
+
+    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if not self._leaves:
+            raise gym.error.ResetNeeded(
+                "Call reset(): the last step failed, and the states are lost."
+            )
+        values, (_, program) = self._prepared(params)
+        if has_tracers(action):
+            self.refuse_traced("step()", action)
+            self._donates = False  # gradients need the states
+        run = program if self._donates else program.__wrapped__
+        before, self._leaves = self._leaves, ()  # they are donated
+        after, keys, result = run(before, self._keys, action, values)
+        if isinstance(after[-2], jax.core.Tracer):
+            self._leaves = before
+            self.refuse_traced("step()", after)
+        self._leaves, self._keys = after, keys
+        return result  # type: ignore[no-any-return]
+
+    def refuse_traced(self, what: str, given: Any = ()) -> None:
+        """Refuse a call that would leave traced values in an environment made outside the traced function."""
+        if trace_here() != self._made_in and (has_tracers(given) or stages()):
+            raise traced_env(self.env.name, what)
+
+    @property
+    def running(self) -> Any:
+        """The environments, None before the first reset."""
+        return _unpacked(self.env, self._leaves) if self._leaves else None
+
+    @running.setter
+    def running(self, running: Any) -> None:
+        self._leaves = () if running is None else _packed(self.env, running)
+
+    @property
+    def state(self) -> Any:
+        """A copy of the states, because the next step reuses their memory."""
+        return _copied(self.running.state)
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.running = self.running._replace(state=_copied(state))
+
+    def first(self, tree: Any) -> Any:
+        """Return the first row of each array in a tree."""
+        return _first(tree)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_programs": Cache(self.PROGRAMS), "_current": None}
+        del state["_made_in"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._made_in = trace_here()
+
+
+_first: Any = jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree))
+
+
+def _copied(state: Any) -> Any:
+    return map_arrays(lambda x: jnp.array(x, copy=True), state)
+
+
+def _joined(values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Return the numbers among values as one array, and the other values, with None in place of the numbers."""
+    numbers = [jnp.asarray(x) for x in values if type(x) is float]
+    others = tuple(None if type(x) is float else jnp.asarray(x) for x in values)
+    return jnp.stack(numbers) if numbers else None, others
+
+
+def _separated(values: tuple[Any, tuple[Any, ...]]) -> list[Any]:
+    """Return the values that were joined."""
+    numbers, others = values
+    rest = iter(() if numbers is None else numbers)
+    return [next(rest) if x is None else x for x in others]
+
+
+def _packed(env: CheckedEnv, running: Running) -> tuple[Any, ...]:
+    return (*map(without_weak_type, env.leaves(running.state)), running.elapsed, running.ended)
+
+
+def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...]) -> Running:
+    return Running(env.join(leaves[:-2]), *leaves[-2:])
+
+
+def _compiled(
+    env: CheckedEnv,
+    mode: AutoresetMode,
+    sharding: Any,
+    frame: Frame,
+    batched: bool,
+    fixed: tuple[bool, ...],
+    generator: Any,
+) -> tuple[Any, Any]:
+    """Compile the functions of a simulator, with keys of a generator: to begin episodes, and to take a step."""
+
+    def placed(tree: Any) -> Any:
+        return spread(tree, env.n, sharding)
+
+    def begin(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
+        before = _unpacked(env, leaves) if leaves else None
+        params = frame.join(_separated(values))
+        state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, fixed)
+        if before is not None:
+            state = env.select(mask, state, before.state)
+        running, observation, info = restart(env, state, params, before, mask)
+        return placed((_packed(env, running), observation, with_masks(env, info, observation)))
+
+    def step(leaves: Any, keys: Any, action: Any, values: Any) -> Any:
+        params = frame.join(_separated(values))
+        own, fresh = jax.random.wrap_key_data(keys, impl=generator)
+        rng, renewal = random_of(own), Renewal(env, fresh, params, fixed, batched)
+        running, outcome = advance(env, mode, rng, _unpacked(env, leaves), action, params, renewal)
+        after = rng.key() if rng.used else own, renewal.key
+        leaves, result = placed((_packed(env, running), as_step_result(env, outcome)))
+        return leaves, jax.random.key_data(jnp.stack(after)), result
+
+    return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))

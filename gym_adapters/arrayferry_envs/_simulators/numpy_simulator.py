@@ -1,0 +1,79 @@
+"""The simulator in NumPy."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from arrayferry.adapting import map_arrays
+from arrayferry_envs._contract.params import Params
+
+from .simulator import Simulator, unmasked
+
+
+class NumpySimulator(Simulator):
+    """In NumPy, only environments that have ended are reset, and only arrays that are held elsewhere are copied."""
+
+    def step_one(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observation, reward, terminated, truncated, infos = self._advance(action, params)
+        info = self.first(unmasked(infos)) if infos else infos
+        return self.first(observation), self.first(reward), terminated[0], truncated[0], info
+
+    def _renewed(self, state: Any, mask: Any, params: Params, given: Any = None) -> Any:
+        env, rows = self.env, mask.nonzero()[0]
+        if not len(rows):
+            return state
+        if given is None:
+            fresh = env.reset(self.rng, len(rows), params.rows(rows), params.fixed)
+            starts = env.leaves(fresh)
+        else:
+            starts = [leaf[rows] for leaf in env.leaves(given)]
+        renewed = []
+        for old, new in zip(env.leaves(state), starts, strict=True):
+            leaf = old.copy()
+            leaf[rows] = new
+            renewed.append(leaf)
+        return env.join(renewed)
+
+    def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
+        held = set(self.env.held())
+        for x in (*self.env.leaves(state), *params.arrays):
+            held.add(id(x))
+            held.add(id(x.base))
+        return _copied_if_held(tree, held)
+
+    def first(self, tree: Any) -> Any:
+        """Return the first row of each array in a tree of results, in memory of its own."""
+        if isinstance(tree, np.ndarray):
+            return tree[0, ...].copy()
+        if type(tree) is dict:  # quicker than as any tree
+            return {key: self.first(part) for key, part in tree.items()}
+        return map_arrays(lambda x: self.first(x) if isinstance(x, np.ndarray) else x, tree)
+
+    def _device(self) -> Any:
+        return _HERE
+
+
+_HERE = contextlib.nullcontext()
+
+
+def _copied_if_held(value: Any, held: set[int]) -> Any:
+    """Return a value that nothing else holds: arrays that are also held elsewhere are copied.
+
+    Args:
+        value: an array, or a tree of arrays.
+        held: the ids of the arrays that the states, the parameters, the environment and other results hold. The ids of
+            the arrays of this value are added.
+    """
+    if isinstance(value, np.ndarray):
+        if value.base is None and id(value) not in held:
+            held.add(id(value))
+            return value
+        return value.copy()
+    if type(value) is tuple:  # quicker than as any tree
+        return tuple([_copied_if_held(part, held) for part in value])
+    if type(value) is dict:
+        return {key: _copied_if_held(part, held) for key, part in value.items()} if value else value
+    return map_arrays(lambda x: _copied_if_held(x, held) if isinstance(x, np.ndarray) else x, value)

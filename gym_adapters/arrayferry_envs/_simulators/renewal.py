@@ -1,0 +1,76 @@
+"""Resets of some environments in compiled code."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import arrayferry as af
+from arrayferry_envs._contract.checked import CheckedEnv
+from arrayferry_gym._arrays import select_leaves
+
+FEWEST = 64
+"""The number of environments from which drawing random numbers for some of them saves time."""
+
+
+def random_of(key: Any) -> Any:
+    return af.registry.backend("jax").random(key)
+
+
+def without_weak_type(x: Any) -> Any:
+    """Return an array without a weak type, so that nothing is compiled for both types."""
+    return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
+
+
+class Renewal:
+    """Resets the environments in a mask.
+
+    Random numbers are most of the work of a reset. None are drawn if no environment is in the mask, and those for
+    an eighth of the environments if that is enough. Under `vmap`, all are drawn.
+
+    Args:
+        env: the environments.
+        key: a key.
+        params: the parameters.
+        fixed: which of them are not drawn: see `Params`.
+        batched: whether some of them differ from environment to environment.
+
+    Attributes:
+        key: a new key after each use, the same key if no number was drawn.
+    """
+
+    def __init__(
+        self, env: CheckedEnv, key: Any, params: Any, fixed: tuple[bool, ...], batched: bool
+    ) -> None:
+        self._env = env
+        self._params = params
+        self._fixed = fixed
+        self._counts = [env.n // 8, env.n] if env.n >= FEWEST and not batched else [env.n]
+        self.key = key
+
+    def __call__(self, mask: Any, state: Any, observation: Any) -> tuple[Any, Any]:
+        env = self._env
+        if observation is None:
+            observation = env.observe(state, self._params)
+        before = tuple(map(without_weak_type, env.leaves(state)))
+
+        def keep(key: Any) -> Any:
+            return before, observation, key
+
+        def put(count: int, key: Any) -> Any:
+            """Make fresh states, and put them in place of the states in the mask."""
+            rng = random_of(key)
+            fresh = env.leaves(env.reset(rng, count, self._params, self._fixed))
+            # of a few, each goes to another row
+            rows = None if count == env.n else jnp.clip(jnp.cumsum(mask) - 1, 0, count - 1)
+            chosen = select_leaves(jnp, mask, fresh, before, env.dynamics._shared, rows)
+            leaves = tuple(map(without_weak_type, chosen))
+            return leaves, env.observe(env.join(leaves), self._params), rng.key()
+
+        branches = [keep, *(functools.partial(put, count) for count in self._counts)]
+        chosen = sum((mask.sum() > count).astype(int) for count in (0, *self._counts[:-1]))
+        leaves, observation, self.key = jax.lax.switch(chosen, branches, self.key)
+        return env.join(leaves), observation

@@ -1,0 +1,196 @@
+"""Videos of an agent."""
+
+from __future__ import annotations
+
+import contextlib
+import numbers
+from collections.abc import Callable, Generator, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Never
+
+import numpy as np
+from gymnasium import Env
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+import arrayferry as af
+from arrayferry.typing import Target
+from arrayferry_gym._options.env_options import UNSET, check_flag, check_keywords, count_of
+
+from ._contract.dynamics import Dynamics
+from ._contract.errors import EnvResultError
+from ._progress import INSTALL, shown
+
+if TYPE_CHECKING:
+    from ._policies.stepping import Stepping
+
+
+def record(
+    env: Dynamics | type[Dynamics] | Env[Any, Any] | VectorEnv[Any, Any, Any],
+    policy: Any,
+    *_misplaced: Never,
+    path: str | Path,
+    policy_params: Any = None,
+    key: Any = 0,
+    episodes: int = 1,
+    num_steps: int | None = None,
+    index: int = 0,
+    fps: float | None = None,
+    env_params: Any = None,
+    max_episode_steps: Any = UNSET,
+    policy_state: Any = None,
+    wrapper_state: Any = None,
+    policy_xp: Target | None = None,
+    progress: bool = True,
+) -> Path:
+    """Write a video of an agent, of any library, in an environment of any kind.
+
+    Environments are stepped as by `evaluate`: they are reset first, stay open, and statistics of wrappers are not updated. A
+    vector environment that resets in the same step does not show the last state of an episode.
+
+    An existing file is replaced when the video is complete.
+
+    Args:
+        env: a `FunctionalEnv`; or a vector environment, an adapter or a single environment of Gymnasium, made with
+            `render_mode="rgb_array"`.
+        policy: as in `evaluate`.
+        path: the file, which ends in ".mp4" or ".gif".
+        policy_params: as in `evaluate`.
+        key: as in `evaluate`.
+        episodes: how many episodes to show.
+        num_steps: after how many steps to stop anyway, None for no limit.
+        index: which of several environments to show.
+        fps: frames per second, by default `metadata["render_fps"]` of the environment, or 30.
+        env_params: as in `evaluate`, for a `FunctionalEnv`.
+        max_episode_steps: as in `evaluate`, for a `FunctionalEnv`.
+        policy_state: as in `evaluate`. A `FunctionalEnv` is one environment: arrays (1, ...).
+        wrapper_state: as in `evaluate`.
+        policy_xp: as in `evaluate`.
+        progress: whether to show progress in a terminal.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: `env` is no such environment, or anything after the policy has no keyword.
+        arrayferry.OptionError: an argument is invalid, the environment has no images, or a package that videos need is not
+            installed.
+        EnvResultError: an image is no array of dtype uint8 and shape (height, width, 3).
+
+    Examples:
+        >>> import os, tempfile
+        >>> import gymnasium as gym
+        >>> import torch
+        >>> from arrayferry_envs import record
+        >>> class Agent(torch.nn.Linear):
+        ...     def forward(self, observation):
+        ...         return super().forward(observation).argmax(-1)
+        >>> env = gym.make("CartPole-v1", render_mode="rgb_array")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = record(env, Agent(4, 2), path=os.path.join(folder, "cart.gif"))
+        ...     path.name, path.exists()
+        ('cart.gif', True)
+    """
+    # its converters load the plugins
+    from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
+
+    check_keywords("record", _misplaced, "path=, policy_params= or episodes=")
+    episodes = count_of("episodes", episodes)
+    num_steps = None if num_steps is None else count_of("num_steps", num_steps)
+    check_flag("progress", progress)
+    functional = is_functional(env)
+    library = library_of("record", policy, policy_xp, key, policy_state, functional=functional)
+    options = EnvOptions(1 if functional else None, env_params, max_episode_steps, wrapper_state)
+    steps = Stepping(
+        "record", env, options, library, policy, policy_params, policy_state, key,
+        AutoresetMode.DISABLED, "rgb_array",
+    )  # fmt: skip
+    envs = steps.envs
+    rate = (envs.metadata or {}).get("render_fps", 30) if fps is None else fps
+    path = Path(path)
+    if envs.render_mode != "rgb_array":
+        wrong = (
+            f"{env!r:.80} has the render mode {envs.render_mode!r}, but a video needs 'rgb_array'"
+        )
+        raise af.OptionError(wrong, remedy="Make the environment with render_mode='rgb_array'.")
+    if isinstance(index, bool) or index not in range(-envs.num_envs, envs.num_envs):
+        wrong = f"index={index!r:.80}, but there are {envs.num_envs} environments"
+        raise af.OptionError(wrong, remedy=f"Pass a number from 0 to {envs.num_envs - 1}.")
+    if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0 < float(rate) < 1000:
+        wrong = f"fps={rate!r:.80} is not a number of images per second"
+        raise af.OptionError(wrong, remedy="Pass 30, for instance.")
+    if path.suffix.lower() not in (".mp4", ".gif"):
+        wrong = f"path={str(path)!r} does not end in '.mp4' or '.gif'"
+        raise af.OptionError(wrong, remedy="Use one of these.")
+    unfinished = path.with_name(f"{path.stem}.unfinished{path.suffix}")
+    drawn = _images(steps, index, episodes, num_steps, progress)
+    try:
+        with _writer(unfinished, float(rate)) as write, contextlib.closing(drawn) as images:
+            shape: tuple[int, ...] = ()
+            for number, image in enumerate(images):
+                shape = image.shape if number == 0 else shape
+                if image.dtype != np.uint8 or image.shape[2:] != (3,) or image.shape != shape:
+                    raise EnvResultError(
+                        f"{envs!r:.80}.render() returned {image.dtype} of shape {image.shape} as image {number}",
+                        remedy="Return uint8 of shape (height, width, 3), of the same size for all states.",
+                    )
+                write(image)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def _images(
+    steps: Stepping, index: int, episodes: int, num_steps: int | None, progress: bool
+) -> Generator[Any, None, None]:
+    """Draw one of the environments before and after each step."""
+    from ._policies.stepping import TO_HOST
+
+    ended = taken = 0
+    last = None
+    with shown(progress, "drawing", num_steps) as show, contextlib.closing(iter(steps)) as taking:
+        for step in taking:
+            if step is None and last is not None and not last.turn.done[index]:
+                continue  # another environment was reset
+            last = step
+            ended += 0 if step is None else bool(step.turn.done[index])
+            if ended == episodes and steps.mode is AutoresetMode.SAME_STEP:
+                return
+            images = steps.envs.render()
+            yield np.asarray(None if images is None else TO_HOST([images[index]])[0])
+            taken += step is not None
+            show(taken)
+            if ended == episodes or taken == num_steps:
+                return
+
+
+@contextlib.contextmanager
+def _writer(path: Path, rate: float) -> Iterator[Callable[[Any], object]]:
+    """Open a file, and yield a function that appends an image to it."""
+    mp4 = path.suffix.lower() == ".mp4"
+    options: dict[str, Any] = {"duration": 1000 / rate, "loop": 0}
+    try:
+        import imageio.v2
+
+        if mp4 and find_spec("av") is not None:
+            options = {"codec": "libx264", "fps": rate, "format": "pyav", "is_batch": False}
+        elif mp4:
+            import imageio_ffmpeg  # type: ignore[import-untyped]  # noqa: F401
+
+            options = {"codec": "libx264", "fps": rate, "format": "FFMPEG", "macro_block_size": 2}
+    except ImportError as error:
+        raise af.OptionError(
+            f"a video needs imageio, and an .mp4 also PyAV or imageio-ffmpeg ({error})",
+            remedy=f"{INSTALL}.",
+        ) from None
+    opened: Any = imageio.v2.get_writer(path, **options)
+    with opened as file:
+        yield lambda image: file.append_data(_even(image) if mp4 else image)
+
+
+def _even(image: Any) -> Any:
+    """Return an image whose sides are even, as codecs need them."""
+    height, width, _ = image.shape
+    padded = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
+    return np.ascontiguousarray(padded)

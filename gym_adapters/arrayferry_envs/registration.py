@@ -1,0 +1,85 @@
+"""Ids for environments, so that `gymnasium.make` and `make_vec` find them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+import arrayferry as af
+
+from ._ids import register_id
+from ._served.base import FunctionalEnv
+from ._served.single import FunctionalSingleEnv
+from ._served.vector import FunctionalVectorEnv
+
+
+def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> None:
+    """Register an environment under an id, for `gymnasium.make` and `gymnasium.make_vec`.
+
+    Args:
+        env_id: the id, "mine/Walk-v0".
+        env: the class, or its path: "package.module:Class", which is imported only when an environment is made.
+        **options: options of `FunctionalVectorEnv`, except `num_envs`, to use as defaults. Options that a single
+            environment does not have apply to vector environments only.
+
+    Raises:
+        arrayferry.OptionError: `env` is not a subclass of `FunctionalEnv`, or `num_envs` is an option.
+
+    Examples:
+        >>> import gymnasium as gym
+        >>> from arrayferry_envs import CartPole, register
+        >>> class Moon(CartPole):
+        ...     default_params = CartPole.default_params._replace(gravity=1.6)
+        >>> register("mine/MoonCart-v0", Moon)
+        >>> envs = gym.make_vec("mine/MoonCart-v0", num_envs=2, xp="torch")
+        >>> envs.params.gravity
+        1.6
+    """
+    if not isinstance(env, str) and not (isinstance(env, type) and issubclass(env, FunctionalEnv)):
+        raise af.OptionError(
+            f"register() was given {env!r:.80} as the environment",
+            remedy='Pass a subclass of FunctionalEnv, or its path: "package.module:Class".',
+        )
+    if "num_envs" in options:
+        raise af.OptionError(
+            "num_envs cannot be registered",
+            remedy="Pass it to gymnasium.make_vec, which would not override it.",
+        )
+    limit = options.get("max_episode_steps", getattr(env, "max_episode_steps", None))
+    if limit is not None:
+        options.pop("max_episode_steps", None)
+    register_id(env_id, _named(env), limit, **options)
+
+
+def _named(env: Any) -> Any:
+    """Return the path of a class, which a spec can store as JSON, or the class if it cannot be imported."""
+    if isinstance(env, str):
+        return env
+    path = f"{env.__module__}:{env.__qualname__}"
+    try:
+        return path if _loaded(path) is env else env
+    except (ImportError, AttributeError):
+        return env
+
+
+def _loaded(env: Any) -> Any:
+    return gym.envs.registration.load_env_creator(env) if isinstance(env, str) else env
+
+
+def _single(functional: Any, **options: Any) -> Any:
+    options.pop("autoreset_mode", None)
+    return FunctionalSingleEnv(_loaded(functional), **options)
+
+
+def _unlimited(functional: Any, **options: Any) -> Any:
+    """Make a single environment whose steps Gymnasium limits."""
+    return _single(functional, max_episode_steps=None, **options)
+
+
+for _entry in (_single, _unlimited):  # gymnasium.make adds the modes "human" and "rgb_array_list"
+    _entry.metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # type: ignore[attr-defined]
+
+
+def _vector(functional: Any, num_envs: int = 1, **options: Any) -> Any:
+    return FunctionalVectorEnv(_loaded(functional), num_envs, **options)

@@ -1,0 +1,5 @@
+"""What was meant is in another package, which the error names."""
+
+from ._options.refusals import moved
+
+raise moved("distributed")

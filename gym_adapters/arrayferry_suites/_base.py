@@ -1,0 +1,251 @@
+"""`OtherEnv`: an environment of another library, written for JAX and for one environment at a time."""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import dataclasses
+import sys
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import arrayferry as af
+from arrayferry_envs._served.base import FunctionalEnv
+from arrayferry_gym._keys import Key, parts_of
+from arrayferry_gym._spaces.foreign import space_of
+
+from ._observations import as_builtin
+
+DRAWS: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+"""The metadata of environments that can be drawn."""
+
+
+class _Structure(Key):
+    """How the arrays of a state are arranged, and the generators of those that are typed keys."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Structure, (self.value,)
+
+    def __repr__(self) -> str:
+        return repr(self.value[0])
+
+
+class OtherState(NamedTuple):
+    """The states of environments of another library.
+
+    Attributes:
+        leaves: their arrays (n, ...), keys as numbers.
+        structure: how these are arranged.
+    """
+
+    leaves: tuple[Any, ...]
+    structure: _Structure
+
+    @classmethod
+    def of(cls, tree: Any) -> OtherState:
+        """Return the states in a tree."""
+        leaves, structure = jax.tree.flatten(tree)
+        generators = tuple(
+            jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None
+            for leaf in leaves
+        )
+        pairs = zip(leaves, generators, strict=True)
+        numbers = tuple(x if kind is None else jax.random.key_data(x) for x, kind in pairs)
+        return cls(numbers, _Structure((structure, generators)))
+
+    @property
+    def tree(self) -> Any:
+        """The states as the library has them, with an axis of environments."""
+        structure, generators = self.structure.value
+        leaves = zip(self.leaves, generators, strict=True)
+        return structure.unflatten(
+            [x if kind is None else jax.random.wrap_key_data(x, impl=kind) for x, kind in leaves]
+        )
+
+
+def _parts_of(value: Any) -> Hashable | None:
+    """Return the parts of a value that is compared by all that it holds, also arrays of JAX, as `parts_of` does."""
+    if isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer):
+        is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+        data = np.asarray(jax.random.key_data(value) if is_key else value)
+        return str(value.dtype), value.weak_type, value.sharding, data
+    own = parts_of(value)
+    cls: Any = type(value)
+    if own is None and cls.__eq__ is object.__eq__:
+        try:
+            made: Any = object.__reduce_ex__(value, 2)
+        except TypeError:  # only C code can read its state, such as that of a function
+            return None
+        if made[:2] == (getattr(copyreg, "__newobj__"), (cls,)):  # noqa: B009
+            # It is all attributes, which a copy may have although they are not pickled.
+            return made[2], object.__getstate__(value) if hasattr(cls, "__deepcopy__") else None
+    return own
+
+
+@dataclasses.dataclass(init=False, eq=False, repr=False)
+class OtherEnv(FunctionalEnv):
+    """An environment of another library, written for JAX and for one environment at a time. `from_env` makes it.
+
+    It holds a copy of the environment, so that compiled code misses no change. Two are equal if the contents of their
+    environments are. Its states hold the results of `begin` and `advance`, which may have any form.
+
+    Args:
+        env: the environment.
+        params: its parameters, None if it has none.
+    """
+
+    library = "jax"
+    _immutable_parts_of = staticmethod(_parts_of)
+    env: Any
+    """A copy of the environment. Later changes to the copy have no effect."""
+    default_params: Any
+    # not compared: they follow from the fields above, and printing a Box changes it
+    observation_space: Any = dataclasses.field(init=False, compare=False)
+    action_space: Any = dataclasses.field(init=False, compare=False)
+    _dtypes: tuple[Any, ...] = ()  # of the arrays in a state
+
+    def __init__(self, env: Any, params: Any = None) -> None:
+        self.env, self.default_params = _copied(env, params)
+        example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
+        self.observation_space = self.observations(self._observed(example, self.default_params))
+        self.action_space = self.actions(example)
+        self._dtypes = self._lasting_dtypes(example)
+        self._shared = self.shared(example)
+
+    # what the adapters of libraries write, for one environment
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return what is kept of one environment at the start of an episode."""
+        raise NotImplementedError
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Return what is kept after a step, the reward, and whether the episode has terminated and is truncated."""
+        raise NotImplementedError
+
+    def observation_of(self, kept: Any, params: Any) -> Any:
+        """Return the observation, of any containers."""
+        raise NotImplementedError
+
+    def actions(self, example: Any) -> Any:
+        """Return the space of actions, given the shapes and dtypes of what is kept."""
+        raise NotImplementedError
+
+    def observations(self, example: Any) -> Any:
+        """Return the space of observations, given the shapes and dtypes of one."""
+        return space_of(example)
+
+    def shared(self, example: Any) -> frozenset[int]:
+        """Return the numbers of the arrays of what is kept that all environments of a batch share."""
+        return frozenset()
+
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return the infos of the state."""
+        return {}
+
+    def image_of(self, kept: Any) -> Any:
+        """Return an image, of shape (height, width, 3 or 4) and dtype uint8."""
+        raise NotImplementedError
+
+    def _lasting_dtypes(self, first: Any) -> tuple[Any, ...]:
+        """Return dtypes for the arrays of a state that hold both the first values and those after a step."""
+        action = jax.tree.map(jnp.asarray, self.action_space.sample())
+        rest = action, self.default_params
+        after = jax.eval_shape(lambda kept: self.advance(jax.random.key(0), kept, *rest)[0], first)
+        dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
+        if len(dtypes[0]) != len(dtypes[1]):  # refused later, with the place
+            return ()
+        pairs = zip(*dtypes, strict=True)
+        return tuple(old if old == new else jnp.promote_types(old, new) for old, new in pairs)
+
+    def _kept(self, tree: Any) -> OtherState:
+        """Return states in their lasting dtypes."""
+        state = OtherState.of(tree)
+        if len(self._dtypes) != len(state.leaves):
+            return state
+        triples = zip(state.leaves, state.structure.value[1], self._dtypes, strict=True)
+        return state._replace(
+            leaves=tuple(x.astype(dtype) if kind is None else x for x, kind, dtype in triples)
+        )
+
+    # the methods of a `FunctionalEnv`
+
+    def _mapped(self, function: Any, params: Any, *arguments: Any) -> Any:
+        """Call a function of one environment for all environments. Its last argument is the parameters."""
+        n = jax.tree.leaves(arguments)[0].shape[0]
+        given, layout = af.flatten(params, everything=True)
+        defaults = af.flatten(self.default_params, everything=True)[0]
+        batched = [
+            hasattr(x, "shape") and jnp.shape(x) == (n, *jnp.shape(default))
+            for x, default in zip(given, defaults, strict=True)
+        ]
+        rows = [x for x, own in zip(given, batched, strict=True) if own]
+
+        def one(rows: Any, *arguments: Any) -> Any:
+            rest = iter(rows)
+            own = [next(rest) if each else x for x, each in zip(given, batched, strict=True)]
+            return function(*arguments, layout.unflatten(own) if given else params)
+
+        return jax.vmap(one)(rows, *arguments)
+
+    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> OtherState:
+        """Begin episodes."""
+        keys = jax.random.split(rng.key(), n)
+        return self._kept(self._mapped(self.begin, params, keys))
+
+    def step(
+        self, xp: Any, rng: Any, state: OtherState, action: Any, params: Any
+    ) -> tuple[OtherState, Any, Any, Any]:
+        """Take a step."""
+        keys = jax.random.split(rng.key(), state.leaves[0].shape[0])
+        kept, reward, terminated, truncated = self._mapped(
+            self.advance, params, keys, state.tree, action
+        )
+        if jnp.issubdtype(
+            reward.dtype, jnp.integer
+        ):  # else a warning to the author of the environment
+            reward = reward.astype(jnp.float32)
+        return self._kept(kept), reward, terminated.astype(bool), truncated.astype(bool)
+
+    def observe(self, xp: Any, state: OtherState, params: Any) -> Any:
+        """Return the observations."""
+        return self._mapped(self._observed, params, state.tree)
+
+    def _observed(self, kept: Any, params: Any) -> Any:
+        return as_builtin(self.observation_of(kept, params))
+
+    def info(self, xp: Any, state: OtherState, params: Any) -> dict[str, Any]:
+        """Return the infos."""
+        return self._mapped(self.info_of, params, state.tree)  # type: ignore[no-any-return]
+
+    def render(self, state: OtherState, index: int) -> Any:
+        """Draw it as its library does."""
+        leaves = (
+            jnp.asarray(x if i in self._shared else x[index]) for i, x in enumerate(state.leaves)
+        )
+        return np.asarray(self.image_of(state._replace(leaves=tuple(leaves)).tree))[..., :3]
+
+    def __repr__(self) -> str:
+        name = getattr(self.env, "name", None)
+        return f"<from_env({name if isinstance(name, str) else type(self.env).__name__})>"
+
+
+def _copied(env: Any, params: Any) -> tuple[Any, Any]:
+    """Copy an environment and its parameters, so that later changes do not affect compiled code.
+
+    Raises:
+        arrayferry.OptionError: the environment cannot be copied.
+    """
+    try:
+        modules = {id(module): module for module in sys.modules.values()}  # modules are not copied
+        return copy.deepcopy((env, params), modules)
+    except Exception as error:  # of any kind, as it comes from third-party code
+        raise af.OptionError(
+            f"{type(env).__module__}.{type(env).__qualname__} cannot be copied ({type(error).__name__}: {error!s:.200})",
+            remedy="Do not store objects in it that cannot be copied, such as open files.",
+        ) from error

@@ -1,0 +1,207 @@
+"""Environments of Brax and of MuJoCo Playground."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+
+import arrayferry as af
+
+from ._base import DRAWS, OtherEnv
+
+WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
+"""Wrappers that are removed, since arrayferry does their work."""
+REFUSED = WRAPPERS | {
+    "EvalWrapper", "DomainRandomizationVmapWrapper", "BraxDomainRandomizationVmapWrapper"
+}  # fmt: skip
+
+
+class BraxEnv(OtherEnv):
+    """An environment of Brax or MuJoCo Playground.
+
+    Its own wrappers for step limits, resets and batches are removed. The limit becomes `max_episode_steps`.
+    What it truncates itself (`info["truncation"]`) is truncated, and has not terminated. Infos are its metrics.
+
+    Args:
+        env: the environment.
+        randomization_fn: draws physical models, as for `brax.training`, None if there is one for all episodes. The values that
+            it draws are the parameters, by their paths in the model.
+
+    Raises:
+        arrayferry.OptionError: a wrapper repeats actions, or another one is around a wrapper that must be removed.
+    """
+
+    def __init__(self, env: Any, randomization_fn: Any = None) -> None:
+        limit = None
+        while type(env).__name__ in WRAPPERS and hasattr(env, "env"):
+            if getattr(env, "action_repeat", 1) != 1:
+                raise af.OptionError(
+                    f"{env!r:.80} repeats actions {env.action_repeat} times",
+                    remedy="Leave action_repeat out, and use repeat_action(from_env(env), n).",
+                )
+            limit = getattr(env, "episode_length", None) if "episode_length" in vars(env) else limit
+            env = env.env
+        _check_inside(env)
+        self.randomization_fn = randomization_fn
+        params = None
+        if randomization_fn is not None:
+            model = _model(env)
+            drawn = _drawn(randomization_fn, model, jax.random.key(0))
+            params = {path: x for path, x in _by_path(model).items() if path in drawn}
+        super().__init__(env, params)
+        config = vars(self.env).get("_config")
+        if limit is None and config is not None:  # of MuJoCo Playground
+            limit = config.get("episode_length", None)
+        self.max_episode_steps = None if limit is None else int(limit)
+        if hasattr(self.env, "render") and hasattr(self.env, "dt"):
+            self.metadata = {**DRAWS, "render_fps": float(1 / self.env.dt)}
+
+    def actions(self, example: Any) -> Any:
+        """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
+
+        Agents of Brax and MuJoCo Playground act from -1 to 1. Where actuators have another range, environments scale to it.
+        """
+        count = int(self.env.action_size)
+        scaled = spaces.Box(-1.0, 1.0, (count,), np.float32)
+        actuators = getattr(getattr(self.env, "sys", None), "actuator", None)
+        limits = np.asarray(getattr(actuators, "ctrl_range", np.zeros((0, 2))), np.float32)
+        if limits.shape != (count, 2):
+            return scaled
+        ranged = spaces.Box(limits[:, 0], limits[:, 1], dtype=np.float32)
+        return ranged if ranged == scaled or _passes_on(self.env, example, limits) else scaled
+
+    def shared(self, example: Any) -> frozenset[int]:
+        """Return the arrays without an axis of environments: MuJoCo Warp has the contacts of a batch in one list."""
+        keys = jax.random.split(jax.random.PRNGKey(0), 2)
+        many = jax.tree.leaves(jax.eval_shape(jax.vmap(self.env.reset), keys))
+        pairs = zip(jax.tree.leaves(example), many, strict=True)
+        return frozenset(i for i, (one, two) in enumerate(pairs) if one.ndim == two.ndim)
+
+    @property
+    def _draws_params(self) -> bool:
+        return self.randomization_fn is not None
+
+    def sample_params(self, xp: Any, rng: Any, n: int, params: Any) -> Any:
+        """Draw what the models of new episodes differ in."""
+
+        def one(key: Any, params: Any) -> Any:
+            return _drawn(self.randomization_fn, _model(self._with(params)), key)
+
+        return self._mapped(one, params, jax.random.split(rng.key(), n))
+
+    def _with(self, params: Any) -> Any:
+        """Return the environment with these values in its model."""
+        if not params:
+            return self.env
+        model = jax.tree_util.tree_map_with_path(
+            lambda path, x: params.get(_path(path), x), _model(self.env)
+        )
+        return _replaced(self.env, _model_name(self.env), model)
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return the state."""
+        return self._with(params).reset(jax.random.key_data(key))
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Take a step."""
+        state = self._with(params).step(kept, action)
+        done = state.done > 0.5
+        truncated = jnp.asarray(state.info.get("truncation", False)) > 0.5
+        return state, state.reward, done & ~truncated, truncated
+
+    def observation_of(self, kept: Any, params: Any) -> Any:
+        """Return the observation."""
+        return kept.obs
+
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return the metrics."""
+        return {str(name): x for name, x in kept.metrics.items()}
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw it by MuJoCo, which needs OpenGL: see its `MUJOCO_GL`."""
+        return self.env.render([getattr(kept, "pipeline_state", kept)])[0]
+
+
+def _check_inside(env: Any) -> None:
+    """Refuse wrappers that reset or make batches if other wrappers are around them."""
+    while env is not None:
+        if type(env).__name__ in REFUSED and hasattr(env, "env"):
+            raise af.OptionError(
+                f"{type(env).__name__} is around or inside this environment, but resets, limits and batches are made here",
+                remedy="Leave it out. For models that differ between environments, pass randomization_fn to from_env.",
+            )
+        env = vars(env).get("env")
+
+
+class _Reached(Exception):  # noqa: N818
+    """A step has reached the actuators, with these values for them."""
+
+
+def _passes_on(env: Any, example: Any, limits: Any) -> bool:
+    """Tell whether actions in a range reach the actuators unchanged. If that cannot be found out, return True."""
+
+    def reach(state: Any, action: Any) -> None:
+        raise _Reached(np.asarray(action))
+
+    stopped = _replaced(env, "pipeline_step", reach)
+    state = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), example)
+    low, high = np.clip(limits, -2, 2).T
+    for part in (0.3, 0.8):
+        action = low + part * (high - low)
+        try:
+            with jax.disable_jit():
+                stopped.step(state, jnp.asarray(action))
+        except _Reached as reached:
+            if not np.allclose(reached.args[0], action, atol=1e-6):
+                return False
+        except Exception:  # of any kind, as the state is not a real one
+            return True
+    return True
+
+
+def _replaced(env: Any, name: str, value: Any) -> Any:
+    """Return an environment with another value of an attribute, also inside wrappers."""
+    env = copy.copy(env)
+    if "env" in vars(env):
+        env.env = _replaced(env.env, name, value)
+    else:
+        setattr(env, name, value)
+    return env
+
+
+def _model_name(env: Any) -> str:
+    """Return the attribute that holds the physical model: Brax's system, or the model of MJX in MuJoCo Playground."""
+    return "sys" if hasattr(env, "sys") else "_mjx_model"
+
+
+def _model(env: Any) -> Any:
+    return getattr(env.unwrapped, _model_name(env))
+
+
+def _path(keys: Any) -> str:
+    return str(jax.tree_util.keystr(keys, simple=True, separator="."))
+
+
+def _by_path(tree: Any) -> dict[str, Any]:
+    return {_path(path): x for path, x in jax.tree.leaves_with_path(tree)}
+
+
+def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
+    """Return what a function like those of Brax draws for one environment, by path.
+
+    Args:
+        randomization_fn: takes the model and keys, and returns models and their axes of environments, None where there is none.
+        model: the model.
+        key: a key.
+    """
+    models, axes = randomization_fn(model, jax.random.key_data(key)[None])
+
+    def first(axis: Any, part: Any) -> Any:
+        return None if axis is None else jax.tree.map(lambda x: jnp.take(x, 0, axis), part)
+
+    return _by_path(jax.tree.map(first, axes, models, is_leaf=lambda axis: axis is None))

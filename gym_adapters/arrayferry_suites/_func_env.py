@@ -1,0 +1,64 @@
+"""Functional environments of Gymnasium."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._base import OtherEnv
+
+
+class FuncEnvAdapter(OtherEnv):
+    """A `FuncEnv` of Gymnasium, written for JAX. It truncates nothing: pass `max_episode_steps`.
+
+    Args:
+        env: the environment.
+        params: its parameters, None for its own.
+    """
+
+    def __init__(self, env: Any, params: Any = None) -> None:
+        super().__init__(env, env.get_default_params() if params is None else params)
+        own = getattr(self.env, "metadata", {})
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 30, **own}
+
+    def actions(self, example: Any) -> Any:
+        """Return the space that the environment declares."""
+        return self.env.action_space
+
+    def observations(self, example: Any) -> Any:
+        """Return the space that the environment declares."""
+        return self.env.observation_space
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return state, observation and infos."""
+        first, seeing = jax.random.split(key)
+        return self._shown(self.env.initial(first, params), seeing, params)
+
+    def _shown(self, state: Any, key: Any, params: Any) -> Any:
+        return state, self.env.observation(state, key, params), self.env.state_info(state, params)
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Take a step."""
+        moving, rewarding, ending, seeing = jax.random.split(key, 4)
+        before, env = kept[0], self.env
+        state = env.transition(before, action, moving, params)
+        reward = env.reward(before, action, state, rewarding, params)
+        terminated = env.terminal(state, ending, params)
+        after = self._shown(state, seeing, params)
+        return after, jnp.asarray(reward), jnp.asarray(terminated), jnp.zeros((), bool)
+
+    def observation_of(self, kept: Any, params: Any) -> Any:
+        """Return the observation."""
+        return kept[1]
+
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return the infos of the state."""
+        return {str(name): jnp.asarray(x) for name, x in kept[2].items()}
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw it as the environment does."""
+        state, params = jax.tree.map(np.asarray, kept[0]), self.default_params
+        return self.env.render_image(state, self.env.render_init(params), params)[1]

@@ -1,0 +1,154 @@
+"""Environments of gymnax, and of those with its methods: Craftax, Kinetix."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from importlib import import_module
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import arrayferry as af
+from arrayferry_gym._options.env_options import is_whole
+from arrayferry_gym._spaces.foreign import gymnasium_space, space_of
+
+from ._base import DRAWS, OtherEnv
+
+LIMITS = ("max_steps_in_episode", "max_timesteps")
+"""The parameters that are step limits."""
+UNLIMITED = 2**31 - 2
+WRONG_BOUNDS = {"GaussianBandit-misc", "MemoryChain-bsuite", "MetaMaze-misc"}
+"""The environments of gymnax 1.0.1 whose observations exceed their declared bounds."""
+
+
+class GymnaxEnv(OtherEnv):
+    """An environment of gymnax, Craftax or Kinetix.
+
+    Steps are those of `step_env`. The step limit among the parameters becomes `max_episode_steps`: it does not
+    terminate episodes. If gymnax itself reports further truncations, they are used as well.
+
+    Args:
+        env: the environment.
+        params: its parameters, None for its own.
+    """
+
+    metadata = DRAWS
+
+    def __init__(self, env: Any, params: Any = None) -> None:
+        params = env.default_params if params is None else params
+        self._limit = next((name for name in LIMITS if is_whole(getattr(params, name, None))), None)
+        if self._limit is not None:
+            self.max_episode_steps = int(getattr(params, self._limit))
+            params = dataclasses.replace(params, **{self._limit: self.max_episode_steps})
+        # Kinetix also takes an initial state
+        self._resets = len(inspect.signature(env.reset_env).parameters)
+        super().__init__(env, params)
+
+    def actions(self, example: Any) -> Any:
+        """Return the space that the environment declares."""
+        return gymnasium_space(self.env.action_space(self.default_params))
+
+    def observations(self, example: Any) -> Any:
+        """Return the declared space, if values like the example can be in it."""
+        if getattr(self.env, "name", None) in WRONG_BOUNDS:
+            return space_of(example)
+        try:
+            stated = gymnasium_space(self.env.observation_space(self.default_params), example)
+        except Exception:  # of any kind: some declare none
+            return space_of(example)
+        shapes = {tuple(x.shape) for x in jax.tree.leaves(example)}
+        fits = isinstance(example, dict) or not shapes - {tuple(stated.shape or ())}
+        return stated if fits else space_of(example)
+
+    def _check(self, params: Any) -> None:
+        """Refuse a limit that differs from the one that became `max_episode_steps`."""
+        if self._limit is not None and getattr(params, self._limit) != self.max_episode_steps:
+            raise af.OptionError(
+                f"params.{self._limit} is {getattr(params, self._limit)!r}, but the limit of {self!r} is its max_episode_steps, "
+                f"{self.max_episode_steps}",
+                remedy="Pass max_episode_steps= instead, or the parameters to from_env.",
+            )
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return observation, state and infos, which are zeros at first."""
+        self._check(params)
+        observation, state = self.env.reset_env(key, params, *[None] * (self._resets - 2))
+        action = self.env.action_space(params).sample(jax.random.key(0))
+        shapes = jax.eval_shape(lambda: self._step(key, state, action, params))[0][1]
+        info = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return observation, state, info
+
+    def _step(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        """Return observation and infos, state, reward and two flags of a step.
+
+        Observation and infos are those with the limit: they may show the time that is left, or what was achieved until the
+        end. Everything else is without it.
+        """
+
+        def taken(params: Any) -> Any:
+            observation, after, reward, ended, info = self.env.step_env(key, state, action, params)
+            truncated: Any = False
+            if hasattr(self.env, "is_truncated"):  # since gymnax 1.0
+                truncated = self.env.is_truncated(after, params)
+            infos = {str(name): x for name, x in info.items() if _is_numbers(x)}
+            return (observation, infos), after, reward, ended, truncated
+
+        if self._limit is None:
+            return taken(params)
+        # both at once: what does not depend on the limit is computed once
+        name: str = self._limit
+        limits = jnp.asarray([getattr(params, name), UNLIMITED])
+        both = jax.vmap(lambda limit: taken(dataclasses.replace(params, **{name: limit})))
+        shown, *others = both(limits)
+        return jax.tree.map(lambda x: x[0], shown), *jax.tree.map(lambda x: x[1], others)
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Take a step without the limit."""
+        self._check(params)
+        (observation, info), state, reward, *flags = self._step(key, kept[1], action, params)
+        return (observation, state, info), jnp.asarray(reward), *map(jnp.asarray, flags)
+
+    def observation_of(self, kept: Any, params: Any) -> Any:
+        """Return the observation."""
+        return kept[0]
+
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return the infos of the step."""
+        return kept[2]  # type: ignore[no-any-return]
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw it by gymnax's `Visualizer`, which needs matplotlib and seaborn; or as Craftax does."""
+        package, *parts = type(self.env).__module__.split(".")
+        if package == "craftax":
+            return _craftax_renderer(f"craftax.{parts[0]}.renderer")(kept[1]).astype(np.uint8)
+        from matplotlib import pyplot
+
+        drawn = import_module("gymnax.visualize").Visualizer(
+            self.env, self.default_params, [kept[1]]
+        )
+        try:
+            drawn.init()
+            drawn.fig.canvas.draw()
+            image = np.array(drawn.fig.canvas.buffer_rgba())
+        finally:
+            pyplot.close(drawn.fig)
+        if not hasattr(drawn, "im"):
+            raise NotImplementedError(
+                f"{self!r} cannot be rendered: gymnax's Visualizer does not know it"
+            )
+        return image
+
+
+@functools.cache
+def _craftax_renderer(module: str) -> Any:
+    return jax.jit(import_module(module).make_craftax_pixel_renderer(16))
+
+
+def _is_numbers(value: Any) -> bool:
+    return all(
+        isinstance(x, (bool, int, float)) or hasattr(x, "dtype") for x in jax.tree.leaves(value)
+    )

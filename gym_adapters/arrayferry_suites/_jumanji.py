@@ -1,0 +1,125 @@
+"""Environments of Jumanji."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import Space, spaces
+
+import arrayferry as af
+from arrayferry_gym._options.env_options import is_whole
+from arrayferry_gym._spaces.foreign import space_of
+
+from ._base import DRAWS, OtherEnv
+from ._observations import as_builtin
+
+LAST = 2
+WRAPPERS = {"AutoResetWrapper", "VmapWrapper", "VmapAutoResetWrapper"}
+UNLIMITED = 2**30
+
+
+class JumanjiEnv(OtherEnv):
+    """An environment of Jumanji.
+
+    In Jumanji a step limit (`time_limit`) looks like a termination. Here an episode is truncated if it would not end
+    without the limit, or if its discount is not 0 at the end. The observation is the one with the limit. Infos are the
+    extras of the time step, and its discount.
+
+    Args:
+        env: the environment.
+
+    Raises:
+        arrayferry.OptionError: a wrapper resets it, or makes batches.
+    """
+
+    metadata = DRAWS
+
+    def __init__(self, env: Any) -> None:
+        _check(env)
+        super().__init__(env)
+
+    def actions(self, example: Any) -> Any:
+        """Return the space that the environment declares."""
+        return _space(self.env.action_spec)
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return state and time step."""
+        return self.env.reset(jax.random.key_data(key))
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Take a step, and find out whether it would have been the last without the limit."""
+        state, step = self.env.step(kept[0], action)
+        ended, terminated = step.step_type == LAST, step.discount == 0
+        unlimited = _without_limit(self.env)
+        if unlimited is not self.env:
+            terminated &= unlimited.step(kept[0], action)[1].step_type == LAST
+        terminated = jnp.all(terminated) & ended  # of all agents, where there are several
+        return (state, step), step.reward, terminated, ended & ~terminated
+
+    def observation_of(self, kept: Any, params: Any) -> Any:
+        """Return the observation."""
+        return kept[1].observation
+
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return the extras and the discount."""
+        extras = as_builtin(kept[1].extras or {})
+        return {**extras, "discount": kept[1].discount}
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw it by its viewer, which needs matplotlib."""
+        viewer: Any = copy.copy(getattr(self.env.unwrapped, "_viewer", None))
+        if not hasattr(viewer, "_display_rgb_array"):
+            raise NotImplementedError(
+                f"{self!r} cannot be rendered: it has no viewer of matplotlib"
+            )
+        # that of an environment of its own may open windows
+        viewer._display = viewer._display_rgb_array
+        viewer._get_fig_ax = functools.partial(viewer._get_fig_ax, show=False)
+        return np.array(viewer.render(kept[0]))
+
+
+def _check(env: Any) -> None:
+    """Refuse wrappers that reset or make batches."""
+    inner = env
+    while inner is not None:
+        if type(inner).__name__ in WRAPPERS:
+            raise af.OptionError(
+                f"{env!r:.80} has a {type(inner).__name__}, but resets and batches are made here",
+                remedy="Leave it out: .unwrapped of it is the environment without wrappers.",
+            )
+        inner = vars(inner).get("_env")
+
+
+def _without_limit(env: Any) -> Any:
+    """Return an environment without its step limit, itself if it has none."""
+    held = vars(env)
+    if is_whole(held.get("time_limit")):
+        return _changed(env, "time_limit", UNLIMITED)
+    if "_env" not in held:
+        return env
+    inner = _without_limit(held["_env"])  # of a wrapper
+    return env if inner is held["_env"] else _changed(env, "_env", inner)
+
+
+def _changed(env: Any, name: str, value: Any) -> Any:
+    env = copy.copy(env)
+    setattr(env, name, value)
+    return env
+
+
+def _space(spec: Any) -> Space[Any]:
+    """Return the space of actions that a spec of Jumanji describes."""
+    count = getattr(spec, "num_values", None)
+    if count is not None and np.ndim(count) == 0:
+        return spaces.Discrete(int(count))
+    if count is not None:
+        return spaces.MultiDiscrete(np.asarray(count, np.int64))
+    if hasattr(spec, "dtype"):
+        low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+        return space_of(spec, np.asarray(low), np.asarray(high))
+    return spaces.Dict({name: _space(part) for name, part in spec._specs.items()})

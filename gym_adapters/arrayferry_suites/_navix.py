@@ -1,0 +1,57 @@
+"""Environments of navix."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import jax
+import numpy as np
+from gymnasium import spaces
+
+from arrayferry_gym._spaces.foreign import space_of
+
+from ._base import DRAWS, OtherEnv
+
+TRUNCATION, TERMINATION = 1, 2
+
+
+class NavixEnv(OtherEnv):
+    """An environment of navix. It keeps its own step limit (`max_steps`), which some rewards use and which truncates.
+
+    Args:
+        env: the environment.
+    """
+
+    metadata = DRAWS
+
+    # observations have the bounds of their dtype: those that navix declares are too narrow
+
+    def actions(self, example: Any) -> Any:
+        """Return the space that the environment declares."""
+        space = self.env.action_space
+        if type(space).__name__ == "Discrete" and space.shape == ():
+            return spaces.Discrete(int(space.maximum) + 1)
+        return space_of(space, np.asarray(space.minimum), np.asarray(space.maximum))
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return the time step."""
+        return self.env.reset(jax.random.key_data(key))
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Take a step, without navix's reset in the next one."""
+        after = self.env._step(kept, action)
+        ended = after.step_type
+        return after, after.reward, ended == TERMINATION, ended == TRUNCATION
+
+    def observation_of(self, kept: Any, params: Any) -> Any:
+        """Return the observation."""
+        return kept.observation
+
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return the infos."""
+        return {str(name): x for name, x in kept.info.items() if hasattr(x, "dtype")}
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw the whole grid, as navix does."""
+        return import_module("navix.observations").rgb(kept.state)

@@ -1,0 +1,70 @@
+"""Games of pgx."""
+
+from __future__ import annotations
+
+import io
+from importlib import import_module
+from typing import Any
+
+import jax
+import numpy as np
+from gymnasium import spaces
+
+import arrayferry as af
+from arrayferry_gym._spaces.foreign import space_of
+
+from ._base import DRAWS, OtherEnv
+
+
+class PgxEnv(OtherEnv):
+    """A game of pgx. One agent makes the moves of all players.
+
+    Observations are dicts with "observation", that of the player whose turn it is, and "action_mask". The reward is
+    that of the player who has moved. Infos have "current_player", and the "rewards" of all players. pgx truncates
+    nothing: a limit of moves inside a game terminates it.
+
+    Args:
+        env: the game.
+    """
+
+    metadata = {**DRAWS, "render_fps": 2}
+
+    def actions(self, example: Any) -> Any:
+        """Return the moves."""
+        return spaces.Discrete(int(example.legal_action_mask.shape[0]))
+
+    def observations(self, example: Any) -> Any:
+        """Return the space of observations and masks."""
+        mask = spaces.MultiBinary(int(example["action_mask"].shape[0]))
+        return spaces.Dict({"observation": space_of(example["observation"]), "action_mask": mask})
+
+    def begin(self, key: Any, params: Any) -> Any:
+        """Return the state."""
+        return self.env.init(jax.random.key_data(key))
+
+    def advance(self, key: Any, kept: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
+        """Make a move."""
+        player = kept.current_player
+        state = self.env.step(kept, action, jax.random.key_data(key))
+        return state, state.rewards[player], state.terminated, state.truncated
+
+    def observation_of(self, kept: Any, params: Any) -> Any:
+        """Return the observation, and the moves that are allowed."""
+        return {"observation": kept.observation, "action_mask": kept.legal_action_mask}
+
+    def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
+        """Return whose turn it is, and the rewards of all."""
+        return {"current_player": kept.current_player, "rewards": kept.rewards}
+
+    def image_of(self, kept: Any) -> Any:
+        """Draw it as pgx does, in SVG, which CairoSVG turns into an image."""
+        try:
+            to_png = import_module("cairosvg").svg2png
+            from PIL import Image
+        except (ImportError, OSError) as error:  # OSError without the library of Cairo
+            raise af.OptionError(
+                f"an image of a game of pgx needs CairoSVG and Pillow ({error})",
+                remedy="Run: pip install cairosvg pillow",
+            ) from None
+        png = to_png(bytestring=kept.to_svg().encode(), background_color="white")
+        return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
