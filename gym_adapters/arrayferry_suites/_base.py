@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_envs._served.base import FunctionalEnv
+from arrayferry_envs import FunctionalEnv
 from arrayferry_gym._keys import Key, parts_of
 from arrayferry_gym._spaces.foreign import space_of
 

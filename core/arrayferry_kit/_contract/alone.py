@@ -10,8 +10,8 @@ from importlib.metadata import EntryPoint, entry_points
 import pytest
 
 from arrayferry import Backend, PluginWarning, Source, registry
-from arrayferry._registry.discovery import CHOICE, GROUP, is_ours
-from arrayferry.inspection import chosen_plugins
+from arrayferry._registry.discovery import CHOICE, is_ours
+from arrayferry.inspection import ENTRY_POINT_GROUP, chosen_plugins
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def alone(find: Callable[[], Backend | Source], others: Sequence[str]) -> Iterat
         find: returns the backend or source under test.
         others: names of further backends.
     """
-    points, chosen = list(entry_points(group=GROUP)), chosen_plugins()
+    points, chosen = list(entry_points(group=ENTRY_POINT_GROUP)), chosen_plugins()
     with ExitStack() as undo:
         with _without_warnings():
             part = find()

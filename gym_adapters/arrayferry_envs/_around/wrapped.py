@@ -16,8 +16,6 @@ from arrayferry_gym._keys import memo_of
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.wrappers._kernels import moments as moments_of
 from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, Spaces, State, arguments_of
-from arrayferry_gym.wrappers._single import KernelWrapper
-from arrayferry_gym.wrappers._vector import KernelVectorWrapper
 
 from .around import AroundEnv
 
@@ -85,12 +83,12 @@ class WrappedEnv(AroundEnv):
     ) -> Any:
         """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalVectorEnv`."""
         env = self.env.make_vec(num_envs, xp=xp, **options)  # type: ignore[attr-defined]
-        return self._wrapped(env, wrappers.vector._OF_KERNEL, KernelVectorWrapper)
+        return self._wrapped(env, wrappers.vector._OF_KERNEL, wrappers.vector.KernelVectorWrapper)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
         """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalSingleEnv`."""
         env = self.env.make(xp=xp, **options)  # type: ignore[attr-defined]
-        return self._wrapped(env, wrappers._OF_KERNEL, KernelWrapper)
+        return self._wrapped(env, wrappers._OF_KERNEL, wrappers.KernelWrapper)
 
     def _wrapped(self, env: Any, own: dict[type[Kernel], Any], other: Any) -> Any:
         """Put the wrapper of each kernel around an environment, or another one if a kernel has none."""

@@ -14,12 +14,11 @@ from gymnasium import Env, Wrapper
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
 import arrayferry as af
+import arrayferry_gym
 from arrayferry_envs._around import wrapped
 from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_envs._contract.policies import check_arguments, check_policy
-from arrayferry_gym import vector
 from arrayferry_gym._adapters.adapter import own_library
-from arrayferry_gym._adapters.env import ArrayConversion
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import Turn
 from arrayferry_gym._episodes import turn as turn_of
@@ -240,14 +239,14 @@ def _device(library: af.Backend | None, policy: Any, *others: Any) -> Any:
     return None
 
 
-class _LeftOpen(vector.ArrayConversion[Any, Any, Any]):
+class _LeftOpen(arrayferry_gym.vector.ArrayConversion[Any, Any, Any]):
     """An adapter around environments of the user, which stay open when it is gone."""
 
     def __del__(self) -> None:
         pass
 
 
-class _LastReward(ArrayConversion[Any, Any]):
+class _LastReward(arrayferry_gym.ArrayConversion[Any, Any]):
     """An environment of the user in NumPy, which keeps the last reward."""
 
     reward: Any

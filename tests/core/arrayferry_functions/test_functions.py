@@ -1,6 +1,8 @@
 """Functions that cross: calls from traced code, and gradients between PyTorch and JAX."""
 
 import gc
+import inspect
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 from boxes import Held
 from cases import quick_if
+from jax.experimental import sparse as jax_sparse
 
 import arrayferry as af
 
@@ -464,6 +467,7 @@ def test_shard_map():
 
 
 SHARDED = """
+import inspect
 import itertools
 import jax, jax.numpy as jnp, numpy as np, torch, arrayferry as af
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -701,3 +705,147 @@ def test_nothing_outlives_its_use():
 def layouts():
     """Return how many layouts there are in this process, of other tests too."""
     return sum(type(x) is af.Layout for x in gc.get_objects())
+
+
+class Scaled(dict):
+    def __init__(self, *args, scale=1, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.scale = scale
+
+
+@jax.tree_util.register_pytree_node_class
+class Node:
+    def __init__(self, x, scale=1):
+        self.x, self.scale = x, scale
+
+    def tree_flatten(self):
+        return (self.x,), self.scale
+
+    @classmethod
+    def tree_unflatten(cls, scale, children):
+        return cls(*children, scale=scale)
+
+
+@jax.tree_util.register_pytree_node_class
+class Registered(Scaled):
+    def tree_flatten(self):
+        return tuple(self.values()), (tuple(self), self.scale)
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        return cls(zip(aux[0], children, strict=True), scale=aux[1])
+
+
+def objects(*items):
+    found = np.empty(len(items), object)
+    for index, item in enumerate(items):
+        found[index] = item
+    return found
+
+
+def test_compiled_functions_see_what_is_not_an_array():
+    calls = []
+
+    @af.agnostic("jax", differentiable=True)
+    @jax.jit
+    def scaled(tree):
+        calls.append(type(tree).__name__)
+        found = tree["x"] if isinstance(tree, dict) else tree.x
+        return (found * float(tree.scale)).sum()
+
+    for make in (lambda x, scale: Registered(x=x, scale=scale), Node):
+        for _ in range(2):
+            for scale in (2.0, 3.0, 2, True):
+                x = torch.ones(3, requires_grad=True)
+                y = scaled(make(x, scale))
+                y.backward()
+                assert y.item() == 3 * float(scale)
+                assert x.grad.tolist() == [float(scale)] * 3
+    assert len(calls) < 20
+
+
+def test_gradients_inside_an_array_of_objects():
+    @af.agnostic("jax", differentiable=True)
+    def total(values):
+        return sum((x**2).sum() for x in values.ravel() if x is not None)
+
+    x = torch.arange(3.0, requires_grad=True)
+    y = torch.ones(2, requires_grad=True)
+    total(objects(x, None, y, x).reshape(2, 2)).backward()
+    assert x.grad.tolist() == [0, 4, 8]
+    assert y.grad.tolist() == [2, 2]
+
+
+NAMESPACE = """
+import numpy
+from numpy import *
+__array_api_version__ = "2024.12"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder for modules that can be imported in this test."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", ["train_side", "package", "package.train_side", "train_side.x"])
+def test_a_mistyped_target_is_not_imported(folder, name):
+    (folder / "package").mkdir()
+    for path in ("train_side.py", "package/__init__.py", "package/train_side.py"):
+        (folder / path).write_text(NAMESPACE)
+    for call in (
+        lambda: af.convert(np.ones(2), name),
+        lambda: af.converter(name, device="cpu"),
+        lambda: af.Conversion(name, af.Options(), af.registry)(1),
+        lambda: af.route(name, "torch"),
+        lambda: af.agnostic(name),
+    ):
+        with pytest.raises(af.UnknownBackendError, match=r"import its namespace .* first"):
+            call()
+    assert not {"train_side", "package"} & set(sys.modules)
+
+
+VALUES = np.array([[0.0, 2.0], [3.0, 0.0]], np.float32)
+
+
+MAKE = {
+    "torch coo": lambda: torch.tensor(VALUES).to_sparse(),
+    "torch csr": lambda: torch.tensor(VALUES).to_sparse_csr(),
+    "torch csc": lambda: torch.tensor(VALUES).to_sparse_csc(),
+    "torch, not coalesced": lambda: torch.sparse_coo_tensor(
+        [[0, 1, 1], [1, 0, 0]], [2.0, 1.0, 2.0], (2, 2), dtype=torch.float32, check_invariants=True
+    ),
+    "torch, with gradient": lambda: torch.tensor(VALUES).to_sparse().requires_grad_(),
+    "jax bcoo": lambda: jax_sparse.BCOO.fromdense(jnp.asarray(VALUES)),
+    "jax bcsr": lambda: jax_sparse.BCSR.fromdense(jnp.asarray(VALUES)),
+    "jax batched": lambda: jax_sparse.BCOO.fromdense(jnp.asarray(VALUES), n_batch=1),
+}
+
+
+def test_functions_take_sparse_arguments_only_if_told():
+    @af.agnostic("numpy", sparse="dense")
+    def total(x):
+        return x.sum()
+
+    assert total(MAKE["torch coo"]()) == 5
+    assert total(MAKE["jax bcoo"]()) == 5
+    with pytest.raises(af.ConversionError, match="is sparse"):
+        af.agnostic("numpy")(np.sum)(MAKE["jax bcoo"]())
+
+
+def test_signatures_are_real():
+    assert "differentiable" in inspect.signature(af.agnostic).parameters
+
+    @af.agnostic("numpy")
+    def mean(x: float, *, axis: int = 0) -> float:
+        """Return the mean."""
+        return x.mean(axis)
+
+    assert str(inspect.signature(mean)) == "(x: float, *, axis: int = 0) -> float"
+    assert (mean.__name__, mean.__doc__) == ("mean", "Return the mean.")

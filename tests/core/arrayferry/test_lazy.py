@@ -297,26 +297,6 @@ def test_conversions_within_blocks():
 # Values that are not arrays.
 
 
-@pytest.mark.parametrize("to", TYPES)
-@pytest.mark.parametrize("nout", [None, 2])
-def test_a_delayed_is_refused_in_words(nout, to, make):
-    lazy, conversion = dask.delayed(np.ones(2), nout=nout), make(to)
-    lazy = lazy if nout is None else lazy[0]
-    words = rf"a Dask Delayed\w* cannot be converted.* to {to}\. .*x\.compute\(\)"
-    for _ in range(3):
-        with pytest.raises(af.ConversionError, match=words):
-            conversion(lazy)
-        assert conversion({"d": lazy, "x": X})["d"] is lazy
-    with pytest.raises(af.NotAnArrayError, match=r"Delayed.*at \['d'\]"):
-        af.convert({"d": lazy}, to, unknown="raise")
-    words = r"cannot be converted, at \['d'\].*x\.compute\(\)"
-    with pytest.raises(af.ConversionError, match=words):
-        af.stream({"d": lazy, "x": X}, to)
-    with pytest.raises(af.NotAnArrayError):
-        af.backend_of(lazy)
-    assert to_dask([lazy])[0] is lazy
-
-
 @pytest.mark.long
 @pytest.mark.filterwarnings(SINGLE)
 def test_processes_compute():
@@ -564,49 +544,6 @@ def clients():
 
 def fails():
     raise KeyError("lost")
-
-
-def add(x, y):
-    return x + y
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings(SINGLE)
-def test_futures_of_any_client_within_a_graph(clients):
-    with local_cluster() as elsewhere:
-        owners = [*clients, distributed.Client(elsewhere, set_as_default=False)]
-        for owner in owners:
-            future = owner.submit(np.ones, 3, pure=False)
-            for value in (
-                da.from_delayed(future, (3,), float) + 1,
-                da.from_delayed(dask.delayed(add)(future, 1), (3,), float),
-                da.from_delayed(dask.delayed(sum)([future, {"k": future}["k"]]), (3,), float),
-                da.ones(3, chunks=1).map_blocks(lambda b, y: b + y[:1], future, dtype=float),
-            ):
-                for scheduler in (None, "threads"):
-                    with dask.config.set(scheduler=scheduler):
-                        assert af.convert([value, value], "torch")[1].tolist() == [2] * 3
-                blocks = list(af.stream(value, "numpy"))
-                assert np.concatenate(blocks).tolist() == [2] * 3
-        here, there = (
-            da.from_delayed(owner.submit(np.ones, 3, pure=False), (3,), float)
-            for owner in (owners[0], owners[2])
-        )
-        with pytest.raises(af.ConversionError, match="results of 2 clusters"):
-            af.convert([here, there], "torch")
-        failing = da.from_delayed(owners[2].submit(fails, pure=False), (3,), float)
-        for _ in range(2):  # still running, then known to have failed
-            with pytest.raises(af.ConversionError, match=r"KeyError.*at \['k'\]"):
-                af.convert({"k": failing + 1}, "torch")
-        owners[2].close()
-
-
-def test_a_future_is_refused_in_words(clients):
-    future = clients[0].submit(np.ones, 3, pure=False)
-    for refused in (lambda: af.convert(future, "torch"), lambda: af.stream([future], "torch")):
-        with pytest.raises(af.ConversionError, match=r"Dask Future cannot .*x\.result\(\)"):
-            refused()
-    assert af.convert([future], "torch") == [future]
 
 
 def test_a_closed_client(clients):

@@ -76,14 +76,3 @@ def test_sparse_arrays_are_arrays_of_their_library():
     assert af.convert(VALUES, like=x).tolist() == VALUES.tolist()
     moved = af.convert(x, "jax", device="cpu")
     assert moved is x
-
-
-def test_functions_take_sparse_arguments_only_if_told():
-    @af.agnostic("numpy", sparse="dense")
-    def total(x):
-        return x.sum()
-
-    assert total(MAKE["torch coo"]()) == 5
-    assert total(MAKE["jax bcoo"]()) == 5
-    with pytest.raises(af.ConversionError, match="is sparse"):
-        af.agnostic("numpy")(np.sum)(MAKE["jax bcoo"]())

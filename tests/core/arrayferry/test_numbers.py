@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import arrayferry as af
-from arrayferry_gym import array_conversion
 
 NUMBERS = [True, 3, -(2**30), 1.5, float("inf"), float("nan"), -0.0, 1 - 2j]
 OWN = {
@@ -27,11 +26,7 @@ def test_as_the_target_would(target, number):
     conversion = af.converter(target, scalars="convert")
     expected = OWN[target](number)
     for _ in range(4):
-        for found in (
-            conversion(number),
-            conversion([number])[0],
-            array_conversion(number, target),
-        ):
+        for found in (conversion(number), conversion([number])[0]):
             assert str(found.dtype) == str(expected.dtype)
             assert found.shape == ()
             np.testing.assert_array_equal(

@@ -5,8 +5,6 @@ import inspect
 import sys
 import traceback
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -462,68 +460,6 @@ def test_a_tensor_that_is_too_large():
         af.convert([huge], "torch", copy=True)
 
 
-def gradients(**methods):
-    return type("Gradients", (af.Autodiff,), {"vjp": None, "call": None, **methods})()
-
-
-def differentiable(library, **options):
-    return af.agnostic(library, differentiable=True, **options)
-
-
-FUNCTIONS = {
-    "compiles": (
-        {"autodiff": gradients(compiles=raising)},
-        lambda: differentiable("boxes")(lambda x: x)(torch.ones(3)),
-        r"autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault$",
-    ),
-    **{
-        f"is_traced, {whose}": (
-            {"is_traced": raising, "autodiff": gradients()}, call,
-            r"is_traced\(\) of the backend 'boxes' raised ZeroDivisionError: a fault for a .*Box",
-        )
-        for whose, call in {
-            "the function's own": lambda: differentiable("boxes")(max)(torch.ones(3), Box(X)),
-            "the caller's": lambda: differentiable("torch", result_like=X)(abs)(Box(X)),
-            "beside a traced value": lambda: jax.jit(
-                lambda x: af.agnostic("torch", result_like=X)(max)(Box(X), x)
-            )(X),
-        }.items()
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", FUNCTIONS)
-def test_methods_that_functions_call(register, fault):
-    methods, call, words = FUNCTIONS[fault]
-    register(backend(**methods))
-    register(DirectToTorch())  # which asks nothing
-    for _ in range(2):
-        with pytest.raises(af.ConversionError, match=f"^{words}"):
-            call()
-
-
-def test_a_library_that_cannot_map_functions(register):
-    register(backend(autodiff=gradients()))
-    with pytest.raises(NotImplementedError, match=r"no vmap\. Call the function for each row"):
-        torch.func.vmap(differentiable("boxes")(abs))(torch.ones(3))
-
-
-@pytest.mark.parametrize(
-    ("method", "fault"),
-    [
-        (raising, "ZeroDivisionError: a fault"),
-        (lambda self, function: None, "TypeError: it returned a NoneType"),
-    ],
-)
-def test_uncompiled(register, method, fault):
-    register(backend(uncompiled=method))
-    words = rf"^uncompiled\(\) of the backend 'boxes' failed \({fault}\), so it is not used$"
-    with pytest.warns(af.PluginWarning, match=words) as caught:
-        function = differentiable("jax")(jnp.negative)
-    assert caught[0].filename == __file__
-    assert function(torch.ones(2)).tolist() == [-1, -1]
-
-
 @pytest.mark.parametrize(
     ("pair", "words"),
     [
@@ -559,33 +495,6 @@ def test_quantities_are_refused():
         assert af.convert(x, "numpy") is x
     for kept in (np.asmatrix(X), X.view(np.recarray), X.view(type("Own", (np.ndarray,), {}))):
         assert af.convert(kept, "torch").ravel().tolist() == [0, 1, 2]
-
-
-CALLS = {
-    "alone": lambda: af.convert(X, "boxes"),
-    "in a tree": lambda: af.convert({"a": [X], "b": X}, "boxes"),
-    "copied": lambda: af.convert(X, "boxes", copy=True),
-    "on a device": lambda: af.convert(X, "boxes", device="cpu"),
-    "like": lambda: af.convert(X, like=Box(X)),
-    "a number": lambda: af.convert(3, "boxes", scalars="convert"),
-    "a number of NumPy": lambda: af.convert(np.float32(3), "boxes"),
-    "a subclass": lambda: af.convert(X.view(np.recarray), "boxes"),
-    "an argument": lambda: af.agnostic("boxes")(lambda x: x)(X),
-    "a stream": lambda: list(af.stream(X, "boxes", block=2)),
-}
-
-
-@pytest.mark.parametrize("shares", [False, None, True])
-@pytest.mark.parametrize("call", CALLS)
-def test_a_backend_that_returns_its_argument(register, call, shares):
-    """The NumPy array is no array of the library, although nothing was done to it."""
-    register(backend(from_numpy=lambda self, x, device=None: x, from_numpy_shares=shares))
-    for _ in range(5):
-        with pytest.raises(
-            af.ConversionError,
-            match=r"from_numpy\(\) of the backend 'boxes' returned a numpy\..*array of .*, which is an array of numpy",
-        ):
-            CALLS[call]()
 
 
 @pytest.mark.parametrize(

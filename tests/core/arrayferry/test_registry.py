@@ -60,23 +60,6 @@ def folder(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", ["train_side", "package", "package.train_side", "train_side.x"])
-def test_a_mistyped_target_is_not_imported(folder, name):
-    (folder / "package").mkdir()
-    for path in ("train_side.py", "package/__init__.py", "package/train_side.py"):
-        (folder / path).write_text(NAMESPACE)
-    for call in (
-        lambda: af.convert(np.ones(2), name),
-        lambda: af.converter(name, device="cpu"),
-        lambda: af.Conversion(name, af.Options(), af.registry)(1),
-        lambda: af.route(name, "torch"),
-        lambda: af.agnostic(name),
-    ):
-        with pytest.raises(af.UnknownBackendError, match=r"import its namespace .* first"):
-            call()
-    assert not {"train_side", "package"} & set(sys.modules)
-
-
 def test_a_namespace_that_was_imported_is_known_by_name(folder, run_python):
     (folder / "train_side.py").write_text(NAMESPACE)
     conversions = [af.converter(__import__("train_side")), af.converter("train_side")]
@@ -132,7 +115,7 @@ def test_a_known_library_that_fails_to_import_is_named_with_the_cause(folder, mo
 
 
 def test_the_libraries_that_are_imported_by_name_are_those_in_the_docs():
-    page = Path(__file__).parents[2] / "docs" / "reference" / "values.md"
+    page = Path(__file__).parents[3] / "docs" / "reference" / "values.md"
     listed = re.search(
         r"Array API libraries without a plugin\*\* \((.*?)\)", page.read_text(), re.DOTALL
     )

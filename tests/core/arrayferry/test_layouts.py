@@ -266,27 +266,6 @@ def test_odd_objects_are_equal_to_themselves_or_to_nothing():
         deep = deep.inner
 
 
-def test_compiled_functions_see_what_is_not_an_array():
-    calls = []
-
-    @af.agnostic("jax", differentiable=True)
-    @jax.jit
-    def scaled(tree):
-        calls.append(type(tree).__name__)
-        found = tree["x"] if isinstance(tree, dict) else tree.x
-        return (found * float(tree.scale)).sum()
-
-    for make in (lambda x, scale: Registered(x=x, scale=scale), Node):
-        for _ in range(2):
-            for scale in (2.0, 3.0, 2, True):
-                x = torch.ones(3, requires_grad=True)
-                y = scaled(make(x, scale))
-                y.backward()
-                assert y.item() == 3 * float(scale)
-                assert x.grad.tolist() == [float(scale)] * 3
-    assert len(calls) < 20
-
-
 def test_leaves_of_an_array_of_objects():
     x = torch.ones(2, requires_grad=True)
     value = objects(x, None, {"y": X}, "text").reshape(2, 2)
@@ -298,18 +277,6 @@ def test_leaves_of_an_array_of_objects():
     numbers = np.array([1, 2.5, None], object)
     assert af.flatten(numbers)[0] == []
     assert [*af.flatten(numbers, everything=True)[0]] == [1, 2.5, None]
-
-
-def test_gradients_inside_an_array_of_objects():
-    @af.agnostic("jax", differentiable=True)
-    def total(values):
-        return sum((x**2).sum() for x in values.ravel() if x is not None)
-
-    x = torch.arange(3.0, requires_grad=True)
-    y = torch.ones(2, requires_grad=True)
-    total(objects(x, None, y, x).reshape(2, 2)).backward()
-    assert x.grad.tolist() == [0, 4, 8]
-    assert y.grad.tolist() == [2, 2]
 
 
 # Containers in two places.

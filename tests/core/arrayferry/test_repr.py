@@ -40,10 +40,6 @@ class Unfinished(af.Converter):
         ),
         (lambda: af.Options(), "Options()"),
         (lambda: af.Options(copy=True, sparse="dense"), "Options(copy=True, sparse='dense')"),
-        (
-            lambda: af.stream(np.arange(5), "torch", block=2),
-            "<Stream of 3 blocks, 5 of 5, to torch>",
-        ),
         (lambda: af.flatten({"x": np.ones(1), "n": 3})[1], "<Layout dict(['x']: array, ['n']: 3)>"),
         (lambda: af.registry.backend("torch"), "<Backend torch>"),
         (lambda: af.registry.backend("numpy").random(1), "<HostRandom of numpy>"),
@@ -67,7 +63,7 @@ def test_what_it_says(make, text):
 
 
 @pytest.mark.parametrize(
-    "cls", [af.Conversion, af.Layout, af.Registry, af.Slices, af.Reader, af.Stream, af.Trace]
+    "cls", [af.Conversion, af.Layout, af.Registry, af.Slices, af.Reader, af.Trace]
 )
 def test_an_object_whose_constructor_failed(cls):
     assert repr(cls.__new__(cls)) == f"<{cls.__name__}, incomplete>"
@@ -125,10 +121,9 @@ def test_nothing_is_computed(monkeypatch):
         raise AssertionError("it was computed")
 
     lazy = da.ones(6, chunks=2)
-    stream, (arrays, layout) = af.stream(lazy, "torch"), af.flatten([lazy])
+    arrays, layout = af.flatten([lazy])
     with monkeypatch.context() as patched, dask.config.set(scheduler=refuse):
         patched.setattr(da.Array, "__array__", refuse)
-        assert repr(stream) == "<Stream of 3 blocks, 6 of 6, to torch>"
         assert repr(layout) == "<Layout list([0]: array)>"
         assert repr(af.Flat(arrays, layout)) == "<Flat of 1 arrays>"
 
@@ -159,15 +154,6 @@ def test_signatures_are_real():
     assert [*parameters] == ["value", "to", "like", *af.Options._fields]
     assert parameters["narrowing"].default == "checked"
     assert [*inspect.signature(af.converter).parameters] == [*[*parameters][1:], "registry"]
-    assert "differentiable" in inspect.signature(af.agnostic).parameters
-
-    @af.agnostic("numpy")
-    def mean(x: float, *, axis: int = 0) -> float:
-        """Return the mean."""
-        return x.mean(axis)
-
-    assert str(inspect.signature(mean)) == "(x: 'float', *, axis: 'int' = 0) -> 'float'"
-    assert (mean.__name__, mean.__doc__) == ("mean", "Return the mean.")
 
 
 def test_completion_shows_public_names_only():

@@ -1,0 +1,194 @@
+"""Which package may import which, and which module of a package which of its own."""
+
+import ast
+import graphlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/internals.md").read_text()
+ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .* \| (.*) \|$", PAGE, re.MULTILINE)
+FOLDERS = {name: ROOT / top / name for name, top, _ in ROWS}
+STATED = {
+    name: set(FOLDERS) - {name} if needs == "all" else set(re.findall(r"`(\w+)`", needs))
+    for name, _, needs in ROWS
+}
+"""What each package needs, as the page says."""
+EXCEPTIONS = Path(__file__).with_name("exceptions.txt").read_text().splitlines()
+MOST = 175
+"""How many private names of other packages were imported when the list began: it only shrinks."""
+UPWARD = {
+    ("arrayferry_envs", "arrayferry_suites.adapt"),
+    ("arrayferry_gym", "arrayferry_envs.FunctionalVectorEnv"),
+}
+"""Imports of a package that is not needed, inside functions."""
+LAYERS = {
+    "__init__.py",  # the names of other packages that users find in `arrayferry`
+    "__main__.py",  # the command
+    "testing.pyi",
+    "_observers.py",  # whose lines are ours
+    "_registry/discovery.py",  # the home of the built-in plugins
+}
+"""Where the kernel names another package."""
+
+
+def needs(package):
+    """Return all that a package may import: what it needs, and what that needs."""
+    direct = STATED[package]
+    return direct.union(*map(needs, direct))
+
+
+def imported_by(nodes, package):
+    """Return the modules and names that statements import, by their full names."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else ()
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def imports_of(package):
+    """Map each module of a package to what it imports from all packages, also in functions and for type checkers."""
+    folder, found = FOLDERS[package], {}
+    for path in [*folder.rglob("*.py"), *folder.rglob("*.pyi")]:
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        names = imported_by(ast.walk(ast.parse(path.read_text())), parts[:-1])
+        name = ".".join(parts).removesuffix(".__init__")
+        found[name] = {each for each in names if each.partition(".")[0] in FOLDERS}
+    return found
+
+
+def across(package):
+    """Return what a package imports from others."""
+    names = {name for names in imports_of(package).values() for name in names}
+    return {name for name in names if name.partition(".")[0] != package}
+
+
+def is_private(name):
+    return any(part[0] == "_" and part[:2] != "__" for part in name.split("."))
+
+
+def test_the_wheel_has_the_packages_of_the_table():
+    """Hatchling says nothing of a folder that is missing."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert sorted(ROOT / each for each in packages) == sorted(FOLDERS.values())
+    tops = {folder.parent for folder in FOLDERS.values()}
+    here = {path.parent for top in tops for path in top.glob("*/__init__.py")}
+    assert here == set(FOLDERS.values())
+    assert all((folder / "py.typed").exists() for folder in FOLDERS.values())
+
+
+def test_no_package_needs_itself():
+    order = [*graphlib.TopologicalSorter(STATED).static_order()]
+    assert order[0] == "arrayferry"
+    assert order[-1] == "arrayferry_cli"
+
+
+@pytest.mark.parametrize("package", set(FOLDERS) - {"arrayferry"})
+def test_a_package_imports_only_what_it_needs(package):
+    upward = {x for x in across(package) if x.partition(".")[0] not in needs(package)}
+    assert upward == {name for own, name in UPWARD if own == package}
+
+
+@pytest.mark.parametrize(("package", "name"), sorted(UPWARD))
+def test_what_is_not_needed_is_imported_in_functions(package, name):
+    for path in FOLDERS[package].rglob("*.py"):
+        assert name not in imported_by(ast.parse(path.read_text()).body, ())
+
+
+def test_the_kernel_names_no_other_package():
+    names = re.compile(rf"\b({'|'.join(set(FOLDERS) - {'arrayferry'})})\b")
+    found = set()
+    for path in [*FOLDERS["arrayferry"].rglob("*.py"), *FOLDERS["arrayferry"].rglob("*.pyi")]:
+        tree = ast.parse(path.read_text())
+        texts = imported_by(ast.walk(tree), ("arrayferry",))
+        documentation = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        texts |= {
+            str(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and id(node) not in documentation
+        }
+        if any(map(names.search, texts)):
+            found.add(path.relative_to(FOLDERS["arrayferry"]).as_posix())
+    assert found == LAYERS
+
+
+def test_private_names_of_other_packages_are_listed():
+    """A name that is no longer imported goes from the list, and none comes."""
+    found = sorted(
+        f"{package} {name}"
+        for package in FOLDERS
+        for name in across(package)
+        if is_private(name)
+    )  # fmt: skip
+    assert found == EXCEPTIONS
+    assert len(EXCEPTIONS) <= MOST
+
+
+def test_examples_import_no_private_module():
+    for path in (ROOT / "examples").rglob("*.py"):
+        names = imported_by(ast.walk(ast.parse(path.read_text())), ())
+        assert not [x for x in names if x.partition(".")[0] in FOLDERS and is_private(x)]
+
+
+def wings_of(package):
+    """Return the names at the left of the map of a package, the lowest first."""
+    text = (
+        PAGE.partition("## Map")[2].partition(f"`{package}`")[2]
+        if package != "arrayferry"
+        else PAGE.partition("## Map")[2]
+    )
+    text = text.partition("```\n")[2].partition("```")[0]
+    lines = re.findall(r"^\w+(?:  \w+)*(?=   |$)", text, re.MULTILINE)
+    return [wing for line in lines[::-1] for wing in line.split()[::-1]]
+
+
+MAPPED = ("arrayferry", "arrayferry_gym", "arrayferry_envs", "arrayferry_cluster")
+"""The packages whose modules are in layers. All modules that the map does not name, the public face, may import any."""
+
+
+def modules_of(package):
+    """Map each module of a package to the modules of the same package that it imports."""
+    imports = imports_of(package)
+    return {
+        module: {
+            name if name in imports else name.rpartition(".")[0]
+            for name in names
+            if name in imports or name.rpartition(".")[0] in imports
+        }
+        for module, names in imports.items()
+    }
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_no_circular_imports(package):
+    imports = modules_of(package)
+    imports[package] = set()  # it imports its names lazily
+    graphlib.TopologicalSorter(imports).prepare()  # its error names the modules of a circle
+
+
+@pytest.mark.parametrize("package", MAPPED)
+def test_modules_import_only_from_lower_layers(package):
+    wings = wings_of(package)
+
+    def level(module):
+        wing = module.removeprefix(f"{package}.").partition(".")[0]
+        return wings.index(wing) if wing in wings else len(wings)
+
+    imports = modules_of(package)
+    assert {f"{package}.{wing}" for wing in wings} <= imports.keys()
+    edges = [(module, other) for module, others in imports.items() for other in others]
+    assert len(edges) > 10
+    assert [(a, b) for a, b in edges if package not in (a, b) and level(b) > level(a)] == []
