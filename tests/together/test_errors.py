@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 CYCLE: list = []
+CYCLE.append(CYCLE)
 
 
 SPEC = jax.sharding.PartitionSpec("X")
