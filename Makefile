@@ -8,6 +8,7 @@ endif
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSIC := $(VENV)/.classic
 EXAMPLES := $(VENV)/.examples
 GYMNAX := .venv-gymnax/.ready
 VALUES := .venv-values/.ready
@@ -38,10 +39,15 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PA
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# The environments in examples, installed as a third-party package is.
+$(CLASSIC): $(READY) $(wildcard examples/arrayferry-classic/pyproject.toml examples/arrayferry-classic/*/*.py)
+	$(BIN)/python $(PIP) --force-reinstall --no-deps --no-build-isolation ./examples/arrayferry-classic
+	@touch $@
+
 # The example plugins, installed as third-party plugins are. TensorFlow has no build for Python 3.15.
 PLUGINS := ./examples/arrayferry-sparse ./examples/arrayferry-mlx \
 	'./examples/arrayferry-tensorflow; python_version < "3.15"'
-$(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml)
+$(EXAMPLES): $(READY) $(wildcard examples/arrayferry-*/*.py examples/arrayferry-*/pyproject.toml) | $(CLASSIC)
 	@echo "Installing the example plugins, with TensorFlow: 1.5 GB on disk"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--force-reinstall --no-deps --no-build-isolation $(PLUGINS)
@@ -87,12 +93,13 @@ $(CHECK)/.ready: pyproject.toml constraints.txt
 	$(CHECK)/bin/python $(PIP) --no-compile -c constraints.txt -e '.[jax,gym,distributed,cli]' --group check
 	@touch $@
 
-# The examples and their plugins are for `make test-all`.
+# The example scripts and plugins are for `make test-all`.
+WITHOUT_PLUGINS := $(patsubst %,--ignore=examples/arrayferry-%,sparse mlx tensorflow)
 test: $(EXAMPLES)  ## set everything up, and run the tests
-	$(FAST_XLA) $(PYTEST) --ignore-glob='examples/arrayferry-*'
+	$(FAST_XLA) $(PYTEST) $(WITHOUT_PLUGINS)
 
 lazy: $(EXAMPLES)  ## run the tests with lazy imports, which Python 3.15 has
-	ARRAYFERRY_LAZY_IMPORTS=1 $(FAST_XLA) $(PYTEST) --ignore-glob='examples/arrayferry-*'
+	ARRAYFERRY_LAZY_IMPORTS=1 $(FAST_XLA) $(PYTEST) $(WITHOUT_PLUGINS)
 
 # The long tests: see the marker in pyproject.toml. Agents learn, and physics is compared, in what XLA has optimised fully.
 OPTIMISED := tests/gym_adapters/test_example_agents.py tests/gym_adapters/test_functional_physics.py
@@ -127,7 +134,7 @@ pythons:  ## test with each supported Python
 NEWEST := .venv-newest
 newest: $(NEWEST)/.ready  ## test with the newest version of each library
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(NEWEST)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider \
-		--ignore-glob='examples/arrayferry-*'
+		$(WITHOUT_PLUGINS)
 
 $(NEWEST)/.ready: pyproject.toml
 	@echo "Installing the newest libraries into $(NEWEST)"
@@ -138,7 +145,7 @@ $(NEWEST)/.ready: pyproject.toml
 	$(NEWEST)/bin/python $(UPGRADE_PIP)
 	$(NEWEST)/bin/python $(PIP) torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	$(NEWEST)/bin/python $(PIP) -e '.[all]' --group dev
-	$(NEWEST)/bin/python $(PIP) ./examples/arrayferry-sparse ./examples/arrayferry-mlx
+	$(NEWEST)/bin/python $(PIP) ./examples/arrayferry-classic ./examples/arrayferry-sparse ./examples/arrayferry-mlx
 	@touch $@
 
 # Groups of pyproject.toml in environments of their own.
@@ -168,7 +175,7 @@ $(RUNTIME):
 	mkdir -p build/npm
 	cd build/npm && npm pack --silent onnxruntime-web@1.30.0 && tar xzf onnxruntime-web-*.tgz
 
-play: $(READY) $(RUNTIME)  ## the page to play environments, with its files, in build/play
+play: $(CLASSIC) $(RUNTIME)  ## the page to play environments, with its files, in build/play
 	mkdir -p build/play
 	cp docs/play/* build/play
 	$(BIN)/python tools/play.py build/play $(RUNTIME)
@@ -234,7 +241,7 @@ $(VALUES): $(READY) tests/downstream/requirements.txt
 	.venv-values/bin/python -m pip install --quiet --disable-pip-version-check --no-deps tianshou==2.0.1
 	@touch $@
 
-downstream: $(GYMNAX) $(VALUES)  ## run the tests of Gymnasium, gymnax and libraries of containers with arrayferry
+downstream: $(GYMNAX) $(VALUES) $(CLASSIC)  ## run the tests of Gymnasium, gymnax and libraries of containers with arrayferry
 	.venv-gymnax/bin/python -m pytest tests/downstream/test_gymnax.py
 	.venv-values/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/downstream/values
 	.venv-values/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k "reference/values or how-to/streams" \
@@ -284,12 +291,12 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 # newest version.
 GYMNASIUMS := 1.1.1 1.2.3 1.3.0 1.4.0
 OLDEST_MLX := 0.32.2
-matrix: $(READY)  ## test the adapters with each supported version of Gymnasium, and the plugin of MLX with the oldest
+matrix: $(CLASSIC)  ## test the adapters with each supported version of Gymnasium, and the plugin of MLX with the oldest
 	@for version in $(GYMNASIUMS); do \
 		echo "gymnasium $$version"; \
 		test -d .overlays/$$version || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 			--no-deps --target .overlays/$$version gymnasium==$$version || exit 1; \
-		PYTHONPATH=.overlays/$$version $(BIN)/python -m pytest -q $(PARALLEL) tests/gym_adapters || exit 1; \
+		PYTHONPATH=.overlays/$$version $(BIN)/python -m pytest -q $(PARALLEL) tests/gym_adapters examples/arrayferry-classic || exit 1; \
 	done
 	test -d .overlays/mlx || $(BIN)/python $(PIP) --no-deps --no-build-isolation --target .overlays/mlx \
 		./examples/arrayferry-mlx mlx==$(OLDEST_MLX) mlx-cpu==$(OLDEST_MLX)
@@ -299,12 +306,14 @@ matrix: $(READY)  ## test the adapters with each supported version of Gymnasium,
 # The tests with the oldest version of each library. The build of torch on PyPI brings 5 GB of CUDA libraries.
 FLOOR := .venv-oldest
 floor: $(FLOOR)/.ready  ## test with the oldest supported version of each library
-	$(FLOOR)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/core tests/plugins tests/gym_adapters tests/cli
+	$(FLOOR)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/core tests/plugins tests/gym_adapters tests/cli \
+		examples/arrayferry-classic
 
 $(FLOOR)/.ready: pyproject.toml constraints-oldest.txt
 	@echo "Installing the oldest supported libraries into $(FLOOR); PyTorch brings 5 GB of CUDA libraries"
 	$(PYTHON) -m venv $(FLOOR)
 	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-oldest.txt -e '.[all,cli]' \
+		./examples/arrayferry-classic \
 		ale-py array-api-strict attrs cloudpickle distributed equinox flax h5py hatchling \
 		hypothesis matplotlib moviepy opencv-python-headless optax pygame pytest pytest-xdist tensordict
 	@touch $@
@@ -340,7 +349,7 @@ mutants: $(EXAMPLES)  ## plant faults in the code, and show which ones the tests
 histories: $(READY)  ## collect in random histories in which workers are killed, 8 in each mode and kind
 	HISTORIES=8 $(FAST_XLA) $(BIN)/python -m pytest -m long tests/gym_adapters/test_collector_losses.py -k histories
 
-bench: $(READY)  ## compare the speed with Gymnasium's and with calls written by hand
+bench: $(CLASSIC)  ## compare the speed with Gymnasium's and with calls written by hand
 	$(BIN)/python benchmarks/run.py
 
 # Streams of 4 GiB, and environments on two workers.

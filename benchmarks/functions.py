@@ -1,11 +1,10 @@
-"""Rows on functions that cross: gradients, and ordinary environments inside `jit`."""
+"""Rows on functions that cross: gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,18 +13,16 @@ from row import Check, Row, microseconds
 from timing import Block, fastest_block
 
 import arrayferry as af
-from arrayferry_envs import CartPole, HostFunctions
 
 __all__ = ["functions_rows"]
 
 GRADIENTS = "gradients across, small arrays"
-INSIDE = "an ordinary environment inside jit: CartPole"
 REPEATS = 50
 
 
 def functions_rows() -> list[Row]:
-    """Functions that cross, and environments inside jit."""
-    return [_torch_row(), _jax_row(), *[_inside_row(*each) for each in INSIDE_COUNTS]]
+    """Functions that cross."""
+    return [_torch_row(), _jax_row()]
 
 
 def _layer(x: Any, w: Any) -> Any:
@@ -119,58 +116,3 @@ def _jax_row() -> Row:
     check = Check(times["ours"] / times["by hand"], 1.3, "of a function by hand")
     note = f"{times['ours'] / times['native']:.0f} of JAX alone"
     return Row(GRADIENTS, "JAX through PyTorch, inside jit", (check,), note, microseconds(times))
-
-
-INSIDE_COUNTS = ((1, 500, 2.5), (16, 200, 2.5), (1_024, 50, 1.2))
-
-
-def _make(count: int) -> Any:
-    if count > 16:
-        return CartPole().make_vec(count, xp="numpy", autoreset_mode="SameStep")
-    mode = {"autoreset_mode": "SameStep"}
-    return gym.make_vec("CartPole-v1", count, "sync", vector_kwargs=mode)
-
-
-def _policy(weights: Any, observation: Any, key: Any) -> Any:
-    noise = jax.random.normal(key, observation.shape[:-1])
-    return (observation @ weights + noise > 0).astype(jnp.int32)
-
-
-def _inside_row(count: int, steps: int, limit: float) -> Row:
-    """Steps with a compiled policy: in a loop, and in one compiled call."""
-    weights = jnp.array([0.1, 0.2, 1.0, 0.5])
-    env, functions = _make(count), HostFunctions(_make(count))
-
-    @jax.jit
-    def act(observation: Any, key: Any) -> Any:
-        key, own = jax.random.split(key)
-        return _policy(weights, observation, own), key
-
-    def loop() -> None:
-        observation, _ = env.reset(seed=0)
-        key = jax.random.key(0)
-        for _ in range(steps):
-            action, key = act(observation, key)
-            observation, *_ = env.step(np.asarray(action))
-
-    @jax.jit
-    def inside() -> Any:
-        def one(carry: Any, _: Any) -> Any:
-            state, observation, key = carry
-            key, own = jax.random.split(key)
-            state, outcome = functions.step(state, _policy(weights, observation, own))
-            return (state, outcome.observation, key), outcome.reward
-
-        start = (*functions.reset(0), jax.random.key(0))
-        return jax.lax.scan(one, start, None, length=steps)[1]
-
-    times = fastest_block(
-        {
-            "loop": Block(lambda: None, loop),
-            "inside": Block(lambda: None, lambda: jax.block_until_ready(inside())),
-        },
-        4.0,
-    )
-    times = {name: took / steps for name, took in times.items()}
-    check = Check(times["inside"] / times["loop"], limit, "of a loop in Python")
-    return Row(INSIDE, f"a vector of {count:,}", (check,), "", microseconds(times))

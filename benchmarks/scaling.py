@@ -13,11 +13,12 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
+from arrayferry_classic import Acrobot, Blackjack, FrozenLake, MountainCar
 from row import Check, Row
 from timing import Block, fastest_block
 
 import arrayferry as af
-from arrayferry_envs import Acrobot, Blackjack, CartPole, FrozenLake, MountainCar, Pendulum, rollout
+from arrayferry_envs import CartPole, Pendulum, rollout
 
 __all__ = ["COUNTS", "KINDS", "SECTION", "scaling_rows"]
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from ppo import NETWORKS, PPO, Settings
 from report import Add, Line, Result, bars, draw, table
 
-from arrayferry_envs import CartPole, Transition, episode, rollout
+from arrayferry_envs import CartPole, Transition, evaluate, rollout
 
 SHOWN = 10
 """After how many updates the bar moves. To call Python takes about half as long as an update."""
@@ -92,7 +92,8 @@ def run(name: str, agent: PPO, seeds: list[int], add: Add) -> Result:
         return train(agent, seed, lambda seed, update, score: bar[int(seed)](update, score))
 
     def play(params: Any) -> Any:
-        return episode(CartPole(), agent.greedy, params, jax.random.key(0), 100).total.mean()
+        options = {"policy_params": params, "key": jax.random.key(0), "num_envs": 100}
+        return evaluate(CartPole(), agent.greedy, **options).returns.mean()
 
     argument = jnp.array(seeds)
     started = time.perf_counter()

@@ -1,6 +1,7 @@
 """Environments, policies and libraries that many tests of adapters use."""
 
 import copy
+from typing import Any, NamedTuple
 
 import array_api_strict
 import gymnasium as gym
@@ -205,6 +206,38 @@ class Masked(FunctionalEnv):
     def observe(self, xp, state, params):
         mask = state[:, None] % 3 == xp.arange(3, dtype=xp.float32)[None, :]
         return {"count": state[:, None], "action_mask": xp.astype(mask, xp.int8)}
+
+
+class CellsParams(NamedTuple):
+    """Whether moves fail by chance, whether actions are swapped, and the reward in each cell."""
+
+    slippery: bool = True
+    swapped: bool = False
+    rewards: Any = np.array([0, 0, 0, 0, 1], np.float32)
+
+
+class Cells(FunctionalEnv):
+    """A row of numbered cells. The episode ends in the last one."""
+
+    observation_space = spaces.Discrete(5)
+    action_space = spaces.Discrete(2)
+    max_episode_steps = 20
+    default_params = CellsParams()
+
+    def reset(self, xp, rng, n, params):
+        return rng.integers((n,), 0, 2)
+
+    def step(self, xp, rng, state, action, params):
+        move = 2 * xp.astype(action, xp.int32) - 1
+        if params.swapped:
+            move = -move
+        if params.slippery:
+            move = xp.where(rng.uniform(state.shape) < 0.8, move, xp.zeros_like(move))
+        state = xp.clip(state + move, 0, 4)
+        return state, xp.take(params.rewards, state, axis=0), state == 4
+
+    def observe(self, xp, state, params):
+        return state
 
 
 def begun(env, seed=1):

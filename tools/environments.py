@@ -1,4 +1,4 @@
-"""Train an agent on each environment of `arrayferry_envs`, and draw it.
+"""Train an agent on each environment of arrayferry and of arrayferry-classic, and draw it.
 
 `python tools/environments.py` prints the rows of the table in docs/environments.md, and writes a picture of each
 environment into docs/assets/envs. It takes a quarter of an hour.
@@ -10,6 +10,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import arrayferry_classic  # noqa: F401
+import gymnasium as gym
 import torch
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
@@ -17,7 +19,6 @@ from PIL import Image
 from stable_baselines3 import PPO
 
 from arrayferry_envs import evaluate
-from arrayferry_envs._ids import REFERENCE
 from arrayferry_gym.sb3 import SB3VecEnv
 from arrayferry_gym.wrappers.vector import FlattenObservation
 
@@ -76,8 +77,10 @@ def main() -> None:
     given = parser.parse_args()
     PICTURES.mkdir(exist_ok=True)
     torch.set_num_threads(1)
-    for path in REFERENCE:
-        cls = load_env_creator(path)
+    for spec in sorted(gym.registry.values(), key=lambda spec: spec.name):
+        if spec.namespace != "arrayferry":
+            continue
+        cls = load_env_creator(spec.kwargs["functional"])
         env, name = cls(), cls.__name__
         draw(env, PICTURES / f"{name}.png")
         found = returns(env, given.steps)

@@ -80,7 +80,7 @@ def picture(title: str, width: int, height: int, parts: list[str]) -> str:
 def environment() -> str:
     """What calls the methods of an environment, and what users call."""
     methods = sorted(FunctionalEnv.__abstractmethods__, key=["reset", "step", "observe"].index)
-    uses = ["make, make_vec", "rollout, episode, evaluate", "Functions"]
+    uses = ["make, make_vec", "rollout, evaluate", "Functions"]
     parts = [
         box(360, 150, "the engine: episodes, limits, resets, checks", 330),
         *(box(160 + 200 * i, 250, f"{name}(xp, ...)") for i, name in enumerate(methods)),

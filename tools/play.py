@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arrayferry_classic import FrozenLake, Taxi
 
 import arrayferry as af
-from arrayferry_envs import CartPole, FrozenLake, Pendulum, Taxi, evaluate, export
+from arrayferry_envs import CartPole, Pendulum, evaluate, export
 
 RUNTIME = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 CANDIDATES = 20

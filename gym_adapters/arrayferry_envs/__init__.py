@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
-from ._contract.errors import EnvResultError, ImpureError, StaleStateError, usable
+from ._contract.errors import EnvResultError, ImpureError, usable
 from ._evaluate import evaluate
 from ._evaluation import Evaluation
 from ._export import export
@@ -18,62 +18,37 @@ from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Outcome, Running
 from ._video import record
-from .classic.acrobot import Acrobot, AcrobotParams
 from .classic.cart_pole import CartPole, CartPoleParams
-from .classic.mountain_car import MountainCar, MountainCarContinuous, MountainCarParams
 from .classic.pendulum import Pendulum, PendulumParams
 from .registration import register
-from .tabular.blackjack import Blackjack, BlackjackParams
-from .tabular.cliff_walking import CliffWalking
-from .tabular.frozen_lake import FrozenLake
-from .tabular.table import TabularEnv, Transitions
-from .tabular.taxi import Taxi
 
 if TYPE_CHECKING:
-    from ._compiled.evaluation import Episode, episode
     from ._compiled.functions import Functions
     from ._compiled.gymnax_form import GymnaxForm, GymnaxParams, to_gymnax
     from ._compiled.rollout import Carry, Transition, rollout
-    from ._host import HostFunctions
 
 __all__ = [
-    "Acrobot",
-    "AcrobotParams",
-    "Blackjack",
-    "BlackjackParams",
     "Carry",
     "CartPole",
     "CartPoleParams",
-    "CliffWalking",
     "EnvResultError",
-    "Episode",
     "Evaluation",
-    "FrozenLake",
     "FunctionalEnv",
     "FunctionalSingleEnv",
     "FunctionalVectorEnv",
     "Functions",
     "GymnaxForm",
     "GymnaxParams",
-    "HostFunctions",
     "ImpureError",
-    "MountainCar",
-    "MountainCarContinuous",
-    "MountainCarParams",
     "Outcome",
     "Pendulum",
     "PendulumParams",
     "Problem",
     "RepeatedEnv",
     "Running",
-    "StaleStateError",
-    "TabularEnv",
-    "Taxi",
     "Transition",
-    "Transitions",
     "WrappedEnv",
     "check",
-    "episode",
     "evaluate",
     "export",
     "freeze",
@@ -92,11 +67,8 @@ _JAX = {
     "Functions": "_compiled.functions",
     "GymnaxForm": "_compiled.gymnax_form",
     "GymnaxParams": "_compiled.gymnax_form",
-    "HostFunctions": "_host",
     "Carry": "_compiled.rollout",
-    "Episode": "_compiled.evaluation",
     "Transition": "_compiled.rollout",
-    "episode": "_compiled.evaluation",
     "rollout": "_compiled.rollout",
     "to_gymnax": "_compiled.gymnax_form",
 }

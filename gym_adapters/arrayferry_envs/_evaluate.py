@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from arrayferry_gym._adapters.overloads import EvaluateOptions
     from arrayferry_gym._options.types import Module
 
-    from ._host import HostFunctions
     from ._policies.stepping import NumpyStep
 
 
@@ -42,16 +41,16 @@ if TYPE_CHECKING:
 @overload
 def evaluate(env: Env[Any, Any] | VectorEnv[Any, Any, Any], policy: Any, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 @overload
-def evaluate(env: Dynamics | type[Dynamics] | HostFunctions, policy: Module, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: Dynamics | type[Dynamics], policy: Module, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 @overload
-def evaluate(env: Dynamics | type[Dynamics] | HostFunctions, policy: Any, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
+def evaluate(env: Dynamics | type[Dynamics], policy: Any, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
 @overload
-def evaluate(env: Dynamics | type[Dynamics] | HostFunctions, policy: Any, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: Dynamics | type[Dynamics], policy: Any, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 # fmt: on
 
 
 def evaluate(
-    env: Dynamics | HostFunctions | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[Dynamics],
+    env: Dynamics | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[Dynamics],
     policy: Any,
     *_misplaced: Never,
     policy_params: Any = None,
@@ -72,14 +71,14 @@ def evaluate(
     The first episodes of each environment count, so short ones are not counted more often than long ones. All wait
     for the slowest environment.
 
-    A policy in JAX runs in one compiled `lax.while_loop` with a `FunctionalEnv` or `HostFunctions`. Anything else is stepped
+    A policy in JAX runs in one compiled `lax.while_loop` with a `FunctionalEnv`. It has no reverse-mode gradients: for
+    these, and for equal amounts of work, use `rollout`. Anything else is stepped
     from Python: a `FunctionalEnv` as a vector environment in the policy's library, other environments as they are, in
     each autoreset mode. They are reset first, with the key as the seed. Afterwards they stay open, in the state after the
     last step. Wrappers with statistics, such as `NormalizeObservation`, use them without updating them.
 
     Args:
-        env: a `FunctionalEnv`; `HostFunctions` of a vector environment that resets in the same step; a vector
-            environment of Gymnasium, an adapter around one, or a single environment, of which a policy gets batches of one.
+        env: a `FunctionalEnv`; a vector environment of Gymnasium, an adapter around one, or a single environment, of which a policy gets batches of one.
         policy: as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations,
             and with `policy_state` `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
             The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called with
@@ -136,7 +135,7 @@ def evaluate(
         >>> envs.close()
     """
     # its converters load the plugins
-    from ._policies.stepping import EnvOptions, Stepping, frozen, is_functional, library_of
+    from ._policies.stepping import EnvOptions, Stepping, is_functional, library_of
 
     check_keywords("evaluate", _misplaced, "policy_params=, num_envs= or episodes=")
     episodes = count_of("episodes", episodes)
@@ -148,7 +147,7 @@ def evaluate(
                 discount = float(discount)
         if not isinstance(discount, float) or discount != discount:
             raise af.OptionError(f"discount={discount!r:.80} is not valid", remedy="Pass 0 to 1.")
-    functional = is_functional(env) or type(env).__name__ == "HostFunctions"
+    functional = is_functional(env)
     library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)
     if functional and library is not None and library.name == "jax":
         import jax
@@ -162,10 +161,8 @@ def evaluate(
             "evaluate", env, policy, policy_params, key, num_envs, env_params, max_episode_steps,
             policy_state, wrapper_state, sharding,
         )  # fmt: skip
-        host = getattr(env, "env", None) if type(env).__name__ == "HostFunctions" else None
-        with shown(progress, "evaluating", call.num_envs * episodes) as show, frozen(host):
-            results = evaluate_compiled(call, episodes, discount, show if progress else None)
-            return results if host is None else jax.block_until_ready(results)
+        with shown(progress, "evaluating", call.num_envs * episodes) as show:
+            return evaluate_compiled(call, episodes, discount, show if progress else None)
     options = EnvOptions(num_envs, env_params, max_episode_steps, wrapper_state, sharding)
     steps = Stepping(
         "evaluate", env, options, library, policy, policy_params, policy_state, key,

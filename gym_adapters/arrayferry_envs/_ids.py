@@ -7,17 +7,8 @@ from typing import Any
 import gymnasium as gym
 
 _LIMITS: dict[str, int | None] = {
-    "classic.acrobot:Acrobot": 500,
-    "tabular.blackjack:Blackjack": None,
     "classic.cart_pole:CartPole": 500,
-    "tabular.cliff_walking:CliffWalking": None,
-    "tabular.cliff_walking:CliffWalkingSlippery": None,
-    "tabular.frozen_lake:FrozenLake": 100,
-    "tabular.frozen_lake:FrozenLake8x8": 200,
-    "classic.mountain_car:MountainCar": 200,
-    "classic.mountain_car:MountainCarContinuous": 999,
     "classic.pendulum:Pendulum": 200,
-    "tabular.taxi:Taxi": 200,
 }
 REFERENCE = {f"arrayferry_envs.{name}": limit for name, limit in _LIMITS.items()}
 """The paths of the classes, and their limits of steps."""

@@ -33,8 +33,8 @@ def adapt(env: Any, params: Any = None, randomization_fn: Any = None) -> Any:
     for cls in type(env).__mro__:
         if cls.__module__.partition(".")[0] == "jaxmarl":
             raise TypeError(
-                f"{_name(env)} is of JaxMARL, whose agents have observations and rewards of their own. Use "
-                "arrayferry_gym.pettingzoo.from_jaxmarl, which makes a parallel environment of PettingZoo"
+                f"{_name(env)} is of JaxMARL, whose agents have observations and rewards of their own. Write a "
+                "pettingzoo.ParallelEnv around its reset and step_env, for arrayferry_gym.pettingzoo.ParallelConversion"
             )
         found = _ADAPTERS.get((cls.__module__, cls.__qualname__))
         if found is not None:
@@ -87,7 +87,10 @@ def _meant(env: Any) -> str:
     if isinstance(env, Dynamics):
         return "It is a FunctionalEnv already"
     if isinstance(env, (gym.Env, VectorEnv)):
-        return "For an environment of Gymnasium write ArrayConversion(env), or HostFunctions(envs) inside jit"
+        return (
+            "For an environment of Gymnasium write ArrayConversion(env), or inside jit step it by callbacks, as "
+            "examples/host_callbacks.py does"
+        )
     if isinstance(env, tuple) and env:
         return "Pass the environment, and its parameters as params=: from_env(*gymnax.make(name))"
     if isinstance(env, type):

@@ -155,28 +155,19 @@ def steps(env, xp, count=2):
     envs = env.make_vec(2, xp=xp)
     envs.reset(seed=1), envs.action_space.seed(1)
     return [envs.step(envs.action_space.sample())[:3] for _ in range(count)]
-
-def hosted():
-    mode = {"autoreset_mode": "SameStep"}
-    options = {"num_envs": 2, "vectorization_mode": "sync", "vector_kwargs": mode}
-    host = HostFunctions(gym.make_vec("CartPole-v1", **options))
-    state, observation = host.reset(seed=0)
-    return host.step(state, jax.numpy.zeros(2, int))[1].reward
 """
 FUNCTIONAL_CALLS = [
     "[getattr(arrayferry_envs, name) for name in dir(arrayferry_envs)]",
     "[steps(CartPole(), xp) for xp in ('numpy', 'torch', 'jax')]",
-    "[steps(env, 'jax', 1) for env in (from_env(CartPoleFunctional()), FrozenLake(), Blackjack())]",
-    "FrozenLake().make(xp='torch').reset(seed=1)",
+    "[steps(env, 'jax', 1) for env in (from_env(CartPoleFunctional()), Pendulum())]",
+    "Pendulum().make(xp='torch').reset(seed=1)",
     "steps(wrap(Pendulum(), kernels.NormalizeObservation(), kernels.ClipReward(-1, 1)), 'jax')",
     "freeze(Functions(wrap(CartPole(), kernels.NormalizeObservation())).reset(key, 2)[0].wrappers)",
     "steps(repeat_action(Pendulum(), 2), 'numpy')",
     "rollout(CartPole(), lean, None, key, 5, 2)[1].reward",
-    "episode(CartPole(), lean, None, key)",
     "evaluate(CartPole(), lean, num_envs=2).returns, evaluate(CartPole(), module, num_envs=2).returns",
     "Functions(CartPole()).reset(key, 2)[1]",
     "to_gymnax(CartPole()).reset(key)[0]",
-    "hosted()",
 ]
 
 CALLS = {

@@ -66,7 +66,6 @@ GYMNASIUM = (
     "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "FrozenLake-v1", "Taxi-v4",
     "CliffWalking-v1", "Blackjack-v1", "LunarLander-v3", "LunarLanderContinuous-v3", "HalfCheetah-v5", "Hopper-v5",
     "Swimmer-v5", "phys2d/CartPole-v1", "phys2d/Pendulum-v0", "arrayferry/CartPole-v0", "arrayferry/Pendulum-v0",
-    "arrayferry/MountainCar-v0",
 )  # fmt: skip
 OTHERS = {
     "minigrid": (

@@ -1,4 +1,4 @@
-"""Real games of PettingZoo and JaxMARL for agents of several libraries. `make bridges` runs these tests."""
+"""Real games of PettingZoo for agents of several libraries. `make bridges` runs these tests."""
 
 import contextlib
 import io
@@ -6,7 +6,6 @@ import itertools
 import os
 import warnings
 
-import numpy as np
 import pytest
 
 import arrayferry as af
@@ -14,7 +13,7 @@ import arrayferry as af
 pytest.importorskip("pettingzoo")
 import pettingzoo
 
-from arrayferry_gym.pettingzoo import AECConversion, ParallelConversion, from_jaxmarl
+from arrayferry_gym.pettingzoo import AECConversion, ParallelConversion
 
 with warnings.catch_warnings(action="ignore"):  # its tests import environments in the old way
     from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
@@ -104,60 +103,3 @@ def test_wrappers_of_supersuit_outside(library, name):
         actions = {agent: env.action_space(agent).sample() for agent in env.agents}
         observations, *_ = env.step(actions)
     assert all(is_of(observation, library) for observation in observations.values())
-
-
-GAMES = {
-    # the steps after which an episode is truncated, None if it always terminates
-    "MPE_simple_spread_v3": 26, "MPE_simple_world_comm_v3": 26, "MPE_simple_facmac_6a_v1": 26, "switch_riddle": 6,
-    "SMAX": 101, "HeuristicEnemySMAX": 101, "hanabi": None, "overcooked": 400, "overcooked_v2": 400, "coin_game": 100,
-    "jaxnav": 500,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", GAMES)
-def test_jaxmarl(name):
-    jaxmarl = pytest.importorskip("jaxmarl")
-    import jax
-
-    inner, limit = jaxmarl.make(name), GAMES[name]
-    env = from_jaxmarl(inner, each(inner.agents))
-    observations, infos = env.reset(seed=3)
-    for agent in env.agents:
-        env.action_space(agent).seed(1)
-    steps, flags = 0, {}
-    while env.agents:
-        for agent, observation in observations.items():
-            assert is_of(observation, each(inner.agents)[agent])
-            space = env.observation_space(agent)
-            assert space.contains(observation)
-            assert str(space.dtype) == str(observation.dtype).removeprefix("torch.")
-        masks = {agent: infos[agent].get("action_mask") for agent in env.agents}
-        actions = {agent: env.action_space(agent).sample(masks[agent]) for agent in env.agents}
-        if steps == 0:
-            key = jax.random.key_data(af.registry.backend("jax").random(3).key())
-            key, own = jax.random.split(key)
-            first, state = inner.reset(own)
-            taken = {
-                a: af.convert(x, "jax").astype(inner.action_space(a).dtype)
-                for a, x in actions.items()
-            }
-            theirs = inner.step_env(jax.random.split(key)[1], state, taken)
-            for agent, observation in observations.items():
-                np.testing.assert_allclose(observation, first[agent], rtol=1e-5)
-        observations, rewards, terminated, truncated, infos = env.step(actions)
-        if steps == 0:
-            for agent, reward in rewards.items():
-                assert reward == pytest.approx(float(theirs[2][agent]), rel=1e-5)
-                np.testing.assert_allclose(observations[agent], theirs[0][agent], rtol=1e-5, atol=1e-6)  # fmt: skip
-        steps += 1
-        assert not any(terminated[agent] and truncated[agent] for agent in terminated)
-        flags |= {a: (steps, truncated[a]) for a in terminated if terminated[a] or truncated[a]}
-    assert flags.keys() == {*inner.agents}
-    assert all(cut == (number == limit) for number, cut in flags.values())
-
-
-@pytest.mark.parametrize("name", ["storm", "storm_2p", "storm_np"])
-def test_what_jaxmarl_gives_to_no_agent_is_refused(name):
-    jaxmarl = pytest.importorskip("jaxmarl")
-    with pytest.raises(TypeError, match="not a dict with those of each of the agents"):
-        from_jaxmarl(jaxmarl.make(name))

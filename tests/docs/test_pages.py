@@ -21,7 +21,7 @@ LINK = re.compile(r"!?\[([^]]*)\]\([^)]*\)")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Of `make bridges` and `make downstream`, which have these packages.
 BRIDGES = {
-    "brax", "craftax", "gymnax", "jaxmarl", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
+    "brax", "craftax", "gymnax", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
     "pgx", "ray", "rejax", "rsl_rl", "sklearn", "skrl", "tensordict", "tensorflow", "tianshou", "xminigrid", "zarr",
 }  # fmt: skip
 GPU = re.compile(r"\bcuda\b|cuda:0|import cupy|cupy\.")

@@ -4,6 +4,7 @@ import functools
 import html
 import http.server
 import json
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -15,8 +16,6 @@ import numpy as np
 import pytest
 from raw_random import Fed
 
-import arrayferry_envs
-
 ROOT = Path(__file__).parents[2]
 PLAY = ROOT / "build" / "play"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -27,10 +26,10 @@ pytestmark = [
 ]
 STEPS = 200
 NAMES = {
-    "cart_pole": "CartPole",
-    "pendulum": "Pendulum",
-    "frozen_lake": "FrozenLake",
-    "taxi": "Taxi",
+    "cart_pole": "arrayferry_envs:CartPole",
+    "pendulum": "arrayferry_envs:Pendulum",
+    "frozen_lake": "arrayferry_classic:FrozenLake",
+    "taxi": "arrayferry_classic:Taxi",
 }
 
 
@@ -60,7 +59,7 @@ def browse(url, *options):
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_in_a_browser_are_those_of_numpy(name, folder):
     place, url = folder
-    env, rng = getattr(arrayferry_envs, NAMES[name])(), np.random.default_rng(1)
+    env, rng = pkgutil.resolve_name(NAMES[name])(), np.random.default_rng(1)
     params, space = env.default_params, env.action_space
     space.seed(1)
     metadata = json.loads((place / f"{name}.json").read_text())

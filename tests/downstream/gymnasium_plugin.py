@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pkgutil
 import re
 from importlib.util import find_spec
 from typing import Any
@@ -17,12 +18,12 @@ import pytest
 REPLACED = os.environ["REPLACED"]
 SINGLE = ("array_conversion", "jax_to_numpy", "jax_to_torch", "numpy_to_torch")
 CLASSIC = {
-    "acrobot:AcrobotEnv": "Acrobot",
-    "cartpole:CartPoleEnv": "CartPole",
-    "cartpole:CartPoleVectorEnv": "CartPole",
-    "continuous_mountain_car:Continuous_MountainCarEnv": "MountainCarContinuous",
-    "mountain_car:MountainCarEnv": "MountainCar",
-    "pendulum:PendulumEnv": "Pendulum",
+    "acrobot:AcrobotEnv": "arrayferry_classic:Acrobot",
+    "cartpole:CartPoleEnv": "arrayferry_envs:CartPole",
+    "cartpole:CartPoleVectorEnv": "arrayferry_envs:CartPole",
+    "continuous_mountain_car:Continuous_MountainCarEnv": "arrayferry_classic:MountainCarContinuous",
+    "mountain_car:MountainCarEnv": "arrayferry_classic:MountainCar",
+    "pendulum:PendulumEnv": "arrayferry_envs:Pendulum",
 }
 BY_ITS_SOURCE = (
     "it looks for one call in the source of __init__; the arguments are recorded elsewhere"
@@ -72,9 +73,9 @@ def replace_environments() -> None:
     """Replace the classes that the registered ids name."""
     import arrayferry_envs
 
-    for place, name in CLASSIC.items():
+    for place, path in CLASSIC.items():
         module, attribute = place.split(":")
-        env = getattr(arrayferry_envs, name)
+        env = pkgutil.resolve_name(path)
         if "Vector" in attribute:
 
             class Replacement(arrayferry_envs.FunctionalVectorEnv):

@@ -12,16 +12,7 @@ from cases import crossed, quick_if
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_envs import (
-    Acrobot,
-    CartPole,
-    FunctionalEnv,
-    MountainCar,
-    MountainCarContinuous,
-    Pendulum,
-    check,
-    repeat_action,
-)
+from arrayferry_envs import CartPole, FunctionalEnv, Pendulum, check, repeat_action
 
 
 class Right(FunctionalEnv):
@@ -367,7 +358,7 @@ def test_the_line_of_a_helper_is_named():
 @pytest.mark.parametrize(
     "env",
     quick_if(
-        [Right, CartPole(), Acrobot, MountainCar, MountainCarContinuous, Pendulum],
+        [Right, CartPole(), Pendulum],
         lambda env: env is Right,
     ),
 )

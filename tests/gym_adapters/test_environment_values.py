@@ -11,7 +11,7 @@ from envs import LIBRARIES, Count, begun, library, still
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_envs import EnvResultError, FunctionalEnv, episode, rollout
+from arrayferry_envs import EnvResultError, FunctionalEnv, evaluate, rollout
 
 N = 2
 
@@ -31,9 +31,10 @@ def first(env, **options):
 
 def test_wide_rewards_are_added_up_in_their_dtype(x64):
     env = rewarding(lambda xp, state: jnp.full(state.shape[0], 2.0**24 + 1, jnp.float64))
-    total = episode(env, still, None, jax.random.key(0), N, max_episode_steps=3).total
-    assert total.dtype == np.float64
-    assert total.tolist() == [3 * (2**24 + 1)] * N
+    options = {"key": jax.random.key(0), "num_envs": N, "max_episode_steps": 3}
+    returns = evaluate(env, still, **options).returns
+    assert returns.dtype == np.float64
+    assert returns.tolist() == [[3 * (2**24 + 1)]] * N
 
 
 ODD = 2**24 + 1

@@ -17,7 +17,7 @@ import pytest
 import torch
 from boxes import Point
 from cases import crossed, params, quick_if
-from envs import LIBRARIES, Bare, Parts, begun, host, library, still
+from envs import LIBRARIES, Bare, Cells, Parts, begun, host, library, still
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode
@@ -800,6 +800,30 @@ def test_a_reset_after_a_step_that_fails(library):
         each.reset(seed=1)
         found.append(host([each.step(np.zeros(3, int))[:2] for _ in range(3)]))
     np.testing.assert_equal(*found)
+
+
+def types(value):
+    if isinstance(value, dict):
+        return {key: types(part) for key, part in value.items()}
+    return tuple(map(types, value)) if isinstance(value, tuple) else type(value)
+
+
+def test_numbers_inside_of_observations_and_infos():
+    class Nested(Cells):
+        observation_space = spaces.Dict(cell=spaces.Discrete(5), mask=spaces.MultiBinary(2))
+
+        def observe(self, xp, state, params):
+            return {"cell": state, "mask": xp.ones((state.shape[0], 2), dtype=xp.int8)}
+
+        def info(self, xp, state, params):
+            whole = {"b": (state >= 0, state)}
+            return {"a": whole, "c": xp.astype(state, xp.complex64), "d": state[:, None]}
+
+    seen, info = Nested().make().reset(seed=1)
+    assert types(seen) == {"cell": int, "mask": np.ndarray}
+    assert types(info["a"]) == {"b": (bool, int)}
+    assert (info["c"], info["d"].tolist()) == (seen["cell"] + 0j, [seen["cell"]])
+    assert type(Cells().make(xp="array_api_strict").reset(seed=1)[0]) is not int
 
 
 def test_parameters_stay_when_an_adapter_asks_for_another_library():

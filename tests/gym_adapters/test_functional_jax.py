@@ -22,14 +22,10 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_envs import (
-    Acrobot,
     CartPole,
     FunctionalEnv,
     Functions,
-    MountainCar,
-    MountainCarContinuous,
     Pendulum,
-    episode,
     evaluate,
     repeat_action,
     rollout,
@@ -37,7 +33,7 @@ from arrayferry_envs import (
 )
 from arrayferry_gym.wrappers import kernels
 
-CLASSES = [CartPole, Pendulum, MountainCar, MountainCarContinuous, Acrobot]
+CLASSES = [CartPole, Pendulum]
 
 
 class Counter(Bare):
@@ -105,7 +101,6 @@ def leaning(params, observation, key):
 
 TOTALS = {
     "rollout": lambda bias, key: rollout(CartPole(), leaning, bias, key, 20, 4)[1].reward.sum(),
-    "episode": lambda bias, key: episode(CartPole(), leaning, bias, key, 4).total.sum(),
     "evaluate": lambda bias, key: evaluate(
         CartPole(), leaning, policy_params=bias, key=key, num_envs=4
     ).returns.mean(),
@@ -125,15 +120,14 @@ def test_under_vmap_and_jit(run):
 
 def test_episodes():
     ends = jnp.array([1.0, 4.0, 9.0])
-    arguments = Counter(), at_random, None, jax.random.key(0), 3
-    found = episode(*arguments, env_params={"end": ends})
-    assert found.length.tolist() == [1, 4, 9]
-    assert found.total.tolist() == [1, 10, 45]
-    assert found.terminated.tolist() == [True] * 3
-    assert found.final_observation[:, 0].tolist() == [1, 4, 9]
-    cut = episode(*arguments, env_params={"end": ends}, max_episode_steps=5)
-    assert cut.length.tolist() == [1, 4, 5]
-    assert cut.terminated.tolist() == [True, True, False]
+    options = {"key": jax.random.key(0), "num_envs": 3, "env_params": {"end": ends}}
+    found = evaluate(Counter(), at_random, **options)
+    assert found.lengths.tolist() == [[1], [4], [9]]
+    assert found.returns.tolist() == [[1], [10], [45]]
+    assert found.terminated.tolist() == [[True]] * 3
+    cut = evaluate(Counter(), at_random, **options, max_episode_steps=5)
+    assert cut.lengths.tolist() == [[1], [4], [5]]
+    assert cut.terminated.tolist() == [[True], [True], [False]]
 
 
 @pytest.mark.parametrize(
@@ -153,15 +147,16 @@ def test_gradients(of, at):
     assert np.isclose(jax.grad(total)(at), by_hand, rtol=1e-2)
 
 
-def test_gradients_of_an_episode_are_refused():
-    def of_an_episode(torque):
+def test_gradients_of_an_evaluation_are_refused():
+    def of_an_evaluation(torque):
         def policy(params, observation, key):
             return params * jnp.ones((1, 1)), None
 
-        return episode(Pendulum(), policy, torque, jax.random.key(0)).total.sum()
+        options = {"policy_params": torque, "key": jax.random.key(0), "num_envs": 1}
+        return evaluate(Pendulum(), policy, **options).returns.sum()
 
     with pytest.raises(ValueError, match=r"[Rr]everse-mode differentiation"):
-        jax.grad(of_an_episode)(0.5)
+        jax.grad(of_an_evaluation)(0.5)
 
 
 MANY = 3
@@ -295,9 +290,8 @@ def test_flags_of_jax(name, flag, enable_x64):
         _, then = rollout(env, policy, None, key, 6, 3, carry=carry)
         states = {"wrapper_state": carry.running.wrappers} if name == "statistics" else {}
         options = {"key": key, "num_envs": 2, "max_episode_steps": 10, **states}
-        length = episode(env, policy, policy_params=None, **options).length
         results = evaluate(env, policy, **options)
-        return first.observation, first.reward, then.observation, then.reward, length, results
+        return first.observation, first.reward, then.observation, then.reward, results
 
     usual = jax.tree.map(np.asarray, run())
     with FLAGS[flag](enable_x64):
@@ -324,7 +318,8 @@ def test_strict_promotion_of_dtypes(cls):
     with jax.numpy_dtype_promotion("strict"):
         _, found = rollout(env, policy, None, key, 3, n, max_episode_steps=2)
         assert found.truncated[1].all()
-        assert (episode(env, policy, None, key, n, max_episode_steps=2).length == 2).all()
+        results = evaluate(env, policy, key=key, num_envs=n, max_episode_steps=2)
+        assert (results.lengths == 2).all()
         envs = begun(env.make_vec(n, xp="jax", max_episode_steps=2), 0)
         for dtype in (np.int64, np.int32, np.uint8) if discrete else (np.float64, np.float32):
             action = np.ones((n, *env.action_space.shape), dtype)

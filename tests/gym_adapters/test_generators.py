@@ -2,16 +2,15 @@
 
 import pickle
 
-import gymnasium as gym
 import jax
 import numpy as np
 import pytest
 from cases import quick_if
-from envs import at_random, begun, make_vec
+from envs import at_random, begun
 from raw_random import Fed
 
 import arrayferry as af
-from arrayferry_envs import CartPole, Functions, HostFunctions, episode, evaluate, rollout, wrap
+from arrayferry_envs import CartPole, Functions, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 GENERATORS = ["threefry2x32", "rbg", "unsafe_rbg"]
@@ -46,7 +45,6 @@ def test_typed_and_raw_keys_of_each(name, default_generator):
         of_raw = jax.random.wrap_key_data(raw, impl=name if default == name else SECOND[len(raw)])
         for use in (
             lambda key: rollout(env, at_random, None, key, 30, 70),
-            lambda key: episode(CartPole(), at_random, None, key, 3, max_episode_steps=20),
             lambda key: evaluate(CartPole(), at_random, key=key, num_envs=3, max_episode_steps=20),
             lambda key: Functions(env).step(key, *_begun(env, key)),
         ):
@@ -81,17 +79,6 @@ def test_served_environments_keep_the_generator_that_they_were_seeded_with(name,
     seen = [envs.reset(seed=1)[0]]
     seen += [envs.step(np.ones(70, int))[0] for _ in range(40)]
     assert len(np.unique(np.concatenate(seen), axis=0)) == 41 * 70
-
-
-@generators
-def test_seeds_of_ordinary_environments(name, default_generator):
-    default_generator(name)
-    typed = jax.random.key(3)
-    envs = HostFunctions(make_vec(2, gym.vector.AutoresetMode.SAME_STEP))
-    expected = envs.reset(typed)[1]
-    for reset in (envs.reset, jax.jit(envs.reset)):
-        for seed in (typed, jax.random.key_data(typed)):
-            np.testing.assert_array_equal(reset(seed)[1], expected)
 
 
 def test_random_numbers_go_back_to_a_state():

@@ -12,7 +12,7 @@ import sys
 import types
 import weakref
 from decimal import Decimal
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import attrs
 import cloudpickle
@@ -30,21 +30,11 @@ from envs import Bare, compilations, still
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_envs import (
-    CartPole,
-    ImpureError,
-    TabularEnv,
-    Transitions,
-    episode,
-    evaluate,
-    rollout,
-    wrap,
-)
+from arrayferry_envs import CartPole, ImpureError, evaluate, rollout, wrap
 from arrayferry_gym._keys import identity
 from arrayferry_gym.wrappers import kernels
 
 KEY = jax.random.key(0)
-pytestmark = pytest.mark.filterwarnings("ignore:.* is compiled for the third time")
 
 
 class Echo(Bare):
@@ -58,8 +48,9 @@ class Echo(Bare):
 
 
 def chosen(policy, params=None, run=rollout):
-    if run is episode:
-        return float(episode(Echo(), policy, params, KEY, 1).total[0])
+    if run is evaluate:
+        results = evaluate(Echo(), policy, policy_params=params, key=KEY, num_envs=1)
+        return float(results.returns[0, 0])
     return float(run(Echo(), policy, params, KEY, 1, 1)[1].reward[0, 0])
 
 
@@ -286,7 +277,7 @@ class Module(equinox.Module):
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_a_policy_that_holds_an_array_is_refused(holder):
     policy = HOLDERS[holder](jnp.asarray(1))
-    for run in (rollout, episode):
+    for run in (rollout, evaluate):
         with pytest.raises(af.OptionError, match=r"holds an array, int32\[\], .*policy_params"):
             chosen(policy, run=run)
 
@@ -485,6 +476,7 @@ COMPILED = {
             policy_params=DENSE.init(jax.random.key(n), jnp.zeros((1, 1))),
         ), 0,
     ),
+    "a whole number in policy_params": (lambda n: RUN(Echo(), policy_params=n), 1),
     "a function": (lambda n: RUN(Echo(), policy=FUNCTIONS[n]), 1),
     "a number in a partial": (lambda n: RUN(Echo(), policy=functools.partial(taking, n)), 1),
     "steps": (lambda n: RUN(CartPole(), num_steps=7 + n), 1),
@@ -511,71 +503,25 @@ def test_what_is_compiled_again(what):
     assert [compilations(lambda n=n: run(n)) for n in (0, 1, 0)] == [0, again, 0]
 
 
-class Counting(NamedTuple):
-    step: Any
-    weight: Any
-
-
-@pytest.mark.parametrize("run", [rollout, pytest.param(episode, marks=pytest.mark.long)])
-def test_a_leaf_that_compiles_again_and_again_is_named_once(run, recwarn):
-    def policy(params, observation, key):
-        return constant(params["state"].weight.astype(int))
-
-    def act(step):
-        return chosen(policy, {"state": Counting(step, jnp.ones(()))}, run)
-
-    act(0)
-    act(1)
-    assert not recwarn.list
-    with pytest.warns(
-        UserWarning, match=r"third time, because policy_params\['state'\]\.step was another"
-    ):
-        act(2)
-    act(3)
-    act(2)
-    for step in (4, 5):
-        act(jnp.asarray(step))
-    assert len(recwarn.list) == 0
-
-
-def test_what_a_user_changes_is_no_reason_to_warn():
-    for steps in (1, 2, 3, 4):
-        rollout(Echo(), still, None, KEY, steps, 1)
-        rollout(Echo(), still, None, KEY, 1, steps, max_episode_steps=steps)
-        rollout(Spaced(float(steps)), still, None, KEY, 1, 1)
-
-
-def test_a_function_that_is_made_anew_is_named(recwarn):
-    def run():
-        chosen(lambda p, o, k: constant(0))
-
-    run()
-    run()
-    assert not recwarn.list
-    with pytest.warns(UserWarning, match=r"third time, because policy was another") as caught:
-        run()
-    assert caught[0].filename == __file__
-    run()
-    assert not recwarn.list
-
-
-def test_functions_that_are_made_inside_a_trace_do_not_count(recwarn):
+def test_functions_that_are_made_inside_a_trace():
     def total(weight):
-        policies = [lambda p, o, k: constant(weight) for _ in range(4)]
+        policies = [lambda p, o, k: constant(weight) for _ in range(2)]
         return sum(rollout(Echo(), each, None, KEY, 1, 1)[1].reward.sum() for each in policies)
 
-    assert jax.jit(total)(1) == 4
-    assert jax.vmap(total)(jnp.arange(2)).tolist() == [0, 4]
-    assert not recwarn.list
+    assert jax.jit(total)(1) == 2
+    assert jax.vmap(total)(jnp.arange(2)).tolist() == [0, 2]
 
 
 def test_a_policy_may_name_an_environment_that_holds_arrays():
-    table = {state: {action: [(1.0, state, 0.0, False)] for action in (0, 1)} for state in (0, 1)}
-    one, other = (TabularEnv(Transitions.of(table, [start])) for start in (0, 1))
+    class Holds(CartPole):
+        def __init__(self, start):
+            self.default_params = {"starts": np.array([start])}
+
+    one, other = Holds(0), Holds(1)
 
     def drawn(env):
         def policy(params, observation, key):
-            start = env.default_params.starts[0] % env.action_space.n
+            start = env.default_params["starts"][0] % env.action_space.n
             return jnp.full(observation.shape[:1], start), None
 
         return rollout(CartPole(), policy, None, jax.random.key(0), 2, 2)[1].action.tolist()
@@ -587,7 +533,7 @@ def test_a_policy_may_name_an_environment_that_holds_arrays():
 # What compiled code keeps.
 
 
-@pytest.mark.parametrize("run", quick_if([rollout, episode, evaluate], lambda run: run is rollout))
+@pytest.mark.parametrize("run", quick_if([rollout, evaluate], lambda run: run is rollout))
 def test_compiled_code_keeps_no_environment_alive(run):
     """Also where its policy refers to it."""
 
@@ -607,7 +553,7 @@ def test_compiled_code_keeps_no_environment_alive(run):
     assert [reference() for reference in kept] == [None, None]
 
 
-@pytest.mark.parametrize("run", [rollout, pytest.param(episode, marks=pytest.mark.long)])
+@pytest.mark.parametrize("run", [rollout, pytest.param(evaluate, marks=pytest.mark.long)])
 def test_compiled_code_keeps_no_policy_alive(run):
     policy = lambda p, o, k: constant(0)  # noqa: E731
     agent = Agent(1)

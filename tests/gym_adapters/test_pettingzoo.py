@@ -1,4 +1,4 @@
-"""Environments of PettingZoo and JaxMARL for agents of any library, also of different ones in one game."""
+"""Environments of PettingZoo for agents of any library, also of different ones in one game."""
 
 import contextlib
 import copy
@@ -28,7 +28,7 @@ from pettingzoo.classic.tictactoe import tictactoe
 from pettingzoo.utils import aec_to_parallel, parallel_to_aec
 
 from arrayferry_gym import ArrayConversion
-from arrayferry_gym.pettingzoo import AECConversion, ParallelConversion, from_jaxmarl
+from arrayferry_gym.pettingzoo import AECConversion, ParallelConversion
 
 with warnings.catch_warnings(action="ignore"):  # its tests import environments in the old way
     from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
@@ -88,7 +88,7 @@ class Probe(ParallelEnv):
     def reset(self, seed=None, options=None):
         if seed is not None:
             self.rng = np.random.default_rng(seed)
-        self.options = options
+        self.seed, self.options = seed, options
         self.start, self.count, self.agents = self.rng.random(), 0, AGENTS[:]
         return self.observe(), dict.fromkeys(AGENTS, self.info())
 
@@ -427,19 +427,48 @@ def test_agents_come_and_go():
     assert not env._adapters.keys() - {*env.agents}
 
 
+def test_agents_that_move_at_once_leave_one_by_one():
+    class Leaving(Probe):
+        """The player with the number k has terminated after 2 + k steps."""
+
+        def step(self, actions):
+            here, results = self.agents, super().step(actions)
+            over = {agent: self.count >= 2 + k for k, agent in enumerate(AGENTS)}
+            self.agents = [agent for agent in here if not over[agent]]
+            results = [*results[:2], over, dict.fromkeys(AGENTS, False), results[4]]
+            return tuple({agent: each[agent] for agent in here} for each in results)
+
+    env = begun(ParallelConversion(Leaving("jax"), target_xp=EACH))
+    left = []
+    while env.agents:
+        here = env.agents
+        results = env.step({agent: made(2, EACH[agent], "int64") for agent in here})
+        assert all([*result] == here for result in results)
+        assert all(isinstance(results[0][agent], TYPES[EACH[agent]]) for agent in here)
+        assert all(isinstance(results[4][agent]["mask"], TYPES[EACH[agent]]) for agent in here)
+        left += [agent for agent in here if results[2][agent]]
+        assert env.agents == [agent for agent in AGENTS if agent not in left]
+    assert left == AGENTS
+    env.reset()
+    assert env.agents == AGENTS
+
+
+def test_seeds_of_numpy():
+    env = ParallelConversion(Probe(), target_xp="torch")
+    first, same = (env.reset(seed=seed)[0]["player_0"] for seed in (3, np.int64(3)))
+    assert torch.equal(first, same)
+    assert type(env.unwrapped.seed) is int
+
+
 @pytest.mark.parametrize("twin", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 def test_copies_in_the_middle_of_a_game(twin):
-    for env in (
-        ParallelConversion(Probe("torch"), target_xp=EACH),
-        from_jaxmarl(Rounds(), "torch"),
-    ):
-        env.reset(seed=1)
-        env.step(dict.fromkeys(env.agents, 0))
-        other = twin(env)
-        one, two = (e.step(dict.fromkeys(e.agents, 2)) for e in (env, other))
-        np.testing.assert_equal(*(af.convert(result[0], "numpy") for result in (one, two)))
-        assert one[1:4] == two[1:4]
-        assert other.action_space(env.agents[0]) is other.action_space(env.agents[0])
+    env = begun(ParallelConversion(Probe("torch"), target_xp=EACH))
+    env.step(dict.fromkeys(env.agents, 0))
+    other = twin(env)
+    one, two = (e.step(dict.fromkeys(e.agents, 2)) for e in (env, other))
+    np.testing.assert_equal(*(af.convert(result[0], "numpy") for result in (one, two)))
+    assert one[1:4] == two[1:4]
+    assert other.action_space(env.agents[0]) is other.action_space(env.agents[0])
     turns = begun(AECConversion(in_turns(), target_xp=EACH))
     turns.step(2)
     other = twin(turns)
@@ -454,9 +483,8 @@ WRONG = [
     (lambda: AECConversion(Probe()), TypeError, "ParallelConversion"),
     (lambda: ParallelConversion(gym.make("CartPole-v1")), TypeError, "ArrayConversion"),
     (lambda: ParallelConversion(rps), TypeError, r"parallel_env\(\)"),
-    (lambda: ParallelConversion(Rounds()), TypeError, "from_jaxmarl"),
+    (lambda: ParallelConversion(SimpleNamespace(step_env=print)), TypeError, r"JaxMARL write a pettingzoo\.ParallelEnv around"),
     (lambda: ArrayConversion(rps.parallel_env()), TypeError, "ParallelConversion"),
-    (lambda: from_jaxmarl(rps.parallel_env()), TypeError, "no environment of JaxMARL"),
     *[(lambda options=options: ParallelConversion(Probe(), **options), error, words) for options, error, words in (
         ({"target_xp": {"player_9": "jax"}}, af.OptionError, r"target_xp names the agent 'player_9'.*'player_0'"),
         ({"target_xp": {"player_0": "jaxx"}}, af.UnknownBackendError, "Did you mean 'jax'"),
@@ -470,130 +498,3 @@ WRONG = [
 def test_other_environments_and_wrong_options_are_refused(make, error, words):
     with pytest.raises(error, match=words):
         make()
-
-
-# JaxMARL
-
-
-class Rounds:
-    """The probe of the kit, as JaxMARL has environments."""
-
-    num_agents = 3
-    name = "rounds"
-
-    def __init__(self, agents=AGENTS):
-        self.agents = list(agents)
-
-    def observation_space(self, agent):
-        return SimpleNamespace(low=0, high=LIMIT, shape=(9,), dtype=jnp.int32)  # it returns others
-
-    def action_space(self, agent):
-        return SimpleNamespace(n=3, shape=(), dtype=jnp.int32)
-
-    def observe(self, state):
-        one = jnp.stack([state["start"], state["step"].astype(jnp.float32)])
-        return {**dict.fromkeys(self.agents, one), "world_state": one[1:]}
-
-    def reset(self, key):
-        state = {"start": jax.random.uniform(key), "step": jnp.int32(0)}
-        return self.observe(state), state
-
-    def step_env(self, key, state, actions):
-        state = {**state, "step": state["step"] + 1}
-        taken = jnp.stack([actions[agent] for agent in self.agents])
-        rewards = {a: state["step"] + actions[a] / 2 for a in self.agents}
-        done = (taken == 1).any() | (state["step"] >= LIMIT)
-        dones = dict.fromkeys([*self.agents, "__all__"], done)
-        infos = {"shaped": {a: actions[a] * 10 for a in self.agents}, "sum": taken.sum()}
-        return self.observe(state), state, rewards, dones, infos
-
-
-@pytest.mark.long
-class TestJaxMARL(TestParallel):
-    exclusive = True
-
-    def make(self):
-        return from_jaxmarl(Rounds(), EACH)
-
-    def step(self, bridge, actions):
-        given = {agent: int(action) for agent, action in zip(AGENTS, actions, strict=True)}
-        observations, *others, infos = bridge.step(given)
-        for agent in AGENTS:
-            assert int(infos[agent]["shaped"]) == 10 * given[agent]
-            assert int(infos[agent]["sum"]) == sum(given.values())
-            assert isinstance(infos[agent]["sum"], TYPES[EACH[agent]] | np.generic)
-        return self.stepped(bridge, observations, *others)
-
-
-class Fading(Rounds):
-    """The player with the number k is done after 2 + k steps; action 0 is not available before the second step."""
-
-    def get_avail_actions(self, state):
-        return dict.fromkeys(self.agents, jnp.arange(3) >= jnp.where(state["step"] < 1, 1, 0))
-
-    def step_env(self, key, state, actions):
-        observations, state, rewards, _, infos = super().step_env(key, state, actions)
-        dones = {a: state["step"] >= 2 + k for k, a in enumerate(self.agents)}
-        dones["__all__"] = state["gone"] = state["step"] >= 9
-        infos["taken"] = {a: actions[a] for a in self.agents}
-        return observations, state, rewards, dones, infos
-
-    def reset(self, key):
-        observations, state = super().reset(key)
-        return observations, {**state, "gone": jnp.bool_(False)}
-
-
-def test_agents_of_jaxmarl_leave_when_they_are_done():
-    env = from_jaxmarl(Fading(), "numpy")
-    _, infos = env.reset(seed=0)
-    assert infos["player_1"]["action_mask"].tolist() == [0, 1, 1]
-    assert infos["player_1"]["action_mask"].dtype == np.int8
-    assert env.action_space("player_1").sample(infos["player_1"]["action_mask"]) in (1, 2)
-    left = []
-    while env.agents:
-        agents = env.agents
-        results = env.step(dict.fromkeys(agents, 2))
-        assert all([*result] == agents for result in results)
-        left += [a for a in agents if results[2][a] or results[3][a]]
-        assert env.agents == [a for a in agents if a not in left]
-    assert left == AGENTS
-    assert int(results[4]["player_2"]["taken"]) == 2
-    with pytest.raises(gym.error.ResetNeeded):
-        env.step({})
-    env.reset()
-    with pytest.raises(af.OptionError, match="no action for the agent 'player_1'"):
-        env.step({"player_0": 2, "player_2": 2})
-    assert int(env.unwrapped.env_state["step"]) == 0
-
-
-def test_spaces_state_and_keys_of_jaxmarl():
-    env = from_jaxmarl(Rounds())
-    first, _ = env.reset(seed=3)
-    space = env.observation_space("player_0")
-    assert (space.shape, space.dtype) == ((2,), np.float32)
-    assert (space.low.min(), space.high.max()) == (0, LIMIT)
-    assert isinstance(first["player_0"], jax.Array)
-    assert env.state().tolist() == [0]
-    assert env.state_space.shape == (1,)
-    assert env.action_space("player_0") == spaces.Discrete(3)
-    again, _ = env.reset()
-    same, _ = from_jaxmarl(Rounds()).reset(seed=np.int64(3))
-    assert np.array_equal(same["player_0"], first["player_0"])
-    assert not np.array_equal(again["player_0"], first["player_0"])
-    with pytest.raises(af.OptionError, match="seed=-1"):
-        env.reset(seed=-1)
-
-    class Stacked(Rounds):
-        def reset(self, key):
-            observations, state = super().reset(key)
-            return {"observations": observations["player_0"]}, state
-
-    with pytest.raises(TypeError, match="not a dict with those of each of the agents"):
-        from_jaxmarl(Stacked())
-
-    class Odd(Rounds):
-        def action_space(self, agent):
-            return SimpleNamespace(shape=(), dtype=jnp.int32)
-
-    with pytest.raises(TypeError, match="no Box, Discrete"):
-        from_jaxmarl(Odd())

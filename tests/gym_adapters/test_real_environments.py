@@ -16,7 +16,7 @@ SINGLE = [
     "FrozenLake-v1",
     "MountainCarContinuous-v0",
     "Pendulum-v1",
-    "arrayferry/Acrobot-v0",
+    "arrayferry/Pendulum-v0",
 ]
 
 

@@ -18,7 +18,6 @@ from arrayferry_envs import (
     EnvResultError,
     Functions,
     check,
-    episode,
     evaluate,
     repeat_action,
     rollout,
@@ -263,7 +262,6 @@ def test_time_that_observations_hold(case, how):
     if how == "rollout":
         _, found = rollout(env, still, None, jax.random.key(0), known + 3, 2, **limit)
         times = found.observation[:, 1, -1]
-        episode(env, still, None, jax.random.key(0), 2, **limit)
         evaluate(env, still, key=jax.random.key(0), num_envs=2, **limit)
     elif how == "Functions":
         functions = Functions(env, **limit)

@@ -8,13 +8,7 @@ from envs import begun
 
 import arrayferry as af
 import arrayferry_gym
-from arrayferry_envs import (
-    CartPole,
-    FunctionalSingleEnv,
-    FunctionalVectorEnv,
-    Functions,
-    HostFunctions,
-)
+from arrayferry_envs import CartPole, FunctionalSingleEnv, FunctionalVectorEnv, Functions
 from arrayferry_gym import vector
 
 
@@ -24,8 +18,6 @@ def test_what_they_say():
     assert repr(pickle.loads(pickle.dumps(env))) == repr(env)
     assert repr(CartPole()) == "<CartPole>"
     assert len(repr(Functions(CartPole()))) < 100
-    envs = HostFunctions(gym.vector.SyncVectorEnv([CartPole().make], autoreset_mode="SameStep"))
-    assert repr(envs) == "<HostFunctions of SyncVectorEnv>"
     assert repr(FunctionalSingleEnv(CartPole(), xp="torch")) == (
         "<FunctionalSingleEnv(<CartPole>, xp='torch')>"
     )
@@ -67,7 +59,6 @@ def test_an_environment_that_cannot_be_written():
         vector.ArrayConversion,
         FunctionalSingleEnv,
         FunctionalVectorEnv,
-        HostFunctions,
         "Collector",
     ],
 )

@@ -3,24 +3,14 @@
 import io
 import pickle
 
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import Bare, Count, at_random, begun, lean, make_vec, still
+from envs import Bare, Count, at_random, begun, lean, still
 
 import arrayferry as af
-from arrayferry_envs import (
-    Carry,
-    CartPole,
-    Functions,
-    HostFunctions,
-    episode,
-    evaluate,
-    rollout,
-    wrap,
-)
+from arrayferry_envs import Carry, CartPole, Functions, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 N = 3
@@ -122,8 +112,8 @@ def test_first_rows_need_not_be_equal():
     rows = {"steps": jnp.arange(N) * 100, "seen": jnp.zeros((N, 1))}
     _, transitions = rollout(Count(), counting, None, jax.random.key(0), 12, N, policy_state=rows)
     assert transitions.extras["steps"][:, 1].tolist() == [100, 101, 102, 103] * 3
-    found = episode(Count(), counting, None, jax.random.key(0), N, policy_state=rows)
-    assert found.length.tolist() == [4] * N
+    found = evaluate(Count(), counting, key=jax.random.key(0), num_envs=N, policy_state=rows)
+    assert found.lengths.tolist() == [[4]] * N
 
 
 def test_what_is_collected():
@@ -149,10 +139,9 @@ def test_returns_are_added_up_in_float32(dtype):
             state, reward, terminated, _ = super().step(xp, rng, state, action, params)
             return state, jnp.ones_like(reward, dtype), terminated
 
-    run = Ones(), still, None, jax.random.key(0)
-    params = {"end": 3000.0}
-    last = rollout(*run, 3000, N, env_params=params)[1].episode_return[-1]
-    for total in (last, episode(*run, N, env_params=params).total):
+    options = {"key": jax.random.key(0), "num_envs": N, "env_params": {"end": 3000.0}}
+    _, steps = rollout(Ones(), still, None, num_steps=3000, **options)
+    for total in (steps.episode_return[-1], evaluate(Ones(), still, **options).returns[:, 0]):
         assert total.dtype == np.float32
         assert total.tolist() == [3000] * N
 
@@ -234,13 +223,12 @@ def test_an_evaluation_is_that_of_its_episodes(limit):
     assert (results.terminated == (limit is None)).all()
 
 
-def test_an_episode_is_the_first_of_an_evaluation():
-    key = jax.random.key(3)
-    one = episode(CartPole(), at_random, None, key, N)
-    first = evaluate(CartPole(), at_random, key=key, num_envs=N, episodes=2)
-    assert one.total.tolist() == first.returns[:, 0].tolist()
-    assert one.length.tolist() == first.lengths[:, 0].tolist()
-    assert one.terminated.tolist() == first.terminated[:, 0].tolist()
+def test_more_episodes_begin_with_the_same():
+    options = {"key": jax.random.key(3), "num_envs": N}
+    one = evaluate(CartPole(), at_random, **options)
+    two = evaluate(CartPole(), at_random, **options, episodes=2)
+    for first, both in zip(one, two, strict=True):
+        assert first[:, 0].tolist() == both[:, 0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -251,28 +239,6 @@ def test_a_discount_of_any_library_also_above_1(discount):
     results = evaluate(Count(), still, key=jax.random.key(0), num_envs=N, discount=discount)
     expected = sum((step + 1) * float(discount) ** step for step in range(4))
     assert results.discounted_returns.tolist() == [[expected]] * N
-
-
-def test_ordinary_environments():
-    def remembering(params, observation, key, state):
-        return lean(params, observation, key)[0], state, state + 1
-
-    functions = HostFunctions(make_vec(N, gym.vector.AutoresetMode.SAME_STEP))
-    first = jnp.zeros(N, int)
-    carry, transitions = rollout(
-        functions, remembering, None, jax.random.key(0), 60, policy_state=first
-    )
-    ended = np.asarray(transitions.terminated | transitions.truncated)
-    assert ended.any()
-    assert (transitions.began[1:] == ended[:-1]).all()
-    assert (transitions.extras + 1 == transitions.episode_length).all()
-    _, more = rollout(functions, remembering, None, jax.random.key(1), 5, carry=carry)
-    assert (more.began[0] == ended[-1]).all()
-    results = evaluate(
-        functions, remembering, key=jax.random.key(2), episodes=2, policy_state=first
-    )
-    assert results.returns.shape == (N, 2)
-    assert (results.returns == results.lengths).all()
 
 
 @pytest.mark.filterwarnings("ignore:.*begins with new statistics")

@@ -12,7 +12,7 @@ SCRIPT = """
 import functools, jax, jax.numpy as jnp, numpy as np, pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import arrayferry as af
-from arrayferry_envs import CartPole, Functions, episode, evaluate, rollout, wrap
+from arrayferry_envs import CartPole, Functions, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 devices = jax.devices()
@@ -67,8 +67,7 @@ for name, sharding in shardings.items():
     gravity = {"gravity": np.linspace(5, 15, N, dtype="float32")}
     both(run, env=CartPole(), policy=policy, num_steps=20, env_params=gravity)
     # to the end of episodes
-    for each in (episode, evaluate):
-        both(each, env=CartPole(), policy=policy, policy_params=1.0, key=key, num_envs=N, max_episode_steps=30)
+    both(evaluate, env=CartPole(), policy=policy, policy_params=1.0, key=key, num_envs=N, max_episode_steps=30)
     # served: seeds, steps, masks, states
     for mode in served_modes:
         served = [CartPole().make_vec(N, xp="jax", autoreset_mode=mode, **options) for options in ({}, {"device": sharding})]

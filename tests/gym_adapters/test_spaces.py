@@ -11,14 +11,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from envs import Samples
+from envs import Cells, Samples
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten_space
 from gymnasium.vector.utils import batch_space, iterate
 from interrupts import quick_turns
 
 import arrayferry as af
-from arrayferry_envs import Blackjack
 from arrayferry_gym import ArrayConversion, NumpyToTorch
 from arrayferry_gym._adapters.spaces import converted_space
 from arrayferry_gym._options.libraries import Libraries
@@ -175,7 +174,13 @@ def test_a_batch_is_iterated_by_environments(agent, name):
 
 @pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
 def test_the_batch_of_a_served_tuple_is_iterated_by_environments(xp):
-    envs = Blackjack().make_vec(3, xp=xp)
+    class Pair(Cells):
+        observation_space = spaces.Tuple((Cells.observation_space, spaces.Box(0, 1, (2,))))
+
+        def observe(self, xp, state, params):
+            return state, xp.ones((state.shape[0], 2), dtype=xp.float32)
+
+    envs = Pair().make_vec(3, xp=xp)
     observation, _ = envs.reset(seed=0)
     rows = [*iterate(envs.observation_space, observation)]
     assert [[part.tolist() for part in row] for row in rows] == [

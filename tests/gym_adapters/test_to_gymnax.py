@@ -15,25 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import quick_if
-from envs import Drawn, Parts
+from envs import Cells, CellsParams, Drawn, Parts
 from gymnasium import spaces
-from gymnasium.envs.registration import load_env_creator
 
 import arrayferry as af
-from arrayferry_envs import (
-    Blackjack,
-    BlackjackParams,
-    CartPole,
-    CliffWalking,
-    FrozenLake,
-    Functions,
-    Pendulum,
-    Taxi,
-    _ids,
-    repeat_action,
-    to_gymnax,
-    wrap,
-)
+from arrayferry_envs import CartPole, Functions, Pendulum, repeat_action, to_gymnax, wrap
 from arrayferry_gym.wrappers import kernels
 
 NUM_STEPS = 40
@@ -53,13 +39,10 @@ class Case(NamedTuple):
     params: dict[str, Any] = {}
 
 
-REFERENCE = list(map(load_env_creator, _ids.REFERENCE))
-
-CASES = {env.__name__: Case(env()) for env in REFERENCE} | {
-    "Acrobot": Case(REFERENCE[0](), params={"start": 3.0}),
-    "CliffWalking": Case(CliffWalking(), 4, {"starts": np.array([35], np.int32)}),  # at the goal
-    "CliffWalkingSlippery": Case(REFERENCE[4](), 4, {"starts": np.array([35], np.int32)}),
-    "Blackjack": Case(Blackjack(), 3, {"natural": True, "sab": False}),
+CASES = {
+    "CartPole": Case(CartPole()),
+    "Pendulum": Case(Pendulum()),
+    "Cells": Case(Cells(), 9, {"slippery": False, "rewards": np.arange(5, dtype=np.float32)}),
     "Drawn": Case(Drawn(), 4),
     "Nested": Case(Nested(), 4),
     "Normalised": Case(
@@ -70,11 +53,8 @@ CASES = {env.__name__: Case(env()) for env in REFERENCE} | {
             kernels.RecordEpisodeStatistics(),
         )
     ),
-    "Repeated": Case(repeat_action(FrozenLake(), 2), 4),
-    "Sticky": Case(wrap(FrozenLake(), kernels.StickyAction(0.5)), 5),
-    "Taxi": Case(Taxi(), params={"starts": np.full(300, 16, np.int32)}),  # at the destination
-    "MountainCar": Case(REFERENCE[7](), params={"goal_position": -0.5}),
-    "MountainCarContinuous": Case(REFERENCE[8](), params={"goal_position": -0.5}),
+    "Repeated": Case(repeat_action(Cells(), 2), 4),
+    "Sticky": Case(wrap(Cells(), kernels.StickyAction(0.5)), 9),
 }
 NEVER_TERMINATE = {"Pendulum", "Nested"}
 
@@ -153,13 +133,13 @@ def test_it_takes_the_steps_of_functions(name: str) -> None:
 
 
 def test_a_step_is_one_without_reset_and_a_reset() -> None:
-    env = to_gymnax(FrozenLake(), max_episode_steps=2)
+    env = to_gymnax(Cells(), max_episode_steps=2)
     key = jax.random.PRNGKey(3)  # a raw one
     _, state = env.reset(key)
     for index in range(2):
         inner = jax.random.fold_in(key, index)
-        final, after, reward, done, infos = env.step_env(inner, state, 2)
-        got = env.step(inner, state, 2)
+        final, after, reward, done, infos = env.step_env(inner, state, 1)
+        got = env.step(inner, state, 1)
         close((reward, done), got[2:4])
         close((final, final), (infos["final_observation"], got[4]["final_observation"]))
         first = env.reset_env(jax.random.split(inner)[1])
@@ -173,32 +153,32 @@ def test_a_step_is_one_without_reset_and_a_reset() -> None:
 
 
 def test_parameters_are_arguments_of_jit() -> None:
-    env = to_gymnax(Blackjack)
+    env = to_gymnax(Cells)
     params = env.default_params
-    assert params.sab is True
+    assert params.slippery is True
     assert len(jax.tree.leaves(params)) == 1
     seen = []
 
     @jax.jit
     def reset(params: Any) -> Any:
-        seen.append((params.sab, params.natural))
+        seen.append((params.slippery, params.swapped))
         return env.reset(jax.random.key(0), params)
 
-    for sab in (True, True, False):
-        reset(params.replace(sab=sab, natural=True))
-    reset(jax.tree.map(lambda x: x + 0, params.replace(natural=True)))
+    for slippery in (True, True, False):
+        reset(params.replace(slippery=slippery, swapped=True))
+    reset(jax.tree.map(lambda x: x + 0, params.replace(swapped=True)))
     assert seen == [(True, True), (False, True)]
-    assert params.tree._replace(dealer=None) == BlackjackParams(dealer=None)
+    assert params.tree._replace(rewards=None) == CellsParams(rewards=None)
     for again in (copy.deepcopy(params), pickle.loads(pickle.dumps(params)), copy.copy(params)):
         assert jax.tree.structure(again) == jax.tree.structure(params)
     with pytest.raises(af.OptionError, match="static"):
-        params.replace(sab=jnp.array(True))
+        params.replace(slippery=jnp.array(True))
     with pytest.raises(af.OptionError, match="no parameter 'gravity'"):
         params.replace(gravity=1.0)
     with pytest.raises(AttributeError, match="gravity"):
         _ = params.gravity
     with pytest.raises(af.OptionError, match="default_params"):
-        env.reset(jax.random.key(0), BlackjackParams())
+        env.reset(jax.random.key(0), CellsParams())
     drawn = to_gymnax(Drawn()).default_params
     assert (drawn.least, drawn.label, jax.tree.leaves(drawn)) == (2, "kept", [0.0, 6.0])
     assert "most" in repr(drawn)
@@ -212,7 +192,7 @@ def test_the_step_limit_is_a_parameter() -> None:
     *_, done, infos = env.step(jax.random.key(0), state, 0, params)
     assert done
     assert infos["truncated"]
-    unlimited = to_gymnax(CliffWalking()).default_params
+    unlimited = to_gymnax(Parts()).default_params
     assert unlimited.max_steps_in_episode == 2**31 - 1
     assert unlimited.replace(max_steps_in_episode=7).max_steps_in_episode == 7
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from envs import begun, make_vec, still
 from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
-from gymnasium.vector import AutoresetMode
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from simulators import Genesis, IsaacLab, Mjlab
 
@@ -18,16 +17,10 @@ import arrayferry as af
 from arrayferry_envs import (
     CartPole,
     EnvResultError,
-    FrozenLake,
     FunctionalSingleEnv,
     FunctionalVectorEnv,
     Functions,
-    HostFunctions,
     Pendulum,
-    TabularEnv,
-    Taxi,
-    Transitions,
-    episode,
     evaluate,
     freeze,
     from_env,
@@ -45,7 +38,6 @@ KEY = jax.random.key(0)
 N = 4
 MESH = Mesh(jax.devices()[:1], ("envs",))
 ORDINARY = make_vec(2)
-HOST = HostFunctions(make_vec(N, AutoresetMode.SAME_STEP))
 
 
 class Agent(torch.nn.Linear):
@@ -87,8 +79,6 @@ STATE = {"steps": jnp.zeros(N, int), "seen": jnp.zeros((N, 4))}
 RUNS = {
     "rollout": (rollout, {"env": CartPole(), "policy": still, "policy_params": None, "key": KEY, "num_steps": 3, "num_envs": N}),
     "state": (rollout, {"env": CartPole(), "policy_params": None, "key": KEY, "num_steps": 3, "num_envs": N, "policy_state": STATE}),
-    "host": (rollout, {"env": HOST, "policy": still, "policy_params": None, "key": KEY, "num_steps": 3}),
-    "episode": (episode, {"env": CartPole(), "policy": still, "policy_params": None, "key": KEY, "num_envs": N}),
     "evaluate": (evaluate, {"env": CartPole(), "policy": still, "key": KEY, "num_envs": N}),
     "ordinary": (evaluate, {"env": ORDINARY, "policy": drawing}),
     "record": (record, {"env": gym.make("CartPole-v1", render_mode="rgb_array"), "policy": Agent(4, 2), "policy_params": None, "path": "a.mp4"}),
@@ -96,27 +86,26 @@ RUNS = {
     "make": (make, {"num_envs": 3}),
     "reset": (reset, {}),
 }  # fmt: skip
-FUNCTIONAL = "rollout episode functions"
+FUNCTIONAL = "rollout functions"
 NO_NUMBERS = [0, -1, 2.0, "3", None, np.float64(3), np.arange(3), *(kind(True) for kind in (bool, np.bool_, jnp.asarray, torch.tensor))]  # fmt: skip
 WRONG = [
     # The runs, what is passed in the place of right arguments, words of the error, and its class if it is no OptionError
     *[("rollout", {"num_steps": x}, "num_steps.*is not valid") for x in NO_NUMBERS],
-    *[(f"{FUNCTIONAL} make", {"num_envs": x}, "num_envs.*is not valid") for x in NO_NUMBERS],
-    ("evaluate", {"num_envs": None}, "num_envs=None"),
-    *[("rollout episode functions", {"key": x}, "is not a JAX key") for x in
+    *[(f"{FUNCTIONAL} evaluate make", {"num_envs": x}, "num_envs.*is not valid") for x in NO_NUMBERS],
+    *[(FUNCTIONAL, {"key": x}, "is not a JAX key") for x in
       (0, np.arange(3, dtype=np.uint32), "key", jax.random.split(KEY))],
     ("evaluate", {"key": torch.Generator()}, "an integer, or a JAX key"),
     ("ordinary", {"key": -1}, "key=-1"),
     ("ordinary", {"key": "a"}, "key='a'"),
     ("ordinary record", {"policy": Agent(4, 2), "key": None}, r"key=None is no key\. Pass an integer, or a JAX key"),
     # policies
-    ("rollout episode", {"policy": None}, "policy=None cannot be called"),
+    ("rollout evaluate", {"policy": None}, "policy=None cannot be called"),
     ("rollout", {"policy": lambda *_: jnp.zeros(N, int)}, "not an action and extras"),
     ("rollout", {"policy": zeros(3, dtype=int)}, r"shape \(4,\), not \(3,\)", af.ConversionError),
     ("rollout", {"policy": zeros(N)}, "Cast it to an integer dtype", af.ConversionError),
     ("rollout", {"policy": lambda *_: (jnp.ones(N, int), {"d": "text"})}, r"extras\['d'\] = 'text'"),
-    ("rollout episode", {"policy": lambda *_: (torch.zeros(N, dtype=torch.int64), None)}, r"array of torch in its action.*make_vec\(n, xp='torch'\)"),
-    ("rollout episode", {"policy": lambda *_: (jnp.zeros(N, int), {"a": torch.zeros(2)})}, "array of torch in its extras"),
+    ("rollout evaluate", {"policy": lambda *_: (torch.zeros(N, dtype=torch.int64), None)}, r"array of torch in its action.*make_vec\(n, xp='torch'\)"),
+    ("rollout evaluate", {"policy": lambda *_: (jnp.zeros(N, int), {"a": torch.zeros(2)})}, "array of torch in its extras"),
     ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None)}, "returned 2 values, not an action, extras and policy_state"),
     ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "total": 0})}, "the policy got the policy_state PyTreeDef.*but returned"),
     ("state", {"policy": lambda p, o, k, s: (jnp.zeros(N, int), None, {**s, "steps": s["steps"] + 0.5})}, r"policy_state\['steps'\] of dtype int32"),
@@ -139,13 +128,10 @@ WRONG = [
     ("rollout", {"policy_state": {**STATE, "seen": jnp.zeros((2, 4))}}, r"policy_state\['seen'\] has the shape \(2, 4\)"),
     ("rollout", {"collect": "states"}, "a rollout cannot collect 'states'"),
     ("rollout", {"collect": ("info", 3)}, "cannot collect 3"),
-    ("host", {"collect": "state"}, "stay on the host"),
-    ("host", {"num_envs": 5}, "has 4"),
     ("rollout", {"final_observation": 1}, "final_observation=1 is not valid"),
     ("rollout", {"env_params": {"gravitation": 1}}, "no parameter 'gravitation'"),
     *[("ordinary", {name: x}, name) for name, x in
       {"num_envs": 3, "env_params": {}, "max_episode_steps": None, "wrapper_state": {}, "sharding": 1}.items()],
-    *[("host", {name: x}, "its own") for name, x in {"env_params": {}, "max_episode_steps": 9}.items()],
     ("evaluate", {"policy_xp": "numpy", "wrapper_state": {}}, "no wrappers"),
     ("rollout", {"wrapper_state": {}}, "has no wrappers"),
     ("rollout", {"env": wrap(CartPole(), kernels.NormalizeObservation()), "wrapper_state": {"other": 1}}, "statistics"),
@@ -154,24 +140,20 @@ WRONG = [
     ("ordinary", {"progress": 1}, "progress=1"),
     *[("rollout functions", {"sharding": x}, "Pass jax.sharding.NamedSharding") for x in ("envs", jax.devices()[0])],
     ("rollout functions", {"sharding": NamedSharding(MESH, PartitionSpec(None, "envs"))}, "more than the axis of environments"),
-    ("host", {"sharding": NamedSharding(MESH, PartitionSpec("envs"))}, "runs on the host"),
     *[("record", {name: x}, f"{name}={x!r}") for name, x in (
         ("index", True), ("fps", 0), ("fps", "fast"), ("episodes", 0), ("num_steps", 0), ("progress", 0), ("max_episode_steps", 3))],
     ("record", {"index": 1}, "1 environments"),
     ("record", {"path": "glow"}, "does not end in"),
     ("record", {"path": "glow.txt"}, "glow.txt"),
     # environments
-    (FUNCTIONAL, {"env": "CartPole-v1"}, r"unwrapped\.functional.*HostFunctions\(gymnasium\.make_vec\('CartPole-v1', n\)\)", TypeError),
+    (FUNCTIONAL, {"env": "CartPole-v1"}, r"unwrapped\.functional\. Inside jit.*examples/host_callbacks\.py", TypeError),
     (FUNCTIONAL, {"env": CartPole().make_vec(2)}, r"pass its \.functional", TypeError),
     (FUNCTIONAL, {"env": gym.make("arrayferry/CartPole-v0")}, r"\.unwrapped\.functional", TypeError),
-    (FUNCTIONAL, {"env": gym.make("CartPole-v1")}, r"HostFunctions\(envs\)", TypeError),
+    (FUNCTIONAL, {"env": gym.make("CartPole-v1")}, r"ArrayConversion\(env\)\. Inside jit.*examples/host_callbacks\.py", TypeError),
     (FUNCTIONAL, {"env": 3}, r"such as CartPole\(\)", TypeError),
-    ("episode", {"env": HOST}, "rollout"),
-    ("functions", {"env": HOST}, "reset and step of its own", TypeError),
     ("evaluate", {"env": "CartPole-v1"}, "make_vec", TypeError),
     ("evaluate", {"env": None}, "FunctionalEnv", TypeError),
     ("evaluate", {"env": Genesis(4)}, "from_simulator", TypeError),
-    ("ordinary", {"env": HOST, "policy": Agent(4, 2)}, r"\.env", TypeError),
     *[("record", {"env": env}, "render_mode='rgb_array'") for env in (gym.make("CartPole-v1"), ORDINARY)],
     ("record", {"env": Unseen()}, "Unseen has none"),
     ("record", {"env": "CartPole-v1"}, "record was given", TypeError),
@@ -233,23 +215,8 @@ RIGHT, OTHER = (
     {"count": 1, "mean": 0.0, "var": 1.0},
 )
 GYMNAX = to_gymnax(CartPole())
-STAY = (1.0, 0, 1.0, False)
-TABLE = Transitions.of({0: {0: [STAY]}}, [0])
 MADE = [
     # What cannot be made, words of the error, and its class if it is no OptionError
-    (lambda: FrozenLake(map_name="5x5"), 'Pass "4x4"'),
-    *[(lambda rows=rows: FrozenLake(rows), "is not a map") for rows in (["SF", "G"], ["FF", "GF"], ["SX"])],
-    (lambda: FrozenLake(success_rate=1.5), "success_rate=1.5"),
-    (lambda: Taxi(rainy_probability=-1), "rainy_probability=-1"),
-    (lambda: TabularEnv({0: {}}), "Transitions.of"),
-    (lambda: Transitions.of({}, []), "the table has no action"),
-    (lambda: Transitions.of({0: {0: [STAY]}, 2: {0: [STAY]}}, [0]), "state 2 of the table"),
-    (lambda: Transitions.of({0: {0: [STAY], 1: [STAY]}, 1: {1: [STAY], 2: [STAY]}}, [0]), "has the actions"),
-    (lambda: Transitions.of({0: {0: []}}, [0]), "with an outcome"),
-    (lambda: TabularEnv(TABLE._replace(probability=np.float32([[[0.5]]]))), "add up to 1"),
-    (lambda: TabularEnv(TABLE._replace(next_state=np.int32([[[3]]]))), "next_state names"),
-    (lambda: TabularEnv(TABLE._replace(starts=np.int32([]))), "starts names"),
-    (lambda: TabularEnv(TABLE._replace(reward=np.zeros((1, 2, 1)))), "shapes of a table differ"),
     *[(lambda x=x: repeat_action(CartPole, x), "num_repeats") for x in (0, -1, 2.0, True, "3")],
     (lambda: repeat_action(CartPole, 2, maximum=1), "maximum=1 is not valid"),
     (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"Call repeat_action\(\) first"),
@@ -295,17 +262,12 @@ MADE = [
     (lambda: from_env(of_module("brax.envs.base", reset=staticmethod(lambda key: jax.absent), action_size=1)), r"arguments\.Own .* has no attribute 'absent'"),
     (lambda: from_env(of_module("pgx.core"), {"a": 1}), "has none"),
     (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has no physical model"),
-    *[(lambda env=env: HostFunctions(env), r"takes a vector environment.*gymnasium\.make_vec", TypeError)
-      for env in ("CartPole-v1", CartPole(), CartPole, gym.make("CartPole-v1"))],
-    (lambda: HostFunctions(CartPole().make_vec(2, xp="jax", autoreset_mode="SameStep")), "computes in JAX"),
-    *[(lambda mode=mode: HostFunctions(make_vec(2, mode)), "does not reset in the step")
-      for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED)],
     *[(lambda env=env: from_env(env), words, TypeError) for env, words in (
-        (gym.make("CartPole-v1"), "ArrayConversion"), (CartPole(), "already"), ("CartPole-v1", "takes environments of gymnax"),
+        (gym.make("CartPole-v1"), r"ArrayConversion\(env\), or inside jit.*host_callbacks\.py"), (CartPole(), "already"), ("CartPole-v1", "takes environments of gymnax"),
         ((CartPole(), 2), r"given \(\S+\.CartPole, builtins\.int\)\. Pass .*from_env\(\*gymnax\.make"),
         (CartPoleFunctional, "not its class"), (of_module("gymnaxes.env"), "takes environments of gymnax"),
         (of_module("gymnax.wrappers.purerl", "FlattenObservationWrapper"), "pass the environment inside"),
-        (of_module("jaxmarl.environments.mpe"), r"arrayferry_gym\.pettingzoo\.from_jaxmarl"))],
+        (of_module("jaxmarl.environments.mpe"), r"is of JaxMARL.*Write a pettingzoo\.ParallelEnv around its reset and step_env"))],
 ]  # fmt: skip
 
 
@@ -321,7 +283,6 @@ def test_what_goes_on_from_another_place():
         ({"policy_state": STATE}, "both passed"),
         ({"num_envs": 5}, "carry has 4 environments"),
         ({"env": Pendulum()}, "carry is of another environment than"),
-        ({"env": HOST}, "carry is of another environment than"),
     ):
         with pytest.raises(af.OptionError, match=words):
             rollout(**{**RUNS["rollout"][1], "carry": carry, **changed})
@@ -340,8 +301,8 @@ def test_whole_numbers_of_any_library(three):
     _, found = rollout(CartPole(), still, None, KEY, three, three, max_episode_steps=three)
     assert found.reward.shape == (3, 3)
     assert found.truncated[2].all()
-    found = episode(CartPole(), still, None, KEY, three, max_episode_steps=three)
-    assert found.length.tolist() == [3] * 3
+    found = evaluate(CartPole(), still, key=KEY, num_envs=three, max_episode_steps=three)
+    assert found.lengths.tolist() == [[3]] * 3
     assert Functions(CartPole(), max_episode_steps=three).reset(KEY, three)[1].shape == (3, 4)
     envs = CartPole().make_vec(three, max_episode_steps=three)
     assert type(envs.num_envs) is int

@@ -28,7 +28,6 @@ from arrayferry_envs import (
     FunctionalSingleEnv,
     FunctionalVectorEnv,
     Transition,
-    episode,
     evaluate,
     rollout,
 )
@@ -200,7 +199,6 @@ def results(
     _, steps = rollout(CartPole(), policy, None, key, 10, 4)
     assert_type(steps, Transition[jax.Array])
     assert_type(steps.reward + steps.episode_return, jax.Array)
-    assert_type(episode(CartPole(), policy, None, key).total, jax.Array)
     tensors = Transition(1, 1, torch.ones(2), torch.ones(2), torch.ones(2), None, None)
     assert_type(tensors.reward, torch.Tensor)
 

@@ -22,11 +22,10 @@ ROOT = HERE.parents[1]
 CHECKED = HERE / "checked.py"
 WINGS = [str(ROOT / wing) for wing in ("core", "plugins", "gym_adapters")]
 
-# classes that derive from those of packages without types, and the function that returns one of these
+# classes that derive from those of packages without types
 DERIVED = {
     "arrayferry_gym.pettingzoo.AECConversion",
     "arrayferry_gym.pettingzoo.ParallelConversion",
-    "arrayferry_gym.pettingzoo.from_jaxmarl",
     "arrayferry_gym.rsl_rl.RslRlVecEnv",
     "arrayferry_gym.tianshou.TianshouVectorEnv",
     "arrayferry_gym.torchrl.TorchRLEnv",

@@ -225,7 +225,6 @@ class Backend(Origin):
         results: Sequence[tuple[tuple[int, ...], str]],
         *,
         name: str,
-        ordered: bool = False,
     ) -> list[Any]:
         """Call a Python function from a traced one, with the values at run time.
 
@@ -234,7 +233,6 @@ class Backend(Origin):
             arrays: arrays of this library, some of them traced.
             results: the shape and the dtype of each result.
             name: the name of the function in errors.
-            ordered: whether it has side effects, so that it must run for each call, in order.
 
         Returns:
             Arrays of this library.

@@ -227,7 +227,7 @@ def chain_of(env: Dynamics, limit: int | None) -> Chain:
 
 
 def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
-    """Put wrappers around a `FunctionalEnv`, for `rollout`, `episode`, `evaluate`, `Functions`, `make` and `make_vec`.
+    """Put wrappers around a `FunctionalEnv`, for `rollout`, `evaluate`, `Functions`, `make` and `make_vec`.
 
     Args:
         env: the environment, or its class.

@@ -13,14 +13,13 @@ from arrayferry_envs._around.wrapped import lasting_state, warn_if_fresh
 from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._contract.policies import check_policy
-from arrayferry_envs._host import HostFunctions
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.shardings import batch_sharding
 from arrayferry_gym._keys import Key, memo_of
-from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
+from arrayferry_gym._options.env_options import count_of, limit_of
 
 from .policies import first_policy_state
-from .program import in_trace, note_compilation, partition
+from .program import in_trace, partition
 
 
 class Values(NamedTuple):
@@ -43,7 +42,7 @@ class Values(NamedTuple):
 
 @dataclasses.dataclass(eq=False)
 class Call:
-    """The arguments that `rollout`, `episode` and `evaluate` have in common. They are checked when it is made.
+    """The arguments that `rollout` and `evaluate` have in common. They are checked when it is made.
 
     Attributes:
         what: the name of the function that is called.
@@ -64,21 +63,12 @@ class Call:
     sharding: Any
 
     def __post_init__(self) -> None:
-        if isinstance(self.env, HostFunctions):
-            self._check_host()
-            env: Any = weakref.ref(self.env)
-            self.max_episode_steps = None
-            self.env_params = prepare(None, {}, 1, af.registry.backend("jax"), None)
-        else:
-            self.env = env = checked_dynamics(self.env)
-            self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)
-            self.num_envs = count_of("num_envs", self.num_envs)
-            self.env_params = _prepared(env, self.env_params, self.num_envs)
+        self.env = env = checked_dynamics(self.env)
+        self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)
+        self.num_envs = n = count_of("num_envs", self.num_envs)
+        self.env_params = _prepared(env, self.env_params, n)
         check_policy(self.policy)
-        n = self.num_envs
-        self._in_trace = in_trace()
-        self._tree = env, self.policy, self.policy_params
-        leaves, self.frame = partition(*self._tree)
+        leaves, self.frame = partition(env, self.policy, self.policy_params)
         self.sharding = batch_sharding(self.sharding, n)
         if self.what != "rollout":
             warn_if_fresh(env, self.wrapper_state)
@@ -90,26 +80,6 @@ class Call:
             lasting_state(self.env, self.wrapper_state),
         )
 
-    def _check_host(self) -> None:
-        """Check the arguments for an ordinary environment, which has its own number of environments."""
-        env = self.env
-        if self.num_envs not in (None, env.num_envs):
-            raise af.OptionError(
-                f"num_envs={self.num_envs!r}, but {env.name} has {env.num_envs}",
-                remedy="Leave it out.",
-            )
-        if self.env_params is not None or self.max_episode_steps is not UNSET:
-            raise af.OptionError(
-                f"{env.name} is an ordinary environment, whose parameters and limit of steps are its own",
-                remedy="Leave out env_params and max_episode_steps.",
-            )
-        if self.sharding is not None:
-            raise af.OptionError(
-                f"{env.name} is an ordinary environment, which runs on the host",
-                remedy="Leave out sharding.",
-            )
-        self.num_envs = env.num_envs
-
     def program(self, *options: Any) -> Program:
         """Return the program of this call. `options` are those that only the called function has."""
         params = self.env_params
@@ -117,11 +87,6 @@ class Call:
             params.frame, params.batched, params.fixed, self.max_episode_steps, self.sharding, self.num_envs
         )  # fmt: skip
         return Program(self, rest, options)
-
-    def note_compilation(self, program: Program) -> None:
-        """Count a compilation, unless it is part of another function that JAX compiles."""
-        if not (self._in_trace or jax.config.jax_disable_jit):
-            note_compilation(self.what, self._tree, self.frame, program.value[1:])
 
 
 def _prepared(env: Dynamics, given: Any, n: int) -> Params:

@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 import arrayferry as af
-from arrayferry.adapting import Cache, IdentityKey, exact_key
+from arrayferry.adapting import IdentityKey, exact_key
 from arrayferry_envs._contract.params import VALUE, Frame
 from arrayferry_envs._simulators.tracing import has_tracers, trace_here
 from arrayferry_gym._keys import Immutable, Key
@@ -193,37 +193,3 @@ _OUTSIDE = trace_here()
 def in_trace() -> bool:
     """Tell whether JAX traces the code that runs."""
     return bool(trace_here() != _OUTSIDE)
-
-
-_COMPILED: Cache[int, list[Any]] = Cache(256)
-"""The static parts for which a policy was compiled, by a hash of its code or class and of what stays the same."""
-
-
-def note_compilation(what: str, tree: tuple[Any, Any, Any], frame: Frame, rest: Any) -> None:
-    """Warn if a static part of a policy or its parameters is the reason for a third compilation.
-
-    Args:
-        what: what is compiled, "rollout" or "episode".
-        tree: the environment, the policy, and its parameters.
-        frame: what is static in them.
-        rest: what else it is compiled for.
-    """
-    env, policy, policy_params = tree
-    tree = env, _function_and_bound(policy), policy_params
-    function = inspect.unwrap(tree[1][0])
-    structure, (env, *keys) = frame.key.value
-    code = repr(getattr(function, "__code__", type(function)))  # with its file and line
-    number = hash((what, code, structure, env, rest))
-    log = _COMPILED.get(number, [])
-    if keys in log or len(log) == 3:
-        return
-    _COMPILED[number] = log = [*log, keys]
-    if len(log) == 3:
-        index = 1 + next(i for i, (a, b) in enumerate(zip(log[1], keys, strict=True)) if a != b)
-        warnings.warn(
-            f"{what} is compiled for the third time, because {_place(tree, index)} was another one each time. It is "
-            "static: only arrays, and floats in policy_params, may change without a new compilation. Pass the same "
-            "object each time, such as a function that is defined once; or pass what changes in policy_params, as an "
-            "array",
-            stacklevel=caller_level(),
-        )

@@ -15,7 +15,6 @@ from arrayferry.typing import JaxArray
 from arrayferry_envs._contract.dynamics import Dynamics
 from arrayferry_envs._contract.params import Params
 from arrayferry_envs._contract.policies import Policy, check_arguments
-from arrayferry_envs._host import HostFunctions
 from arrayferry_gym._episodes import summed
 from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 from arrayferry_gym._options.types import ArrT
@@ -68,7 +67,7 @@ class Carry(NamedTuple):
     """Where a rollout stopped, to continue from there.
 
     Attributes:
-        running: the environments; for an ordinary one, its state.
+        running: the environments.
         observation: their observations, (n, ...).
         began: which of them begin an episode with the next step, bool (n,).
         episode_return: the sums of rewards of their current episodes, (n,).
@@ -88,12 +87,12 @@ class Carry(NamedTuple):
 
 
 def rollout(
-    env: Dynamics | HostFunctions,
+    env: Dynamics,
     policy: Policy,
     policy_params: Any,
     key: Any,
     num_steps: int,
-    num_envs: int | None = None,
+    num_envs: int,
     *,
     env_params: Any = None,
     carry: Carry | None = None,
@@ -113,15 +112,14 @@ def rollout(
     hold arrays: in a closure, or in attributes of an object that is not a pytree.
 
     Args:
-        env: the environment; or the functions of an ordinary vector environment that resets in the same step.
+        env: the environment.
         policy: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations. With
             `policy_state` it is `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
         policy_params: the first argument of the policy: any pytree. Arrays and floats in it are values, anything
-            else, such as the functions in an Equinox module, is static, and must be hashable. If a leaf causes a third
-            compilation, a warning names it.
+            else, such as the functions in an Equinox module, is static, and must be hashable.
         key: a JAX key, a different one for each call.
         num_steps: the number of steps to take in each environment.
-        num_envs: the number of environments. An ordinary vector environment has its own number.
+        num_envs: the number of environments.
         env_params: the parameters of the environment, or a dict of those that differ from the defaults. With a carry,
             they hold from the next step on; if the environment draws parameters, from the next episode on.
         carry: where another rollout stopped. None starts new episodes in all environments.
@@ -174,7 +172,7 @@ def rollout(
     )  # fmt: skip
     if carry is not None:
         _check_carry(carry, call)
-    program = call.program(num_steps, _collected(env, collect), final_observation)
+    program = call.program(num_steps, _collected(collect), final_observation)
     return _rollout(program, call.values, carry)  # type: ignore[no-any-return]
 
 
@@ -228,42 +226,26 @@ class Steps:
     Args:
         program: the program that is compiled.
         values: its values.
-        autoreset_mode: when finished episodes are reset.
         extras: whether transitions have the extras of the policy.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        values: Values,
-        autoreset_mode: Any = AutoresetMode.SAME_STEP,
-        *,
-        extras: bool = True,
-    ) -> None:
+    def __init__(self, program: Program, values: Values, *, extras: bool = True) -> None:
         call = program.call
-        call.note_compilation(program)
         env, self._policy, policy_params = call.frame.join(values.leaves)
         given = call.env_params
         params = Params(given.frame, values.env_params, given.batched, given.fixed)
         self._num_envs = call.num_envs
         self._policy_state = values.policy_state
-        self._reset: Any  # takes a key
-        self._advance: Any  # takes a key, the environments and an action
-        if isinstance(call.env, HostFunctions):
-            host = call.env
-            self._name, self._reset = host.name, host.reset
-            self._advance = lambda key, running, action: host.step(running, action)
-        else:
-            functions = Functions(
-                env, autoreset_mode=autoreset_mode, max_episode_steps=call.max_episode_steps,
-                sharding=call.sharding,
-            )  # fmt: skip
-            self._name = type(env).__name__
-            self._reset = functools.partial(
-                functions.reset, num_envs=call.num_envs, params=params,
-                wrapper_state=values.wrapper_state,
-            )  # fmt: skip
-            self._advance = functools.partial(functions.step, params=params)
+        functions = Functions(
+            env, autoreset_mode=AutoresetMode.SAME_STEP, max_episode_steps=call.max_episode_steps,
+            sharding=call.sharding,
+        )  # fmt: skip
+        self._name = type(env).__name__
+        self._reset = functools.partial(
+            functions.reset, num_envs=call.num_envs, params=params,
+            wrapper_state=values.wrapper_state,
+        )  # fmt: skip
+        self._advance = functools.partial(functions.step, params=params)
 
         def act(observation: Any, key: Any, state: Any) -> tuple[Any, Any, Any]:
             action, results, state = acted(self._policy, policy_params, observation, key, state)
@@ -306,7 +288,7 @@ class Steps:
                 remedy="Pass the first result of rollout for this environment and these options, or leave it out.",
             )
         if carry.began is None:  # only its first two fields were given
-            elapsed = getattr(carry.running, "elapsed", jnp.zeros(self._num_envs, jnp.int32))
+            elapsed = carry.running.elapsed
             total = jax.eval_shape(lambda: self.start(key)).episode_return
             carry = carry._replace(
                 began=elapsed == 0,
@@ -340,7 +322,7 @@ def _forms(tree: Any) -> list[str]:
     return [f"{jnp.result_type(x)}{list(jnp.shape(x))}" for x in jax.tree.leaves(tree)]
 
 
-def _collected(env: Any, collect: Any) -> tuple[str, ...]:
+def _collected(collect: Any) -> tuple[str, ...]:
     """Check what a rollout collects, and return it."""
     names = (collect,) if isinstance(collect, str) else tuple(collect)
     for name in names:
@@ -349,9 +331,4 @@ def _collected(env: Any, collect: Any) -> tuple[str, ...]:
                 f"collect={collect!r:.80}: a rollout cannot collect {name!r}",
                 remedy="Pass 'info', 'state' or both.",
             )
-    if names and isinstance(env, HostFunctions):
-        raise af.OptionError(
-            f"collect={collect!r:.80}, but {env.name} is an ordinary environment, whose infos and states stay on the host",
-            remedy="Leave out collect.",
-        )
     return tuple(sorted(set(names)))

@@ -148,16 +148,14 @@ def _meant(env: Any) -> str:
     if isinstance(env, str):
         return (
             "An id names an environment of Gymnasium. If it serves a FunctionalEnv, pass "
-            f"gymnasium.make({env!r}).unwrapped.functional. For any other, write "
-            f"HostFunctions(gymnasium.make_vec({env!r}, n)), which rollout() accepts"
+            f"gymnasium.make({env!r}).unwrapped.functional. Inside jit, step any other by callbacks, "
+            "as examples/host_callbacks.py does"
         )
     if isinstance(env, (Env, VectorEnv)):
         return (
-            "Write HostFunctions(envs) for ordinary environments inside jit, or ArrayConversion(env) for an agent "
-            "of another library"
+            "For an agent of another library write ArrayConversion(env). Inside jit, step it by callbacks, "
+            "as examples/host_callbacks.py does"
         )
-    if type(env).__name__ == "HostFunctions":
-        return "HostFunctions has reset and step of its own, and rollout() accepts it"
     return "Pass an object or a subclass of it, such as CartPole()"
 
 

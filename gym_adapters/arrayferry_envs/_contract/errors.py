@@ -13,10 +13,6 @@ class EnvResultError(ArrayFerryError, TypeError):
     """A method of an environment returned an invalid result."""
 
 
-class StaleStateError(ArrayFerryError, ValueError):
-    """A step of an ordinary environment was taken from a state that is not its latest."""
-
-
 def usable(backend: Backend) -> Backend:
     """Return a library.
 

@@ -278,8 +278,6 @@ def _checked(what: str, env: Any) -> Dynamics:
     meant = "Pass a FunctionalEnv, or what gymnasium.make or make_vec returns"
     if isinstance(env, str):
         meant = f"Write gymnasium.make_vec({env!r}, num_envs=8)"
-    elif type(env).__name__ == "HostFunctions":
-        meant = "A policy of another library than JAX takes the environment inside, its .env"
     elif is_batch(env):
         raise batch_error(what, env)
     raise TypeError(f"{what} was given {env!r:.80}. {meant}.")

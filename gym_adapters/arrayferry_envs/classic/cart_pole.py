@@ -71,7 +71,7 @@ class CartPole(ClassicEnv):
     action_space: Space[Any] = spaces.Discrete(2)
     max_episode_steps: int | None = 500
     default_params: Any = CartPoleParams()
-    drawn_by = "classic_control.CartPoleEnv"
+    drawn_by = "CartPoleEnv"
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> CartPoleState:

@@ -64,7 +64,7 @@ class Pendulum(ClassicEnv):
     action_space: Space[Any] = spaces.Box(-2.0, 2.0, (1,), np.float32)
     max_episode_steps: int | None = 200
     default_params: Any = PendulumParams()
-    drawn_by = "classic_control.PendulumEnv"
+    drawn_by = "PendulumEnv"
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> PendulumState:
         """Return states with any angle."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
     from arrayferry_gym._options.types import CheckActions
 
-__all__ = ["AECConversion", "ParallelConversion", "from_jaxmarl"]
+__all__ = ["AECConversion", "ParallelConversion"]
 
 _NUMBERS = {
     "rewards": float,
@@ -360,50 +360,9 @@ def _check(cls: type, env: Any) -> None:
     elif isinstance(env, (gym.Env, VectorEnv)):
         remedy = "For an environment of Gymnasium use ArrayConversion of arrayferry_gym or arrayferry_gym.vector"
     elif hasattr(env, "step_env"):
-        remedy = "Use arrayferry_gym.pettingzoo.from_jaxmarl for an environment of JaxMARL"
+        remedy = "For one of JaxMARL write a pettingzoo.ParallelEnv around its reset and step_env"
     elif hasattr(env, "parallel_env"):
         remedy = f"Call its {'parallel_env' if wanted is ParallelEnv else 'env'}() first"
     raise TypeError(
         f"{cls.__name__} takes {kind} environment of PettingZoo, but got {env!r:.80}. {remedy}."
-    )
-
-
-def from_jaxmarl(
-    env: Any, target_xp: Any = None, target_device: Any = None, *, like: Any = None, **options: Any
-) -> ParallelConversion:
-    """Turn a JaxMARL environment into a PettingZoo parallel environment.
-
-    Its reset and its step (`step_env`, which does not start new episodes) are compiled. An agent leaves the game
-    when it is done, and all leave when `dones["__all__"]` is true. It is truncated if the same step at the start of
-    an episode (with the `step` fields of the state reset) would not have ended it. Otherwise it has terminated.
-
-    Observation spaces have JaxMARL's bounds, with the shape and dtype of the observations. Action masks are
-    `infos[agent]["action_mask"]`, int8 of shape (n,). Infos under the agents' names are split; all others are given
-    to every agent. `state()` is the observation "world_state", if there is one. `unwrapped.env` is the JaxMARL
-    environment, and `unwrapped.env_state` its state.
-
-    Args:
-        env: the environment, as `jaxmarl.make` returns it.
-        target_xp: as in `ParallelConversion`, which this returns, but JAX by default.
-        target_device: as in `ParallelConversion`.
-        like: as in `ParallelConversion`.
-        **options: the keyword options of `ParallelConversion`.
-
-    Raises:
-        arrayferry.ArrayFerryError: as `ParallelConversion` does.
-        TypeError: `env` is not a JaxMARL environment, its observations are not a dict with one for each agent, or it
-            has a space that Gymnasium does not have.
-
-    Examples:
-        ```python
-        env = from_jaxmarl(jaxmarl.make("MPE_simple_spread_v3"), {"agent_0": "jax", "agent_1": "torch"})
-        observations, infos = env.reset(seed=1)
-        ```
-    """
-    from ._jaxmarl import JaxMARLEnv
-
-    if target_xp is None and like is None:
-        target_xp = "jax"
-    return ParallelConversion(
-        JaxMARLEnv(env), "jax", target_xp, None, target_device, like=like, **options
     )

@@ -162,9 +162,9 @@ class DictInfoToList(_DictInfoToList):
         env: the vector environment.
 
     Examples:
-        >>> from arrayferry_envs import FrozenLake
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import DictInfoToList
-        >>> envs = DictInfoToList(FrozenLake().make_vec(2))
+        >>> envs = DictInfoToList(CartPole().make_vec(2))
         >>> observations, infos = envs.reset(seed=1)
         >>> type(infos), len(infos)
         (<class 'list'>, 2)

@@ -171,12 +171,17 @@ class FilterObservation(KernelVectorWrapper):
         ValueError: there is no such key, or the observation space is not a Dict or Tuple.
 
     Examples:
-        >>> from arrayferry_envs import FrozenLake
+        >>> from gymnasium import spaces
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import FilterObservation
-        >>> envs = FilterObservation(FrozenLake(masks=True).make_vec(2), ["observation"])
+        >>> class Parts(CartPole):
+        ...     observation_space = spaces.Dict(cart=spaces.Box(-5, 5, ()), pole=spaces.Box(-1, 1, ()))
+        ...     def observe(self, xp, state, params):
+        ...         return {"cart": state.position, "pole": state.angle}
+        >>> envs = FilterObservation(Parts().make_vec(2), ["pole"])
         >>> observations, infos = envs.reset(seed=1)
         >>> [*observations]
-        ['observation']
+        ['pole']
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], filter_keys: Sequence[str | int]) -> None:
@@ -194,12 +199,17 @@ class FlattenObservation(FlattensAll, KernelVectorWrapper):
         env: the vector environment.
 
     Examples:
-        >>> from arrayferry_envs import FrozenLake
+        >>> from gymnasium import spaces
+        >>> from arrayferry_envs import CartPole
         >>> from arrayferry_gym.wrappers.vector import FlattenObservation
-        >>> envs = FlattenObservation(FrozenLake().make_vec(2))
+        >>> class Side(CartPole):
+        ...     observation_space = spaces.Discrete(2)
+        ...     def observe(self, xp, state, params):
+        ...         return xp.astype(state.angle > 0, xp.int32)
+        >>> envs = FlattenObservation(Side().make_vec(2))
         >>> observations, infos = envs.reset(seed=1)
         >>> observations[0].shape
-        (16,)
+        (2,)
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:

@@ -25,12 +25,10 @@ class HostCalls(Backend):
         results: Sequence[tuple[tuple[int, ...], str]],
         *,
         name: str,
-        ordered: bool = False,
     ) -> list[Any]:
         import jax
         import jax.numpy as jnp
         import numpy as np
-        from jax.experimental import io_callback
 
         for x in arrays:
             if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
@@ -38,7 +36,7 @@ class HostCalls(Backend):
                     f"a JAX PRNG key array cannot be passed to {name}",
                     remedy="Call jax.random.key_data(x) first.",
                 )
-        arrays = _guard()(name, ordered, [_whole(x) for x in arrays])
+        arrays = _guard()(name, [_whole(x) for x in arrays])
         words = [_as_words(x) for x in arrays]
         pieces = {}
         for name in sorted({x.dtype.name for x in words}):
@@ -60,8 +58,6 @@ class HostCalls(Backend):
             return function(values)
 
         shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
-        if ordered:
-            return list(io_callback(host, shapes, pieces, ordered=True))
         return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
 
 
@@ -92,32 +88,20 @@ def _as_words(x: Any) -> Any:
 
 
 @cache
-def _guard() -> Callable[[str, bool, list[Any]], list[Any]]:
-    """Return a function that returns its arrays unchanged. It refuses gradients, and also `vmap` if there are effects."""
+def _guard() -> Callable[[str, list[Any]], list[Any]]:
+    """Return a function that returns its arrays unchanged, and refuses gradients."""
     import jax
 
-    @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-    def guard(name: str, ordered: bool, arrays: list[Any]) -> list[Any]:
-        if not ordered:
-            return arrays
-        passed = jax.custom_batching.custom_vmap(lambda arrays: arrays)
-
-        @passed.def_vmap  # type: ignore[untyped-decorator]
-        def refuse(size: int, batched: Any, arrays: Any) -> Any:
-            raise TracedValueError(
-                f"{name} cannot be batched by vmap, since it has effects",
-                remedy="Call it outside of vmap; for several environments, use a vector environment.",
-            )
-
-        return passed(arrays)  # type: ignore[no-any-return]
+    @partial(jax.custom_jvp, nondiff_argnums=(0,))
+    def guard(name: str, arrays: list[Any]) -> list[Any]:
+        return arrays
 
     @guard.defjvp  # type: ignore[untyped-decorator]
-    def refuse(name: str, ordered: bool, arrays: Any, tangents: Any) -> Any:
-        remedy = "Apply jax.lax.stop_gradient to its arguments"
-        if not ordered:
-            remedy += ", or write it for a library with gradients, and pass differentiable=True"
+    def refuse(name: str, arrays: Any, tangents: Any) -> Any:
         raise TracedValueError(
-            f"{name} runs outside of JAX, so JAX cannot differentiate it", remedy=f"{remedy}."
+            f"{name} runs outside of JAX, so JAX cannot differentiate it",
+            remedy="Apply jax.lax.stop_gradient to its arguments, or write it for a library with gradients, and pass "
+            "differentiable=True.",
         )
 
     return guard  # type: ignore[no-any-return]

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from envs import Cells
 
-from arrayferry_envs import CartPole, FrozenLake, Pendulum, to_gymnax
+from arrayferry_envs import CartPole, Pendulum, to_gymnax
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 with warnings.catch_warnings(action="ignore"):
@@ -67,6 +68,6 @@ def test_spaces_and_results_are_those_of_gymnax() -> None:
         *rest, infos = env.step(jax.random.key(1), state, 1, values)
         assert len(rest) == count
         assert {"discount", "final_observation", "terminated", "truncated"} <= infos.keys()
-    lake = to_gymnax(FrozenLake())
-    assert isinstance(lake.observation_space(), spaces.Discrete)
-    assert lake.action_space().sample(jax.random.key(0)).shape == ()
+    cells = to_gymnax(Cells())
+    assert isinstance(cells.observation_space(), spaces.Discrete)
+    assert cells.action_space().sample(jax.random.key(0)).shape == ()

@@ -199,12 +199,17 @@ class FlattenObservation(Observations):
     or Text, Gymnasium's own wrapper is put inside, and flattens them.
 
     Examples:
-        >>> from arrayferry_envs import FrozenLake, wrap
+        >>> from gymnasium import spaces
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import FlattenObservation
-        >>> envs = wrap(FrozenLake(), FlattenObservation()).make_vec(2)
+        >>> class Side(CartPole):
+        ...     observation_space = spaces.Discrete(2)
+        ...     def observe(self, xp, state, params):
+        ...         return xp.astype(state.angle > 0, xp.int32)
+        >>> envs = wrap(Side(), FlattenObservation()).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
         >>> observations[0].shape
-        (16,)
+        (2,)
     """
 
     _places: list[tuple[Any, tuple[Any, ...]]]
@@ -227,12 +232,17 @@ class FilterObservation(Observations):
         ValueError: there is no such key, or the observation space is not a Dict or Tuple.
 
     Examples:
-        >>> from arrayferry_envs import FrozenLake, wrap
+        >>> from gymnasium import spaces
+        >>> from arrayferry_envs import CartPole, wrap
         >>> from arrayferry_gym.wrappers.kernels import FilterObservation
-        >>> envs = wrap(FrozenLake(masks=True), FilterObservation(["observation"])).make_vec(2)
+        >>> class Parts(CartPole):
+        ...     observation_space = spaces.Dict(cart=spaces.Box(-5, 5, ()), pole=spaces.Box(-1, 1, ()))
+        ...     def observe(self, xp, state, params):
+        ...         return {"cart": state.position, "pole": state.angle}
+        >>> envs = wrap(Parts(), FilterObservation(["pole"])).make_vec(2)
         >>> observations, infos = envs.reset(seed=1)
         >>> [*observations]
-        ['observation']
+        ['pole']
     """
 
     def __init__(self, filter_keys: Sequence[str | int]) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.toy_text import CliffWalkingEnv
 
-from arrayferry_envs._drawing import image_of
-
+from .drawing import image_of
 from .table import TabularEnv, TabularState, Transitions
 
 
@@ -26,7 +25,7 @@ class CliffWalking(TabularEnv):
         masks: as for `TabularEnv`.
 
     Examples:
-        >>> from arrayferry_envs import CliffWalking
+        >>> from arrayferry_classic import CliffWalking
         >>> envs = CliffWalking().make_vec(2)
         >>> envs.reset()[0], envs.step([0, 1])[1]
         (array([36, 36]), array([  -1., -100.], dtype=float32))
@@ -41,7 +40,7 @@ class CliffWalking(TabularEnv):
 
     def render(self, state: TabularState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return image_of("toy_text.CliffWalkingEnv", s=int(state.number[index]))
+        return image_of(CliffWalkingEnv(render_mode="rgb_array"), s=int(state.number[index]))
 
 
 class CliffWalkingSlippery(CliffWalking):

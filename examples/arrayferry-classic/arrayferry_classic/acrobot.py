@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.envs.classic_control import AcrobotEnv
 
-from arrayferry_envs._drawing import ClassicEnv
+from arrayferry_envs import FunctionalEnv
+
+from .drawing import image_of
 
 
 class AcrobotParams(NamedTuple):
@@ -58,7 +61,7 @@ class AcrobotState(NamedTuple):
 _HIGH = np.array([1, 1, 1, 1, 4 * math.pi, 9 * math.pi], np.float32)
 
 
-class Acrobot(ClassicEnv):
+class Acrobot(FunctionalEnv):
     """Swing the lower end above the height of one link, as in Gymnasium's `Acrobot-v1`.
 
     Observations are float32 of shape (6,): cosine and sine of each angle, and both angular velocities (rad/s).
@@ -69,7 +72,7 @@ class Acrobot(ClassicEnv):
     the equations of Sutton and Barto's book.
 
     Examples:
-        >>> from arrayferry_envs import Acrobot
+        >>> from arrayferry_classic import Acrobot
         >>> envs = Acrobot().make_vec(4)
         >>> observations, infos = envs.reset(seed=1)
         >>> observations.shape
@@ -80,7 +83,6 @@ class Acrobot(ClassicEnv):
     action_space: Space[Any] = spaces.Discrete(3)
     max_episode_steps: int | None = 500
     default_params: Any = AcrobotParams()
-    drawn_by = "classic_control.AcrobotEnv"
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> AcrobotState:
@@ -122,6 +124,11 @@ class Acrobot(ClassicEnv):
         return xp.stack(
             [xp.cos(one), xp.sin(one), xp.cos(two), xp.sin(two), velocity_1, velocity_2], axis=1
         )
+
+    def render(self, state: AcrobotState, index: int) -> Any:
+        """Draw it as Gymnasium does, without what depends on the last action. This needs pygame."""
+        numbers = np.array([float(x[index]) for x in state])
+        return image_of(AcrobotEnv(render_mode="rgb_array"), state=numbers)
 
 
 def _derivative(xp: Any, state: Any, torque: Any, params: Any) -> tuple[Any, Any, Any, Any]:

@@ -6,8 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.envs.classic_control import Continuous_MountainCarEnv, MountainCarEnv
 
-from arrayferry_envs._drawing import ClassicEnv
+from arrayferry_envs import FunctionalEnv
+
+from .drawing import image_of
 
 
 class MountainCarParams(NamedTuple):
@@ -43,12 +46,18 @@ class MountainCarState(NamedTuple):
     velocity: Any
 
 
-class _MountainCar(ClassicEnv):
-    """What both environments have in common."""
+class _MountainCar(FunctionalEnv):
+    """What both environments have in common.
+
+    Attributes:
+        drawn_by: the environment of Gymnasium that has the same states.
+    """
 
     observation_space: Space[Any] = spaces.Box(
         np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32)
     )
+    drawn_by: type[Any]
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}
 
     def reset(self, xp: Any, rng: Any, n: int, params: Any) -> MountainCarState:
         """Return cars at rest near the bottom."""
@@ -66,6 +75,15 @@ class _MountainCar(ClassicEnv):
         at_goal = (position >= params.goal_position) & (velocity >= params.goal_velocity)
         return MountainCarState(position, velocity), at_goal
 
+    def observe(self, xp: Any, state: MountainCarState, params: Any) -> Any:
+        """Return position and velocity."""
+        return xp.stack(list(state), axis=1)
+
+    def render(self, state: MountainCarState, index: int) -> Any:
+        """Draw it as Gymnasium does. This needs pygame."""
+        numbers = np.array([float(x[index]) for x in state])
+        return image_of(self.drawn_by(render_mode="rgb_array"), state=numbers)
+
 
 class MountainCar(_MountainCar):
     """Reach the top of the hill with a motor that pushes left, right or not at all, as in Gymnasium's `MountainCar-v0`.
@@ -76,7 +94,7 @@ class MountainCar(_MountainCar):
     Source: Moore, Efficient memory-based learning for robot control, 1990.
 
     Examples:
-        >>> from arrayferry_envs import MountainCar
+        >>> from arrayferry_classic import MountainCar
         >>> envs = MountainCar().make_vec(4)
         >>> observations, infos = envs.reset(seed=1)
         >>> observations.shape
@@ -86,7 +104,7 @@ class MountainCar(_MountainCar):
     action_space: Space[Any] = spaces.Discrete(3)
     max_episode_steps: int | None = 200
     default_params: Any = MountainCarParams()
-    drawn_by = "classic_control.MountainCarEnv"
+    drawn_by = MountainCarEnv
 
     def step(
         self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any
@@ -105,7 +123,7 @@ class MountainCarContinuous(_MountainCar):
     goal, and is truncated after 999 steps.
 
     Examples:
-        >>> from arrayferry_envs import MountainCarContinuous
+        >>> from arrayferry_classic import MountainCarContinuous
         >>> envs = MountainCarContinuous().make_vec(4)
         >>> observations, infos = envs.reset(seed=1)
         >>> observations.shape
@@ -115,7 +133,7 @@ class MountainCarContinuous(_MountainCar):
     action_space: Space[Any] = spaces.Box(-1.0, 1.0, (1,), np.float32)
     max_episode_steps: int | None = 999
     default_params: Any = MountainCarParams(force=0.0015, goal_position=0.45)
-    drawn_by = "classic_control.Continuous_MountainCarEnv"
+    drawn_by = Continuous_MountainCarEnv
 
     def step(
         self, xp: Any, rng: Any, state: MountainCarState, action: Any, params: Any

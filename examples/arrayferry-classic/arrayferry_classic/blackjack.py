@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.envs.toy_text import BlackjackEnv
 
-from arrayferry_envs._drawing import image_of
-from arrayferry_envs._served.base import FunctionalEnv
+from arrayferry_envs import FunctionalEnv
 
+from .drawing import image_of
 from .table import flat
 
 CARDS = range(1, 11)
@@ -90,7 +91,7 @@ class Blackjack(FunctionalEnv):
         masks: whether observations are dicts of "observation" and "action_mask".
 
     Examples:
-        >>> from arrayferry_envs import Blackjack
+        >>> from arrayferry_classic import Blackjack
         >>> envs = Blackjack().make_vec(3, xp="torch", params={"sab": False, "natural": True})
         >>> (sums, dealers, aces), infos = envs.reset(seed=1)
         >>> sums.shape
@@ -173,7 +174,7 @@ class Blackjack(FunctionalEnv):
         total, showing = int(state.total[index]), int(state.showing[index])
         ace = bool(state.ace[index])
         return image_of(
-            "toy_text.BlackjackEnv",
+            BlackjackEnv(render_mode="rgb_array"),
             player=[1, total - 1] if ace else [total], dealer=[showing, int(state.hidden[index])],
             dealer_top_card_value_str={1: "A", 10: "K"}.get(showing, str(showing)),
         )  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Any
 from gymnasium.envs.toy_text.frozen_lake import MAPS, FrozenLakeEnv
 
 import arrayferry as af
-from arrayferry_envs._drawing import image_of
 
+from .drawing import image_of
 from .table import TabularEnv, TabularState, Transitions
 
 
@@ -33,7 +33,7 @@ class FrozenLake(TabularEnv):
         arrayferry.OptionError: an option is invalid.
 
     Examples:
-        >>> from arrayferry_envs import FrozenLake
+        >>> from arrayferry_classic import FrozenLake
         >>> envs = FrozenLake(["SF", "HG"], is_slippery=False).make_vec(2, xp="jax")
         >>> envs.reset(seed=1)[0].tolist(), envs.step([2, 1])[0].tolist()
         ([0, 0], [1, 2])
@@ -91,8 +91,7 @@ class FrozenLake(TabularEnv):
     def render(self, state: TabularState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
         return image_of(
-            "toy_text.FrozenLakeEnv",
-            options={"desc": list(self.desc)},
+            FrozenLakeEnv(render_mode="rgb_array", desc=list(self.desc)),
             s=int(state.number[index]),
         )
 

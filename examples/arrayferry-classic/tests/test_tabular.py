@@ -5,24 +5,21 @@ import math
 import gymnasium as gym
 import numpy as np
 import pytest
-from cases import quick_if
-from envs import begun
+from arrayferry_classic import Blackjack, CliffWalking, FrozenLake, TabularEnv, Taxi, Transitions
 from gymnasium import spaces
 from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv, TaxiEnv
 
 import arrayferry as af
-from arrayferry_envs import (
-    Blackjack,
-    CliffWalking,
-    FrozenLake,
-    TabularEnv,
-    Taxi,
-    Transitions,
-    check,
-)
 
 LIBRARIES = ("numpy", "torch", "jax", "array_api_strict")
 NEWEST = tuple(map(int, gym.__version__.split(".")[:2])) >= (1, 3)
+
+
+def begun(envs, seed=1):
+    """Reset environments, and return them."""
+    envs.reset(seed=seed)
+    return envs
+
 
 PAIRS = {
     "FrozenLake": (FrozenLake, FrozenLakeEnv, {}),
@@ -255,7 +252,11 @@ def same_distribution(ours, others, error=1e-6):
 
 @pytest.mark.parametrize(
     "options",
-    quick_if([{}, {"sab": True}, {"natural": True, "sab": False}], lambda rules: not rules),
+    [
+        {},
+        pytest.param({"sab": True}, marks=pytest.mark.long),
+        pytest.param({"natural": True, "sab": False}, marks=pytest.mark.long),
+    ],
 )
 def test_blackjack_has_the_distribution_of_gymnasiums(options):
     options = {"natural": False, "sab": False} | options
@@ -291,15 +292,6 @@ def test_what_dealers_end_with():
     assert over == pytest.approx(0.2816, abs=1e-4)  # who stands on all 17, from an infinite deck
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "env", [FrozenLake(), CliffWalking(), Taxi(fickle_passenger=True, masks=True), Blackjack(masks=True)],
-    ids=lambda env: type(env).__name__,
-)  # fmt: skip
-def test_they_are_written_well(env):
-    assert check(env) == []
-
-
 def types(value):
     if isinstance(value, dict):
         return {key: types(part) for key, part in value.items()}
@@ -330,21 +322,6 @@ def test_a_single_environment_in_numpy_gives_what_gymnasiums_gives(name, needs):
             assert isinstance(mine[key], (float, type(value)))
 
 
-def test_numbers_inside_of_observations_and_infos():
-    class Nested(FrozenLake):
-        def info(self, xp, state, params):
-            row = state.number
-            whole = {"b": (row > 0, row)}
-            return {"a": whole, "c": xp.astype(row, xp.complex64), "d": row[:, None]}
-
-    env = Nested(masks=True).make()
-    seen, info = env.reset(seed=1)
-    assert types(seen) == {"observation": int, "action_mask": np.ndarray}
-    assert types(info["a"]) == {"b": (bool, int)}
-    assert (info["c"], info["d"].tolist()) == (0j, [0])
-    assert type(Nested().make(xp="array_api_strict").reset(seed=1)[0]) is not int
-
-
 def test_ids():
     assert gym.make("arrayferry/FrozenLake8x8-v0").observation_space.n == 64
     slippery = gym.make_vec("arrayferry/CliffWalkingSlippery-v0", 2)
@@ -364,3 +341,30 @@ def test_a_table_of_gymnasium_can_be_passed():
     env = TabularEnv(Transitions.of(theirs.P, [0]), max_episode_steps=9)
     np.testing.assert_equal(env.default_params, FrozenLake(is_slippery=False).default_params)
     assert isinstance(env.action_space, spaces.Discrete)
+
+
+STAY = (1.0, 0, 1.0, False)
+TABLE = Transitions.of({0: {0: [STAY]}}, [0])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: FrozenLake(map_name="5x5"), 'Pass "4x4"'),
+        *[(lambda rows=rows: FrozenLake(rows), "is not a map") for rows in (["SF", "G"], ["FF", "GF"], ["SX"])],
+        (lambda: FrozenLake(success_rate=1.5), "success_rate=1.5"),
+        (lambda: Taxi(rainy_probability=-1), "rainy_probability=-1"),
+        (lambda: TabularEnv({0: {}}), "Transitions.of"),
+        (lambda: Transitions.of({}, []), "the table has no action"),
+        (lambda: Transitions.of({0: {0: [STAY]}, 2: {0: [STAY]}}, [0]), "state 2 of the table"),
+        (lambda: Transitions.of({0: {0: [STAY], 1: [STAY]}, 1: {1: [STAY], 2: [STAY]}}, [0]), "has the actions"),
+        (lambda: Transitions.of({0: {0: []}}, [0]), "with an outcome"),
+        (lambda: TabularEnv(TABLE._replace(probability=np.float32([[[0.5]]]))), "add up to 1"),
+        (lambda: TabularEnv(TABLE._replace(next_state=np.int32([[[3]]]))), "next_state names"),
+        (lambda: TabularEnv(TABLE._replace(starts=np.int32([]))), "starts names"),
+        (lambda: TabularEnv(TABLE._replace(reward=np.zeros((1, 2, 1)))), "shapes of a table differ"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(make, words):
+    with pytest.raises(af.OptionError, match=words):
+        make()

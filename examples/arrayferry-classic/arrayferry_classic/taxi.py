@@ -8,8 +8,8 @@ import numpy as np
 from gymnasium.envs.toy_text import TaxiEnv
 
 import arrayferry as af
-from arrayferry_envs._drawing import image_of
 
+from .drawing import image_of
 from .table import TabularEnv, TabularState, Transitions
 
 ABOARD = 4
@@ -68,7 +68,7 @@ class Taxi(TabularEnv):
         arrayferry.OptionError: an option is invalid.
 
     Examples:
-        >>> from arrayferry_envs import Taxi
+        >>> from arrayferry_classic import Taxi
         >>> env = Taxi().make()
         >>> observation, info = env.reset(seed=1)
         >>> info["action_mask"].shape
@@ -122,4 +122,4 @@ class Taxi(TabularEnv):
 
     def render(self, state: TabularState, index: int) -> Any:
         """Draw it as Gymnasium does. This needs pygame."""
-        return image_of("toy_text.TaxiEnv", s=int(state.number[index]))
+        return image_of(TaxiEnv(render_mode="rgb_array"), s=int(state.number[index]))

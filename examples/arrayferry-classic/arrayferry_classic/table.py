@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry_envs._served.base import FunctionalEnv
+from arrayferry_envs import FunctionalEnv
 
 
 class Transitions(NamedTuple):
@@ -49,7 +49,7 @@ class Transitions(NamedTuple):
                 outcome.
 
         Examples:
-            >>> from arrayferry_envs import TabularEnv, Transitions
+            >>> from arrayferry_classic import TabularEnv, Transitions
             >>> stay, leave = [(1.0, 0, 0.0, False)], [(0.5, 0, 0.0, False), (0.5, 1, 1.0, True)]
             >>> table = {0: {0: stay, 1: leave}, 1: {0: stay, 1: stay}}
             >>> TabularEnv(Transitions.of(table, [0])).make_vec(3).reset(seed=1)[0]
@@ -119,7 +119,7 @@ class TabularEnv(FunctionalEnv):
         arrayferry.OptionError: the table is invalid.
 
     Examples:
-        >>> from arrayferry_envs import FrozenLake
+        >>> from arrayferry_classic import FrozenLake
         >>> envs = FrozenLake(is_slippery=False).make_vec(2, xp="torch")
         >>> observations, infos = envs.reset(seed=1)
         >>> observations, infos["action_mask"][0]
@@ -144,6 +144,7 @@ class TabularEnv(FunctionalEnv):
                 {"observation": self.observation_space, "action_mask": spaces.MultiBinary(actions)}
             )
 
+    # --8<-- [start:steps]
     def reset(self, xp: Any, rng: Any, n: int, params: Transitions) -> TabularState:
         """Return initial states."""
         chosen = rng.integers((n,), 0, params.starts.shape[-1])
@@ -170,6 +171,8 @@ class TabularEnv(FunctionalEnv):
         )
         probability = xp.take(chances, row, axis=0)
         return TabularState(number, probability), reward, terminated
+
+    # --8<-- [end:steps]
 
     def action_mask(self, xp: Any, state: TabularState, params: Transitions) -> Any:
         """Return which actions make sense, int8 of shape (n, A)."""
