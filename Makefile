@@ -76,14 +76,15 @@ FAST_XLA = JAX_DISABLE_MOST_OPTIMIZATIONS=1 \
 # A first check, in an environment of its own that is made in a minute. Dask, functions that cross and plugins that are
 # installed take too long for it.
 CHECK := .venv-check
-CHECKED := tests/core tests/plugins core plugins
-UNCHECKED := functions lazy stream discovery kit
+CHECKED := tests/core tests/plugins tests/docs/test_packaging.py tests/docs/test_tools.py core plugins
+UNCHECKED := arrayferry/test_discovery arrayferry/test_lazy arrayferry_functions/test_functions \
+	arrayferry_kit/test_kit arrayferry_streams/test_stream
 check: BIN := $(CHECK)/bin
 check: $(CHECK)/.ready  ## check style, types, and core and plugins with NumPy, PyTorch and JAX, in a minute
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy core plugins
-	@$(FAST_XLA) $(PYTEST) -q $(CHECKED) $(UNCHECKED:%=--ignore=tests/core/test_%.py)
+	@$(FAST_XLA) $(PYTEST) -q $(CHECKED) $(UNCHECKED:%=--ignore=tests/core/%.py)
 
 $(CHECK)/.ready: pyproject.toml constraints.txt
 	@echo "Installing NumPy, PyTorch and JAX into $(CHECK)"
@@ -102,7 +103,7 @@ lazy: $(EXAMPLES)  ## run the tests with lazy imports, which Python 3.15 has
 	ARRAYFERRY_LAZY_IMPORTS=1 $(FAST_XLA) $(PYTEST) $(WITHOUT_PLUGINS)
 
 # The long tests: see the marker in pyproject.toml. Agents learn, and physics is compared, in what XLA has optimised fully.
-OPTIMISED := tests/gym_adapters/test_example_agents.py tests/gym_adapters/test_functional_physics.py
+OPTIMISED := tests/docs/test_example_agents.py tests/gym_adapters/arrayferry_envs/test_functional_physics.py
 test-all: test  ## run the long tests too
 	$(FAST_XLA) $(PYTEST) -m long --hypothesis-profile test-all $(OPTIMISED:%=--ignore=%)
 	$(PYTEST) -m long $(OPTIMISED)
@@ -280,7 +281,7 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 	.venv-bridges/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/bridges \
 		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional --ignore=tests/bridges/simulators \
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py \
-		tests/gym_adapters/test_from_simulator.py
+		tests/gym_adapters/arrayferry_gym/test_from_simulator.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k pettingzoo \
 		-m "long or not long"
@@ -301,7 +302,7 @@ matrix: $(CLASSIC)  ## test the adapters with each supported version of Gymnasiu
 	test -d .overlays/mlx || $(BIN)/python $(PIP) --no-deps --no-build-isolation --target .overlays/mlx \
 		./examples/arrayferry-mlx mlx==$(OLDEST_MLX) mlx-cpu==$(OLDEST_MLX)
 	PYTHONPATH=.overlays/mlx $(BIN)/python -m pytest -q -m "long or not long" examples/arrayferry-mlx \
-		tests/core/test_dtypes.py
+		tests/core/arrayferry/test_dtypes.py
 
 # The tests with the oldest version of each library. The build of torch on PyPI brings 5 GB of CUDA libraries.
 FLOOR := .venv-oldest
@@ -332,9 +333,9 @@ drawn:  ## test with versions of libraries that are drawn by SEED
 		distributed equinox flax hypothesis ml-dtypes pygame pytest pytest-xdist tensordict
 	$(DRAWN)/bin/python -m pip freeze | grep -E "^($$(sed 's/<.*//' build/drawn.txt | paste -sd '|'))=="
 	$(DRAWN)/bin/python -m pytest $(PARALLEL) -p no:cacheprovider \
-		-W "ignore:jax.core:DeprecationWarning" tests/core/test_matrix.py tests/core/test_trees.py \
-		tests/core/test_lazy.py tests/adversaries/test_relations.py tests/gym_adapters/test_adapters.py \
-		tests/gym_adapters/test_pickles.py tests/gym_adapters/test_rollouts.py
+		-W "ignore:jax.core:DeprecationWarning" tests/core/arrayferry/test_matrix.py tests/core/arrayferry/test_trees.py \
+		tests/core/arrayferry/test_lazy.py tests/adversaries/test_relations.py tests/gym_adapters/arrayferry_gym/test_adapters.py \
+		tests/gym_adapters/arrayferry_cluster/test_pickles.py tests/gym_adapters/arrayferry_envs/test_rollouts.py
 
 # Half an hour of generated values: raw buffers, and converters that meet values that change from call to call.
 fuzz: $(READY)  ## convert generated values for half an hour
@@ -347,7 +348,7 @@ mutants: $(EXAMPLES)  ## plant faults in the code, and show which ones the tests
 	$(BIN)/python tests/adversaries/mutants.py $(MUTANTS)
 
 histories: $(READY)  ## collect in random histories in which workers are killed, 8 in each mode and kind
-	HISTORIES=8 $(FAST_XLA) $(BIN)/python -m pytest -m long tests/gym_adapters/test_collector_losses.py -k histories
+	HISTORIES=8 $(FAST_XLA) $(BIN)/python -m pytest -m long tests/gym_adapters/arrayferry_cluster/test_collector_losses.py -k histories
 
 bench: $(CLASSIC)  ## compare the speed with Gymnasium's and with calls written by hand
 	$(BIN)/python benchmarks/run.py

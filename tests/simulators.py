@@ -12,7 +12,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from tensordict import TensorDict
 
-from arrayferry_audit import LIMIT
+LIMIT = 4
+"""The steps of an episode of the probe."""
+
 
 ONE = spaces.Box(np.zeros(2, np.float32), np.array([1, LIMIT], np.float32))
 

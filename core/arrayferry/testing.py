@@ -7,3 +7,7 @@ from . import _LAYERS
 _kit = importlib.import_module(_LAYERS["testing"])
 __all__ = list(_kit.__all__)
 globals().update({name: getattr(_kit, name) for name in __all__})
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -52,7 +52,10 @@ MAP = ROOT / ".mutants"
 SKIPPED = ("cupy_.py", "testing.py", "__init__.py", "_public.py")
 """Modules that need a GPU, or are tests or lists of names themselves."""
 GPU_WORDS = ("cuda", "gpu", "dlpack", "mps")
-ALSO = {"discovery.py": "tests/core/test_discovery.py", "imports.py": "tests/core/test_import.py"}
+ALSO = {
+    "discovery.py": "tests/core/arrayferry/test_discovery.py",
+    "imports.py": "tests/core/arrayferry/test_import.py",
+}
 """Tests that start processes of their own, so that coverage does not see what they reach."""
 BUDGET = 60.0
 """Seconds that the tests of one mutant may take, apart from those."""

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import stateful
 from cases import quick_if
-from envs import Sums, host
+from envs import host
+from functional_envs import Sums
 from gymnasium import spaces
 
 import arrayferry as af

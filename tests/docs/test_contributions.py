@@ -95,7 +95,7 @@ def test_each_error_is_held_by_a_test():
 )
 def test_what_needs_a_missing_library_is_skipped_if_asked(option, told):
     code = "import sys; sys.modules['dask'] = None; import pytest; pytest.main(sys.argv[1:])"
-    arguments = [sys.executable, "-c", code, "tests/core/test_lazy.py", option]
+    arguments = [sys.executable, "-c", code, "tests/core/arrayferry/test_lazy.py", option]
     out = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True).stdout
     assert told in out
     assert "ModuleNotFoundError: import of dask halted" in out

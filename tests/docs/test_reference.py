@@ -43,19 +43,19 @@ PROMISE = re.compile(r"(?<![.@])\b(never|always|once)\b")
 # The words of the reference around these, and the test of what they promise.
 PROMISES = {
     "never modified": "adversaries/test_properties.py::test_structure_values_and_identity",
-    "never terminate": "gym_adapters/test_functional_physics.py::test_every_step",
-    "never change": "core/test_plugin_errors.py::test_a_view_of_what_never_changes_is_read_only",
-    "never carries over": "gym_adapters/test_kernels.py::test_a_return_ends_with_its_episode",
-    "always cop": "core/test_sharing.py::test_what_is_shared_and_what_is_copied",
-    "always gets arrays": "gym_adapters/test_actions.py::test_sparse_observations_and_actions_become_dense",
-    "written once": "gym_adapters/test_needed_library.py::test_every_library_is_served",
-    "read once": "core/test_unknown.py::test_a_source_is_read_once",
-    "called once, for all": "gym_adapters/test_sb3.py::test_methods_and_attributes_of_a_batch",
-    "computes each part of the arrays once": "core/test_stream.py::test_each_chunk_is_computed_once",
-    "once until": "core/test_discovery.py::test_a_broken_plugin_is_named_once_and_affects_no_other",
-    "reports it once": "gym_adapters/test_collector_losses.py::test_each_segment_comes_once_and_each_loss_is_told_once",
-    "compiles once for each": "gym_adapters/test_rollouts.py::test_policy_and_step_are_traced_once",
-    "counts once": "gym_adapters/test_kernels.py::test_each_observation_counts_once",
+    "never terminate": "gym_adapters/arrayferry_envs/test_functional_physics.py::test_every_step",
+    "never change": "core/arrayferry/test_plugin_errors.py::test_a_view_of_what_never_changes_is_read_only",
+    "never carries over": "gym_adapters/arrayferry_gym/test_kernels.py::test_a_return_ends_with_its_episode",
+    "always cop": "core/arrayferry/test_sharing.py::test_what_is_shared_and_what_is_copied",
+    "always gets arrays": "gym_adapters/arrayferry_gym/test_actions.py::test_sparse_observations_and_actions_become_dense",
+    "written once": "gym_adapters/arrayferry_envs/test_needed_library.py::test_every_library_is_served",
+    "read once": "core/arrayferry/test_unknown.py::test_a_source_is_read_once",
+    "called once, for all": "gym_adapters/arrayferry_envs/test_sb3.py::test_methods_and_attributes_of_a_batch",
+    "computes each part of the arrays once": "core/arrayferry_streams/test_stream.py::test_each_chunk_is_computed_once",
+    "once until": "core/arrayferry/test_discovery.py::test_a_broken_plugin_is_named_once_and_affects_no_other",
+    "reports it once": "gym_adapters/arrayferry_cluster/test_collector_losses.py::test_each_segment_comes_once_and_each_loss_is_told_once",
+    "compiles once for each": "gym_adapters/arrayferry_envs/test_rollouts.py::test_policy_and_step_are_traced_once",
+    "counts once": "gym_adapters/arrayferry_gym/test_kernels.py::test_each_observation_counts_once",
 }
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from envs import Cells
+from functional_envs import Cells
 
 from arrayferry_envs import CartPole, Pendulum, to_gymnax
 

@@ -851,3 +851,10 @@ def test_signatures_are_real():
 
     assert str(inspect.signature(mean)) == "(x: float, *, axis: int = 0) -> float"
     assert (mean.__name__, mean.__doc__) == ("mean", "Return the mean.")
+
+
+def test_mistakes_get_an_answer():
+    with pytest.raises(af.OptionError, match=r'agnostic\("numpy"\)'):
+        af.agnostic(lambda x: x)
+    with pytest.raises(af.OptionError, match="The options are device"):
+        af.agnostic("numpy", devce="cpu")

@@ -49,7 +49,7 @@ class TestJax(BackendContract):
     def make(self, values):
         return jnp.array(values, dtype=values.dtype)
 
-    # tests/core/test_matrix.py has the values of each pair of libraries.
+    # tests/core/arrayferry/test_matrix.py has the values of each pair of libraries.
     @pytest.mark.long
     @pytest.mark.parametrize("method", METHODS)
     def test_values(self, method):

@@ -33,6 +33,7 @@ from toys import (
 from wrong_plugins import PLANTED
 
 import arrayferry as af
+import arrayferry_kit
 from arrayferry.adapting import describe_error
 from arrayferry.testing import BackendContract, SourceContract, check_container, contract_for
 from arrayferry_plugins.torch_ import TorchBackend
@@ -678,3 +679,8 @@ def test_what_make_of_the_test_does_not_know_is_no_fault(limit):
             return Array(np.ravel(values, order=order).copy().reshape(values.shape))
 
     assert failures(Test(), Test.backend) == {}
+
+
+def test_its_names_are_found_in_two_places():
+    assert af.testing.BackendContract is arrayferry_kit.BackendContract
+    assert dir(af.testing) == sorted(arrayferry_kit.__all__)

@@ -1,0 +1,137 @@
+"""Advantages: the sums that their definition says, in each library, and right where episodes end."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import arrayferry as af
+from arrayferry_gym import advantages
+
+library = pytest.mark.parametrize("library", ["numpy", "torch", "jax", "array_api_strict", "dask"])
+FACTORS = {"discount": 0.97, "decay": 0.9}
+
+
+def summed(rewards, values, after, terminated, truncated, counts=None, *, discount, decay):
+    """The definition: for each step, the errors of the later steps of its episode, each with its weight."""
+    rewards, values, after = (np.asarray(x, np.float64) for x in (rewards, values, after))
+    extra = (..., *(None,) * (values.ndim - terminated.ndim))
+    ended = (terminated | truncated)[extra]
+    counts = np.ones_like(ended) if counts is None else counts[extra]
+    errors = rewards + discount * np.where(terminated[extra], 0, after) - values
+    total = np.zeros_like(errors)
+    for begin in range(len(errors)):
+        alive, weight = counts[begin].copy(), 1.0
+        for step in range(begin, len(errors)):
+            alive = alive & counts[step]
+            total[begin] += np.where(alive, weight * errors[step], 0)
+            weight *= discount * decay
+            alive = alive & ~ended[step]
+            if not alive.any():
+                break
+    return total
+
+
+def steps(shape, dtype, seed=0, ends=0.15):
+    rng = np.random.default_rng(seed)
+    rewards, values, after = (rng.normal(size=shape).astype(dtype) for _ in range(3))
+    terminated, truncated = (rng.random(shape[:2]) < ends for _ in range(2))
+    after[terminated] = np.nan  # what is beyond the end does not matter
+    return rewards, values, after, terminated, truncated
+
+
+@library
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(20, 30), (20, 30, 2), (1, 3), (0, 3)], ids=str)
+def test_the_sums_of_the_definition(library, dtype, shape, enable_x64):
+    given = steps(shape, dtype)
+    rtol = 1e-12 if dtype is np.float64 else 1e-4
+    with enable_x64(dtype is np.float64):
+        for factors in (FACTORS, {"discount": 0.9, "decay": 1}):
+            found = advantages(*(af.convert(x, library) for x in given), **factors)
+            assert af.backend_of(found).name.startswith(library.partition("_")[0])
+            found = af.convert(found, "numpy")
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, summed(*given, **factors), rtol=rtol, atol=rtol)
+
+
+def test_arrays_of_several_libraries_become_that_of_the_values():
+    """As rewards in NumPy and values in PyTorch, with a discount for each reward."""
+    rewards, values, after, *flags = steps((20, 4, 2), np.float64)
+    values = torch.tensor(values, dtype=torch.float32, requires_grad=True)
+    discount = np.array([0.9, 0.5])
+    found = advantages(rewards, values, jnp.asarray(after), *flags, discount=discount, decay=0.8)
+    assert found.dtype == torch.float32
+    expected = summed(rewards, values.detach(), after, *flags, discount=discount, decay=0.8)
+    np.testing.assert_allclose(found.detach(), expected, rtol=1e-4, atol=1e-4)
+    found.sum().backward()
+    assert torch.isfinite(values.grad).all()
+
+
+@library
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32])
+def test_flags_of_other_dtypes(library, dtype):
+    *given, terminated, truncated = steps((6, 3), np.float32)
+    counts = np.arange(18).reshape(6, 3) % 5 > 0
+    flags = [
+        af.convert(x.astype(dtype), library, narrowing="allow")
+        for x in (terminated, truncated, counts)
+    ]
+    values = af.convert(given[1], library)
+    found = advantages(given[0], values, given[2], *flags[:2], counts=flags[2], **FACTORS)
+    expected = summed(*given, terminated, truncated, counts, **FACTORS)
+    np.testing.assert_allclose(af.convert(found, "numpy"), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_traced_arrays_are_not_read():
+    """Neither the numbers of flags, nor constants that have the dtype of traced values."""
+    rewards, values, after, *flags = steps((4, 3), np.float64)
+    found = jax.jit(lambda x, ended: advantages(rewards, x, after, ended, flags[1], **FACTORS))
+    assert found(values.astype(np.float16), flags[0] * 1.0).dtype == np.float16
+
+
+def test_gradients_agree():
+    rewards, values, after, *flags = steps((12, 3), np.float32)
+    after = np.nan_to_num(after)
+
+    def loss(values, after):
+        return (advantages(rewards, values, after, *flags, **FACTORS) ** 2).sum()
+
+    ours = jax.jit(jax.grad(loss, (0, 1)))(jnp.asarray(values), jnp.asarray(after))
+    leaves = [torch.tensor(x, requires_grad=True) for x in (values, after)]
+    loss(*leaves).backward()
+    for x, y in zip(ours, leaves, strict=True):
+        np.testing.assert_allclose(x, y.grad, rtol=1e-4, atol=1e-4)
+
+
+X, FLAGS = np.zeros((3, 2), np.float64), np.zeros((3, 2), bool)
+WRONG = {
+    "no flags": ((X, X, X), {}, "needs terminated and truncated"),
+    "values with an axis more": ((X, X[..., None], X, FLAGS, FLAGS), {}, r"rewards has the shape \(3, 2\)"),
+    "next values of one step": ((X, X, X[-1], FLAGS, FLAGS), {}, r"next_values has the shape \(2,\).*Give next_values apart"),
+    "flags that are 2": ((X, torch.zeros(3, 2), X, FLAGS + 2.0, FLAGS), {}, "terminated has other numbers than 0 and 1"),
+    "flags that are NaN": ((X, X, X, FLAGS, FLAGS + np.nan), {}, "truncated has other numbers than 0 and 1"),
+    "counts that are 0.5": ((X, jnp.zeros((3, 2)), X, FLAGS, FLAGS), {"counts": FLAGS + 0.5}, "counts has other numbers"),
+    "flags of other steps": ((X, X, X, FLAGS[:2], FLAGS), {}, r"terminated has the shape \(2, 2\)"),
+    "values of whole numbers": ((X, X.astype(int), X, FLAGS, FLAGS), {}, "not an array of floats"),
+    "values in a list": ((X, X.tolist(), X, FLAGS, FLAGS), {}, "not an array of floats"),
+    "a discount for each step": ((X, X, X, FLAGS, FLAGS), {"discount": X}, r"discount has the shape \(3, 2\)"),
+    "an array above 1": ((X, X, X, FLAGS, FLAGS), {"decay": np.array(1.5)}, "decay="),
+    "a discount in text": ((X, X, X, FLAGS, FLAGS), {"discount": "0.9"}, "discount='0.9'"),
+    "flags of time alone": ((X, X, X, FLAGS[:, 0], FLAGS), {}, r"terminated has the shape \(3,\)"),
+    "rewards that values cannot hold": ((X + 1e5, X.astype("f2"), X, FLAGS, FLAGS), {}, "fit float16"),
+    "next values that they cannot hold": ((X, torch.zeros(3, 2), X + 1e300, FLAGS, FLAGS), {}, "fit torch.float32"),
+    "masked rewards": ((np.ma.array(X, mask=~FLAGS), X, X, FLAGS, FLAGS), {}, "takes no masked"),
+    "complex rewards": ((X + 1j, X, X, FLAGS, FLAGS), {}, "takes no masked, sparse or complex"),
+    "sparse values": ((X, torch.zeros(3, 2).to_sparse(), X, FLAGS, FLAGS), {}, "takes no masked, sparse"),
+    "a discount above 1": ((X, X, X, FLAGS, FLAGS), {"discount": 1.5}, "discount=1.5"),
+    "a decay that is no number": ((X, X, X, FLAGS, FLAGS), {"decay": float("nan")}, "decay=nan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_arguments_are_named(wrong):
+    given, options, message = WRONG[wrong]
+    with pytest.raises(af.OptionError, match=message):
+        advantages(*given, **{**FACTORS, **options})

@@ -1,0 +1,720 @@
+"""Kernels of wrappers: the values of Gymnasium's, in every library, eagerly and compiled, in every autoreset mode."""
+
+import functools
+import itertools
+from pathlib import Path
+
+import array_api_compat.numpy as xnp  # as the kernels get it: NumPy 1.26 has no devices
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from cases import crossed, params, quick_if
+from envs import Forgetful, Samples, Takes, begun
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import arrayferry as af
+from arrayferry_gym import ArrayConversion, wrappers
+from arrayferry_gym import vector as adapters
+from arrayferry_gym.wrappers import kernels, merge
+from arrayferry_gym.wrappers import vector as vector_wrappers
+from arrayferry_gym.wrappers._kernels.kernel import Spaces
+from arrayferry_gym.wrappers._kernels.moments import fresh, given, read, updated
+
+LIBRARIES = ("numpy", "torch", "jax")
+ALL_LIBRARIES = (*LIBRARIES, "array_api_strict")
+MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
+
+
+class Steps(gym.Env):
+    """Observes the sum of the actions of its episodes, which ends at a length that its number decides."""
+
+    action_space = spaces.Box(-2.0, 2.0, (), np.float32)
+
+    def __init__(self, number=0, observation_space=None, truncates=False):
+        self.observation_space = observation_space or spaces.Box(-40.0, 40.0, (2,), np.float32)
+        self.number, self.truncates = number, truncates
+
+    def _observed(self):
+        return np.float32([self.sum, self.number + 0.5 * self.count])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.sum, self.count = 0.25 * self.number, 0
+        return self._observed(), {}
+
+    def step(self, action):
+        self.sum += float(action)
+        self.count += 1
+        over = self.count >= 3 + self.number
+        ended = (False, over) if self.truncates else (over, False)
+        return self._observed(), float(action), *ended, {}
+
+
+class Dictionary(Steps):
+    def __init__(self, number=0):
+        both = {"x": spaces.Box(-10.0, 10.0, (2,), np.float32), "n": spaces.Discrete(3)}
+        super().__init__(number, spaces.Dict(both))
+
+    def _observed(self):
+        return {"x": np.float32([self.sum, 1.0]), "n": np.int64(self.count % 3)}
+
+
+class Image(Steps):
+    def __init__(self, number):
+        super().__init__(number, spaces.Box(0, 255, (4, 5, 3), np.uint8))
+
+    def _observed(self):
+        return np.random.default_rng(self.count).integers(0, 256, (4, 5, 3), np.uint8)
+
+
+def vector(mode, env=Steps, xp="numpy", **options):
+    """Make three environments of Gymnasium, for an agent of a library."""
+    makes = [lambda number=number: env(number, **options) for number in range(3)]
+    envs = SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode])
+    envs.spec = gym.envs.registration.EnvSpec("Steps-v0", max_episode_steps=10)
+    return envs if xp == "numpy" else adapters.ArrayConversion(envs, target_xp=xp)
+
+
+def actions(count, n=3):
+    return np.random.default_rng(5).uniform(-1, 1, (count, n)).astype(np.float32)
+
+
+def flat(value):
+    """Return all numbers of an observation in NumPy, by the order of names."""
+    leaves = jax.tree.leaves(af.convert(value, "numpy"))
+    return np.concatenate([np.asarray(x, np.float64).ravel() for x in leaves])
+
+
+SINGLE = {
+    "NormalizeObservation": {},
+    "NormalizeReward": {},
+    "ClipAction": {},
+    "RescaleAction": {"min_action": np.float32(-1), "max_action": np.float32(0.5)},
+    "ClipReward": {"min_reward": -0.25, "max_reward": 0.5},
+    "RescaleObservation": {"min_obs": np.float32(-1), "max_obs": np.float32(3)},
+    "ReshapeObservation": {"shape": (1, 2)},
+    "DtypeObservation": {"dtype": np.int32},
+}
+STACKED = {
+    "TimeAwareObservation": {"normalize_time": True},
+    "FrameStackObservation": {"stack_size": 3},
+    "DelayObservation": {"delay": 2},
+    "FlattenObservation": {},
+}
+
+
+TURNED = {"TransformAction": {"func": lambda action: -action, "action_space": None}}
+OF_ONE = [
+    *((name, Steps) for name in (*SINGLE, *STACKED, *TURNED)),
+    ("GrayscaleObservation", Image),
+    *((f"{name}Observation", Dictionary) for name in ("FrameStack", "Delay", "Flatten")),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "xp"),
+    [*((*row, "numpy") for row in OF_ONE), *crossed(params(OF_ONE), ALL_LIBRARIES[1:])],
+)
+def test_single_values_are_those_of_gymnasium(name, make, xp):
+    options = {**SINGLE, **STACKED, **TURNED}.get(name, {})
+    ours, plain = (gym.wrappers.TimeLimit(make(20), 30) for _ in range(2))
+    if xp == "numpy":
+        ours = getattr(wrappers, name)(ours, **options)
+    else:  # also those of which the class is Gymnasium's
+        kernel = getattr(kernels, name)(**options)
+        ours = wrappers.KernelWrapper(ArrayConversion(ours, target_xp=xp), kernel)
+    theirs = getattr(gym.wrappers, name)(plain, **options)
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    digits = 2e-3 if name == "NormalizeObservation" else 1e-4
+    for number in range(2):
+        results = [env.reset(seed=1)[0] for env in (ours, theirs)]
+        for action in actions(25, 1)[:, 0] * 3:
+            np.testing.assert_allclose(*map(flat, results), rtol=digits, atol=digits / 10)
+            assert {af.backend_of(x).name for x in af.flatten(results[0])[0]} == {xp}
+            assert results[0] in ours.observation_space
+            if make is not Dictionary:
+                assert af.convert(results[0], "numpy").dtype == ours.observation_space.dtype
+            steps = ours.step(af.convert(action, xp)), theirs.step(np.float32(action))
+            results = [step[0] for step in steps]
+            if name != "NormalizeReward" or number == 0:  # theirs goes on in the next episode
+                assert steps[0][1] == pytest.approx(float(steps[1][1]), rel=1e-6)
+            assert steps[0][2:4] == steps[1][2:4]
+            assert isinstance(steps[0][1], float)
+            if steps[0][2]:
+                break
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
+@pytest.mark.parametrize("name", [*SINGLE, "FlattenObservation"])
+def test_vector_values_are_those_of_gymnasium(name, mode):
+    if name == "NormalizeReward" or (mode == "SAME_STEP" and "Observation" in name):
+        pytest.skip("where Gymnasium's lets returns go on in the next episode, or refuses the mode")
+    options = SINGLE.get(name, {})
+    ours = getattr(vector_wrappers, name)(vector(mode), **options)
+    theirs = getattr(gym.wrappers.vector, name)(vector(mode), **options)
+    if name != "NormalizeObservation" or gym.__version__ >= "1.3":  # which has no bounds since then
+        assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    np.testing.assert_allclose(ours.reset()[0], theirs.reset()[0], rtol=1e-6)
+    for action in actions(20) * 2:
+        results = [env.step(np.array(action)) for env in (ours, theirs)]
+        for one, other in zip(results[0][:4], results[1][:4], strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+        assert results[0][4].keys() == results[1][4].keys()
+        if "final_obs" in results[0][4]:
+            for one, other in zip(*(result[4]["final_obs"] for result in results), strict=True):
+                assert (one is None) == (other is None)
+                if one is not None:
+                    np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+ALL = {**SINGLE, **STACKED}
+OF_TREES = {
+    **STACKED,
+    "TimeAwareObservation": {"flatten": False},
+    "FilterObservation": {"filter_keys": ["n"]},
+}
+
+
+def test_each_kernel_is_tested_here():
+    names = [
+        name for name in kernels.__all__ if name not in ("Kernel", "Spaces", "State", "StepResult")
+    ]
+    text = Path(__file__).read_text()
+    assert [
+        name for name in names if f'"{name}"' not in text and f"kernels.{name}(" not in text
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "options", "mode"),
+    crossed(
+        params(
+            (make, *row)
+            for make, rows in ((Steps, ALL), (Dictionary, OF_TREES))
+            for row in rows.items()
+        ),
+        MODES[:2],
+    ),
+    ids=lambda x: "" if isinstance(x, dict) else None,
+)
+def test_every_library_has_the_same_values(make, name, options, mode):
+    wrapper = getattr(vector_wrappers, name)
+    made = [wrapper(vector(mode, make, xp), **options) for xp in LIBRARIES]
+    before = [env.reset()[0] for env in made]
+    for action in actions(12):
+        for xp, env, x in zip(LIBRARIES, made, before, strict=True):
+            assert {af.backend_of(part).name for part in af.flatten(x)[0]} == {xp}
+            assert env.observation_space.contains(x), (xp, x, env.observation_space)
+            np.testing.assert_allclose(flat(x), flat(before[0]), rtol=2e-5, atol=2e-5)
+        steps = [env.step(af.convert(action, xp)) for xp, env in zip(LIBRARIES, made, strict=True)]
+        for xp, env, step in zip(LIBRARIES, made, steps, strict=True):
+            assert af.backend_of(step[1]).name == xp
+            np.testing.assert_allclose(flat(step[1]), flat(steps[0][1]), rtol=1e-5)
+            assert step[4].keys() == steps[0][4].keys()
+            for index in np.flatnonzero(flat(steps[0][2])) if "final_obs" in step[4] else ():
+                final = [found[4]["final_obs"][index] for found in (step, steps[0])]
+                assert env.single_observation_space.contains(final[0])
+                np.testing.assert_allclose(*map(flat, final), rtol=2e-5, atol=2e-5)
+        before = [step[0] for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("xp", "mode"),
+    quick_if(
+        itertools.product([*ALL_LIBRARIES, "dask"], MODES),
+        {*zip(ALL_LIBRARIES, itertools.cycle(MODES), strict=False)}.__contains__,
+    ),
+)
+def test_each_observation_counts_once(xp, mode):
+    plain, env = vector(mode), begun(vector_wrappers.NormalizeObservation(vector(mode, xp=xp)))
+    seen = [*plain.reset()[0]]
+    for action in actions(15):
+        observations, _, terminated, _, infos = plain.step(action)
+        env.step(action)
+        if "final_obs" in infos:
+            seen += [x for x in infos["final_obs"] if x is not None]
+        seen += [*observations]
+        if mode == "DISABLED" and terminated.any():
+            options = {"reset_mask": terminated}
+            observations, _ = plain.reset(options=dict(options))
+            env.reset(options=dict(options))
+            seen += [*observations[terminated]]
+    mean, var = moments_of(seen)
+    found = env.state_dict()["obs_rms"]
+    assert found["count"] == len(seen)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-5)
+    np.testing.assert_allclose(found["var"], var, rtol=1e-5)
+
+
+@pytest.mark.parametrize("missing", [{}, {"left_out": (), "denied": True}])
+def test_without_final_observations(missing):
+    def stepped(wrapper, *args):
+        env = begun(wrapper(Forgetful(vector("SAME_STEP"), **missing), *args))
+        for action in actions(9):
+            env.step(action)
+        return env
+
+    stateful = {"NormalizeObservation": (), "FrameStackObservation": (2,), "DelayObservation": (1,)}
+    for name, args in stateful.items():
+        with pytest.raises(af.OptionError, match="have no 'final_obs'"):
+            stepped(getattr(vector_wrappers, name), *args)
+    assert stepped(vector_wrappers.NormalizeReward).state_dict()["return_rms"]["count"] == 27
+    assert stepped(vector_wrappers.RecordEpisodeStatistics).episode_count == 6
+    stepped(vector_wrappers.StickyAction, 0.5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "name", ["NormalizeObservation", "FrameStackObservation", "TimeAwareObservation"]
+)
+def test_partial_resets(name, mode):
+    options = {"FrameStackObservation": {"stack_size": 2}}.get(name, {})
+    env = getattr(vector_wrappers, name)(vector(mode), **options)
+    first = env.reset()[0].copy()
+    for action in actions(2):
+        before = env.step(action)[0]
+    after = env.reset(options={"reset_mask": np.array([True, False, False])})[0]
+    if name == "NormalizeObservation":
+        np.testing.assert_allclose(after[1:], before[1:], rtol=0.5, atol=0.3)
+        assert env.state_dict()["obs_rms"]["count"] == 3 + 6 + 1
+    else:
+        np.testing.assert_array_equal(after[1:], before[1:])
+        np.testing.assert_array_equal(after[0], first[0])
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP"])
+def test_a_return_ends_with_its_episode(mode, truncates):
+    env = begun(vector_wrappers.NormalizeReward(vector(mode, truncates=truncates)))
+    returns, values, over = np.zeros(3), [], np.zeros(3, bool)
+    for action in np.abs(actions(12)):
+        _, _, terminated, truncated, _ = env.step(action)
+        active = ~over if mode == "NEXT_STEP" else np.ones(3, bool)
+        kept = returns * 0.99 * ~terminated  # as Gymnasium does
+        returns = np.where(active, kept + action, 0)
+        values += [*returns[active]]
+        over = terminated | truncated
+        if mode == "SAME_STEP":
+            returns = np.where(over, 0, returns)
+    found = env.state_dict()["return_rms"]
+    assert found["count"] == len(values)
+    assert found["mean"] == pytest.approx(np.sum(values, dtype=float) / (len(values) + 1e-4))
+
+
+def test_the_returns_of_current_episodes_are_those_of_gymnasium():
+    kinds = [("discounted_reward", wrappers, gym.wrappers, Steps)]
+    if gym.__version__ >= "1.4":  # before, returns go on in the next episode
+        many = vector_wrappers, gym.wrappers.vector, lambda _: vector("SAME_STEP")
+        kinds.append(("accumulated_reward", *many))
+    for name, *modules, make in kinds:
+        pair = [module.NormalizeReward(make(9), 0.5) for module in modules]
+        assert getattr(pair[0], name).tolist() == getattr(pair[1], name).tolist()
+        for env in pair:
+            env.reset()
+        for action in actions(8):
+            for env in pair:
+                env.step(action[0] if make is Steps else action)
+            np.testing.assert_allclose(*(getattr(env, name) for env in pair), rtol=1e-6)
+
+
+def test_an_environment_that_resets_itself():
+    env = wrappers.NormalizeObservation(gym.wrappers.Autoreset(Steps(0)))
+    stacked = wrappers.KernelWrapper(
+        gym.wrappers.Autoreset(Steps(0)), kernels.FrameStackObservation(2)
+    )
+    env.reset()
+    first = stacked.reset()[0]
+    for action in actions(4, 1):
+        env.step(action[0])
+        observation = stacked.step(action[0])[0]
+    np.testing.assert_array_equal(observation, first)
+    assert env.state_dict()["obs_rms"]["count"] == 5
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_counts_in_jax_go_up_to_the_largest(x64, enable_x64):
+    values = {"count": 2**31 - 10, "mean": [10.0, -3.0], "var": [4.0, 1.0]}
+    with enable_x64(x64):
+        moments = given(jnp, fresh(jnp, (2,), None), values, None)
+        assert read(moments) == values
+        counts = []
+        for _ in range(3):
+            moments = jax.jit(functools.partial(updated, jnp))(moments, jnp.zeros((5, 2)))
+            counts.append(read(moments)["count"])
+        more = given(jnp, moments, {**values, "count": 2**40}, None)
+    assert counts == [2**31 - 5, 2**31 - 1, 2**31 - 1]
+    assert read(more)["count"] == 2**31 - 1
+    in_numpy = given(xnp, fresh(xnp, (2,), None), {**values, "count": 2**40}, None)
+    assert read(updated(xnp, in_numpy, np.zeros((5, 2))))["count"] == 2**40 + 5
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_moments_of_many_values(x64, enable_x64):
+    values = {"count": 2**30, "mean": [10.0, -3.0], "var": [4.0, 1.0]}
+    x = np.repeat([[11.0, -2.0]], 2**20, axis=0)
+    with enable_x64(x64):
+        moments = given(jnp, fresh(jnp, (2,), None), values, None)
+        found = read(updated(jnp, moments, jnp.asarray(x)))
+    weight = 2**20 / (2**30 + 2**20)
+    assert found["count"] == 2**30 + 2**20
+    change = np.subtract(found["mean"], [10.0, -3.0])
+    np.testing.assert_allclose(change, [weight, weight], rtol=1e-3)
+    expected = (1 - weight) * np.array([4.0, 1.0]) + weight * (1 - weight)
+    np.testing.assert_allclose(found["var"], expected, rtol=1e-6)
+
+
+def moments_of(values):
+    """Return mean and variance of all values and of the first estimate, which weighs 1e-4, computed in float64."""
+    values, weight = np.asarray(values, np.float64), len(values) + 1e-4
+    mean = values.sum(axis=0) / weight
+    return mean, (((values - mean) ** 2).sum(axis=0) + 1e-4 * (1 + mean**2)) / weight
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize("dtype", ["small", np.float16, np.uint8, np.float64, np.int64])
+def test_moments_have_the_digits_that_their_values_need(dtype, xp):
+    """Also in float32, in which 1 has no digits for a variance of 1e-8; and of dtypes too small for a sum."""
+    rng = np.random.default_rng(0)
+    small = rng.normal(0, 1e-4, (100, 2)).astype(np.float32)
+    x = small if dtype == "small" else rng.integers(100, 200, (5_000, 2)).astype(dtype)
+    array = af.convert(x, xp)
+    xp = af.namespace_of(array)
+    found = read(updated(xp, fresh(xp, (2,), None), array))
+    mean, var = moments_of(x)
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found["var"], var, rtol=1e-5)
+
+
+RIGHT = {"count": 1, "mean": [0.0] * 2, "var": [1.0] * 2}
+WRONG = [
+    {"nonsense": 1},
+    {"obs_rms": RIGHT, "nonsense": 1},
+    3,
+    None,
+    *[{"obs_rms": {**RIGHT, "count": count}} for count in (-1, 1.5, float("inf"))],
+    *[{"obs_rms": {**RIGHT, "mean": mean}} for mean in ([0.0], "ab")],
+    {"return_rms": {**RIGHT, "mean": [0.0]}},
+    *[{"obs_rms": {**RIGHT, "var": [var, 1.0]}} for var in (-1.0, float("nan"))],
+    {"obs_rms": [1, 2]},
+]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", ["NormalizeObservation", "NormalizeReward", "ClipReward"])
+def test_states_of_others_are_refused(name, begun):
+    options = {"ClipReward": (-1.0, 1.0)}.get(name, ())
+    for env in (
+        getattr(wrappers, name)(Steps(), *options),
+        getattr(vector_wrappers, name)(vector("NEXT_STEP"), *options),
+    ):
+        if begun:
+            env.reset()
+        before = env.state_dict()
+        for wrong in WRONG:
+            with pytest.raises(af.OptionError):
+                env.load_state_dict(wrong)
+        assert env.state_dict() == before
+        env.load_state_dict(before)
+
+
+def test_statistics_are_merged():
+    """As those of one run that has seen everything."""
+    x = np.random.default_rng(0).normal(100, 3, (60, 2))
+    runs = [updated(xnp, fresh(xnp, (2,), None), part) for part in (x[:10], x[10:])]
+    merged = merge(map(read, [*runs, fresh(xnp, (2,), None)]))
+    together = read(updated(xnp, fresh(xnp, (2,), None), x))
+    assert merged["count"] == 60
+    np.testing.assert_allclose(merged["mean"], together["mean"], rtol=1e-12)
+    np.testing.assert_allclose(merged["var"], together["var"], rtol=1e-9)
+
+
+class Counted(kernels.Kernel):
+    """Observes how many steps all episodes have had."""
+
+    parts = ("observation",)
+
+    def init(self, xp, n, spaces, device):
+        return kernels.State(lasting=xp.zeros((1,), dtype=xp.float32, device=device))
+
+    def reset(self, xp, state, rows, observation):
+        return state, xp.zeros_like(observation) + state.lasting
+
+    def step(self, xp, state, result):
+        state = state._replace(lasting=state.lasting + 1)
+        return state, result._replace(observation=xp.zeros_like(result.observation) + state.lasting)
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_a_lasting_state_goes_on_in_another_library(xp):
+    env = adapters.ArrayConversion(vector("NEXT_STEP"))
+    env = begun(vector_wrappers.KernelVectorWrapper(env, Counted()))
+    for count, library in enumerate(("numpy", "numpy", xp, xp, "numpy"), 1):
+        observations = env.step(af.convert(actions(1)[0], library))[0]
+        assert (flat(observations) == count).all()
+
+
+def test_a_state_that_was_loaded_before_the_first_reset():
+    env = wrappers.NormalizeObservation(Steps())
+    given = {"obs_rms": {**RIGHT, "mean": np.float32([1, 2])}, "return_rms": {**RIGHT}}
+    env.load_state_dict(given)
+    given["obs_rms"]["mean"][:] = 7
+    assert env.state_dict() == {"obs_rms": {**RIGHT, "mean": [1.0, 2.0]}}
+    assert env.obs_rms.mean.tolist() == [1.0, 2.0]
+    env.update_running_mean = False
+    env.reset()
+    assert env.state_dict()["obs_rms"]["mean"] == [1.0, 2.0]
+    env.update_running_mean = True
+    env.reset()
+    assert env.state_dict()["obs_rms"]["count"] == 2
+    statistics = env.obs_rms
+    statistics.mean = np.ones(2)
+    env.obs_rms = statistics
+    assert env.obs_rms.mean.tolist() == [1.0, 1.0]
+    with pytest.raises(af.OptionError, match="has no mean, var and count"):
+        env.obs_rms = 3
+
+
+def test_statistics_of_wrappers_of_gymnasium_inside_are_frozen():
+    theirs = gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+    env = wrappers.ClipReward(theirs, -1, 1)
+    for setting in (False, True):
+        env.update_running_mean = setting
+        assert theirs.update_running_mean is env.update_running_mean is setting
+
+
+def showing(x, low, high, action_space):
+    """Return an environment that always observes x, and remembers the action."""
+    space = spaces.Box(low, high, x.shape, x.dtype)
+    return gym.wrappers.TransformObservation(Takes(action_space), lambda _: x, space)
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_whole_numbers_are_rescaled_as_floats(xp):
+    whole = spaces.Box(np.int64([0, -(2**31)]), np.int64([10, 2**31 - 1]), dtype=np.int64)
+    env = showing(np.uint8([0, 51, 255]), 0, 255, whole)
+    rescaled = wrappers.RescaleObservation(ArrayConversion(env, target_xp=xp), 0, 1)
+    np.testing.assert_allclose(flat(rescaled.reset()[0]), [0, 0.2, 1], rtol=1e-6)
+    assert rescaled.observation_space == spaces.Box(0, 1, (3,), np.float32)
+    acting = begun(wrappers.RescaleAction(ArrayConversion(env, target_xp=xp), -1, 1))
+    assert acting.action_space == spaces.Box(-1, 1, (2,), np.float32)
+    for action, low, high in ((-1, 0, -(2**31)), (-0.5, 2, -(2**30)), (3, 10, 2**31 - 1)):
+        acting.step(af.convert(np.full(2, action, np.float32), xp))
+        taken = env.unwrapped.taken
+        assert taken.dtype == np.int64
+        assert taken[0] == low
+        assert taken[1] == pytest.approx(high, abs=200)  # that of float32 below
+    with pytest.raises(af.ConversionError, match="which NaN is not"):
+        acting.step(af.convert(np.full(2, np.nan, np.float32), xp))
+
+
+def test_a_part_that_is_fixed_is_not_rescaled():
+    env = Takes(spaces.Box(np.array([0, 1]), np.array([10, 1]), (2,), int))
+    env = begun(wrappers.RescaleAction(env, -1, 1))
+    env.step(np.array([0.6, 0.5], np.float32))
+    assert env.unwrapped.taken.tolist() == [8, 1]
+
+
+def test_wide_bounds_are_rescaled():
+    wide = -1e308, 1e308
+    env = showing(np.array([-1e308, 0, 1e308]), *wide, spaces.Box(*wide, (3,), np.float64))
+    env = wrappers.RescaleAction(wrappers.RescaleObservation(env, 0, 1), 0, 1)
+    assert env.reset()[0].tolist() == [0, 0.5, 1]
+    env.step(np.array([0, 0.5, 1]))
+    assert env.unwrapped.taken.tolist() == [-1e308, 0, 1e308]
+
+
+def test_options_of_a_reset_stay_as_they_are():
+    for wrapper in (vector_wrappers.RecordEpisodeStatistics, vector_wrappers.DictInfoToList):
+        envs = begun(wrapper(vector("DISABLED")))
+        options = {"reset_mask": np.array([True, False, True])}
+        envs.reset(options=options)
+        assert [*options] == ["reset_mask"]
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(3),
+        spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (2,))]),
+        spaces.Dict(a=spaces.Box(0, 1, (2, 2)), b=spaces.Sequence(spaces.Discrete(3))),
+    ],
+    ids=["Text", "OneOf", "Sequence"],
+)
+def test_values_that_are_no_arrays_are_flattened_as_by_gymnasium(space, xp):
+    def made():
+        return SyncVectorEnv([lambda: Samples(space)] * 3)
+
+    ours = vector_wrappers.FlattenObservation(adapters.ArrayConversion(made(), target_xp=xp))
+    own = gym.wrappers.vector.FlattenObservation(made())
+    seen, expected = (envs.reset(seed=1)[0] for envs in (ours, own))
+    assert ours.observation_space.contains(seen)
+    np.testing.assert_array_equal(flat(seen), flat(expected).astype(np.float32))
+    if not isinstance(space, spaces.Dict):
+        kernel = vector_wrappers.KernelVectorWrapper(made(), kernels.FlattenObservation())
+        np.testing.assert_array_equal(kernel.reset(seed=1)[0], expected)
+
+
+def filtered(env, module):
+    return module.FilterObservation(env, [next(iter(env.observation_space.spaces))])
+
+
+def nested(env, module):
+    """Put the observations into a new Dict. Gymnasium's wrapper does not know the library of the new space."""
+    first = next(iter(env.observation_space.spaces))
+    space = getattr(env.observation_space[first], "original", env.observation_space[first])
+    new = spaces.Dict(inner=spaces.Dict(a=space))
+    return wrappers.TransformObservation(env, lambda x: {"inner": {"a": x[first]}}, new)
+
+
+INNER = {
+    "filter": filtered,
+    "transform": nested,
+    "flatten": lambda env, module: module.FlattenObservation(env),
+    "stack": lambda env, module: module.FrameStackObservation(env, 2),
+    "delay": lambda env, module: module.DelayObservation(env, 1),
+}
+
+
+@pytest.mark.parametrize(("xp", "module"), crossed(LIBRARIES, [wrappers, gym.wrappers]))
+def test_chains_of_wrappers_keep_the_library(xp, module):
+    for names in itertools.chain(*(itertools.permutations(INNER, n) for n in (1, 2, 3))):
+        if "flatten" in names and {"filter", "transform"} & {*names[names.index("flatten") :]}:
+            continue  # they need a Dict
+        env = ArrayConversion(Dictionary(9), target_xp=xp)
+        for name in names:
+            env = INNER[name](env, module)
+        found = [
+            env.reset()[0],
+            env.step(env.action_space.sample())[0],
+            env.observation_space.sample(),
+        ]
+        assert {af.backend_of(x).name for x in af.flatten(found)[0]} == {xp}, names
+        assert all(map(env.observation_space.contains, found)), names
+    timed = gym.wrappers.TimeLimit(ArrayConversion(Dictionary(9), target_xp=xp), 9)
+    assert af.backend_of(module.TimeAwareObservation(timed).reset()[0]).name == xp
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_step_limit_is_that_of_the_environments_or_as_given(own):
+    def env():
+        return gym.wrappers.TimeLimit(Steps(20), 4) if own else Steps(20)
+
+    envs = SyncVectorEnv([env] * 2)
+    given = {} if own else {"max_episode_steps": np.int64(4)}
+    for timed in (
+        vector_wrappers.TimeAwareObservation(envs, normalize_time=True, **given),
+        wrappers.TimeAwareObservation(env(), normalize_time=True, **given),
+    ):
+        begun(timed)
+        step = timed.step(np.zeros(timed.action_space.shape, np.float32))
+        assert np.ravel(step[0])[2] == 0.25
+    assert timed.max_timesteps == 4
+    assert begun(wrappers.TimeAwareObservation(Steps(), max_episode_steps=2**40)).timesteps == 0
+    with pytest.raises(ValueError, match="pass max_episode_steps"):
+        vector_wrappers.TimeAwareObservation(
+            SyncVectorEnv([Steps, lambda: gym.wrappers.TimeLimit(Steps(), 4)])
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8, np.float32])
+def test_actions_of_each_dtype_are_clipped(dtype):
+    clipped = begun(wrappers.ClipAction(Takes(spaces.Box(2, 5, (1,), dtype))))
+    for x, taken in ((0, 2), (3, 3), (100, 5)):
+        assert clipped.action_space.contains(np.full(1, x, dtype))
+        clipped.step(np.full(1, x, dtype))
+        assert (clipped.env.taken.item(), clipped.env.taken.dtype) == (taken, dtype)
+
+
+def test_observations_that_are_no_arrays():
+    def made():
+        observed = spaces.Dict(said=spaces.Text(9), x=spaces.Discrete(4))
+        return gym.wrappers.TimeLimit(Samples(observed, Steps.action_space), 9)
+
+    for env in (
+        wrappers.ClipReward(made(), -1, 1),
+        wrappers.NormalizeReward(made()),
+        wrappers.FrameStackObservation(made(), 2),
+        wrappers.TimeAwareObservation(made(), flatten=False),
+        wrappers.StickyAction(made(), 0.5),
+        wrappers.ClipAction(made()),
+    ):
+        assert env.observation_space.contains(env.reset(seed=1)[0])
+        assert env.observation_space.contains(env.step(np.array(0.5, np.float32))[0])
+
+
+@pytest.mark.parametrize("duration", [1, (2, 4)])
+def test_sticky_actions(duration):
+    kernel = kernels.StickyAction(0.25, duration).around(
+        Spaces(spaces.Discrete(9), spaces.Discrete(10_000))
+    )
+    n, taken = 400, []
+    backend = af.registry.backend("numpy")
+    rng, state = backend.random(1), kernel.init(xnp, n, kernel.inside, None)
+    for number in range(200):
+        state, action = kernel.action(xnp, rng, state, np.full(n, number))
+        taken.append(action)
+    taken = np.asarray(taken)
+    assert (taken[0] == 0).all()
+    repeated = taken[1:] == taken[:-1]
+    mean = 1 if duration == 1 else 3
+    likely = 0.25 * mean / (0.25 * mean + 0.75)
+    assert repeated.mean() == pytest.approx(likely, abs=0.01)
+    if duration != 1:
+        changes = np.flatnonzero(~repeated[:, 0])
+        assert (np.diff(changes)[np.diff(changes) > 1] > 2).all()
+
+
+@pytest.mark.parametrize("xp", ["torch", "jax"])
+def test_the_library_may_follow_from_the_actions(xp):
+    plain = vector_wrappers.FrameStackObservation(vector("NEXT_STEP"), 2)
+    many = adapters.ArrayConversion(vector("NEXT_STEP"))
+    many = vector_wrappers.FrameStackObservation(vector_wrappers.NormalizeReward(many), 2)
+    one = wrappers.NormalizeObservation(ArrayConversion(gym.make("CartPole-v1")))
+    plain.reset()
+    assert type(many.reset()[0]) is np.ndarray
+    assert type(one.reset(seed=1)[0]) is np.ndarray
+    for action in actions(4):
+        observations, rewards, *_ = many.step(af.convert(action, xp))
+        assert af.backend_of(observations).name == af.backend_of(rewards).name == xp
+        np.testing.assert_allclose(flat(observations), flat(plain.step(action)[0]), rtol=1e-6)
+    for count in range(2, 6):
+        observation, *_ = one.step(af.convert(np.array(count % 2), xp))
+        assert af.backend_of(observation).name == xp
+        assert one.state_dict()["obs_rms"]["count"] == count
+
+
+def test_specs_hold_the_arguments():
+    env = wrappers.ClipReward(wrappers.NormalizeObservation(gym.make("CartPole-v1")), -1, 0.5)
+    again = gym.make(env.spec)
+    assert str(again) == str(env)
+    again.reset(seed=1)
+    assert again.step(0)[1] == 0.5
+    names = [spec.name for spec in again.spec.additional_wrappers]
+    assert names == ["NormalizeObservation", "ClipReward"]
+
+
+def test_other_wrappers_are_gymnasiums():
+    assert wrappers.TimeLimit is gym.wrappers.TimeLimit
+    assert vector_wrappers.HumanRendering is gym.wrappers.vector.HumanRendering
+
+
+def test_dtypes_of_other_libraries():
+    env = gym.make("CartPole-v1")
+    for dtype in (torch.float64, np.float64, "float64"):
+        observation, _ = wrappers.DtypeObservation(env, dtype).reset(seed=1)
+        assert observation.dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+def test_the_space_of_whole_numbers_without_bounds(dtype):
+    env = wrappers.DtypeObservation(Steps(0, spaces.Box(-np.inf, np.inf, (2,), np.float32)), dtype)
+    limits = np.iinfo(dtype)
+    assert env.observation_space == spaces.Box(limits.min, limits.max, (2,), np.dtype(dtype).type)
+    assert env.reset()[0] in env.observation_space
