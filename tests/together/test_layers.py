@@ -18,7 +18,7 @@ STATED = {
 }
 """What each package needs, as the page says."""
 EXCEPTIONS = Path(__file__).with_name("exceptions.txt").read_text().splitlines()
-MOST = 175
+MOST = 138
 """How many private names of other packages were imported when the list began: it only shrinks."""
 UPWARD = {
     ("arrayferry_envs", "arrayferry_suites.adapt"),
@@ -92,7 +92,7 @@ def test_no_package_needs_itself():
     assert order[-1] == "arrayferry_cli"
 
 
-@pytest.mark.parametrize("package", set(FOLDERS) - {"arrayferry"})
+@pytest.mark.parametrize("package", [each for each in FOLDERS if each != "arrayferry"])
 def test_a_package_imports_only_what_it_needs(package):
     upward = {x for x in across(package) if x.partition(".")[0] not in needs(package)}
     assert upward == {name for own, name in UPWARD if own == package}
