@@ -38,9 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _end_in_order() -> None:
     """Raise an exception when this process is asked to end, so that the processes that it has started end too."""
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 

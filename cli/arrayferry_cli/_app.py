@@ -101,25 +101,17 @@ def _parser() -> argparse.ArgumentParser:
         description="See how arrays are converted between libraries here, and write and check plugins.",
         allow_abbrev=False,
     )
-    version = f"arrayferry {arrayferry.__version__}"
-    parser.add_argument(
-        "-V", "--version", action="version", version=version, help="print the version"
-    )
+    text = f"arrayferry {arrayferry.__version__}"
+    parser.add_argument("-V", "--version", action="version", version=text, help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def add(run: Callable[[Given], Result], timeout: int, limited: str) -> argparse.ArgumentParser:
-        text = run.__doc__ or ""
-        command = commands.add_parser(
-            run.__name__.replace("_", "-"),
-            help=text.partition("\n")[0],
-            description=text,
-            allow_abbrev=False,
-        )
-        command.set_defaults(run=run)
+        name, text = run.__name__.replace("_", "-"), run.__doc__ or ""
+        line = text.partition("\n")[0]
+        command = commands.add_parser(name, help=line, description=text, allow_abbrev=False)
+        command.set_defaults(run=run, timeout=timeout)
         limit = f"how long {limited} may take, {timeout} by default"
-        command.add_argument(
-            "--timeout", type=_seconds, default=timeout, metavar="SECONDS", help=limit
-        )
+        command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=limit)
         if run is not new_plugin:
             command.add_argument("--json", action="store_true", help="print JSON")
         return command

@@ -1,8 +1,8 @@
-"""Tasks in separate processes. A library that hangs, crashes or prints there does no harm here."""
+"""Functions that are called in processes of their own. A library that hangs, crashes or prints there does no harm here."""
 
 from __future__ import annotations
 
-import contextlib
+import importlib
 import json
 import os
 import re
@@ -10,177 +10,150 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from arrayferry import ArrayFerryError
 from arrayferry.adapting import printable
 
 from ._errors import CommandError, UsageError
 
+Announce = Callable[..., None]
+"""The type of `step`, which is called with what is done next, and what to do about it if that fails."""
 MAX_TEXT = 2_000
 """The maximum number of characters of one text in an answer."""
+SMALL = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+"""Variables, so that a process does not take GPU memory from the programs that run on the GPU."""
+HIDDEN = subprocess.DEVNULL
+"""The output of a process is not shown. Only errors quote it."""
 
 
-def ask(task: str, arguments: dict[str, Any], environment: dict[str, str], timeout: float) -> Any:
-    """Do a task in a separate process, and return its result.
+def ask(
+    task: Callable[..., Any],
+    arguments: dict[str, Any],
+    timeout: float,
+    environment: dict[str, str] | None = None,
+    output: int | None = HIDDEN,
+) -> Any:
+    """Call a function in a process of its own, and return its result.
 
     Args:
-        task: the module and the name of a function of `_child`.
-        arguments: those of the function.
-        environment: the variables to set.
+        task: the function. Its first argument is a function `step`, to be called before something that may end the
+            process: with what is done next, and what to do about it if that fails.
+        arguments: its further arguments. They and the result are sent as JSON, in a file.
         timeout: seconds that it may take.
+        environment: the variables to set.
+        output: if it is to be shown, where standard output goes, as `subprocess` takes it.
 
     Raises:
         CommandError: it crashed, took too long, or raised an error.
     """
-    (answer,) = ask_each(task, [arguments], environment, timeout)
-    if isinstance(answer, CommandError):
-        raise answer
-    return answer
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        message = Path(folder, "message")
+        given = {"step": "starting a process", "remedy": "", "arguments": arguments}
+        message.write_text(json.dumps(given), "utf-8")
+        code = f"from {__name__} import answer; answer()"
+        command = ["-c", code, task.__module__, task.__name__, str(message)]
+        end = _run_python(command, folder, timeout, environment or {}, output)
+        answer = _readable(json.loads(message.read_text("utf-8")))
+    if "result" in answer:
+        return answer["result"]
+    reason = answer.get("reason") or f"{answer['step']} {_readable(end)}"
+    raise (UsageError if answer.get("usage") else CommandError)(reason, answer["remedy"])
 
 
-def ask_each(
-    task: str, arguments: Sequence[dict[str, Any]], environment: dict[str, str], timeout: float
-) -> list[Any]:
-    """Do a task with each of several arguments, as many at the same time as there are cores.
-
-    Returns:
-        What it returned each time, in order. If there is no answer, a `CommandError` is in its place.
-    """
-    waiting = dict(enumerate(arguments))
-    running: dict[int, _Asked] = {}
-    answers: dict[int, Any] = {}
-    try:
-        while waiting or running:
-            for number in list(waiting)[: (os.cpu_count() or 1) - len(running)]:
-                running[number] = _Asked(task, waiting.pop(number), environment, timeout)
-            time.sleep(0.01)
-            for number in [number for number, asked in running.items() if asked.has_ended()]:
-                answers[number] = running[number].answer()
-                running[number].close()
-                del running[number]
-    finally:
-        for asked in running.values():
-            asked.close()
-    return [answers[number] for number in sorted(answers)]
-
-
-class _Asked:
-    """A process that does a task. It writes its messages and its output to files in a folder of its own."""
-
-    def __init__(
-        self, task: str, arguments: dict[str, Any], environment: dict[str, str], timeout: float
-    ) -> None:
-        self._timeout = timeout
-        self._end = time.monotonic() + timeout
-        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        folder = Path(self._folder.name)
-        self._messages, self._output, here = folder / "messages", folder / "output", folder / "here"
-        self._messages.touch()
-        here.mkdir()
-        (folder / "arguments").write_text(json.dumps(arguments), "utf-8")
-        with self._output.open("wb") as output:
-            command = ["-m", "arrayferry_cli._child", task, str(folder)]
-            self._process = start(command, here, environment, output)
-
-    def has_ended(self) -> bool:
-        """Return whether the process has ended or its time is over."""
-        return self._process.poll() is not None or time.monotonic() > self._end
-
-    def close(self) -> None:
-        """End the process and what it has started, and remove its folder."""
-        end_group(self._process)
-        self._folder.cleanup()
-
-    def answer(self) -> Any:
-        """Return what the task returned, or a `CommandError`."""
-        lines = self._messages.read_text("utf-8").splitlines(keepends=True)
-        last: dict[str, str] = {}
-        for message in (_readable(json.loads(line)) for line in lines if line.endswith("\n")):
-            if "answer" in message:
-                return message["answer"]
-            if "error" in message:
-                kind = UsageError if message["usage"] else CommandError
-                return kind(message["error"], message["remedy"])
-            last |= message
-        failure = last.get("failure") or self._how_it_ended()
-        step, remedy = last.get("step", "starting a process"), last.get("remedy", "")
-        return CommandError(f"{step} failed: {failure}", remedy)
-
-    def _how_it_ended(self) -> str:
-        """Say how the process ended, with the last line that it wrote."""
-        status = self._process.poll()
-        if status is None:
-            return f"there was no answer within {self._timeout:g} seconds"
-        lines = self._output.read_text("utf-8", errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        text = describe_end(status)
-        return str(_readable(f"{text} ({last[:200]})" if last else text))
-
-
-def start(
-    arguments: Sequence[str],
-    folder: Path,
+def _run_python(
+    command: list[str],
+    folder: str,
+    timeout: float,
     environment: dict[str, str],
-    output: IO[bytes] | int | None,
-) -> subprocess.Popen[bytes]:
-    """Start Python in a session of its own, with the same modules to import.
-
-    Args:
-        arguments: those of Python.
-        folder: the current folder of the process.
-        environment: variables to set.
-        output: where standard output and standard error go, None to leave them.
-    """
-    # the process must not take GPU memory from the programs that run on the GPU
-    small = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    try:
-        path = [os.path.abspath(place) for place in sys.path]
-    except OSError:  # the current folder was removed
-        path = [place for place in sys.path if os.path.isabs(place)]
-    modules = {"PYTHONPATH": os.pathsep.join(path)}
-    return subprocess.Popen(
-        [sys.executable, "-P", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env={**small, **os.environ, **modules, **environment},
-        cwd=folder,
-        start_new_session=True,
-    )
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process that `start` has started, and all that it has started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    process.wait()
-
-
-def describe_end(status: int) -> str:
-    """Say how a process ended by itself."""
+    output: int | None,
+) -> str:
+    """Run Python with the same modules to import, end all processes that it has started, and return how it ended."""
+    modules = {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
+    with Path(folder, "output").open("w+b") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-P", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=file if output == HIDDEN else output,
+            stderr=file if output == HIDDEN else None,
+            env={**SMALL, **os.environ, **modules, **environment},
+            cwd=folder,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            if output == HIDDEN:
+                return f"failed: there was no answer within {timeout:g} seconds"
+            process.send_signal(signal.SIGABRT)  # pytest prints where it is
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+            return f"took longer than {timeout:g} seconds"
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        file.seek(0)
+        lines = file.read().decode("utf-8", "replace").split("\n")
+    last = next((f" ({line.strip()[:200]})" for line in reversed(lines) if line.strip()), "")
     if status >= 0:
-        return f"it ended the process with exit status {status}"
+        return f"failed: it ended the process with exit status {status}{last}"
     names = {each.value: each.name for each in signal.Signals}
-    return f"it crashed with {names.get(-status, f'signal {-status}')}"
+    return f"failed: it crashed with {names.get(-status, f'signal {-status}')}{last}"
+
+
+def answer() -> None:
+    """Call the function that the command line of this process names, and end the process: `ask` has started it.
+
+    The file with the arguments is replaced by the last step, and then by the result or the error. It is open only while
+    it is written, so that no library writes to it.
+    """
+    module, function, path = sys.argv[1:]
+    message, process = Path(path), os.getpid()
+    last = json.loads(message.read_text("utf-8"))
+    arguments = last.pop("arguments")
+    warnings.simplefilter("ignore")
+
+    def send(**content: Any) -> None:
+        if os.getpid() != process:  # a plugin has forked, and both go on
+            os._exit(0)
+        new = message.with_suffix(".new")
+        new.write_text(json.dumps(content), "utf-8")
+        new.replace(message)
+
+    def step(what: str, remedy: str = "") -> None:
+        last.update(step=what, remedy=remedy)
+        send(**last)
+
+    try:
+        task = getattr(importlib.import_module(module), function)
+        send(result=task(step, **arguments))
+    except (ArrayFerryError, CommandError) as error:
+        usage = isinstance(error, (LookupError, UsageError))
+        send(reason=error.reason, remedy=error.remedy, usage=usage)
+    except BaseException as error:
+        reason = f"{last['step']} failed: {type(error).__name__}: {error}"
+        send(reason=reason, remedy=last["remedy"])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads and exit functions of libraries may hang
 
 
 def _readable(answer: Any) -> Any:
     """Shorten paths and long texts, and replace characters that would control a terminal."""
-    if isinstance(answer, str):
-        text = without_paths(answer[: MAX_TEXT * 2])
-        text = text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
-        return "\n".join(map(printable, text.split("\n")))
     if isinstance(answer, list):
         return [_readable(part) for part in answer]
     if isinstance(answer, dict):
         return {name: _readable(part) for name, part in answer.items()}
-    return answer
+    if not isinstance(answer, str):
+        return answer
+    text = without_paths(answer[: MAX_TEXT * 2])
+    text = text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
+    return "\n".join(map(printable, text.split("\n")))
 
 
 _PATH = re.compile(r"(?<![\w/.\\~<>])(?:[A-Za-z]:)?(?:[/\\](?=[^\s/\\]))(?:[^\s/\\'\"()]+[/\\])+")

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import json
 import re
 import shlex
-import signal
-import subprocess
-import tempfile
-from contextlib import suppress
+import warnings
 from pathlib import Path
 from typing import Any
 
-from ._ask import describe_end, end_group, start
-from ._entry_points import Plugin
+from arrayferry import registry
+
+from ._ask import Announce, ask
 from ._errors import CommandError, UsageError
-from ._plugins import is_faulty, survey
+from ._plugins import Facts, all_points, is_faulty, survey
 from ._text import working
 
-TESTS = """
-import pytest
+TESTS = """import pytest
 from arrayferry import registry
 from arrayferry.inspection import is_built_in
 from arrayferry.testing import check_container, contract_for
-from importlib.metadata import entry_points
-
-for point in entry_points(group="arrayferry"):
-    if point.name in {registered!r}:
-        registry.register(point.load())
 backend = registry.backends().get({backend!r})
 problem = backend and backend.problem()
 if problem is not None:
     pytest.exit(str(problem))
 TestBackend = backend and contract_for(backend)
-
 class TestContainers:
     ways = {{}}
     def test_types_of_containers(self):
@@ -45,7 +35,7 @@ class TestContainers:
 """The tests of a backend, and of the containers of its plugin. The kit leaves out plugins of other distributions, unless they are registered at run time."""
 
 
-def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any], int]:
+def check(package: str, timeout: float, to_stderr: bool) -> tuple[Facts, int]:
     """Run the tests of the backends of a plugin, or of its converters and containers if it has no backend.
 
     Args:
@@ -60,26 +50,78 @@ def check(package: str, timeout: float, to_stderr: bool) -> tuple[dict[str, Any]
         CommandError: there is no such plugin, it cannot be used, or pytest is not installed.
     """
     if importlib.util.find_spec("pytest") is None:
-        raise CommandError(
-            "the tests need pytest", "In a checkout of arrayferry, run: pip install '.[cli]'"
-        )
+        remedy = "In a checkout of arrayferry, run: pip install '.[cli]'"
+        raise CommandError("the tests need pytest", remedy)
     found = survey(timeout)
     plugins = _matching(package, found)
     for plugin in filter(is_faulty, plugins):
         reason = f"the plugin {plugin['name']} is not used: {plugin['problem']}"
         raise CommandError(reason, plugin["remedy"])
     homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
-    loaded = [each for each in found["plugins"] if each["status"] == "loaded"]
-    names = [each["name"] for each in loaded if each["distribution"] in homes]
     backends, registered = _backends(package, plugins, found)
-    environment = {"ARRAYFERRY_PLUGINS": ",".join(set(names) - set(registered))}
-    checks = [_run(each, registered, environment, timeout, to_stderr) for each in backends]
+    loaded = [each for each in found["plugins"] if each["status"] == "loaded"]
+    names = {each["name"] for each in loaded if each["distribution"] in homes}
+    environment = {"ARRAYFERRY_PLUGINS": ",".join(names.difference(registered))}
+    checks = []
+    for backend in backends:
+        working(f"testing {backend}")
+        given = {"backend": backend, "registered": registered}
+        try:
+            checked = ask(run_pytest, given, timeout, environment, 2 if to_stderr else None)
+        except CommandError as error:
+            checked = {"error": error.reason, "made_by": {}, "tests": [], "status": 1}
+        checks.append({"backend": backend, **checked})
     status = next((each["status"] for each in checks if each["status"]), 0)
     report = {"schema": 1, "ok": not status, "package": package, "checks": checks}
     return {**report, "containers": _containers(plugins)}, status
 
 
-def _matching(package: str, found: dict[str, Any]) -> list[Plugin]:
+def run_pytest(step: Announce, backend: str, registered: list[str]) -> Facts:
+    """Run pytest on a backend, or on the direct converters and containers of some plugins: `ask` calls this.
+
+    Args:
+        step: called with what is done next.
+        backend: the name of a backend.
+        registered: the names of plugins without a backend.
+    """
+    import pytest
+
+    warnings.resetwarnings()  # pytest shows them
+    step(f"testing {backend}")
+    for point in all_points():
+        if point.name in registered:
+            registry.register(point.load())
+    ways: dict[str, list[str]] = {}
+    tests: list[dict[str, str]] = []
+
+    class Outcomes:
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_runtest_makereport(self, item: Any) -> Any:
+            report = yield
+            ways.update({way: sorted(kinds) for way, kinds in item.cls.ways.items()})
+            if report.when == "call" or not report.passed:
+                checks = (item.obj.__doc__ or "").partition("\n")[0]
+                outcome = {"outcome": report.outcome, "message": _message(report)}
+                tests.append({"name": item.name, "checks": checks, **outcome})
+            return report
+
+    file = Path(f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py")
+    file.write_text(TESTS.format(backend=backend), encoding="utf-8")
+    Path("pytest.ini").touch()  # no other settings count
+    options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short", str(file)]
+    options += ["-k", "test_direct_converters or test_types_of" if registered else "test_"]
+    status = pytest.main(options, [Outcomes()])
+    return {"error": None, "made_by": ways, "tests": tests, "status": status}
+
+
+def _message(report: Any) -> str:
+    if report.skipped:
+        return str(report.longrepr[2]).removeprefix("Skipped: ")
+    crash = getattr(report.longrepr, "reprcrash", None)  # not if a fixture is missing
+    return "" if report.passed else str(getattr(crash, "message", report.longrepr))
+
+
+def _matching(package: str, found: Facts) -> list[Facts]:
     """Find plugins by the name of a backend, of an entry point, of a distribution or of a module."""
     plugins = found["plugins"]
     owners = {each["plugin"] for each in found["libraries"] if package in each["names"]}
@@ -93,13 +135,11 @@ def _matching(package: str, found: dict[str, Any]) -> list[Plugin]:
     for folder in (Path(package), Path(f"arrayferry-{package}")):
         if (folder / "pyproject.toml").is_file():
             remedy = f"Install the folder that has this name: pip install -e {shlex.quote(str(folder))}. "
-    raise UsageError(
-        f"no plugin, backend or distribution with a plugin is named {package!r:.80}",
-        f"{remedy}arrayferry doctor lists the plugins that are installed.",
-    )
+    reason = f"no plugin, backend or distribution with a plugin is named {package!r:.80}"
+    raise UsageError(reason, f"{remedy}arrayferry doctor lists the plugins that are installed.")
 
 
-def _names(plugin: Plugin) -> set[str]:
+def _names(plugin: Facts) -> set[str]:
     module = plugin["module"] or ""
     names = plugin["name"], plugin["distribution"] or "", *plugin["backends"]
     return set(map(_normal, (*names, module.partition(":")[0], module.partition(".")[0])))
@@ -110,9 +150,7 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _backends(
-    package: str, plugins: list[Plugin], found: dict[str, Any]
-) -> tuple[list[str], list[str]]:
+def _backends(package: str, plugins: list[Facts], found: Facts) -> tuple[list[str], list[str]]:
     """Return the backends to test, and the plugins of which only direct converters and containers are tested.
 
     Raises:
@@ -127,61 +165,22 @@ def _backends(
     pairs = [pair for plugin in plugins for pair in plugin["converters"]]
     own = _containers(plugins)
     if not (backends or pairs or own):
-        raise UsageError(
-            f"{package} has no backend, converter or container, and only these can be tested without its author",
-            "Sources are tested by arrayferry.testing.SourceContract, in the tests of the plugin: its author has to say "
-            "how an object is made.",
+        reason = f"{package} has no backend, converter or container, and only these can be tested without its author"
+        tests = (
+            "Sources are tested by arrayferry.testing.SourceContract, in the tests of the plugin"
         )
+        raise UsageError(reason, f"{tests}: its author has to say how an object is made.")
     starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs)) or own[:1]
     return (installed, []) if installed else (starts, [plugin["name"] for plugin in plugins])
 
 
-def _containers(plugins: list[Plugin]) -> list[str]:
+def _containers(plugins: list[Facts]) -> list[str]:
     """Return the names of the containers of plugins, but for those that are built in."""
-    return [
-        x for each in plugins if each["distribution"] != "arrayferry" for x in each["containers"]
-    ]
+    others = [plugin for plugin in plugins if plugin["distribution"] != "arrayferry"]
+    return [name for plugin in others for name in plugin["containers"]]
 
 
-def _run(
-    backend: str,
-    registered: list[str],
-    environment: dict[str, str],
-    timeout: float,
-    to_stderr: bool,
-) -> dict[str, Any]:
-    """Run pytest on a backend, or on the direct converters and containers of some plugins, and return the outcomes."""
-    working(f"testing {backend}")
-    checked: dict[str, Any] = {"backend": backend, "error": None, "made_by": {}, "tests": []}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        tests = folder / f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py"
-        outcomes = folder / "outcomes"
-        tests.write_text(TESTS.format(backend=backend, registered=registered), encoding="utf-8")
-        (folder / "pytest.ini").touch()  # no other settings count
-        options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short"]
-        options += ["-k", "test_direct_converters or test_types_of" if registered else "test_"]
-        options += ["-p", "arrayferry_cli._pytest_plugin", f"--outcomes={outcomes}", tests.name]
-        output = 2 if to_stderr else None
-        status = 1
-        process = start(["-m", "pytest", *options], folder, environment, output)
-        try:
-            status = process.wait(timeout)
-            if status < 0:
-                checked["error"] = f"testing {backend} failed: {describe_end(status)}"
-        except subprocess.TimeoutExpired:
-            checked["error"] = f"testing {backend} took longer than {timeout:g} seconds"
-            process.send_signal(signal.SIGABRT)  # pytest prints where it is
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(5)
-        finally:
-            end_group(process)
-        if outcomes.exists():
-            checked |= json.loads(outcomes.read_text("utf-8"))
-    return {**checked, "status": 1 if checked["error"] else status}
-
-
-def describe(report: dict[str, Any]) -> list[str]:
+def describe(report: Facts) -> list[str]:
     """Return as lines of text what pytest has not printed."""
     lines = []
     for each in report["checks"]:
@@ -190,7 +189,6 @@ def describe(report: dict[str, Any]) -> list[str]:
         lines += [f"Arrays of {each['backend']} were made by {ways}."] if ways else []
     if report["containers"]:
         names = ", ".join(report["containers"])
-        lines.append(
-            f"Of {names}, only `types` was looked at. Test the rest by arrayferry.testing.check_container, with a value."
-        )
+        rest = "Test the rest by arrayferry.testing.check_container, with a value."
+        lines.append(f"Of {names}, only `types` was looked at. {rest}")
     return lines

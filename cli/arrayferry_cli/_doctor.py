@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from typing import Any
 
-from ._plugins import is_faulty, survey, try_libraries
-from ._text import table, working
+from ._plugins import Facts, is_faulty, survey, try_libraries
+from ._text import table
 
-Parts = list[dict[str, Any]]
-
+SETTINGS = ("ARRAYFERRY_PLUGINS",)
 VERSIONS = ("arrayferry", "numpy", "array-api-compat", "pluggy", "gymnasium")
-SETTINGS = ("ARRAYFERRY_PLUGINS", "ARRAYFERRY_DISABLE_AUTOLOAD")
 
 
-def examine(timeout: float) -> dict[str, Any]:
+def examine(timeout: float) -> Facts:
     """Look at everything, each library in a process of its own.
 
     Args:
@@ -27,7 +24,6 @@ def examine(timeout: float) -> dict[str, Any]:
     """
     found = survey(timeout)
     libraries, plugins, problems = found["libraries"], found["plugins"], found["problems"]
-    working("importing the libraries")
     try_libraries(libraries, found, timeout)
     distributions = packages_distributions()
     for library in libraries:
@@ -58,11 +54,9 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def describe(report: dict[str, Any]) -> list[str]:
+def describe(report: Facts) -> list[str]:
     """Return a report as lines of text, for people and for bug reports."""
-    versions = (
-        f"{name} {number or 'not installed'}" for name, number in report["versions"].items()
-    )
+    versions = [f"{name} {each or 'not installed'}" for name, each in report["versions"].items()]
     return [
         ", ".join(versions),
         f"Python {report['python']} ({report['implementation']}), {report['platform']}",
@@ -73,26 +67,23 @@ def describe(report: dict[str, Any]) -> list[str]:
     ]
 
 
-def _libraries(libraries: Parts) -> list[str]:
+def _libraries(libraries: list[Facts]) -> list[str]:
     float64 = {True: "yes", False: "no", None: ""}
-    rows = [
-        (x["name"], x["version"] or "", x["status"], ", ".join(x["devices"]), float64[x["float64"]])
-        for x in libraries
-        if x["kind"] == "backend"
-    ]
-    if not rows:
+    rows, sources = [("", "version", "status", "devices", "float64")], set()
+    for each in libraries:
+        version, status = each["version"] or "", each["status"]
+        if each["kind"] == "backend":
+            devices = ", ".join(each["devices"])
+            rows.append((each["name"], version, status, devices, float64[each["float64"]]))
+        elif status == "usable":
+            sources.add(f"{each['package'].partition('.')[0]} {version}".strip())
+    if len(rows) == 1:
         return ["  none: no plugin with an array library is loaded"]
-    lines = table([("", "version", "status", "devices", "float64"), *rows])
-    sources = {
-        f"{each['package'].partition('.')[0]} {each['version'] or ''}".strip()
-        for each in libraries
-        if each["kind"] == "source" and each["status"] == "usable"
-    }
-    read = f"read from: {', '.join(sorted(sources))}"
-    return [f"  {line}" for line in (*lines, *([read] if sources else ()))]
+    lines = [*table(rows), *([f"read from: {', '.join(sorted(sources))}"] if sources else ())]
+    return [f"  {line}" for line in lines]
 
 
-def _plugins(plugins: Parts) -> list[str]:
+def _plugins(plugins: list[Facts]) -> list[str]:
     groups: dict[tuple[str, str, str], list[str]] = {}
     for each in plugins:
         home = f"{each['distribution'] or 'no distribution'} {each['version'] or ''}".strip()
@@ -105,7 +96,7 @@ def _plugins(plugins: Parts) -> list[str]:
     return lines or ["  none"]
 
 
-def _faults(report: dict[str, Any]) -> list[str]:
+def _faults(report: Facts) -> list[str]:
     if report["ok"]:
         return ["Nothing is broken."]
     lines = ["Broken"]

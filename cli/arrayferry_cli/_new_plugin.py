@@ -64,10 +64,8 @@ def _checked_name(name: str) -> str:
     short = name.lower().removeprefix(PREFIX).removeprefix(PREFIX.replace("-", "_"))
     backend = re.sub(r"[-_.]+", "_", short)
     if not re.fullmatch(r"[a-z]([a-z0-9._-]*[a-z0-9])?", short, re.ASCII):
-        raise UsageError(
-            f"{name!r} is not the name of a distribution",
-            "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib.",
-        )
+        remedy = "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib."
+        raise UsageError(f"{name!r} is not the name of a distribution", remedy)
     if f"arrayferry_{backend}" in OURS:
         reason = f"{name!r} would make a module arrayferry_{backend}, which is a part of arrayferry"
         raise UsageError(reason, "Use another name.")
@@ -142,6 +140,5 @@ def _write(folder: Path, texts: dict[str, str]) -> None:
             (folder / path).write_text(text, encoding="utf-8")
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise UsageError(
-            f"{folder} cannot be written: {error.strerror}", "Nothing was written."
-        ) from error
+        reason = f"{folder} cannot be written: {error.strerror}"
+        raise UsageError(reason, "Nothing was written.") from error

@@ -6,10 +6,13 @@ import shutil
 import sys
 from typing import Any
 
-from ._ask import ask
+from arrayferry import Backend, Route, registry
+from arrayferry.inspection import Origin, Step, device_kind, route_between
+
+from ._ask import Announce, ask
 from ._errors import CommandError
-from ._plugins import is_faulty, survey, try_libraries
-from ._text import table, working
+from ._plugins import Facts, all_points, describe_plugin, is_faulty, survey, try_libraries
+from ._text import table
 
 Words = dict[tuple[str, str], str]
 
@@ -22,7 +25,7 @@ MEANINGS = {
 }
 
 
-def find(source: str | None, target: str | None, timeout: float) -> dict[str, Any]:
+def find(source: str | None, target: str | None, timeout: float) -> Facts:
     """Find routes: between all libraries, from and to one, or from one to another.
 
     Args:
@@ -36,15 +39,10 @@ def find(source: str | None, target: str | None, timeout: float) -> dict[str, An
     Raises:
         CommandError: a library of that name is not known, or cannot be used here.
     """
-    working("importing the libraries")
-    found = survey(timeout, source=source, target=target)
-    named, environment = found["named"], found["environment"]
-    names = [library["name"] for library in named]
-    others = [
-        each
-        for each in found["libraries"]
-        if target is None and each["kind"] == "backend" and each["name"] not in names
-    ]
+    found = survey(timeout, source, target)
+    named, names = found["named"], [library["name"] for library in found["named"]]
+    backends = [each for each in found["libraries"] if each["kind"] == "backend"]
+    others = [each for each in backends if target is None and each["name"] not in names]
     try_libraries([*named, *others], found, timeout)
     for library in named:
         if library["status"] != "usable":
@@ -57,7 +55,6 @@ def find(source: str | None, target: str | None, timeout: float) -> dict[str, An
         pairs += [(each, named[0]) for each in usable if named[0]["kind"] == "backend"]
     else:
         pairs = [tuple(named)]
-    arguments = {"pairs": pairs, "every_device": target is not None}
     left_out = [(each["name"], each) for each in others if each["status"] != "usable"]
     left_out += [(f"the plugin {e['name']}", e) for e in found["plugins"] if is_faulty(e)]
     unusable = []
@@ -65,11 +62,87 @@ def find(source: str | None, target: str | None, timeout: float) -> dict[str, An
         problem = f"{name} cannot be used: {each['problem']}"
         installed = each["status"] != "not installed"
         unusable.append({"name": each["name"], "installed": installed, "problem": problem})
-    routes = ask("routes.routes", arguments, environment, timeout)
+    arguments = {"pairs": pairs, "every_device": target is not None}
+    routes = ask(find_routes, arguments, timeout, found["environment"])
     return {"schema": 1, "routes": routes, "unusable": unusable}
 
 
-def describe(report: dict[str, Any], source: str | None, target: str | None) -> list[str]:
+def find_routes(
+    step: Announce, pairs: list[tuple[Facts, Facts]], every_device: bool
+) -> list[Facts]:
+    """Return the routes from a library to another. No library is imported: `ask` calls this when all have been tried.
+
+    Args:
+        step: called with what is done next.
+        pairs: two libraries each.
+        every_device: whether there is a route for each kind of device, and not only for the default ones.
+    """
+    step("looking for routes")
+    routes: dict[Any, Facts] = {}
+    for source, target in pairs:
+        a, b = _origin(source), _origin(target)
+        assert isinstance(b, Backend)
+        heres, theres = source["devices"] or ["cpu"], target["devices"]
+        for here in _one_of_each_kind(heres) if every_device else heres[:1]:
+            for there in (None, *(_one_of_each_kind(theres) if every_device else ())):
+                route = route_between(a, b, source_device=here, device=there)
+                routes.setdefault((a, b, route.source, route.target), _describe_route(route, a))
+    return list(routes.values())
+
+
+def _origin(library: Facts) -> Origin:
+    """Return a library, with the devices that it had in the process that imported it."""
+    if library["kind"] == "source":
+        return next(each for each in registry.sources() if each.name == library["name"])
+    backend, devices = registry.backend(library["name"]), tuple(library["devices"])
+    default = library["default_device"]
+    vars(backend).update(devices=lambda: devices, default_device=lambda: default)
+    return backend
+
+
+def _one_of_each_kind(devices: list[str]) -> list[str]:
+    return list({device_kind(name): name for name in reversed(devices)}.values())[::-1]
+
+
+def _describe_route(route: Route, source: Origin) -> Facts:
+    steps = []
+    for step in route.steps:
+        way = {"cost": step.cost, "via": step.via, "by": _by(step, source)}
+        steps.append({**_places(step), **way})
+    counts = {"copies": route.copies, "transfers": route.transfers, "computes": route.computes}
+    return {**_places(route), **counts, "steps": steps, "text": str(route)}
+
+
+def _places(way: Route | Step) -> dict[str, str]:
+    source = {"source": way.source.backend, "source_device": device_kind(way.source.device)}
+    target = {"target": way.target.backend, "target_device": device_kind(way.target.device)}
+    return source | target
+
+
+def _by(step: Step, origin: Origin) -> str:
+    """Say what does a step: a converter, or methods of plugins."""
+    if step.converter is not None:
+        kind = type(step.converter)
+        return f"by the converter {kind.__qualname__} of {_module(kind.__module__)}"
+    ends = [step.source.backend, step.target.backend]
+    origins = [origin if name == origin.name else registry.backend(name) for name in ends]
+    a, b = (type(each).__qualname__ for each in origins)
+    if step.via == "dlpack":
+        return f"by DLPack, with {a}.to_dlpack() and {b}.from_dlpack()"
+    if step.via == "device":
+        return f"within the library, by {a}.to_device()"
+    return f"by {b}.from_numpy()" if ends[0] == "numpy" else f"by {a}.to_numpy()"
+
+
+def _module(name: str) -> str:
+    """Return the module of the plugin that a converter is from, and its distribution."""
+    for plugin in map(describe_plugin, all_points()):
+        if f"{name}.".startswith(f"{plugin['module']}."):  # it may be a package
+            return f"{plugin['module']} ({plugin['distribution']} {plugin['version']})"
+    return name
+
+
+def describe(report: Facts, source: str | None, target: str | None) -> list[str]:
     """Return a report as lines of text.
 
     Args:
@@ -118,7 +191,7 @@ def _all(words: Words) -> list[str]:
     return lines
 
 
-def _in_a_word(route: dict[str, Any]) -> str:
+def _in_a_word(route: Facts) -> str:
     if not route["steps"]:
         return "itself"
     dearest = max((step["cost"] for step in route["steps"]), key=list(WORDS).index)
@@ -127,7 +200,7 @@ def _in_a_word(route: dict[str, Any]) -> str:
     return WORDS[dearest]
 
 
-def _in_steps(route: dict[str, Any]) -> list[str]:
+def _in_steps(route: Facts) -> list[str]:
     steps = route["steps"]
     lines = [_ends(route)]
     for number, step in enumerate(steps, 1):
@@ -139,5 +212,5 @@ def _in_steps(route: dict[str, Any]) -> list[str]:
     return [*lines, f"  Without copy=, the result {own}." if steps else f"  {same}"]
 
 
-def _ends(way: dict[str, Any]) -> str:
+def _ends(way: Facts) -> str:
     return f"{way['source']} ({way['source_device']}) -> {way['target']} ({way['target_device']})"

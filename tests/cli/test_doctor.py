@@ -14,7 +14,7 @@ from remote_workers import eventually
 
 import arrayferry as af
 from arrayferry_cli._ask import without_paths
-from arrayferry_cli._child.plugins import survey
+from arrayferry_cli._plugins import find_libraries
 
 CRASH = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
 HANG = "import threading\nthreading.Event().wait()"
@@ -288,7 +288,7 @@ def test_what_is_registered_at_run_time(register):
         to_numpy = from_numpy = None
 
     register(Mine())
-    found = survey(lambda step: None, [], {})
+    found = find_libraries(lambda step: None, [], None, None)
     (mine,) = [plugin for plugin in found["plugins"] if plugin["name"] == "mine"]
     assert (mine["origin"], mine["status"], mine["backends"]) == ("registered", "loaded", ["mine"])
 

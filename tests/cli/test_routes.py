@@ -159,5 +159,5 @@ def test_nothing_to_show(run, only, monkeypatch):
     status, out, _ = run("routes", "numpy")
     words = "There is no other library that can be used here: see arrayferry doctor.\n"
     assert (status, out) == (0, words)
-    monkeypatch.setenv("ARRAYFERRY_DISABLE_AUTOLOAD", "1")
+    monkeypatch.setenv("ARRAYFERRY_PLUGINS", "")
     assert run("routes")[1].startswith("There is no other library")

@@ -21,7 +21,7 @@ from arrayferry._plugin.origin import Source
 from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
 
-from .discovery import DISABLE, is_disabled
+from .discovery import CHOICE, chosen_plugins
 from .generic import GenericBackend, find_namespace, is_namespace
 from .kinds import OTHER, Kinds
 from .owners import Owners
@@ -168,7 +168,7 @@ class Catalog:
         reasons = {part.name: part.why for part in reversed(faulty_first)}
         nearest = tuple(difflib.get_close_matches(name.lower(), [*self._named, *reasons], n=3))
         reason = f"no array library is known as {name!r}"
-        disabled = f", since {DISABLE} is set" if is_disabled() else ""
+        disabled = f", since {CHOICE} is empty" if chosen_plugins() == [] else ""
         known = ", ".join(sorted(self.backends)) or f"none: no plugin is loaded{disabled}"
         remedy = f"Known are: {known}."
         if name in reasons:

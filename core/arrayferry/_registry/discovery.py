@@ -17,31 +17,26 @@ GROUP = "arrayferry"
 DISTRIBUTION = "arrayferry"
 HOME = "arrayferry_plugins"
 CHOICE = "ARRAYFERRY_PLUGINS"
-DISABLE = "ARRAYFERRY_DISABLE_AUTOLOAD"
-
-
-def is_disabled() -> bool:
-    """Return whether an environment variable disables all installed plugins."""
-    return os.environ.get(DISABLE, "") not in ("", "0")
 
 
 def chosen_plugins() -> list[str] | None:
-    """Return the names of the plugins that the environment variables select, None for all installed plugins."""
-    if is_disabled():
-        return []
+    """Return the names of the plugins that the environment variable selects, None for all installed plugins."""
     names = os.environ.get(CHOICE)
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
 def installed_plugins(warn: Callable[[str], None]) -> Iterator[tuple[EntryPoint, bool]]:
-    """Yield the entry point of each plugin, and whether the environment variables allow to load it.
+    """Yield the entry point of each plugin, and whether the environment variable allows to load it.
 
+    If the variable is empty, nothing is yielded, so that no name is blocked.
     pluggy asks the last one first. So built-in plugins come first here, then the others by name in reverse order.
 
     Args:
         warn: called with the text of a warning.
     """
     chosen = chosen_plugins()
+    if chosen == []:
+        return
     points = sorted(set(entry_points(group=GROUP)), key=lambda point: point.value)
     points.sort(key=lambda point: point.name, reverse=True)
     points.sort(key=is_ours, reverse=True)
@@ -53,7 +48,7 @@ def installed_plugins(warn: Callable[[str], None]) -> Iterator[tuple[EntryPoint,
             nearest = difflib.get_close_matches(name, known, n=1)
             guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
             warn(f"{CHOICE} names {name!r}, but no plugin of that name is installed.{guess}")
-    for point in () if is_disabled() else points:
+    for point in points:
         yield point, chosen is None or point.name in chosen
 
 

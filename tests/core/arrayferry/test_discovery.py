@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -25,12 +26,45 @@ def test_only_requested_plugins_are_loaded_and_the_others_are_told(monkeypatch):
         with pytest.raises(af.UnknownBackendError, match=words):
             af.converter(name, registry=registry)
         registry.refresh()
-    monkeypatch.setenv("ARRAYFERRY_DISABLE_AUTOLOAD", "1")
-    registry.refresh()
-    assert not registry.backends()
-    words = "Known are: none: no plugin is loaded, since ARRAYFERRY_DISABLE_AUTOLOAD is set."
-    with pytest.raises(af.UnknownBackendError, match=words):
-        af.converter("jax", registry=registry)
+
+
+def test_an_empty_variable_loads_no_plugin_and_blocks_no_name(run_python):
+    script = """
+        import sys
+        import numpy as np
+        import arrayferry as af
+
+        assert not af.backends() and not af.registry.sources()
+        assert "arrayferry_plugins" not in sys.modules
+        try:
+            af.convert(np.ones(1), "jax")
+        except af.UnknownBackendError as error:
+            print(error)
+        from arrayferry_plugins.numpy_ import NumpyBackend
+
+        class Box:
+            def __init__(self, values):
+                self.values = values
+
+        class Boxes(af.Backend):
+            name, package, array_types = "torch", "builtins", ("__main__.Box",)
+
+            def to_numpy(self, x):
+                return x.values
+
+            def from_numpy(self, x, device=None):
+                return Box(x)
+
+        assert af.registry.manager.register(NumpyBackend(), "numpy") == "numpy"
+        af.registry.register(Boxes(), "torch")
+        for _ in range(2):
+            box = af.convert(np.ones(1), "torch")
+            assert type(box) is Box and af.convert(box, "numpy").tolist() == [1.0]
+            af.registry.refresh()
+        """
+    out = run_python(textwrap.dedent(script), env={"ARRAYFERRY_PLUGINS": ""})
+    assert "no array library is known as 'jax'" in out
+    assert "Known are: none: no plugin is loaded, since ARRAYFERRY_PLUGINS is empty." in out
 
 
 BACKEND = plugin("broken")
