@@ -34,7 +34,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lazy test-all pythons newest docs play pages package rehearsal release workflows downstream bridges matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo check test lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,10 @@ OPTIMISED := tests/docs/test_example_agents.py tests/gym_adapters/arrayferry_env
 test-all: test  ## run the long tests too
 	$(FAST_XLA) $(PYTEST) -m long --hypothesis-profile test-all $(OPTIMISED:%=--ignore=%)
 	$(PYTEST) -m long $(OPTIMISED)
+
+# The tests of each package where all packages that it does not need are missing.
+alone: $(EXAMPLES)  ## test each package without those that it does not need
+	$(FAST_XLA) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python tools/alone.py
 
 # Sets the shell's $found to the interpreter of Python $version, or to nothing. The names that pyenv puts on the PATH may
 # start nothing, so its versions are tried too.

@@ -39,7 +39,8 @@ _MISSING = (
 )
 _TESTS = Path(__file__).parent / "tests"
 _HELPERS = [path.stem for path in _TESTS.glob("*.py")]
-_LAZY = {"arrayferry", "arrayferry_cli", "arrayferry_gym", "arrayferry_plugins", "tests", *_HELPERS}
+_PACKAGES = [path.parent.name for path in _TESTS.parent.glob("*/arrayferry*/__init__.py")]
+_LAZY = {"tests", *_HELPERS, *_PACKAGES}
 # cloudpickle cannot pickle what such a module has not imported yet.
 _BY_VALUE = {p.stem for p in _TESTS.rglob("*.py") if "register_pickle_by_value" in p.read_text()}
 

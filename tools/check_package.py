@@ -21,7 +21,7 @@ import zipfile
 from pathlib import Path
 
 DIST = Path("dist")
-PACKAGES = ("arrayferry", "arrayferry_cli", "arrayferry_gym", "arrayferry_plugins")
+PACKAGES = tuple(path.parent.name for path in Path(".").glob("*/arrayferry*/__init__.py"))
 
 TRIED = """
 import pickle, warnings

@@ -19,7 +19,11 @@ from ._errors import UsageError
 from ._plugins import survey
 
 PREFIX = "arrayferry-"
-OURS = ("arrayferry", "arrayferry_plugins", "arrayferry_gym", "arrayferry_cli")
+OURS = (
+    "arrayferry", "arrayferry_audit", "arrayferry_cli", "arrayferry_cluster", "arrayferry_envs",
+    "arrayferry_functions", "arrayferry_gym", "arrayferry_kit", "arrayferry_plugins",
+    "arrayferry_streams", "arrayferry_suites",
+)  # fmt: skip
 
 
 def write(name: str, package: str | None, directory: Path, timeout: float) -> list[str]:

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from arrayferry import _observers
+from arrayferry_cli import _new_plugin
+from arrayferry_gym._options import caller
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/internals.md").read_text()
 ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .* \| (.*) \|$", PAGE, re.MULTILINE)
@@ -84,6 +88,12 @@ def test_the_wheel_has_the_packages_of_the_table():
     here = {path.parent for top in tops for path in top.glob("*/__init__.py")}
     assert here == set(FOLDERS.values())
     assert all((folder / "py.typed").exists() for folder in FOLDERS.values())
+
+
+def test_packages_are_listed_where_they_are_told_from_others():
+    assert set(_new_plugin.OURS) == set(FOLDERS)
+    assert set(_observers.OURS) == set(FOLDERS) - {"arrayferry_cli", "arrayferry_kit"}
+    assert set(caller.PACKAGES) == {n for n in FOLDERS if FOLDERS[n].parent.name == "gym_adapters"}
 
 
 def test_no_package_needs_itself():
