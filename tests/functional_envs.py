@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from boxes import Plain
 from gymnasium import spaces
 
-from arrayferry_envs import FunctionalEnv
+from arrayferry_envs import CartPole, FunctionalEnv
 from arrayferry_envs._compiled.evaluation import _evaluate
 from arrayferry_envs._compiled.rollout import _rollout
 
@@ -181,6 +182,29 @@ class Cells(FunctionalEnv):
 
     def observe(self, xp, state, params):
         return state
+
+
+class InJax(CartPole):
+    """Draws and computes with functions that only JAX has."""
+
+    library = "jax"
+
+    def reset(self, xp, rng, n, params):
+        state = super().reset(xp, rng, n, params)
+        angles = jax.vmap(jax.random.uniform)(jax.random.split(rng.key(), n))
+        return state._replace(angle=angles / 100)
+
+    def step(self, xp, rng, state, action, params):
+        assert xp is jnp
+        return jax.vmap(lambda s, a: CartPole().step(xp, rng, s, a, params))(state, action)
+
+
+class InTorch(CartPole):
+    library = "torch"
+
+    def observe(self, xp, state, params):
+        assert all(type(x) is torch.Tensor for x in state)
+        return super().observe(xp, state, params)
 
 
 def still(params, observation, key):

@@ -20,17 +20,12 @@ import numpy as np
 import pytest
 import torch
 from boxes import Items, Plain, Point
+from pytrees import Node, Registered, Scaled, objects
 
 import arrayferry as af
 from arrayferry._tree.keys import exact_key
 
 X = np.arange(3.0)
-
-
-class Scaled(dict):
-    def __init__(self, *args, scale=1, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.scale = scale
 
 
 class Pair(tuple):
@@ -48,29 +43,6 @@ class Row(list):
     def __init__(self, items, scale=1):
         super().__init__(items)
         self.scale = scale
-
-
-@jax.tree_util.register_pytree_node_class
-class Node:
-    def __init__(self, x, scale=1):
-        self.x, self.scale = x, scale
-
-    def tree_flatten(self):
-        return (self.x,), self.scale
-
-    @classmethod
-    def tree_unflatten(cls, scale, children):
-        return cls(*children, scale=scale)
-
-
-@jax.tree_util.register_pytree_node_class
-class Registered(Scaled):
-    def tree_flatten(self):
-        return tuple(self.values()), (tuple(self), self.scale)
-
-    @classmethod
-    def tree_unflatten(cls, aux, children):
-        return cls(zip(aux[0], children, strict=True), scale=aux[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,13 +95,6 @@ def ordered(**attributes):
     value = collections.OrderedDict(x=X)
     vars(value).update(attributes)
     return value
-
-
-def objects(*items):
-    found = np.empty(len(items), object)
-    for index, item in enumerate(items):
-        found[index] = item
-    return found
 
 
 def proxy(kind):

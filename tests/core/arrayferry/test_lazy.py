@@ -701,3 +701,60 @@ def test_a_plugin_that_keeps_what_it_computes_is_not_written_through(register):
     register(Boxes()).answer = [held]
     af.convert([Box(X)], "torch")[0].fill_(7)
     assert not held.any()
+
+
+@pytest.mark.parametrize("to", TYPES)
+@pytest.mark.parametrize("nout", [None, 2])
+def test_a_delayed_is_refused_in_words(nout, to, make):
+    lazy, conversion = dask.delayed(np.ones(2), nout=nout), make(to)
+    lazy = lazy if nout is None else lazy[0]
+    words = rf"a Dask Delayed\w* cannot be converted.* to {to}\. .*x\.compute\(\)"
+    for _ in range(3):
+        with pytest.raises(af.ConversionError, match=words):
+            conversion(lazy)
+        assert conversion({"d": lazy, "x": X})["d"] is lazy
+    with pytest.raises(af.NotAnArrayError, match=r"Delayed.*at \['d'\]"):
+        af.convert({"d": lazy}, to, unknown="raise")
+    with pytest.raises(af.NotAnArrayError):
+        af.backend_of(lazy)
+    assert to_dask([lazy])[0] is lazy
+
+
+def add(x, y):
+    return x + y
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings(SINGLE)
+def test_futures_of_any_client_within_a_graph(clients):
+    with local_cluster() as elsewhere:
+        owners = [*clients, distributed.Client(elsewhere, set_as_default=False)]
+        for owner in owners:
+            future = owner.submit(np.ones, 3, pure=False)
+            for value in (
+                da.from_delayed(future, (3,), float) + 1,
+                da.from_delayed(dask.delayed(add)(future, 1), (3,), float),
+                da.from_delayed(dask.delayed(sum)([future, {"k": future}["k"]]), (3,), float),
+                da.ones(3, chunks=1).map_blocks(lambda b, y: b + y[:1], future, dtype=float),
+            ):
+                for scheduler in (None, "threads"):
+                    with dask.config.set(scheduler=scheduler):
+                        assert af.convert([value, value], "torch")[1].tolist() == [2] * 3
+        here, there = (
+            da.from_delayed(owner.submit(np.ones, 3, pure=False), (3,), float)
+            for owner in (owners[0], owners[2])
+        )
+        with pytest.raises(af.ConversionError, match="results of 2 clusters"):
+            af.convert([here, there], "torch")
+        failing = da.from_delayed(owners[2].submit(fails, pure=False), (3,), float)
+        for _ in range(2):  # still running, then known to have failed
+            with pytest.raises(af.ConversionError, match=r"KeyError.*at \['k'\]"):
+                af.convert({"k": failing + 1}, "torch")
+        owners[2].close()
+
+
+def test_a_future_is_refused_in_words(clients):
+    future = clients[0].submit(np.ones, 3, pure=False)
+    with pytest.raises(af.ConversionError, match=r"Dask Future cannot .*x\.result\(\)"):
+        af.convert(future, "torch")
+    assert af.convert([future], "torch") == [future]

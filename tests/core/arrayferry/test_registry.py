@@ -212,3 +212,19 @@ def test_types_of_one_name_belong_to_their_own_backends(registry, monkeypatch):
     assert registry.kind(x).backend.name == "one_name"
     assert type(af.converter("same_name", registry=registry)(x)) is second
     assert registry.kind(second(np.ones(2))).backend.name == "same_name"
+
+
+@pytest.mark.parametrize("name", ["train_side", "package", "package.train_side", "train_side.x"])
+def test_a_mistyped_target_is_not_imported(folder, name):
+    (folder / "package").mkdir()
+    for path in ("train_side.py", "package/__init__.py", "package/train_side.py"):
+        (folder / path).write_text(NAMESPACE)
+    for call in (
+        lambda: af.convert(np.ones(2), name),
+        lambda: af.converter(name, device="cpu"),
+        lambda: af.Conversion(name, af.Options(), af.registry)(1),
+        lambda: af.route(name, "torch"),
+    ):
+        with pytest.raises(af.UnknownBackendError, match=r"import its namespace .* first"):
+            call()
+    assert not {"train_side", "package"} & set(sys.modules)

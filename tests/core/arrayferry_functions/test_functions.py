@@ -14,6 +14,7 @@ import torch
 from boxes import Held
 from cases import quick_if
 from jax.experimental import sparse as jax_sparse
+from pytrees import Node, Registered, objects
 
 import arrayferry as af
 
@@ -709,42 +710,6 @@ def layouts():
     return sum(type(x) is af.Layout for x in gc.get_objects())
 
 
-class Scaled(dict):
-    def __init__(self, *args, scale=1, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.scale = scale
-
-
-@jax.tree_util.register_pytree_node_class
-class Node:
-    def __init__(self, x, scale=1):
-        self.x, self.scale = x, scale
-
-    def tree_flatten(self):
-        return (self.x,), self.scale
-
-    @classmethod
-    def tree_unflatten(cls, scale, children):
-        return cls(*children, scale=scale)
-
-
-@jax.tree_util.register_pytree_node_class
-class Registered(Scaled):
-    def tree_flatten(self):
-        return tuple(self.values()), (tuple(self), self.scale)
-
-    @classmethod
-    def tree_unflatten(cls, aux, children):
-        return cls(zip(aux[0], children, strict=True), scale=aux[1])
-
-
-def objects(*items):
-    found = np.empty(len(items), object)
-    for index, item in enumerate(items):
-        found[index] = item
-    return found
-
-
 def test_compiled_functions_see_what_is_not_an_array():
     calls = []
 
@@ -778,56 +743,14 @@ def test_gradients_inside_an_array_of_objects():
     assert y.grad.tolist() == [2, 2]
 
 
-NAMESPACE = """
-import numpy
-from numpy import *
-__array_api_version__ = "2024.12"
-"""
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder for modules that can be imported in this test."""
+def test_a_mistyped_target_is_not_imported(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", "").startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
-@pytest.mark.parametrize("name", ["train_side", "package", "package.train_side", "train_side.x"])
-def test_a_mistyped_target_is_not_imported(folder, name):
-    (folder / "package").mkdir()
-    for path in ("train_side.py", "package/__init__.py", "package/train_side.py"):
-        (folder / path).write_text(NAMESPACE)
-    for call in (
-        lambda: af.convert(np.ones(2), name),
-        lambda: af.converter(name, device="cpu"),
-        lambda: af.Conversion(name, af.Options(), af.registry)(1),
-        lambda: af.route(name, "torch"),
-        lambda: af.agnostic(name),
-    ):
-        with pytest.raises(af.UnknownBackendError, match=r"import its namespace .* first"):
-            call()
-    assert not {"train_side", "package"} & set(sys.modules)
-
-
-VALUES = np.array([[0.0, 2.0], [3.0, 0.0]], np.float32)
-
-
-MAKE = {
-    "torch coo": lambda: torch.tensor(VALUES).to_sparse(),
-    "torch csr": lambda: torch.tensor(VALUES).to_sparse_csr(),
-    "torch csc": lambda: torch.tensor(VALUES).to_sparse_csc(),
-    "torch, not coalesced": lambda: torch.sparse_coo_tensor(
-        [[0, 1, 1], [1, 0, 0]], [2.0, 1.0, 2.0], (2, 2), dtype=torch.float32, check_invariants=True
-    ),
-    "torch, with gradient": lambda: torch.tensor(VALUES).to_sparse().requires_grad_(),
-    "jax bcoo": lambda: jax_sparse.BCOO.fromdense(jnp.asarray(VALUES)),
-    "jax bcsr": lambda: jax_sparse.BCSR.fromdense(jnp.asarray(VALUES)),
-    "jax batched": lambda: jax_sparse.BCOO.fromdense(jnp.asarray(VALUES), n_batch=1),
-}
+    (tmp_path / "train_side.py").write_text(
+        'from numpy import *\n__array_api_version__ = "2024.12"'
+    )
+    with pytest.raises(af.UnknownBackendError, match=r"import its namespace .* first"):
+        af.agnostic("train_side")
+    assert "train_side" not in sys.modules
 
 
 def test_functions_take_sparse_arguments_only_if_told():
@@ -835,10 +758,12 @@ def test_functions_take_sparse_arguments_only_if_told():
     def total(x):
         return x.sum()
 
-    assert total(MAKE["torch coo"]()) == 5
-    assert total(MAKE["jax bcoo"]()) == 5
+    values = np.array([[0.0, 2.0], [3.0, 0.0]], np.float32)
+    in_jax = jax_sparse.BCOO.fromdense(jnp.asarray(values))
+    assert total(torch.tensor(values).to_sparse()) == 5
+    assert total(in_jax) == 5
     with pytest.raises(af.ConversionError, match="is sparse"):
-        af.agnostic("numpy")(np.sum)(MAKE["jax bcoo"]())
+        af.agnostic("numpy")(np.sum)(in_jax)
 
 
 def test_signatures_are_real():

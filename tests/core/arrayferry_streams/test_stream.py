@@ -35,7 +35,6 @@ from memory import most_memory
 from remote_workers import eventually
 
 import arrayferry as af
-from arrayferry_plugins.dask_ import to_dask
 
 
 @pytest.fixture(autouse=True)
@@ -1126,88 +1125,16 @@ def test_memmaps_are_pickled_for_a_new_process_by_the_name_of_their_file(tmp_pat
             np.testing.assert_equal(block, expected)
 
 
-X = np.arange(12.0).reshape(6, 2)
-
-
-SINGLE = "ignore:Running on a single-machine scheduler:UserWarning"
-
-
-TYPES = {"numpy": np.ndarray, "torch": torch.Tensor, "jax": jax.Array}
-
-
-@pytest.mark.parametrize("to", TYPES)
-@pytest.mark.parametrize("nout", [None, 2])
-def test_a_delayed_is_refused_in_words(nout, to, make):
-    lazy, conversion = dask.delayed(np.ones(2), nout=nout), make(to)
-    lazy = lazy if nout is None else lazy[0]
-    words = rf"a Dask Delayed\w* cannot be converted.* to {to}\. .*x\.compute\(\)"
-    for _ in range(3):
-        with pytest.raises(af.ConversionError, match=words):
-            conversion(lazy)
-        assert conversion({"d": lazy, "x": X})["d"] is lazy
-    with pytest.raises(af.NotAnArrayError, match=r"Delayed.*at \['d'\]"):
-        af.convert({"d": lazy}, to, unknown="raise")
-    words = r"cannot be converted, at \['d'\].*x\.compute\(\)"
-    with pytest.raises(af.ConversionError, match=words):
-        af.stream({"d": lazy, "x": X}, to)
-    with pytest.raises(af.NotAnArrayError):
-        af.backend_of(lazy)
-    assert to_dask([lazy])[0] is lazy
-
-
-@pytest.fixture(scope="module")
-def clients():
-    """Return the default client of a cluster with one thread, and another client."""
-    with (
-        local_cluster(processes=True) as cluster,
-        distributed.Client(cluster, set_as_default=False) as other,
-        distributed.Client(cluster) as client,
-    ):
-        yield client, other
-
-
-def fails():
-    raise KeyError("lost")
-
-
-def add(x, y):
-    return x + y
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings(SINGLE)
-def test_futures_of_any_client_within_a_graph(clients):
-    with local_cluster() as elsewhere:
-        owners = [*clients, distributed.Client(elsewhere, set_as_default=False)]
-        for owner in owners:
-            future = owner.submit(np.ones, 3, pure=False)
-            for value in (
-                da.from_delayed(future, (3,), float) + 1,
-                da.from_delayed(dask.delayed(add)(future, 1), (3,), float),
-                da.from_delayed(dask.delayed(sum)([future, {"k": future}["k"]]), (3,), float),
-                da.ones(3, chunks=1).map_blocks(lambda b, y: b + y[:1], future, dtype=float),
-            ):
-                for scheduler in (None, "threads"):
-                    with dask.config.set(scheduler=scheduler):
-                        assert af.convert([value, value], "torch")[1].tolist() == [2] * 3
-                blocks = list(af.stream(value, "numpy"))
-                assert np.concatenate(blocks).tolist() == [2] * 3
-        here, there = (
-            da.from_delayed(owner.submit(np.ones, 3, pure=False), (3,), float)
-            for owner in (owners[0], owners[2])
-        )
-        with pytest.raises(af.ConversionError, match="results of 2 clusters"):
-            af.convert([here, there], "torch")
-        failing = da.from_delayed(owners[2].submit(fails, pure=False), (3,), float)
-        for _ in range(2):  # still running, then known to have failed
-            with pytest.raises(af.ConversionError, match=r"KeyError.*at \['k'\]"):
-                af.convert({"k": failing + 1}, "torch")
-        owners[2].close()
-
-
-def test_a_future_is_refused_in_words(clients):
-    future = clients[0].submit(np.ones, 3, pure=False)
-    for refused in (lambda: af.convert(future, "torch"), lambda: af.stream([future], "torch")):
+@pytest.mark.filterwarnings("ignore:Running on a single-machine scheduler:UserWarning")
+def test_results_of_a_cluster_within_a_graph():
+    with local_cluster(processes=True) as cluster, distributed.Client(cluster) as client:
+        future = client.submit(np.ones, 3, pure=False)
+        for value in (
+            da.from_delayed(future, (3,), float) + 1,
+            da.ones(3, chunks=1).map_blocks(lambda b, y: b + y[:1], future, dtype=float),
+        ):
+            assert np.concatenate([*af.stream(value, "numpy")]).tolist() == [2] * 3
         with pytest.raises(af.ConversionError, match=r"Dask Future cannot .*x\.result\(\)"):
-            refused()
-    assert af.convert([future], "torch") == [future]
+            af.stream([future], "torch")
+    with pytest.raises(af.ConversionError, match=r"Delayed\w* cannot .*\['d'\].*x\.compute\(\)"):
+        af.stream({"d": dask.delayed(np.ones(2)), "x": np.ones(2)}, "torch")

@@ -1,38 +1,14 @@
 """Environments whose methods need one library, served to agents of others."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from cases import crossed
+from functional_envs import InJax, InTorch
 
 import arrayferry as af
-from arrayferry_envs import CartPole, repeat_action, wrap
+from arrayferry_envs import repeat_action, wrap
 from arrayferry_gym.wrappers import kernels
-
-
-class InJax(CartPole):
-    """Draws and computes with functions that only JAX has."""
-
-    library = "jax"
-
-    def reset(self, xp, rng, n, params):
-        state = super().reset(xp, rng, n, params)
-        angles = jax.vmap(jax.random.uniform)(jax.random.split(rng.key(), n))
-        return state._replace(angle=angles / 100)
-
-    def step(self, xp, rng, state, action, params):
-        assert xp is jnp
-        return jax.vmap(lambda s, a: CartPole().step(xp, rng, s, a, params))(state, action)
-
-
-class InTorch(CartPole):
-    library = "torch"
-
-    def observe(self, xp, state, params):
-        assert all(type(x) is torch.Tensor for x in state)
-        return super().observe(xp, state, params)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from cases import crossed, params, quick_if
 from envs import Forgetful, Samples, Takes, begun
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from kernel_cases import ALL_LIBRARIES, LIBRARIES, MODES, RIGHT, WRONG, Steps, actions, flat
 
 import arrayferry as af
 from arrayferry_gym import ArrayConversion, wrappers
@@ -23,35 +24,6 @@ from arrayferry_gym.wrappers import kernels, merge
 from arrayferry_gym.wrappers import vector as vector_wrappers
 from arrayferry_gym.wrappers._kernels.kernel import Spaces
 from arrayferry_gym.wrappers._kernels.moments import fresh, given, read, updated
-
-LIBRARIES = ("numpy", "torch", "jax")
-ALL_LIBRARIES = (*LIBRARIES, "array_api_strict")
-MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
-
-
-class Steps(gym.Env):
-    """Observes the sum of the actions of its episodes, which ends at a length that its number decides."""
-
-    action_space = spaces.Box(-2.0, 2.0, (), np.float32)
-
-    def __init__(self, number=0, observation_space=None, truncates=False):
-        self.observation_space = observation_space or spaces.Box(-40.0, 40.0, (2,), np.float32)
-        self.number, self.truncates = number, truncates
-
-    def _observed(self):
-        return np.float32([self.sum, self.number + 0.5 * self.count])
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.sum, self.count = 0.25 * self.number, 0
-        return self._observed(), {}
-
-    def step(self, action):
-        self.sum += float(action)
-        self.count += 1
-        over = self.count >= 3 + self.number
-        ended = (False, over) if self.truncates else (over, False)
-        return self._observed(), float(action), *ended, {}
 
 
 class Dictionary(Steps):
@@ -77,16 +49,6 @@ def vector(mode, env=Steps, xp="numpy", **options):
     envs = SyncVectorEnv(makes, autoreset_mode=AutoresetMode[mode])
     envs.spec = gym.envs.registration.EnvSpec("Steps-v0", max_episode_steps=10)
     return envs if xp == "numpy" else adapters.ArrayConversion(envs, target_xp=xp)
-
-
-def actions(count, n=3):
-    return np.random.default_rng(5).uniform(-1, 1, (count, n)).astype(np.float32)
-
-
-def flat(value):
-    """Return all numbers of an observation in NumPy, by the order of names."""
-    leaves = jax.tree.leaves(af.convert(value, "numpy"))
-    return np.concatenate([np.asarray(x, np.float64).ravel() for x in leaves])
 
 
 SINGLE = {
@@ -390,20 +352,6 @@ def test_moments_have_the_digits_that_their_values_need(dtype, xp):
     mean, var = moments_of(x)
     np.testing.assert_allclose(found["mean"], mean, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(found["var"], var, rtol=1e-5)
-
-
-RIGHT = {"count": 1, "mean": [0.0] * 2, "var": [1.0] * 2}
-WRONG = [
-    {"nonsense": 1},
-    {"obs_rms": RIGHT, "nonsense": 1},
-    3,
-    None,
-    *[{"obs_rms": {**RIGHT, "count": count}} for count in (-1, 1.5, float("inf"))],
-    *[{"obs_rms": {**RIGHT, "mean": mean}} for mean in ([0.0], "ab")],
-    {"return_rms": {**RIGHT, "mean": [0.0]}},
-    *[{"obs_rms": {**RIGHT, "var": [var, 1.0]}} for var in (-1.0, float("nan"))],
-    {"obs_rms": [1, 2]},
-]
 
 
 @pytest.mark.parametrize("begun", [False, True])
