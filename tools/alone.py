@@ -44,10 +44,10 @@ def needed(package: str) -> set[str]:
     return {package, PLUGINS}.union(*map(needed, STATED[package]))
 
 
-def copied(package: str, present: set[str]) -> Path:
-    """Copy the repository without the packages that are not needed, and return the copy."""
-    tree = BUILD / package / "tree"
-    shutil.rmtree(BUILD / package, ignore_errors=True)
+def copied(place: Path, present: set[str]) -> Path:
+    """Copy the repository to a folder without the packages that are not present, and return the copy."""
+    tree = place / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
     listed = subprocess.check_output(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, text=True
     )
@@ -62,22 +62,23 @@ def copied(package: str, present: set[str]) -> Path:
         text = text.replace(f'    "{each.rstrip("/")}",\n', "")
     if "arrayferry_cli" not in present:
         text = re.sub(r"\[project\.scripts\]\n.*\n", "", text)
+    if PLUGINS not in present:
+        text = re.sub(r"\[project\.entry-points\.arrayferry\]\n(.+\n)*", "", text)
     project.write_text(text, encoding="utf-8")
     packages = tomllib.loads(text)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert sorted(packages) == sorted(f"{TOPS[name]}/{name}" for name in present)
     return tree
 
 
-def installed(package: str, tree: Path) -> Path:
+def installed(place: Path, tree: Path) -> Path:
     """Build the wheel of a copy, unpack it in an environment without an editable install, and return its Python."""
-    place = BUILD / package / "env"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    wheels = BUILD / package / "wheels"
+    wheels = place / "wheels"
     subprocess.check_call(
         [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, tree]
     )
-    venv.create(place, with_pip=False, symlinks=True)
-    python = place / "bin" / "python"
+    venv.create(place / "env", with_pip=False, symlinks=True, clear=True)
+    python = place / "env" / "bin" / "python"
     show = "import sysconfig; print(sysconfig.get_path('purelib'))"
     folder = Path(subprocess.check_output([python, "-c", show], text=True).strip())
     subprocess.check_call([*pip, "install", "--no-deps", "--target", folder, *wheels.glob("*.whl")])
@@ -97,15 +98,16 @@ for name in sys.argv[1].split(","):
 
 def run(package: str, options: list[str]) -> tuple[int, str]:
     """Run the tests of a package, and return the exit status and what to say of them."""
-    present = needed(package)
-    tree = copied(package, present)
-    python = installed(package, tree)
+    place, present = BUILD / package, needed(package)
+    shutil.rmtree(place, ignore_errors=True)
+    tree = copied(place, present)
+    python = installed(place, tree)
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
-    script = ABSENT.format(place=str(BUILD / package))
+    script = ABSENT.format(place=str(place))
     subprocess.check_call([python, "-c", script, ",".join(TOPS), *present], cwd=tree)
     tests = Path("tests", TOPS[package], package)
-    report = BUILD / package / "coverage.json"
+    report = place / "coverage.json"
     command = [
         python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--cov={package}", "--cov-report",
         f"json:{report}", tests, *options,
