@@ -667,3 +667,16 @@ def test_the_space_of_whole_numbers_without_bounds(dtype):
     limits = np.iinfo(dtype)
     assert env.observation_space == spaces.Box(limits.min, limits.max, (2,), np.dtype(dtype).type)
     assert env.reset()[0] in env.observation_space
+
+
+NO_BOX = {
+    "ClipAction": {}, "GrayscaleObservation": {}, "RescaleAction": {"min_action": 0, "max_action": 1},
+    "RescaleObservation": {"min_obs": 0, "max_obs": 1}, "ResizeObservation": {"shape": (2, 2)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_BOX)
+def test_spaces_that_are_no_box_are_refused(name):
+    refused = rf"{name} requires .*Box" if gym.__version__ >= "1.4" else None
+    with pytest.raises((TypeError, AssertionError), match=refused):
+        getattr(wrappers, name)(gym.make("FrozenLake-v1"), **NO_BOX[name])
