@@ -22,14 +22,7 @@ from subtle_plugins import (
     remembering,
     scrambled,
 )
-from toys import (
-    Array,
-    Correct,
-    CorrectImmutable,
-    CorrectLazy,
-    OnlyDoubles,
-    OnlyIntegers,
-)
+from toys import Array, Correct, CorrectImmutable, CorrectLazy, OnlyDoubles, OnlyIntegers
 from wrong_plugins import PLANTED
 
 import arrayferry as af

@@ -91,8 +91,7 @@ def _same(blocks, expected, axis=0):
 
 
 @pytest.mark.parametrize(
-    ("block", "target"),
-    crossed([None, 1, 7, 10, 25, 60, 1000], ["numpy", "torch", "jax", "dask"]),
+    ("block", "target"), crossed([None, 1, 7, 10, 25, 60, 1000], ["numpy", "torch", "jax", "dask"])
 )
 def test_every_row_once_and_in_order(target, block):
     x = da.arange(ROWS * 2, chunks=(2 * CHUNK,), dtype="float32").reshape(ROWS, 2)
@@ -586,13 +585,7 @@ if __name__ == "__main__":
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "prefetch"),
-    [
-        ("dask", 0),
-        ("threads", 2),
-        ("sync", 2),
-        ("both", 2),
-    ],
+    ("kind", "prefetch"), [("dask", 0), ("threads", 2), ("sync", 2), ("both", 2)]
 )
 def test_a_process_ends_though_a_block_hangs(kind, prefetch):
     assert _run(HANGS, kind, str(prefetch), "0.3")[-1] == "BlockTimeoutError"

@@ -164,10 +164,7 @@ GOOD = {
     "pandas reversed": (lambda: pd.Series(GRID[0])[::-1], GRID[0, ::-1]),
     "pandas index": (lambda: pd.Index([3, 1], dtype="int16"), np.array([3, 1], "i2")),
     "pandas range": (lambda: pd.RangeIndex(2, 8, 3), np.array([2, 5])),
-    "pandas index of dates": (
-        lambda: pd.DatetimeIndex(DAY.astype("M8[s]")),
-        DAY.astype("M8[s]"),
-    ),
+    "pandas index of dates": (lambda: pd.DatetimeIndex(DAY.astype("M8[s]")), DAY.astype("M8[s]")),
     **{
         f"pandas nullable {kind} of {dtype}": (
             lambda kind=kind, dtype=dtype: getattr(pd, kind)([1, 0, 3], dtype=dtype),
@@ -185,11 +182,7 @@ GOOD = {
         np.array([1, 2], "i1"),
         False,
     ),
-    "pandas Arrow days": (
-        lambda: in_arrow(DAY[:1], pa.date32()),
-        DAY[:1].astype("M8[ms]"),
-        False,
-    ),
+    "pandas Arrow days": (lambda: in_arrow(DAY[:1], pa.date32()), DAY[:1].astype("M8[ms]"), False),
     # Polars
     "polars slice": (lambda: pl.Series(GRID[0])[1:3], GRID[0, 1:3]),
     "polars strided": (lambda: pl.Series(GRID[0])[::2], GRID[0, ::2]),
@@ -273,11 +266,7 @@ GOOD = {
         np.array([1, 0], "i1"),
         False,
     ),
-    "h5py as another dtype": (
-        lambda: in_h5(GRID).astype("f4"),
-        GRID.astype("f4"),
-        False,
-    ),
+    "h5py as another dtype": (lambda: in_h5(GRID).astype("f4"), GRID.astype("f4"), False),
     "h5py field": (
         lambda: in_h5(np.array([(1, 2.5)], "i4,f8")).fields("f1"),
         np.array([2.5]),
