@@ -1049,9 +1049,7 @@ WRONG = {
     "raises": (rows_source(read=raising(OSError("the disk"))), r"block 0 .*OSError: the disk"),
     "reads nothing": (rows_source(read=lambda array, block: None), r"block 0 .*shape \(\)"),
     "exits": (rows_source(read=raising(SystemExit(3))), r"block 0 .*SystemExit: 3"),
-    "lengths of no kind": (
-        rows_source(lengths=[["two"]]), r"blocks\(\) of the source 'rows' raised ValueError: .*two",
-    ),
+    "lengths of no kind": (rows_source(lengths=[["two"]]), r"blocks\(\) of the source 'rows' raised ValueError: .*two"),
     "too short": (rows_source(lengths=[[1]]), "blocks have the length 1 together instead of 6"),
     "reads too little": (
         rows_source(open=lambda steps: type("Short", (af.Reader,), {"read": lambda *_: []})(None, steps)),
