@@ -28,6 +28,24 @@ class BoxBackend(af.Backend):
         return Box(x)
 
 
+def faulty(**methods):
+    """Return a backend for boxes with methods and attributes of its own."""
+    return type("Faulty", (BoxBackend,), methods)()
+
+
+def raising(*args, **kwargs):
+    raise ZeroDivisionError("a fault")
+
+
+class DirectToTorch(af.Converter):
+    source, target, cost = "boxes", "torch", "copy"
+
+    def convert(self, x, device=None, copy=None):
+        import torch
+
+        return torch.from_numpy(x.values.copy())
+
+
 class BoxSource(af.Source):
     name, package, array_types = "boxes", "boxlib", ("boxlib.Box",)
 
@@ -61,6 +79,19 @@ class HeldContainer(af.Container):
 
     def rebuild(self, value, children):
         return type(value)(*children)
+
+
+class Compared:
+    """Equal to others with an equal value."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __eq__(self, other):
+        return self.x == other.x
+
+    def __hash__(self):
+        return hash(self.x)
 
 
 class Items(Mapping):

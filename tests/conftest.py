@@ -161,12 +161,7 @@ def boxlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_python() -> Callable[..., str]:
     """Run a script in a fresh interpreter and return its output."""
 
-    def run(
-        script: str,
-        *,
-        env: dict[str, str] | None = None,
-        timeout: float = 300,
-    ) -> str:
+    def run(script: str, *, env: dict[str, str] | None = None, timeout: float = 300) -> str:
         path = os.pathsep.join([*_MODULES, *filter(None, [os.environ.get("PYTHONPATH")])])
         done = subprocess.run(
             [sys.executable, "-c", script],

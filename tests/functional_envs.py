@@ -77,6 +77,17 @@ class Sums(FunctionalEnv):
         return xp.stack([state, state * state + 1], axis=1)
 
 
+def with_two_rewards(env):
+    """Return a class of environments with a second reward, which is the first one with the other sign."""
+
+    class TwoRewards(env):
+        def step(self, xp, rng, state, action, params):
+            state, reward, *flags = super().step(xp, rng, state, action, params)
+            return state, xp.stack([reward, -reward], axis=1), *flags
+
+    return TwoRewards
+
+
 class Parts(FunctionalEnv):
     """Actions and observations of several parts. The reward is the sum of two of them."""
 

@@ -3,12 +3,7 @@
 import warnings
 
 import numpy as np
-from subtle_plugins import (
-    backend,
-    making,
-    read_only,
-    reading,
-)
+from subtle_plugins import backend, making, read_only, reading
 from toys import Array, Correct, CorrectImmutable, CorrectLazy, ToyBlocks
 
 import arrayferry as af

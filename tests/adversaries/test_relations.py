@@ -120,9 +120,7 @@ KERNELS = {
     "ReshapeObservation": lambda rng: {"shape": rng.choice([(1, 2), (2,), (12, 3)])},
     "DtypeObservation": lambda rng: {"dtype": rng.choice(DTYPES)},
     "TimeAwareObservation": lambda rng: {"flatten": rng.choice([True, False])},
-    "FrameStackObservation": lambda rng: {
-        "stack_size": rng.choice([1, 3]), "padding_type": rng.choice(PADDINGS)
-    },
+    "FrameStackObservation": lambda rng: {"stack_size": rng.choice([1, 3]), "padding_type": rng.choice(PADDINGS)},
     "DelayObservation": lambda rng: {"delay": rng.choice([0, 1, 3])},
     "FlattenObservation": lambda rng: {},
     "FilterObservation": lambda rng: {"filter_keys": rng.choice([["obs"], ["x"], ["n", "x"]])},

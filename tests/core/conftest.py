@@ -1,4 +1,4 @@
-"""Plugins that are installed for the time of a test."""
+"""Modules and plugins that are there for the time of a test."""
 
 import sys
 
@@ -10,14 +10,20 @@ import arrayferry as af
 
 
 @pytest.fixture
-def install(tmp_path, monkeypatch):
-    """Write distributions with plugins, by their names and code, and return a registry with them and the messages."""
+def folder(tmp_path, monkeypatch):
+    """A folder for modules that can be imported in this test."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
-    yield lambda **codes: load(tmp_path, codes)
+    yield tmp_path
     for name in set(sys.modules) - before:
-        if name.endswith("_plugin"):
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
             del sys.modules[name]
+
+
+@pytest.fixture
+def install(folder):
+    """Write distributions with plugins, by their names and code, and return a registry with them and the messages."""
+    return lambda **codes: load(folder, codes)
 
 
 def learnt(to, **options):

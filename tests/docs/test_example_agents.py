@@ -69,10 +69,7 @@ def one_thread():
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("environment", ["numpy", "jax"])
 def test_an_agent_learns_from_workers(environment):
-    with (
-        local_cluster(2, processes=True) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with local_cluster(2, processes=True) as cluster, distributed.Client(cluster) as client:
         result = ppo_cluster.run(
             Settings(updates=100), environment, client, 0, lambda *_: lambda *_: None
         )

@@ -59,21 +59,9 @@ def test_the_address_is_that_of_a_repository():
 
 def test_without_an_address_nothing_refers_to_an_index():
     address = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["address"]
-    named = subprocess.run(
-        [
-            "git",
-            "grep",
-            "-nE",
-            r"(install|\|).*[^a-z_]arrayferry\[[a-z]",
-            "--",
-            "*.py",
-            "*.md",
-            "*.ipynb",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    pattern = r"(install|\|).*[^a-z_]arrayferry\[[a-z]"
+    command = ["git", "grep", "-nE", pattern, "--", "*.py", "*.md", "*.ipynb"]
+    named = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert address or not named.stdout
 
 

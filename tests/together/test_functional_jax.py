@@ -8,10 +8,7 @@ import pytest
 import torch
 
 import arrayferry as af
-from arrayferry_envs import (
-    Functions,
-    Pendulum,
-)
+from arrayferry_envs import Functions, Pendulum
 
 MANY = 3
 

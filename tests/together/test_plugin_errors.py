@@ -2,17 +2,13 @@
 
 import numpy as np
 import pytest
-from boxes import Box, BoxBackend
+from boxes import Box, faulty
 
 import arrayferry as af
 
 pytestmark = pytest.mark.usefixtures("boxlib")
 
 X = np.arange(3, dtype=np.float32)
-
-
-def backend(**methods):
-    return type("Faulty", (BoxBackend,), methods)()
 
 
 CALLS = {
@@ -33,7 +29,7 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS)
 def test_a_backend_that_returns_its_argument(register, call, shares):
     """The NumPy array is no array of the library, although nothing was done to it."""
-    register(backend(from_numpy=lambda self, x, device=None: x, from_numpy_shares=shares))
+    register(faulty(from_numpy=lambda self, x, device=None: x, from_numpy_shares=shares))
     for _ in range(5):
         with pytest.raises(
             af.ConversionError,

@@ -382,15 +382,9 @@ def gymnax_step(env, kept, action):
 REAL = {
     "gymnax CartPole": (lambda: gymnax.make("CartPole-v1")[0], gymnax_step),
     "gymnax DiscountingChain": (lambda: gymnax.make("DiscountingChain-bsuite")[0], gymnax_step),
-    "gymnax Breakout": (
-        lambda: gymnax.make("Breakout-MinAtar")[0],
-        None,
-    ),
+    "gymnax Breakout": (lambda: gymnax.make("Breakout-MinAtar")[0], None),
     "gymnax DeepSea": (lambda: gymnax.make("DeepSea-bsuite")[0], gymnax_step),
-    "Craftax": (
-        lambda: make_craftax_env_from_name("Craftax-Classic-Symbolic-v1", True),
-        None,
-    ),
+    "Craftax": (lambda: make_craftax_env_from_name("Craftax-Classic-Symbolic-v1", True), None),
     "Brax": (
         lambda: brax.envs.create("inverted_pendulum", backend="generalized"),
         lambda env, kept, action: (lambda s: (s.obs, s.reward))(env.step(kept, action)),

@@ -32,6 +32,7 @@ def test_an_empty_variable_loads_no_plugin_and_blocks_no_name(run_python):
     script = """
         import sys
         import numpy as np
+        from boxes import Box, BoxBackend
         import arrayferry as af
 
         assert not af.backends() and not af.registry.sources()
@@ -42,18 +43,8 @@ def test_an_empty_variable_loads_no_plugin_and_blocks_no_name(run_python):
             print(error)
         from arrayferry_plugins.numpy_ import NumpyBackend
 
-        class Box:
-            def __init__(self, values):
-                self.values = values
-
-        class Boxes(af.Backend):
-            name, package, array_types = "torch", "builtins", ("__main__.Box",)
-
-            def to_numpy(self, x):
-                return x.values
-
-            def from_numpy(self, x, device=None):
-                return Box(x)
+        class Boxes(BoxBackend):
+            name, package, array_types = "torch", "boxes", ("boxes.Box",)
 
         assert af.registry.manager.register(NumpyBackend(), "numpy") == "numpy"
         af.registry.register(Boxes(), "torch")
@@ -76,10 +67,7 @@ def marked(options):
 
 
 BROKEN = {
-    "importerror": (
-        "import a_module_that_is_not_there",
-        "ModuleNotFoundError.*a_module_that_is_not_there",
-    ),
+    "importerror": ("import a_module_that_is_not_there", "ModuleNotFoundError.*a_module_that_is_not_there"),
     "syntaxerror": ("def f(:\n    pass", "SyntaxError"),
     "wrongtype": (BACKEND.replace("[Toy()]", "[3]"), "returned 3, where a Backend is expected"),
     "noiterable": (BACKEND.replace("[Toy()]", "3"), "returned 3, where a list of Backend"),
@@ -88,10 +76,7 @@ BROKEN = {
         "array type torch.Tensor is taken by the backend 'torch'",
     ),
     "missingmethod": (BACKEND.replace("def from_numpy", "def other"), "TypeError.*from_numpy"),
-    "unknownhook": (
-        BACKEND + "\n@af.hookimpl\ndef arrayferry_nonsense():\n    return []\n",
-        "arrayferry_nonsense",
-    ),
+    "unknownhook": (BACKEND + "\n@af.hookimpl\ndef arrayferry_nonsense():\n    return []\n", "arrayferry_nonsense"),
     "exits": ("import sys\nsys.exit(3)", "SystemExit: 3"),
     "nohook": ("x = 1", "implements no hook"),
     **{
@@ -109,11 +94,8 @@ BROKEN = {
         marked("specname='arrayferry_backends'").replace("arrayferry_backends():", "o():"),
         "unknown hook 'o'",
     ),
-    "ranked": (
-        marked("tryfirst=True").replace("return [", "raise SystemExit(3, ").replace("()]", "())"),
-        "SystemExit",
-    ),
-}
+    "ranked": (marked("tryfirst=True").replace("return [", "raise SystemExit(3, ").replace("()]", "())"), "SystemExit"),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

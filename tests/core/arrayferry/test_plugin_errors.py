@@ -8,7 +8,7 @@ import traceback
 import numpy as np
 import pytest
 import torch
-from boxes import Box, BoxBackend, Held, HeldContainer
+from boxes import Box, BoxBackend, DirectToTorch, Held, HeldContainer, faulty, raising
 
 import arrayferry as af
 
@@ -18,18 +18,10 @@ X = np.arange(3, dtype=np.float32)
 pytestmark = pytest.mark.usefixtures("boxlib")
 
 
-def raising(*args, **kwargs):
-    raise ZeroDivisionError("a fault")
-
-
-def backend(**methods):
-    return type("Faulty", (BoxBackend,), methods)()
-
-
 @pytest.mark.parametrize("times", [1, 4])
 @pytest.mark.parametrize("method", ["to_numpy", "is_traced", "device_of"])
 def test_methods_of_the_source(register, method, times):
-    register(backend(**{method: raising}))
+    register(faulty(**{method: raising}))
     conversion = af.converter("torch")
     for _ in range(times):
         with pytest.raises(
@@ -60,14 +52,14 @@ def test_methods_of_the_source(register, method, times):
     ],
 )
 def test_methods_of_the_target(register, method, call):
-    register(backend(**{"devices": lambda self: ("cpu", "box:1"), method: raising}))
+    register(faulty(**{"devices": lambda self: ("cpu", "box:1"), method: raising}))
     words = rf"^{method}\(\) of the backend 'boxes' raised ZeroDivisionError"
     with pytest.raises(af.ConversionError, match=words):
         call()
 
 
 def test_check(register):
-    part = register(backend(check=raising))
+    part = register(faulty(check=raising))
     for call in (lambda: af.convert(X, "boxes"), lambda: af.route("numpy", "boxes")):
         with pytest.raises(
             af.BackendUnavailableError,
@@ -86,7 +78,7 @@ def test_check(register):
     ],
 )
 def test_what_is_not_of_the_form_asked_for(register, method, returned, error, words):
-    register(backend(**{method: lambda self, *args: returned}))
+    register(faulty(**{method: lambda self, *args: returned}))
     x, target = (Box(X), "torch") if method == "to_numpy" else (X, "boxes")
     with pytest.raises(error, match=rf"{method}\(\) of the backend 'boxes' {words}"):
         af.convert(x, target)
@@ -94,7 +86,7 @@ def test_what_is_not_of_the_form_asked_for(register, method, returned, error, wo
 
 @pytest.mark.parametrize("path", ["boxlib.Bax", "boxlib.sub.Box", "nolib.Box"])
 def test_array_types_with_a_typo(register, path):
-    register(backend(array_types=(path,)))
+    register(faulty(array_types=(path,)))
     for _ in range(3):
         with pytest.raises(
             af.ConversionError,
@@ -138,13 +130,6 @@ def inlined(test, result):
     return lambda self, options: af.Inline(test, result, {"convert": self.convert})
 
 
-class DirectToTorch(af.Converter):
-    source, target, cost = "boxes", "torch", "copy"
-
-    def convert(self, x, device=None, copy=None):
-        return torch.from_numpy(x.values.copy())
-
-
 def to_torch(register, **methods):
     """Return a conversion of boxes by a direct converter with methods of its own."""
     register(BoxBackend())
@@ -155,7 +140,7 @@ def to_torch(register, **methods):
 @pytest.mark.parametrize("x", [X, Box(X)], ids=["from NumPy", "within the library"])
 def test_a_backend_that_ignores_the_device(register, x):
     register(
-        backend(
+        faulty(
             devices=lambda self: ("cpu", "tpu"),
             device_of=lambda self, x: "cpu",
             to_device=lambda self, x, device: x,
@@ -264,7 +249,7 @@ def test_a_wrong_converter_that_is_one_step_of_several_is_not_used(register, met
     methods = {
         each: METHODS[each](lambda x: calls.append(x) or wrong(x)) for each in ("convert", method)
     }
-    register(backend(to_numpy_shares=True))
+    register(faulty(to_numpy_shares=True))
     register(type("ToNumpy", (DirectToTorch,), {"target": "numpy", "cost": "share", **methods})())
     conversion = af.converter("dask", copy=True if what == "shared" else None)
     assert len(af.route("boxes", "dask").steps) == 2
@@ -309,9 +294,7 @@ def test_a_direct_converter_that_is_right_first(register, method):
 )
 def test_a_backend_that_makes_something_else(register, source, made):
     register(
-        backend(
-            from_numpy=lambda self, x, device=None: made(x), copy=lambda self, x: made(x.values)
-        )
+        faulty(from_numpy=lambda self, x, device=None: made(x), copy=lambda self, x: made(x.values))
     )
     x = af.convert(X, source) if source != "boxes" else Box(X)
     method = "copy" if source == "boxes" else "from_numpy"
@@ -336,7 +319,7 @@ def test_a_direct_converter_that_ignores_copy_is_not_used(register, pair):
             calls.append(x)
             return make[pair[1]](x.values if isinstance(x, Box) else np.asarray(x))
 
-    register(backend(address=lambda self, x: x.values.ctypes.data))
+    register(faulty(address=lambda self, x: x.values.ctypes.data))
     register(Shares())
     memory = X.copy()
     x = make[pair[0]](memory)
@@ -350,7 +333,7 @@ def test_a_direct_converter_that_ignores_copy_is_not_used(register, pair):
 
 
 def test_a_view_of_what_never_changes_is_read_only(register):
-    register(backend(memory="immutable", to_numpy_shares=True))
+    register(faulty(memory="immutable", to_numpy_shares=True))
     for copy in (None, False):
         for value in (Box(X), [Box(X)], [Box(X)]):
             found = af.convert(value, "numpy", copy=copy)
@@ -360,7 +343,7 @@ def test_a_view_of_what_never_changes_is_read_only(register):
 
 
 def test_values_of_a_subclass_are_plain_for_users(register):
-    register(backend(to_numpy=lambda self, x: x.values.view(np.recarray)))
+    register(faulty(to_numpy=lambda self, x: x.values.view(np.recarray)))
     assert type(af.convert(Box(X), "numpy")) is np.ndarray
     for target in ("torch", "jax"):
         assert np.asarray(af.convert([Box(X)], target)[0]).tolist() == [0, 1, 2]
@@ -385,7 +368,7 @@ def test_a_plan_that_cannot_be_written_loses_no_result(register):
 
 def test_a_backend_is_given_plain_arrays(register):
     given = []
-    register(backend(from_numpy=lambda self, x, device=None: given.append(x) or Box(x)))
+    register(faulty(from_numpy=lambda self, x, device=None: given.append(x) or Box(x)))
     for x in (X.view(np.matrix), X[::-1], X.astype(">f4"), X.view(np.recarray)):
         af.convert([x], "boxes")
     for x in given:
@@ -400,7 +383,7 @@ def test_a_converter_to_nobody_disturbs_no_other_route(register):
     words = r"does not use <Converter boxes -> nobody> of .*no backend is named 'nobody'"
     with pytest.warns(af.PluginWarning, match=words):
         assert af.convert([Box(X)], "jax")[0].tolist() == [0, 1, 2]
-    register(backend(name="nobody", array_types=("boxlib.Nobody",)))  # its backend may come later
+    register(faulty(name="nobody", array_types=("boxlib.Nobody",)))  # its backend may come later
     assert af.convert([Box(X)], "jax")[0].tolist() == [0, 1, 2]
     assert [step.via for step in af.route("boxes", "jax").steps]
 
@@ -409,7 +392,7 @@ def test_a_converter_to_nobody_disturbs_no_other_route(register):
 def test_a_library_whose_import_fails(register, monkeypatch, tmp_path, install):
     (tmp_path / "brokenlib.py").write_text("raise OSError('no such driver')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    register(backend(package="brokenlib", install=install, name="broken"))
+    register(faulty(package="brokenlib", install=install, name="broken"))
     command = f", for instance: pip install --force-reinstall {install}" if install else r"\."
     with pytest.raises(
         af.BackendUnavailableError,
@@ -423,8 +406,8 @@ def full(*args, **kwargs):
 
 
 OUT_OF_MEMORY = {
-    "to_numpy": (backend(to_numpy=full), lambda: [Box(X)], "torch"),
-    "from_numpy": (backend(from_numpy=full), lambda: [X], "boxes"),
+    "to_numpy": (faulty(to_numpy=full), lambda: [Box(X)], "torch"),
+    "from_numpy": (faulty(from_numpy=full), lambda: [X], "boxes"),
     "children": (type("Pairs", (HeldContainer,), {"children": full})(), lambda: [Held(X)], "torch"),
 }  # fmt: skip
 
@@ -500,21 +483,14 @@ def test_quantities_are_refused():
 @pytest.mark.parametrize(
     "held",
     [
-        *(
-            [np.float32],
-            ["float32"],
-            ("float32",),
-            {"float32": 1},
-            "float32",
-            [np.float32, np.int8],
-        ),
-        *({"float32", "bfloat16"}, {"float32", "quint8"}, {"float32", "string"}),
+        [np.float32], ["float32"], ("float32",), {"float32": 1}, "float32", [np.float32, np.int8],
+        {"float32", "bfloat16"}, {"float32", "quint8"}, {"float32", "string"},
     ],
-)
+)  # fmt: skip
 def test_dtypes_in_whatever_way(register, held):
     """Also those that NumPy does not have."""
     sys.modules["boxlib"].quint8 = object()
-    register(backend(dtypes=lambda self: held))
+    register(faulty(dtypes=lambda self: held))
     assert af.convert(np.ones(2), "boxes").values.dtype == np.float32
 
 
@@ -531,7 +507,7 @@ def native_only(self, x, device=None):
 def test_values_in_another_byte_order(register, options):
     """What `to_numpy` returned is made ready for `from_numpy`, also within the library."""
     register(
-        backend(
+        faulty(
             to_numpy=lambda self, x: x.values.astype(">f4"),
             from_numpy=native_only,
             devices=lambda self: ("cpu", "box:1"),

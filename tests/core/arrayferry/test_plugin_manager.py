@@ -163,7 +163,7 @@ REFUSED = {
     **{
         f"{cls.__name__}, {attribute}={value!r}": (part(cls, **{attribute: value}), words)
         for cls, attribute, values, words in (
-            (BoxBackend, "name", [""], "has no name"),
+            (BoxBackend, "name", [""], r"has no name\. Set name to "),
             (BoxBackend, "package", [None], "has no package"),
             (BoxBackend, "array_types", [(), "boxlib.Box"], r"has .*array_types\. Set array_types to "),
             (BoxBackend, "dtypes", [{"float64"}], "has {'float64'} for its dtypes. Set dtypes to a method: def"),

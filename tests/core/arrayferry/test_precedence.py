@@ -41,9 +41,7 @@ CLASHES = {
     "name, by an alias": (source("a"), backend("b", "boxlib.Cell", aliases=("a",)), "the name"),
     "type of a source": (source("a"), source("b"), r"the array type boxlib\.Box .* source"),
     "type of a backend": (backend("a"), source("b"), r"the array type boxlib\.Box .* back"),
-    "one of several types": (
-        source("a"), source("b", "boxlib.Cell", "boxlib.Box"), r"boxlib\.Box is taken",
-    ),
+    "one of several types": (source("a"), source("b", "boxlib.Cell", "boxlib.Box"), r"boxlib\.Box is taken"),
 }  # fmt: skip
 
 

@@ -49,17 +49,6 @@ __array_api_version__ = "2024.12"
 """
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder for modules that can be imported in this test."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", "").startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
 def test_a_namespace_that_was_imported_is_known_by_name(folder, run_python):
     (folder / "train_side.py").write_text(NAMESPACE)
     conversions = [af.converter(__import__("train_side")), af.converter("train_side")]

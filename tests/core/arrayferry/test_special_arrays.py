@@ -171,13 +171,9 @@ REFUSED = {
     "jax deleted": (deleted, "deleted, or donated", COPY),
     "jax donated": (donated, "deleted, or donated", COPY),
     "torch sparse": (in_layout(lambda x: x.to_sparse()), "sparse"),
-    "torch quantised": (
-        in_layout(lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)), "quantised",
-    ),
+    "torch quantised": (in_layout(lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)), "quantised"),
     "torch nested": (in_layout(lambda x: torch.nested.nested_tensor([x[0], x[1, :2]])), "nested"),
-    "torch jagged": (
-        in_layout(lambda x: torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)), "nested",
-    ),
+    "torch jagged": (in_layout(lambda x: torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)), "nested"),
     "torch MKL": (in_layout(lambda x: x.to_mkldnn()), "MKL"),
     "torch meta": (lambda: torch.empty(3, device="meta"), "has no values.*x.to_empty", {"device": "cpu"}),
     "torch uninitialized": (lambda: torch.nn.LazyLinear(2).weight, "uninitialized parameter", COPY),

@@ -315,12 +315,8 @@ AVOIDABLE = {
     "flipped": (lambda: X[::-1], {}, "strides"),
     "swapped": (lambda: X.astype(">f4"), {}, "byte order"),
     "asked": (lambda: X, {"copy": True}, "copy=True was given"),
-    "overlapping": (
-        lambda: np.ndarray(2, "f4", bytearray(12), offset=2, strides=(4,)),
-        {},
-        "alignment",
-    ),
-}
+    "overlapping": (lambda: np.ndarray(2, "f4", bytearray(12), offset=2, strides=(4,)), {}, "alignment"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", AVOIDABLE)

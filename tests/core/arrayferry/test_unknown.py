@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from boxes import Held, HeldContainer
+from pytrees import Node
 
 import arrayferry as af
 
@@ -371,16 +372,9 @@ def test_a_container_whose_takes_fails_is_named_and_left_out(register):
 
 def test_a_pytree_that_changes_its_children_is_an_error():
     @jax.tree_util.register_pytree_node_class
-    class Converting:
-        def __init__(self, x):
-            self.x = jax.numpy.asarray(x)
-
-        def tree_flatten(self):
-            return (self.x,), None
-
-        @classmethod
-        def tree_unflatten(cls, aux, children):
-            return cls(*children)
+    class Converting(Node):
+        def __init__(self, x, scale=1):
+            super().__init__(jax.numpy.asarray(x), scale)
 
     value = Converting([1.0, 2.0])
     assert isinstance(af.convert(value, "jax").x, jax.Array)

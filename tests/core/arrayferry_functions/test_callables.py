@@ -342,11 +342,7 @@ class Colour(Enum):
 @pytest.mark.parametrize(
     ("example", "returned", "words"),
     [
-        (
-            {"t": None, "x": X},
-            {"t": "text", "x": X},
-            r"returned 'text', where result_like says None",
-        ),
+        ({"t": None, "x": X}, {"t": "text", "x": X}, r"returned 'text', where result_like says None"),
         ({"t": [None], "x": X}, {"t": ["text"], "x": X}, r"at result\['t'\]\[0\]"),
         ({"t": Colour.RED, "x": X}, {"t": Colour.BLUE, "x": X}, "returned <Colour>"),
         (jax.ShapeDtypeStruct((2,), "float32"), X, r"returned the shape \(3,\)"),
@@ -361,7 +357,7 @@ class Colour(Enum):
         ({"k" * 90 + "a": X}, {"k" * 90 + "b": X}, "structure"),
         ([[X]], [{"x": X}], "structure"),
     ],
-)
+)  # fmt: skip
 def test_results_are_compared_with_result_like(example, returned, words, capfd):
     function = af.agnostic("numpy", result_like=example)(lambda x: returned)
     arrays = jax.jit(lambda x: [y for y in jax.tree.leaves(function(x)) if hasattr(y, "shape")])

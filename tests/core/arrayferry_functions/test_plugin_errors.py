@@ -5,28 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from boxes import Box, BoxBackend
+from boxes import Box, DirectToTorch, faulty, raising
 
 import arrayferry as af
 
 pytestmark = pytest.mark.usefixtures("boxlib")
 
 X = np.arange(3, dtype=np.float32)
-
-
-def raising(*args, **kwargs):
-    raise ZeroDivisionError("a fault")
-
-
-def backend(**methods):
-    return type("Faulty", (BoxBackend,), methods)()
-
-
-class DirectToTorch(af.Converter):
-    source, target, cost = "boxes", "torch", "copy"
-
-    def convert(self, x, device=None, copy=None):
-        return torch.from_numpy(x.values.copy())
 
 
 def gradients(**methods):
@@ -62,7 +47,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("fault", FUNCTIONS)
 def test_methods_that_functions_call(register, fault):
     methods, call, words = FUNCTIONS[fault]
-    register(backend(**methods))
+    register(faulty(**methods))
     register(DirectToTorch())  # which asks nothing
     for _ in range(2):
         with pytest.raises(af.ConversionError, match=f"^{words}"):
@@ -70,7 +55,7 @@ def test_methods_that_functions_call(register, fault):
 
 
 def test_a_library_that_cannot_map_functions(register):
-    register(backend(autodiff=gradients()))
+    register(faulty(autodiff=gradients()))
     with pytest.raises(NotImplementedError, match=r"no vmap\. Call the function for each row"):
         torch.func.vmap(differentiable("boxes")(abs))(torch.ones(3))
 
@@ -83,7 +68,7 @@ def test_a_library_that_cannot_map_functions(register):
     ],
 )
 def test_uncompiled(register, method, fault):
-    register(backend(uncompiled=method))
+    register(faulty(uncompiled=method))
     words = rf"^uncompiled\(\) of the backend 'boxes' failed \({fault}\), so it is not used$"
     with pytest.warns(af.PluginWarning, match=words) as caught:
         function = differentiable("jax")(jnp.negative)

@@ -130,14 +130,8 @@ class TestH5py(SourceContract):
         return file.create_dataset("x", data=values)
 
 
-@pytest.fixture
-def wide(enable_x64):
-    with enable_x64(True):
-        yield
-
-
 @pytest.mark.long
-@pytest.mark.usefixtures("wide")
+@pytest.mark.usefixtures("x64")
 class TestJaxWithX64(TestJax):
     pass
 

@@ -22,14 +22,7 @@ from subtle_plugins import (
     remembering,
     scrambled,
 )
-from toys import (
-    Array,
-    Correct,
-    CorrectImmutable,
-    CorrectLazy,
-    OnlyDoubles,
-    OnlyIntegers,
-)
+from toys import Array, Correct, CorrectImmutable, CorrectLazy, OnlyDoubles, OnlyIntegers
 from wrong_plugins import PLANTED
 
 import arrayferry as af
@@ -207,16 +200,12 @@ def test_the_order_of_the_tests_is_that_of_pytest(tmp_path):
 @pytest.mark.parametrize(
     ("contract", "members", "words"),
     [
-        (
-            BackendContract,
-            {"backend": "numpy"},
-            r"Empty must say how an .* Write make\(self, values",
-        ),
+        (BackendContract, {"backend": "numpy"}, r"Empty must say how an .* Write make\(self, values"),
         (BackendContract, {"make": None}, r'Empty must name the .* backend = "mylib"'),
         (SourceContract, {}, "Empty must name the source under test"),
         (SourceContract, {"source": "h5py"}, r"Write make\(self, values\)"),
     ],
-)
+)  # fmt: skip
 def test_the_kit_names_what_is_to_fill_in(contract, members, words):
     test = type("Empty", (contract,), members)()
     with pytest.raises(NotImplementedError, match=words):
@@ -500,16 +489,10 @@ def test_a_correct_container_passes():
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (
-            {"types": (Pair, f"{__name__}.Pear")},
-            r"has \['[\w.]+\.Pear'\], and there is no such type",
-        ),
+        ({"types": (Pair, f"{__name__}.Pear")}, r"has \['[\w.]+\.Pear'\], and there is no such type"),
         ({"children": lambda self, value: [value.left]}, r"children\(\) leaves out \.right"),
         ({"rebuild": lambda self, value, children: None}, r"rebuild\(\) returned None"),
-        (
-            {"rebuild": lambda self, value, xs: Pair(xs[1], xs[0])},
-            r"given \[array.*\{'x'.* holds \[\{'x'",
-        ),
+        ({"rebuild": lambda self, value, xs: Pair(xs[1], xs[0])}, r"given \[array.*\{'x'.* holds \[\{'x'"),
         ({"rebuild": lambda self, value, xs: value}, "has changed the value"),
         ({"rebuild": written}, "has changed the value"),
         ({"rebuild": lambda self, value, xs: Pair(*xs, None)}, r"lost the attributes \['name'\]"),
@@ -525,12 +508,9 @@ def test_a_correct_container_passes():
             {"rebuild": lambda self, value, xs: Pair(*map(as_numpy, xs), value.name)},
             r"given \[.*and its result holds \[array",
         ),
-        (
-            {"rebuild": lambda self, value, xs: Pair(xs[0], None)},
-            r"and its result holds \[array\(.*, None\]",
-        ),
+        ({"rebuild": lambda self, value, xs: Pair(xs[0], None)}, r"and its result holds \[array\(.*, None\]"),
     ],
-)
+)  # fmt: skip
 def test_a_fault_of_a_container_is_named(fault, words):
     with pytest.raises(AssertionError, match=words):
         check_container(type("Faulty", (Pairs,), fault)(), PAIR)

@@ -33,10 +33,7 @@ def sources(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "context",
-    ["fork", "forkserver", "spawn"],
-)
+@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
 def test_workers_read_each_block_once(context, tmp_path):
     for x in sources(tmp_path):
         stream = af.stream({"x": x, "y": x * 2}, "torch", block=50)

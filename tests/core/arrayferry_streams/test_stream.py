@@ -91,8 +91,7 @@ def _same(blocks, expected, axis=0):
 
 
 @pytest.mark.parametrize(
-    ("block", "target"),
-    crossed([None, 1, 7, 10, 25, 60, 1000], ["numpy", "torch", "jax", "dask"]),
+    ("block", "target"), crossed([None, 1, 7, 10, 25, 60, 1000], ["numpy", "torch", "jax", "dask"])
 )
 def test_every_row_once_and_in_order(target, block):
     x = da.arange(ROWS * 2, chunks=(2 * CHUNK,), dtype="float32").reshape(ROWS, 2)
@@ -586,13 +585,7 @@ if __name__ == "__main__":
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "prefetch"),
-    [
-        ("dask", 0),
-        ("threads", 2),
-        ("sync", 2),
-        ("both", 2),
-    ],
+    ("kind", "prefetch"), [("dask", 0), ("threads", 2), ("sync", 2), ("both", 2)]
 )
 def test_a_process_ends_though_a_block_hangs(kind, prefetch):
     assert _run(HANGS, kind, str(prefetch), "0.3")[-1] == "BlockTimeoutError"
@@ -1056,9 +1049,7 @@ WRONG = {
     "raises": (rows_source(read=raising(OSError("the disk"))), r"block 0 .*OSError: the disk"),
     "reads nothing": (rows_source(read=lambda array, block: None), r"block 0 .*shape \(\)"),
     "exits": (rows_source(read=raising(SystemExit(3))), r"block 0 .*SystemExit: 3"),
-    "lengths of no kind": (
-        rows_source(lengths=[["two"]]), r"blocks\(\) of the source 'rows' raised ValueError: .*two",
-    ),
+    "lengths of no kind": (rows_source(lengths=[["two"]]), r"blocks\(\) of the source 'rows' raised ValueError: .*two"),
     "too short": (rows_source(lengths=[[1]]), "blocks have the length 1 together instead of 6"),
     "reads too little": (
         rows_source(open=lambda steps: type("Short", (af.Reader,), {"read": lambda *_: []})(None, steps)),

@@ -164,10 +164,7 @@ GOOD = {
     "pandas reversed": (lambda: pd.Series(GRID[0])[::-1], GRID[0, ::-1]),
     "pandas index": (lambda: pd.Index([3, 1], dtype="int16"), np.array([3, 1], "i2")),
     "pandas range": (lambda: pd.RangeIndex(2, 8, 3), np.array([2, 5])),
-    "pandas index of dates": (
-        lambda: pd.DatetimeIndex(DAY.astype("M8[s]")),
-        DAY.astype("M8[s]"),
-    ),
+    "pandas index of dates": (lambda: pd.DatetimeIndex(DAY.astype("M8[s]")), DAY.astype("M8[s]")),
     **{
         f"pandas nullable {kind} of {dtype}": (
             lambda kind=kind, dtype=dtype: getattr(pd, kind)([1, 0, 3], dtype=dtype),
@@ -185,11 +182,7 @@ GOOD = {
         np.array([1, 2], "i1"),
         False,
     ),
-    "pandas Arrow days": (
-        lambda: in_arrow(DAY[:1], pa.date32()),
-        DAY[:1].astype("M8[ms]"),
-        False,
-    ),
+    "pandas Arrow days": (lambda: in_arrow(DAY[:1], pa.date32()), DAY[:1].astype("M8[ms]"), False),
     # Polars
     "polars slice": (lambda: pl.Series(GRID[0])[1:3], GRID[0, 1:3]),
     "polars strided": (lambda: pl.Series(GRID[0])[::2], GRID[0, ::2]),
@@ -201,14 +194,8 @@ GOOD = {
     ),
     "polars rows sliced": (lambda: pl.Series(GRID)[1:], GRID[1:]),
     "polars blocks": (lambda: pl.Series(GRID.reshape(3, 2, 2)), GRID.reshape(3, 2, 2)),
-    "polars no rows": (
-        lambda: pl.Series([], dtype=pl.Array(pl.Int8, (3, 2))),
-        np.zeros((0, 3, 2), "i1"),
-    ),
-    "polars empty rows": (
-        lambda: pl.Series([[], []], dtype=pl.Array(pl.Int8, 0)),
-        np.zeros((2, 0), "i1"),
-    ),
+    "polars no rows": (lambda: pl.Series([], dtype=pl.Array(pl.Int8, (3, 2))), np.zeros((0, 3, 2), "i1")),
+    "polars empty rows": (lambda: pl.Series([[], []], dtype=pl.Array(pl.Int8, 0)), np.zeros((2, 0), "i1")),
     "polars rows of bools": (
         lambda: pl.Series([[True, False], [False, False]], dtype=pl.Array(pl.Boolean, 2)),
         np.array([[True, False], [False, False]]),
@@ -216,33 +203,19 @@ GOOD = {
     ),
     # pyarrow
     "pyarrow slice": (lambda: pa.array(GRID[0])[1:3], GRID[0, 1:3]),
-    "pyarrow bits": (
-        lambda: pa.array([True, False, False] * 7)[3:20],
-        np.array([True, False, False] * 7)[3:20],
-        False,
-    ),
+    "pyarrow bits": (lambda: pa.array([True, False, False] * 7)[3:20], np.array([True, False, False] * 7)[3:20], False),
     "pyarrow slice without nulls": (lambda: pa.array([None, 1, 2])[1:], np.array([1, 2])),
     "pyarrow one chunk": (lambda: pa.chunked_array([GRID[0]]), GRID[0]),
-    "pyarrow chunks": (
-        lambda: pa.chunked_array([GRID[0], GRID[1]])[1:],
-        GRID[:2].reshape(-1)[1:],
-        False,
-    ),
+    "pyarrow chunks": (lambda: pa.chunked_array([GRID[0], GRID[1]])[1:], GRID[:2].reshape(-1)[1:], False),
     "pyarrow no chunks": (lambda: pa.chunked_array([], pa.int8()), np.array([], "i1")),
     "pyarrow lists sliced": (lambda: fixed_lists(GRID)[1:], GRID[1:]),
-    "pyarrow lists of lists": (
-        lambda: fixed_lists(GRID.reshape(3, 2, 2))[1:],
-        GRID.reshape(3, 2, 2)[1:],
-    ),
+    "pyarrow lists of lists": (lambda: fixed_lists(GRID.reshape(3, 2, 2))[1:], GRID.reshape(3, 2, 2)[1:]),
     "pyarrow lists of bools": (
         lambda: pa.array([[True, False, True]] * 3, pa.list_(pa.bool_(), 3))[1:],
         np.array([[True, False, True]] * 2),
         False,
     ),
-    "pyarrow empty lists": (
-        lambda: pa.array([[], []], pa.list_(pa.int8(), 0)),
-        np.zeros((2, 0), "i1"),
-    ),
+    "pyarrow empty lists": (lambda: pa.array([[], []], pa.list_(pa.int8(), 0)), np.zeros((2, 0), "i1")),
     "pyarrow tensors": (
         lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(GRID.reshape(3, 2, 2))[1:],
         GRID.reshape(3, 2, 2)[1:],
@@ -268,21 +241,9 @@ GOOD = {
     "h5py": (lambda: in_h5(GRID, chunks=(2, 3), compression="gzip"), GRID, False),
     "h5py scalar": (lambda: in_h5(3.5), np.array(3.5), False),
     "h5py no rows": (lambda: in_h5(GRID[:0]), GRID[:0], False),
-    "h5py enum": (
-        lambda: in_h5([1, 0], dtype=h5py.enum_dtype({"A": 0, "B": 1}, "i1")),
-        np.array([1, 0], "i1"),
-        False,
-    ),
-    "h5py as another dtype": (
-        lambda: in_h5(GRID).astype("f4"),
-        GRID.astype("f4"),
-        False,
-    ),
-    "h5py field": (
-        lambda: in_h5(np.array([(1, 2.5)], "i4,f8")).fields("f1"),
-        np.array([2.5]),
-        False,
-    ),
+    "h5py enum": (lambda: in_h5([1, 0], dtype=h5py.enum_dtype({"A": 0, "B": 1}, "i1")), np.array([1, 0], "i1"), False),
+    "h5py as another dtype": (lambda: in_h5(GRID).astype("f4"), GRID.astype("f4"), False),
+    "h5py field": (lambda: in_h5(np.array([(1, 2.5)], "i4,f8")).fields("f1"), np.array([2.5]), False),
     # Awkward
     "awkward dates": (lambda: ak.Array(DAY), DAY),
     "awkward regular": (lambda: ak.Array(GRID), GRID),
@@ -293,7 +254,7 @@ GOOD = {
     "awkward empty": (lambda: ak.Array(GRID[:0]), GRID[:0]),
     "awkward nothing": (lambda: ak.Array([]), np.array([])),
     "awkward empty lists": (lambda: ak.Array([[], []]), np.zeros((2, 0))),
-}
+}  # fmt: skip
 
 PADDING = "ak.fill_none(ak.pad_none(x, n, clip=True), 0)"
 DAYS = ["2020-01-01", "2020-01-02"]
@@ -326,8 +287,7 @@ REFUSED = {
     "polars bool nulls": (lambda: pl.Series([True, None]), "missing", "x.drop_nulls()", [True]),
     "polars nulls in rows": (lambda: pl.Series(NULLS[1], dtype=pl.Array(pl.Int8, 2)), "missing", "x.reshape((-1,)).fill_null(0).reshape((-1, *x.dtype.shape))", [[1, 0]]),
     "polars missing rows": (lambda: pl.Series(NULLS[2], dtype=pl.Array(pl.Float32, 2)), "missing", "x.drop_nulls()", [[1, 2]]),
-    "polars missing empty rows": (lambda: pl.Series([None, []], dtype=pl.Array(pl.Int8, 0)), "missing", "x.drop_nulls()"
-    ),
+    "polars missing empty rows": (lambda: pl.Series([None, []], dtype=pl.Array(pl.Int8, 0)), "missing", "x.drop_nulls()"),
     "polars text": (lambda: pl.Series(["a"]), "String", "x.cast(polars.Float64)"),
     "polars binary": (lambda: pl.Series([b"a"]), "Binary", "x.cast"),
     "polars categories": (lambda: pl.Series(["a"], dtype=pl.Categorical), "Categorical", "x.to_physical()", [0]),
@@ -344,8 +304,7 @@ REFUSED = {
         "x.dt.convert_time_zone('UTC').dt.replace_time_zone(None)",
         ["2020-01-01"],
     ),
-    "polars rows of text": (lambda: pl.Series([["a"]], dtype=pl.Array(pl.String, 1)), "String", "x.cast(polars.Array(polars.Float64, x.dtype.shape))"
-    ),
+    "polars rows of text": (lambda: pl.Series([["a"]], dtype=pl.Array(pl.String, 1)), "String", "x.cast(polars.Array(polars.Float64, x.dtype.shape))"),
     # pyarrow
     "pyarrow table": (lambda: pa.table(FRAME), "frame", "x[name]", [1, 2]),
     "pyarrow batch": (lambda: pa.record_batch(FRAME), "frame", "x[name]", [1, 2]),
@@ -374,17 +333,13 @@ REFUSED = {
     "pyarrow time of day": (lambda: pa.array([0], pa.time32("s")), "time32", "x.cast('int32')", [0]),
     "pyarrow nothing": (lambda: pa.array([None]), "null", "x.cast"),
     "pyarrow tensors turned round": (lambda: permuted([1, 2, 0], [2, 3, 2]), "[1, 2, 0]", "x.cast(x.type.storage_type)", [list(range(12))]),
-    "pyarrow extension": (lambda: pa.ExtensionArray.from_storage(pa.uuid(), pa.array([uuid.uuid4().bytes], pa.binary(16))),
-        "uuid",
-        "x.cast(x.type.storage_type)",
-    ),
+    "pyarrow extension": (lambda: pa.ExtensionArray.from_storage(pa.uuid(), pa.array([uuid.uuid4().bytes], pa.binary(16))), "uuid", "x.cast(x.type.storage_type)"),
     # Zarr and h5py
     "zarr text": (lambda: in_zarr(np.array(["a", "b"]), dtype=str), "text", "x[...]"),
     "h5py text": (lambda: in_h5("hello"), "text", "x.asstr()[()]"),
     "h5py bytes": (lambda: in_h5(np.array([b"ab"])), "text", "x.asstr()[()]"),
     "h5py text view": (lambda: in_h5("hello").asstr(), "text", "x[()]"),
-    "h5py rows of any length": (lambda: h5_file().create_dataset("x", (2,), h5py.vlen_dtype("i4")), "objects", "x[()]"
-    ),
+    "h5py rows of any length": (lambda: h5_file().create_dataset("x", (2,), h5py.vlen_dtype("i4")), "objects", "x[()]"),
     "h5py references": (lambda: h5_file().create_dataset("x", (2,), h5py.ref_dtype), "objects", "x[()]"),
     "h5py empty": (lambda: in_h5(h5py.Empty("f4")), "no values", "x.shape is None"),
     # Awkward

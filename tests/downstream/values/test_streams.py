@@ -81,8 +81,7 @@ X, Y = np.arange(60.0).reshape(20, 3), np.arange(20)
 
 def dataset():
     return xarray.Dataset(
-        {"a": (("n", "c"), X), "b": ("n", Y)},
-        coords={"n": np.arange(20) * 2, "c": ["r", "g", "b"]},
+        {"a": (("n", "c"), X), "b": ("n", Y)}, coords={"n": np.arange(20) * 2, "c": ["r", "g", "b"]}
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bridge_forms import LeavesResets
 from gymnasium import spaces
 from simulators import ONE, Genesis, IsaacLab, ManiSkill, Mjlab
 
-from arrayferry_audit import BridgeContract
+from arrayferry_audit import BridgeContract, BridgeStep
 from arrayferry_gym import from_simulator, vector
 
 
@@ -21,6 +20,17 @@ class TestIsaacLabForNumpy(BridgeContract):
     def make(self):
         envs = from_simulator(IsaacLab(self.num_envs), group="policy")
         return vector.ArrayConversion(envs, target_xp="numpy")
+
+
+class LeavesResets(BridgeContract):
+    """A vector environment that leaves the reset to the trainer."""
+
+    def step(self, bridge, actions):
+        final, reward, terminated, truncated, _ = bridge.step(actions)
+        observation, ended = final, terminated | truncated
+        if ended.any():
+            observation, _ = bridge.reset(options={"reset_mask": ended})
+        return BridgeStep(observation, reward, terminated, truncated, final)
 
 
 class TestMjlab(LeavesResets):

@@ -1,11 +1,7 @@
 """The bridge to Stable-Baselines3 passes the tests of bridges."""
 
 import numpy as np
-from gymnasium.vector import (
-    AutoresetMode,
-    SyncVectorEnv,
-    VectorWrapper,
-)
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecFrameStack, VecMonitor, VecNormalize
 

@@ -355,13 +355,7 @@ def test_the_line_of_a_helper_is_named():
     assert problem.place == f"test_check_env.py:{helper.__code__.co_firstlineno + 1}"
 
 
-@pytest.mark.parametrize(
-    "env",
-    quick_if(
-        [Right, CartPole(), Pendulum],
-        lambda env: env is Right,
-    ),
-)
+@pytest.mark.parametrize("env", quick_if([Right, CartPole(), Pendulum], lambda env: env is Right))
 def test_environments_that_are_right(env):
     assert check(env) == []
 

@@ -13,7 +13,7 @@ import rich.progress
 import torch
 from cases import crossed, quick_if
 from envs import MODES, NAMESPACES, Takes, make_vec
-from functional_envs import Count, lean
+from functional_envs import Count, lean, with_two_rewards
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -236,16 +236,12 @@ def test_a_module_that_returns_more_than_actions(env):
 
 
 def test_several_objectives():
-    class Two(Stops):
-        def step(self, xp, rng, state, action, params):
-            state, reward, *flags = super().step(xp, rng, state, action, params)
-            return state, xp.stack([reward, -reward], axis=1), *flags
-
+    env = with_two_rewards(Stops)()
     options = {"policy_params": WEIGHTS, "key": 0, "episodes": 2, "discount": 0.5}
-    found = evaluate(Two(), policy("torch"), num_envs=2, policy_xp="torch", **options)
+    found = evaluate(env, policy("torch"), num_envs=2, policy_xp="torch", **options)
     assert found.returns.tolist() == [[[6, -6]] * 2] * 2
     assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2] * 2
-    found = evaluate(Two().make(), policy("numpy"), **options)
+    found = evaluate(env.make(), policy("numpy"), **options)
     assert found.discounted_returns.tolist() == [[[2.75, -2.75]] * 2]
 
 

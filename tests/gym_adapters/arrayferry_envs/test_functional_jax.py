@@ -115,19 +115,7 @@ def test_under_vmap_and_jit(run):
     assert np.allclose(found, alone)
 
 
-# Episodes.
-
-
-def test_episodes():
-    ends = jnp.array([1.0, 4.0, 9.0])
-    options = {"key": jax.random.key(0), "num_envs": 3, "env_params": {"end": ends}}
-    found = evaluate(Counter(), at_random, **options)
-    assert found.lengths.tolist() == [[1], [4], [9]]
-    assert found.returns.tolist() == [[1], [10], [45]]
-    assert found.terminated.tolist() == [[True]] * 3
-    cut = evaluate(Counter(), at_random, **options, max_episode_steps=5)
-    assert cut.lengths.tolist() == [[1], [4], [5]]
-    assert cut.terminated.tolist() == [[True], [True], [False]]
+# Gradients.
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,7 @@ ENVS = {
     "Pendulum": ("Pendulum-v1", 200, lambda s: 1.0),
     "MountainCar": ("MountainCar-v0", 200, lambda s: abs(s[0] - 0.5)),
     "MountainCarContinuous": ("MountainCarContinuous-v0", 999, lambda s: abs(s[0] - 0.45)),
-    "Acrobot": (
-        "Acrobot-v1",
-        500,
-        lambda s: abs(-math.cos(s[0]) - math.cos(s[0] + s[1]) - 1.0),
-    ),
+    "Acrobot": ("Acrobot-v1", 500, lambda s: abs(-math.cos(s[0]) - math.cos(s[0] + s[1]) - 1.0)),
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from cases import crossed, quick_if
 from envs import begun
-from functional_envs import Cells, Masked, Sums, at_random, still
+from functional_envs import Cells, Masked, Sums, at_random, still, with_two_rewards
 from gymnasium import spaces
 from kernel_cases import ALL_LIBRARIES, LIBRARIES, MODES, WRONG, Steps, actions, flat
 
@@ -92,12 +92,7 @@ def test_whole_numbers_are_normalised_in_every_library(xp, served):
     assert env.state_dict()["obs_rms"]["count"] == 2
 
 
-class TwoRewards(Sums):
-    """Sums with a reward for each of two objectives."""
-
-    def step(self, xp, rng, state, action, params):
-        state, reward, terminated = super().step(xp, rng, state, action, params)
-        return state, xp.stack([reward, -reward], axis=1), terminated
+TwoRewards = with_two_rewards(Sums)
 
 
 @pytest.mark.parametrize("xp", ALL_LIBRARIES)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from boxes import Plain, Point
+from boxes import Compared, Plain, Point
 from cases import quick_if
 from functional_envs import Bare, compilations, still
 from gymnasium import spaces
@@ -368,17 +368,6 @@ def test_traced_values_may_be_closed_over_in_their_function():
 # What is the same, and what is not.
 
 
-class Compared:
-    def __init__(self, x):
-        self.x = x
-
-    def __eq__(self, other):
-        return self.x == other.x
-
-    def __hash__(self):
-        return hash(self.x)
-
-
 class Slotted(Compared):
     __slots__ = ("y",)
 
@@ -466,9 +455,7 @@ RUN = functools.partial(rollout, policy=still, policy_params=None, key=KEY, num_
 COMPILED = {
     "a key": (lambda n: RUN(CartPole(), key=jax.random.key(n)), 0),
     "a parameter": (lambda n: RUN(CartPole(), env_params={"half_length": 0.5 + n}), 0),
-    "a state of the policy": (
-        lambda n: RUN(Echo(), policy=counting, policy_state=jnp.full(1, n)), 0,
-    ),
+    "a state of the policy": (lambda n: RUN(Echo(), policy=counting, policy_state=jnp.full(1, n)), 0),
     "numbers in policy_params": (lambda n: RUN(Echo(), policy_params=float(n)), 0),
     "weights of Flax": (
         lambda n: RUN(
@@ -481,12 +468,8 @@ COMPILED = {
     "a number in a partial": (lambda n: RUN(Echo(), policy=functools.partial(taking, n)), 1),
     "steps": (lambda n: RUN(CartPole(), num_steps=7 + n), 1),
     "an environment": (lambda n: RUN(_spaced(n)), 1),
-    "a wrapper": (
-        lambda n: RUN(wrap(CartPole(), kernels.NormalizeObservation(1e-8 + n))), 1,
-    ),
-    "an evaluation": (
-        lambda n: evaluate(CartPole(), still, key=jax.random.key(n), num_envs=1), 0,
-    ),
+    "a wrapper": (lambda n: RUN(wrap(CartPole(), kernels.NormalizeObservation(1e-8 + n))), 1),
+    "an evaluation": (lambda n: evaluate(CartPole(), still, key=jax.random.key(n), num_envs=1), 0),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from envs import begun
-from functional_envs import Bare, Count, at_random, lean, still
+from functional_envs import Bare, Count, at_random, lean, still, with_two_rewards
 
 import arrayferry as af
 from arrayferry_envs import Carry, CartPole, Functions, evaluate, rollout, wrap
@@ -180,15 +180,11 @@ def test_states_of_policies_and_limits_that_jax_does_not_take():
 
 
 def test_several_objectives():
-    class Two(Count):
-        def step(self, xp, rng, state, action, params):
-            state, reward, terminated, truncated = super().step(xp, rng, state, action, params)
-            return state, xp.stack([reward, -reward], axis=1), terminated, truncated
-
-    _, transitions = rollout(Two(), still, None, jax.random.key(0), 6, N)
+    env = with_two_rewards(Count)()
+    _, transitions = rollout(env, still, None, jax.random.key(0), 6, N)
     assert transitions.episode_return[3].tolist() == [[10, -10]] * N
     assert transitions.episode_return[4].tolist() == [[1, -1]] * N
-    results = evaluate(Two(), still, key=jax.random.key(0), num_envs=N, episodes=2, discount=0.5)
+    results = evaluate(env, still, key=jax.random.key(0), num_envs=N, episodes=2, discount=0.5)
     assert results.returns.tolist() == [[[10, -10]] * 2] * N
     assert results.discounted_returns[0, 0].tolist() == [3.25, -3.25]
 

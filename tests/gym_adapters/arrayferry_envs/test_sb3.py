@@ -10,11 +10,7 @@ import pytest
 from cases import crossed
 from functional_envs import Masked
 from gymnasium import spaces
-from gymnasium.vector import (
-    AsyncVectorEnv,
-    AutoresetMode,
-    SyncVectorEnv,
-)
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from infos import Tells
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv

@@ -305,10 +305,7 @@ def test_the_place_in_a_nested_space(library):
     env = adapted(NESTED, library)
 
     def action(number=1, box=(0.5,), look=(0, 0)):
-        return {
-            "move": (torch.tensor(number), torch.tensor(box)),
-            "look": torch.tensor(look),
-        }
+        return {"move": (torch.tensor(number), torch.tensor(box)), "look": torch.tensor(look)}
 
     for _ in range(3):
         env.step(action())

@@ -181,6 +181,7 @@ def test_rewards_with_dimensions():
 def test_what_is_seen():
     env = NumpyToTorch(gym.make("CartPole-v1"), device="cpu")
     assert repr(env).startswith("<NumpyToTorch(numpy -> torch, cpu)<TimeLimit<")
+    assert repr(pickle.loads(pickle.dumps(env))) == repr(env)
     for env_id, library in (("CartPole-v1", "numpy"), ("phys2d/CartPole-v1", "jax")):
         shown = repr(ArrayConversion(gym.make(env_id)))
         assert shown.startswith(f"<ArrayConversion({library} -> the library of the actions)<")

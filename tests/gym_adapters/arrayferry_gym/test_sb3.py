@@ -9,12 +9,7 @@ import pytest
 from cases import crossed
 from envs import make_vec
 from gymnasium import spaces
-from gymnasium.vector import (
-    AsyncVectorEnv,
-    AutoresetMode,
-    SyncVectorEnv,
-    VectorWrapper,
-)
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as OfGymnasium
 from infos import Tells
 from recipes import run
