@@ -69,7 +69,7 @@ def ask(
             end = _end(process, timeout, shown=output != HIDDEN)
         lines = printed.read_text("utf-8", "replace").strip().splitlines()[-1:]
         end += "".join(f" ({line.strip()[:200]})" for line in lines)
-        answer = _readable({**json.loads(message.read_text("utf-8")), "end": end})
+        answer = _readable({"end": end, **json.loads(message.read_text("utf-8"))})
     if "result" in answer:
         return answer["result"]
     reason = answer.get("reason") or f"{answer['step']} {answer['end']}"
@@ -123,8 +123,7 @@ def answer(task: Callable[..., Any]) -> None:
         usage = isinstance(error, (LookupError, UsageError))
         step("", error.remedy, reason=error.reason, usage=usage)
     except BaseException as error:
-        what, remedy = last["step"], last["remedy"]
-        step(what, remedy, reason=f"{what} failed: {type(error).__name__}: {error}")
+        step(last["step"], last["remedy"], end=f"failed: {type(error).__name__}: {error}")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads and exit functions of libraries may hang
