@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         given = _parser().parse_args(arguments)
         report, lines, status = given.run(given)
-        print(json.dumps(report, indent=2) if given.json else "\n".join(lines), flush=True)
+        lines = [json.dumps(report, indent=2)] if given.json else lines
+        print("".join(f"{line}\n" for line in lines), end="", flush=True)
     except CommandError as error:
         print(f"Error: {error}", file=sys.stderr)
         status = error.status

@@ -15,10 +15,14 @@ from ._ask import Announce, ask
 from ._plugins import all_points, survey
 from ._result import CommandError, Facts, Given, Result, UsageError
 
-TESTS = """from arrayferry import registry
+TESTS = """import pytest
+from arrayferry import registry
 from arrayferry.inspection import is_built_in
 from arrayferry.testing import check_container, contract_for
 backend = registry.backends().get({backend!r})
+problem = backend and backend.problem()
+if problem is not None:
+    pytest.exit(str(problem))
 TestBackend = backend and contract_for(backend)
 class TestContainers:
     ways = {{}}
@@ -139,10 +143,6 @@ def run_pytest(step: Announce, backend: str, registered: list[str]) -> Facts:
 
     warnings.resetwarnings()  # pytest shows them
     step(f"testing {backend}")
-    tested = registry.backends().get(backend)
-    problem = tested and tested.problem()
-    if problem:
-        raise problem
     for point in all_points():
         if point.name in registered:
             registry.register(point.load())
