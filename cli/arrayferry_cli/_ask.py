@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from typing import Any
 from arrayferry import ArrayFerryError
 from arrayferry.adapting import printable
 
-from ._errors import CommandError, UsageError
+from ._result import CommandError, UsageError
 
 Announce = Callable[..., None]
 """The type of `step`, which is called with what is done next, and what to do about it if that fails."""
@@ -51,93 +50,80 @@ def ask(
     Raises:
         CommandError: it crashed, took too long, or raised an error.
     """
+    modules = {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
+    code = f"from {__name__} import answer; from {task.__module__} import {task.__name__} as task; answer(task)"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        message = Path(folder, "message")
+        message, printed = Path(folder, "message"), Path(folder, "output")
         given = {"step": "starting a process", "remedy": "", "arguments": arguments}
         message.write_text(json.dumps(given), "utf-8")
-        code = f"from {__name__} import answer; answer()"
-        command = ["-c", code, task.__module__, task.__name__, str(message)]
-        end = _run_python(command, folder, timeout, environment or {}, output)
-        answer = _readable(json.loads(message.read_text("utf-8")))
+        with printed.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", code, str(message)],
+                stdin=subprocess.DEVNULL,
+                stdout=file if output == HIDDEN else output,
+                stderr=file if output == HIDDEN else None,
+                env={**SMALL, **os.environ, **modules, **(environment or {})},
+                cwd=folder,
+                start_new_session=True,
+            )
+            end = _end(process, timeout, shown=output != HIDDEN)
+        lines = printed.read_text("utf-8", "replace").strip().splitlines()[-1:]
+        end += "".join(f" ({line.strip()[:200]})" for line in lines)
+        answer = _readable({"end": end, **json.loads(message.read_text("utf-8"))})
     if "result" in answer:
         return answer["result"]
-    reason = answer.get("reason") or f"{answer['step']} {_readable(end)}"
-    raise (UsageError if answer.get("usage") else CommandError)(reason, answer["remedy"])
+    reason = answer.get("reason") or f"{answer['step']} {answer['end']}"
+    raise (UsageError if answer.get("usage") else CommandError)(reason, remedy=answer["remedy"])
 
 
-def _run_python(
-    command: list[str],
-    folder: str,
-    timeout: float,
-    environment: dict[str, str],
-    output: int | None,
-) -> str:
-    """Run Python with the same modules to import, end all processes that it has started, and return how it ended."""
-    modules = {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
-    with Path(folder, "output").open("w+b") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-P", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=file if output == HIDDEN else output,
-            stderr=file if output == HIDDEN else None,
-            env={**SMALL, **os.environ, **modules, **environment},
-            cwd=folder,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            if output == HIDDEN:
-                return f"failed: there was no answer within {timeout:g} seconds"
-            process.send_signal(signal.SIGABRT)  # pytest prints where it is
+def _end(process: subprocess.Popen[bytes], timeout: float, shown: bool) -> str:
+    """Wait for a process, end all processes that it has started, and return how it ended."""
+    try:
+        status = process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        if shown:
+            os.kill(process.pid, signal.SIGABRT)  # pytest prints where it is
             with suppress(subprocess.TimeoutExpired):
                 process.wait(5)
-            return f"took longer than {timeout:g} seconds"
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
+        return f"took longer than {timeout:g} seconds"
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):  # Windows has none
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        file.seek(0)
-        lines = file.read().decode("utf-8", "replace").split("\n")
-    last = next((f" ({line.strip()[:200]})" for line in reversed(lines) if line.strip()), "")
+        process.kill()
+        process.wait()
     if status >= 0:
-        return f"failed: it ended the process with exit status {status}{last}"
-    names = {each.value: each.name for each in signal.Signals}
-    return f"failed: it crashed with {names.get(-status, f'signal {-status}')}{last}"
+        return f"failed: it ended the process with exit status {status}"
+    name = next((each.name for each in signal.Signals if each == -status), f"signal {-status}")
+    return f"failed: it crashed with {name}"
 
 
-def answer() -> None:
-    """Call the function that the command line of this process names, and end the process: `ask` has started it.
+def answer(task: Callable[..., Any]) -> None:
+    """Call a function with the arguments that `ask` has sent, and end the process.
 
     The file with the arguments is replaced by the last step, and then by the result or the error. It is open only while
     it is written, so that no library writes to it.
     """
-    module, function, path = sys.argv[1:]
-    message, process = Path(path), os.getpid()
+    message, process = Path(sys.argv[1]), os.getpid()
     last = json.loads(message.read_text("utf-8"))
     arguments = last.pop("arguments")
     warnings.simplefilter("ignore")
 
-    def send(**content: Any) -> None:
+    def step(what: str, remedy: str = "", **end: Any) -> None:
         if os.getpid() != process:  # a plugin has forked, and both go on
             os._exit(0)
+        last.update(step=what, remedy=remedy, **end)
         new = message.with_suffix(".new")
-        new.write_text(json.dumps(content), "utf-8")
+        new.write_text(json.dumps(last), "utf-8")
         new.replace(message)
 
-    def step(what: str, remedy: str = "") -> None:
-        last.update(step=what, remedy=remedy)
-        send(**last)
-
     try:
-        task = getattr(importlib.import_module(module), function)
-        send(result=task(step, **arguments))
-    except (ArrayFerryError, CommandError) as error:
+        step("", result=task(step, **arguments))
+    except ArrayFerryError as error:
         usage = isinstance(error, (LookupError, UsageError))
-        send(reason=error.reason, remedy=error.remedy, usage=usage)
+        step("", error.remedy, reason=error.reason, usage=usage)
     except BaseException as error:
-        reason = f"{last['step']} failed: {type(error).__name__}: {error}"
-        send(reason=reason, remedy=last["remedy"])
+        step(last["step"], last["remedy"], end=f"failed: {type(error).__name__}: {error}")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads and exit functions of libraries may hang
@@ -171,5 +157,4 @@ def without_paths(text: str) -> str:
     for place in (sys.prefix, os.path.expanduser("~")):
         if len(place) > 1:
             text = re.sub(rf"(?<![\w:/.~-]){re.escape(place)}(?![\w.~-])", "...", text)
-    text = re.sub(r"\bfile://(?=/)", "", text)
-    return _PATH.sub(".../", text)
+    return _PATH.sub(".../", re.sub(r"\bfile://(?=/)", "", text))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
-import shlex
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from typing import Any
 from arrayferry import registry
 
 from ._ask import Announce, ask
-from ._errors import CommandError, UsageError
-from ._plugins import Facts, all_points, is_faulty, survey
-from ._text import working
+from ._plugins import all_points, survey
+from ._result import CommandError, Facts, Given, Result, UsageError
 
 TESTS = """import pytest
 from arrayferry import registry
@@ -35,45 +33,102 @@ class TestContainers:
 """The tests of a backend, and of the containers of its plugin. The kit leaves out plugins of other distributions, unless they are registered at run time."""
 
 
-def check(package: str, timeout: float, to_stderr: bool) -> tuple[Facts, int]:
-    """Run the tests of the backends of a plugin, or of its converters and containers if it has no backend.
+def check(given: Given) -> Result:
+    """Run the contract kit on an installed plugin.
 
-    Args:
-        package: the name of a backend, an entry point, a distribution or a module.
-        timeout: seconds that the tests of one backend may take.
-        to_stderr: whether pytest writes to standard error instead of standard output.
-
-    Returns:
-        What `--json` prints; and the first exit status of pytest that is not 0, or 1 if it crashed or took too long.
-
-    Raises:
-        CommandError: there is no such plugin, it cannot be used, or pytest is not installed.
+    It runs pytest, and passes on its output and its exit status.
     """
     if importlib.util.find_spec("pytest") is None:
         remedy = "In a checkout of arrayferry, run: pip install '.[cli]'"
-        raise CommandError("the tests need pytest", remedy)
-    found = survey(timeout)
-    plugins = _matching(package, found)
-    for plugin in filter(is_faulty, plugins):
-        reason = f"the plugin {plugin['name']} is not used: {plugin['problem']}"
-        raise CommandError(reason, plugin["remedy"])
+        raise CommandError("the tests need pytest", remedy=remedy)
+    found = survey(given.timeout)
+    plugins = _matching(given.package, found)
     homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
-    backends, registered = _backends(package, plugins, found)
     loaded = [each for each in found["plugins"] if each["status"] == "loaded"]
     names = {each["name"] for each in loaded if each["distribution"] in homes}
+    others = [plugin for plugin in plugins if plugin["distribution"] != "arrayferry"]
+    containers = [name for plugin in others for name in plugin["containers"]]
+    backends = _backends(given.package, plugins, found)
+    registered = [] if backends else [plugin["name"] for plugin in plugins]
     environment = {"ARRAYFERRY_PLUGINS": ",".join(names.difference(registered))}
-    checks = []
-    for backend in backends:
-        working(f"testing {backend}")
-        given = {"backend": backend, "registered": registered}
+    output, checks = 2 if given.json else None, []
+    for backend in backends or _ends(given.package, plugins, containers):
+        arguments = {"backend": backend, "registered": registered}
         try:
-            checked = ask(run_pytest, given, timeout, environment, 2 if to_stderr else None)
+            checked = ask(run_pytest, arguments, given.timeout, environment, output)
         except CommandError as error:
             checked = {"error": error.reason, "made_by": {}, "tests": [], "status": 1}
         checks.append({"backend": backend, **checked})
-    status = next((each["status"] for each in checks if each["status"]), 0)
-    report = {"schema": 1, "ok": not status, "package": package, "checks": checks}
-    return {**report, "containers": _containers(plugins)}, status
+    status = max(each["status"] for each in checks)
+    report = {"schema": 1, "ok": not status, "package": given.package, "checks": checks}
+    report["containers"] = containers
+    return report, _describe(report), status
+
+
+def _matching(package: str, found: Facts) -> list[Facts]:
+    """Find plugins by the name of a backend, of an entry point, of a distribution or of a module.
+
+    Raises:
+        CommandError: there is no such plugin, or it cannot be used.
+    """
+    owners = {each["plugin"] for each in found["libraries"] if package in each["names"]}
+    named = [(plugin, _names(plugin)) for plugin in found["plugins"]]
+    plugins = [x for x, names in named if x["name"] in owners or _normal(package) in names]
+    if not plugins:
+        known = sorted(set().union(*(names for _, names in named)))
+        nearest = difflib.get_close_matches(_normal(package), known, n=1)
+        guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
+        reason = f"no plugin, backend or distribution with a plugin is named {package!r:.80}"
+        remedy = f"{guess}arrayferry doctor lists the plugins that are installed."
+        raise UsageError(reason, remedy=remedy)
+    for plugin in plugins:
+        if plugin["problem"]:
+            reason = f"the plugin {plugin['name']} is not used: {plugin['problem']}"
+            raise CommandError(reason, remedy=plugin["remedy"])
+    return plugins
+
+
+def _names(plugin: Facts) -> set[str]:
+    module = plugin["module"].partition(":")[0]
+    names = plugin["name"], plugin["distribution"], module, module.partition(".")[0]
+    return set(map(_normal, names))
+
+
+def _normal(name: str) -> str:
+    """Return a name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _backends(package: str, plugins: list[Facts], found: Facts) -> list[str]:
+    """Return the backends of plugins that are installed, or only the one of that name.
+
+    Raises:
+        CommandError: none of them is installed.
+    """
+    owners = [plugin["name"] for plugin in plugins]
+    backends = [x for x in found["libraries"] if x["kind"] == "backend" and x["plugin"] in owners]
+    backends = [each for each in backends if package in each["names"]] or backends
+    installed = [each["name"] for each in backends if not each["problem"]]
+    if backends and not installed:
+        raise CommandError(backends[0]["problem"], remedy=backends[0]["remedy"])
+    return installed
+
+
+def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str]:
+    """Return the backends from which converters start, or a container, of plugins without a backend.
+
+    Raises:
+        CommandError: there is nothing to test.
+    """
+    pairs = [pair for plugin in plugins for pair in plugin["converters"]]
+    starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs)) or containers[:1]
+    if not starts:
+        reason = f"{package} has no backend, converter or container, and only these can be tested without its author"
+        tests = (
+            "Sources are tested by arrayferry.testing.SourceContract, in the tests of the plugin"
+        )
+        raise UsageError(reason, remedy=f"{tests}: its author has to say how an object is made.")
+    return starts
 
 
 def run_pytest(step: Announce, backend: str, registered: list[str]) -> Facts:
@@ -96,12 +151,13 @@ def run_pytest(step: Announce, backend: str, registered: list[str]) -> Facts:
 
     class Outcomes:
         @pytest.hookimpl(wrapper=True, tryfirst=True)
-        def pytest_runtest_makereport(self, item: Any) -> Any:
+        def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
             report = yield
             ways.update({way: sorted(kinds) for way, kinds in item.cls.ways.items()})
             if report.when == "call" or not report.passed:
                 checks = (item.obj.__doc__ or "").partition("\n")[0]
-                outcome = {"outcome": report.outcome, "message": _message(report)}
+                message = call.excinfo.exconly(tryshort=True) if call.excinfo else ""
+                outcome = {"outcome": report.outcome, "message": message.removeprefix("Skipped: ")}
                 tests.append({"name": item.name, "checks": checks, **outcome})
             return report
 
@@ -114,73 +170,7 @@ def run_pytest(step: Announce, backend: str, registered: list[str]) -> Facts:
     return {"error": None, "made_by": ways, "tests": tests, "status": status}
 
 
-def _message(report: Any) -> str:
-    if report.skipped:
-        return str(report.longrepr[2]).removeprefix("Skipped: ")
-    crash = getattr(report.longrepr, "reprcrash", None)  # not if a fixture is missing
-    return "" if report.passed else str(getattr(crash, "message", report.longrepr))
-
-
-def _matching(package: str, found: Facts) -> list[Facts]:
-    """Find plugins by the name of a backend, of an entry point, of a distribution or of a module."""
-    plugins = found["plugins"]
-    owners = {each["plugin"] for each in found["libraries"] if package in each["names"]}
-    matching = [plugin for plugin in plugins if plugin["name"] in owners]
-    matching = matching or [plugin for plugin in plugins if _normal(package) in _names(plugin)]
-    if matching:
-        return matching
-    known = sorted({name for plugin in plugins for name in _names(plugin)})
-    nearest = difflib.get_close_matches(_normal(package), known, n=1)
-    remedy = f"Did you mean {nearest[0]!r}? " if nearest else ""
-    for folder in (Path(package), Path(f"arrayferry-{package}")):
-        if (folder / "pyproject.toml").is_file():
-            remedy = f"Install the folder that has this name: pip install -e {shlex.quote(str(folder))}. "
-    reason = f"no plugin, backend or distribution with a plugin is named {package!r:.80}"
-    raise UsageError(reason, f"{remedy}arrayferry doctor lists the plugins that are installed.")
-
-
-def _names(plugin: Facts) -> set[str]:
-    module = plugin["module"] or ""
-    names = plugin["name"], plugin["distribution"] or "", *plugin["backends"]
-    return set(map(_normal, (*names, module.partition(":")[0], module.partition(".")[0])))
-
-
-def _normal(name: str) -> str:
-    """Return a name as package indexes compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _backends(package: str, plugins: list[Facts], found: Facts) -> tuple[list[str], list[str]]:
-    """Return the backends to test, and the plugins of which only direct converters and containers are tested.
-
-    Raises:
-        CommandError: there is nothing to test, or none of it is installed.
-    """
-    named = {("backend", name) for plugin in plugins for name in plugin["backends"]}
-    backends = [each for each in found["libraries"] if (each["kind"], each["name"]) in named]
-    backends = [each for each in backends if package in each["names"]] or backends
-    installed = [each["name"] for each in backends if each["status"] != "not installed"]
-    if backends and not installed:
-        raise CommandError(backends[0]["problem"], backends[0]["remedy"])
-    pairs = [pair for plugin in plugins for pair in plugin["converters"]]
-    own = _containers(plugins)
-    if not (backends or pairs or own):
-        reason = f"{package} has no backend, converter or container, and only these can be tested without its author"
-        tests = (
-            "Sources are tested by arrayferry.testing.SourceContract, in the tests of the plugin"
-        )
-        raise UsageError(reason, f"{tests}: its author has to say how an object is made.")
-    starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs)) or own[:1]
-    return (installed, []) if installed else (starts, [plugin["name"] for plugin in plugins])
-
-
-def _containers(plugins: list[Facts]) -> list[str]:
-    """Return the names of the containers of plugins, but for those that are built in."""
-    others = [plugin for plugin in plugins if plugin["distribution"] != "arrayferry"]
-    return [name for plugin in others for name in plugin["containers"]]
-
-
-def describe(report: Facts) -> list[str]:
+def _describe(report: Facts) -> list[str]:
     """Return as lines of text what pytest has not printed."""
     lines = []
     for each in report["checks"]:

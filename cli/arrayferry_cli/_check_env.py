@@ -9,7 +9,6 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,39 +17,24 @@ from arrayferry import BackendUnavailableError
 from arrayferry.adapting import describe_error
 
 from ._ask import Announce, ask
-from ._errors import UsageError
-from ._text import working
+from ._result import Facts, Given, Result, UsageError
 
 
-def check(name: str, timeout: float, steps: int | None = None) -> Any:
-    """Try an environment in several libraries, or audit vector environments.
+def check_env(given: Given) -> Result:
+    """Try an environment of your own in several libraries, or audit vector environments.
 
-    Args:
-        name: "module:Class" or "file.py:Class". For vector environments, an id of Gymnasium, or a function that makes them.
-        timeout: seconds that it may take.
-        steps: the steps of an audit of vector environments, None to try an environment.
-
-    Returns:
-        What `--json` prints.
-
-    Raises:
-        CommandError: there is no such environment, its module cannot be imported, or its code crashes, hangs or ends
-            the process.
+    The exit status is 1 if something is wrong.
     """
-    if steps is None and not name.partition(":")[2]:
-        raise UsageError(
-            f"{name!r:.80} does not name a class. Write module:Class, or file.py:Class; an id of Gymnasium with --vector"
-        )
-    try:
-        folder = os.getcwd()
-    except OSError as error:  # it was removed
-        raise UsageError(f"there is no current folder ({error.strerror})") from error
-    working(f"trying {name}")
-    return ask(try_env, {"name": name, "folder": folder, "steps": steps}, timeout)
+    if not given.vector and not given.env.partition(":")[2]:
+        remedy = "Write module:Class, or file.py:Class; an id of Gymnasium with --vector"
+        raise UsageError(f"{given.env!r:.80} does not name a class", remedy=remedy)
+    steps = given.steps if given.vector else None
+    arguments = {"name": given.env, "folder": os.getcwd(), "steps": steps}
+    report = ask(try_env, arguments, given.timeout)
+    return report, _describe(report), 0 if report["ok"] else 1
 
 
-def describe(report: dict[str, Any]) -> list[str]:
-    """Return a report as lines of text."""
+def _describe(report: Facts) -> list[str]:
     count = len(report["problems"])
     found = "no problem was found" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
     made = f" ({report['made']})" if report.get("made") else ""
@@ -65,86 +49,75 @@ def describe(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def try_env(step: Announce, name: str, folder: str, steps: int | None) -> dict[str, Any]:
-    """Do what `check` does. Its author's code runs for this, so `ask` calls it.
+def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
+    """Try an environment in several libraries, or audit vector environments. Its author's code runs: `ask` calls this.
 
     Args:
         step: called with what is done next.
-        name: as for `check`.
+        name: "module:Class" or "file.py:Class". For vector environments, an id of Gymnasium, or a function that makes them.
         folder: the current folder.
-        steps: as for `check`.
+        steps: the steps of an audit of vector environments, None to try an environment.
 
     Raises:
-        UsageError: there is no such environment.
+        UsageError: there is no such environment, or its module cannot be imported.
     """
+    import gymnasium as gym
+
     step(f"trying {name}")
     os.chdir(folder)
     module, _, attribute = name.partition(":")
-    if steps is not None:
-        return _audit(name, module, attribute, steps)
-    env = _named(module, attribute)
-    import arrayferry_envs
-
-    return _report(name, lambda: arrayferry_envs.check(env))
-
-
-def _audit(name: str, module: str, attribute: str, steps: int) -> dict[str, Any]:
-    import gymnasium as gym
-
-    from arrayferry_audit import check_vector_env
-
-    make: Any = partial(gym.make_vec, name, num_envs=3)
-    if attribute.replace(".", "").isidentifier():
-        make = _named(module, attribute)
+    env: Any = partial(gym.make_vec, name, num_envs=3)
+    if steps is None or attribute.replace(".", "").isidentifier():
+        env = _named(module, attribute)
     made: list[str] = []
 
-    def kept() -> Any:
-        envs = make()
+    def make() -> Any:
+        envs = env()
         mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
         of = type(getattr(envs, "unwrapped", envs)).__name__
         made.append(f"{getattr(envs, 'num_envs', 1)} in {of}, {getattr(mode, 'name', mode)}")
         return envs
 
     try:
-        given = kept if callable(make) else make
-        report = _report(name, lambda: check_vector_env(given, steps=steps))
-    except gym.error.Error as error:
-        raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
-    return {**report, "made": "".join(made[:1])}
-
-
-def _report(name: str, check: Callable[[], list[Any]]) -> dict[str, Any]:
-    """Make a check, and return its report."""
-    try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            problems = check()
+            if steps is None:
+                from arrayferry_envs import check
+
+                problems: list[Any] = check(env)
+            else:
+                from arrayferry_audit import check_vector_env
+
+                problems = check_vector_env(make if callable(env) else env, steps=steps)
     except (TypeError, BackendUnavailableError) as error:
         raise UsageError(str(error)) from error
+    except gym.error.Error as error:
+        raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
     texts = [re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught]
-    return {
+    report = {
         "schema": 1,
         "ok": not problems,
         "env": name,
         "problems": [each._asdict() | {"place": each.place} for each in problems],
         "warnings": list(dict.fromkeys(texts)),
     }
+    return report if steps is None else {**report, "made": "".join(made[:1])}
 
 
-def _named(module_name: str, attribute: str) -> Any:
+def _named(module: str, attribute: str) -> Any:
     """Return the object of a name.
 
     Raises:
         UsageError: there is no such object, or its module cannot be imported.
     """
     try:
-        found = _imported(module_name)
+        found = _imported(module)
     except (Exception, SystemExit) as error:
-        raise UsageError(f"{module_name} cannot be imported: {describe_error(error)}") from error
+        raise UsageError(f"{module} cannot be imported: {describe_error(error)}") from error
     try:
         return operator.attrgetter(attribute)(found)
     except AttributeError:
-        raise UsageError(f"{module_name} has no {attribute}") from None
+        raise UsageError(f"{module} has no {attribute}") from None
 
 
 def _imported(name: str) -> Any:

@@ -4,38 +4,37 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 
-from ._plugins import Facts, is_faulty, survey, try_libraries
-from ._text import table
+from ._plugins import survey, try_libraries
+from ._result import Facts, Given, Result, table
 
 SETTINGS = ("ARRAYFERRY_PLUGINS",)
 VERSIONS = ("arrayferry", "numpy", "array-api-compat", "pluggy", "gymnasium")
 
 
-def examine(timeout: float) -> Facts:
-    """Look at everything, each library in a process of its own.
+def doctor(given: Given) -> Result:
+    """Show what is installed here, and what is broken.
 
-    Args:
-        timeout: seconds that each library may take.
-
-    Returns:
-        What `--json` prints.
+    Each library is imported in a process of its own. The exit status is 1 if something is broken. A library that is
+    not installed is not broken.
     """
-    found = survey(timeout)
+    found = survey(given.timeout)
     libraries, plugins, problems = found["libraries"], found["plugins"], found["problems"]
-    try_libraries(libraries, found, timeout)
+    try_libraries(libraries, found, given.timeout)
     distributions = packages_distributions()
     for library in libraries:
         top = library["package"].partition(".")[0]
-        names = distributions.get(top, [])
-        distribution = top if top in names else next(iter(names), None)
-        if distribution is not None:
+        names = distributions.get(top)
+        if names:
+            distribution = top if top in names else names[0]
             library.update(distribution=distribution, version=_version(distribution))
-    unusable = any(each["status"] == "not usable" for each in libraries)
-    return {
+    broken = [("plugin", each) for each in plugins if each["problem"]]
+    broken += [("library", each) for each in libraries if each["status"] == "not usable"]
+    report = {
         "schema": 1,
-        "ok": not (problems or unusable or any(map(is_faulty, plugins))),
+        "ok": not (problems or broken),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
@@ -45,17 +44,17 @@ def examine(timeout: float) -> Facts:
         "plugins": plugins,
         "problems": problems,
     }
+    lines = [*_known(report), *(_faults(broken, problems) or ["Nothing is broken."])]
+    return report, lines, 0 if report["ok"] else 1
 
 
 def _version(distribution: str) -> str | None:
-    try:
+    with suppress(PackageNotFoundError):
         return version(distribution)
-    except PackageNotFoundError:
-        return None
+    return None
 
 
-def describe(report: Facts) -> list[str]:
-    """Return a report as lines of text, for people and for bug reports."""
+def _known(report: Facts) -> list[str]:
     versions = [f"{name} {each or 'not installed'}" for name, each in report["versions"].items()]
     return [
         ", ".join(versions),
@@ -63,7 +62,7 @@ def describe(report: Facts) -> list[str]:
         *(f"{name}={value}" for name, value in report["settings"].items()),
         *("", "Libraries", *_libraries(report["libraries"])),
         *("", "Plugins", *_plugins(report["plugins"])),
-        *("", *_faults(report)),
+        "",
     ]
 
 
@@ -84,25 +83,20 @@ def _libraries(libraries: list[Facts]) -> list[str]:
 
 
 def _plugins(plugins: list[Facts]) -> list[str]:
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for each in plugins:
-        home = f"{each['distribution'] or 'no distribution'} {each['version'] or ''}".strip()
-        groups.setdefault((home, each["origin"], each["status"]), []).append(each["name"])
+        home = f"{each['distribution']} {each['version']}"
+        groups.setdefault((home, each["status"]), []).append(each["name"])
     lines = []
-    for (home, origin, status), names in groups.items():
-        several = origin == "entry point" and len(names) > 1
-        kind = f"{len(names)} entry points" if several else origin
+    for (home, status), names in groups.items():
+        kind = f"{len(names)} entry points" if len(names) > 1 else "entry point"
         lines.append(f"  {home}, {kind}, {status}: {', '.join(names)}")
     return lines or ["  none"]
 
 
-def _faults(report: Facts) -> list[str]:
-    if report["ok"]:
-        return ["Nothing is broken."]
-    lines = ["Broken"]
-    broken = [("plugin", each) for each in report["plugins"] if is_faulty(each)]
-    broken += [("library", x) for x in report["libraries"] if x["status"] == "not usable"]
+def _faults(broken: list[tuple[str, Facts]], problems: list[str]) -> list[str]:
+    lines = ["Broken"] if broken or problems else []
     for kind, each in broken:
         lines.append(f"  {kind} {each['name']}: {each['problem']}")
         lines += [f"    {each['remedy']}"] if each["remedy"] else []
-    return lines + [f"  {text}" for text in report["problems"]]
+    return lines + [f"  {text}" for text in problems]

@@ -2,74 +2,63 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from typing import Any
 
 from arrayferry import Backend, Route, registry
 from arrayferry.inspection import Origin, Step, device_kind, route_between
 
 from ._ask import Announce, ask
-from ._errors import CommandError
-from ._plugins import Facts, all_points, describe_plugin, is_faulty, survey, try_libraries
-from ._text import table
+from ._plugins import all_points, find_origin, survey, try_libraries
+from ._result import CommandError, Facts, Given, Result, table
 
-Words = dict[tuple[str, str], str]
-
-WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
-MEANINGS = {
-    "share": "the same memory, nothing is copied",
-    "copy": "the values are copied",
-    "transfer": "the values are moved between the host and a device",
-    "compute": "a lazy array is computed, or a file is read",
+COSTS = {
+    "share": ("shared", "the same memory, nothing is copied"),
+    "copy": ("copied", "the values are copied"),
+    "transfer": ("transferred", "the values are moved between the host and a device"),
+    "compute": ("computed", "a lazy array is computed, or a file is read"),
 }
+"""The costs of a step, the dearest last, in a word and explained."""
 
 
-def find(source: str | None, target: str | None, timeout: float) -> Facts:
-    """Find routes: between all libraries, from and to one, or from one to another.
+def routes(given: Given) -> Result:
+    """Show how arrays travel between libraries.
 
-    Args:
-        source: the name of a library, or None.
-        target: the name of a library, or None.
-        timeout: seconds that each library may take.
-
-    Returns:
-        What `--json` prints.
-
-    Raises:
-        CommandError: a library of that name is not known, or cannot be used here.
+    Without a name, it shows all routes; with one, those from and to that library; with two, each step from one to the other.
     """
-    found = survey(timeout, source, target)
-    named, names = found["named"], [library["name"] for library in found["named"]]
-    backends = [each for each in found["libraries"] if each["kind"] == "backend"]
-    others = [each for each in backends if target is None and each["name"] not in names]
-    try_libraries([*named, *others], found, timeout)
-    for library in named:
-        if library["status"] != "usable":
-            raise CommandError(library["problem"], library["remedy"] or "")
-    usable = [each for each in others if each["status"] == "usable"]
-    if source is None:
-        pairs = [(a, b) for a in usable for b in usable]
-    elif target is None:
-        pairs = [(named[0], each) for each in usable]
-        pairs += [(each, named[0]) for each in usable if named[0]["kind"] == "backend"]
-    else:
-        pairs = [tuple(named)]
-    left_out = [(each["name"], each) for each in others if each["status"] != "usable"]
-    left_out += [(f"the plugin {e['name']}", e) for e in found["plugins"] if is_faulty(e)]
-    unusable = []
-    for name, each in left_out:
-        problem = f"{name} cannot be used: {each['problem']}"
-        installed = each["status"] != "not installed"
-        unusable.append({"name": each["name"], "installed": installed, "problem": problem})
-    arguments = {"pairs": pairs, "every_device": target is not None}
-    routes = ask(find_routes, arguments, timeout, found["environment"])
-    return {"schema": 1, "routes": routes, "unusable": unusable}
+    names = [name for name in (given.source, given.target) if name is not None]
+    found = survey(given.timeout, *names)
+    named = found["named"]
+    names, others = [each["name"] for each in named], []
+    if given.target is None:
+        backends = [each for each in found["libraries"] if each["kind"] == "backend"]
+        others = [each for each in backends if each["name"] not in names]
+    try_libraries([*named, *others], found, given.timeout)
+    for each in named:
+        if each["problem"]:
+            raise CommandError(each["problem"], remedy=each["remedy"] or "")
+    usable = [each for each in others if not each["problem"]]
+    pairs = [(a, b) for a in named[:1] or usable for b in named[1:] or usable]
+    if len(named) == 1 and named[0]["kind"] == "backend":
+        pairs += [(b, a) for a, b in pairs]
+    arguments = {"pairs": pairs, "every_device": given.target is not None}
+    report = {
+        "schema": 1,
+        "routes": ask(find_routes, arguments, given.timeout, found["environment"]),
+        "unusable": [
+            *(_unusable(each, each["name"]) for each in others if each["problem"]),
+            *(_unusable(e, f"the plugin {e['name']}") for e in found["plugins"] if e["problem"]),
+        ],
+    }
+    return report, _describe(report, names), 0
 
 
-def find_routes(
-    step: Announce, pairs: list[tuple[Facts, Facts]], every_device: bool
-) -> list[Facts]:
+def _unusable(each: Facts, title: str) -> Facts:
+    problem = f"{title} cannot be used: {each['problem']}"
+    installed = each["status"] != "not installed"
+    return {"name": each["name"], "installed": installed, "problem": problem}
+
+
+def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) -> list[Facts]:
     """Return the routes from a library to another. No library is imported: `ask` calls this when all have been tried.
 
     Args:
@@ -86,34 +75,32 @@ def find_routes(
         for here in _one_of_each_kind(heres) if every_device else heres[:1]:
             for there in (None, *(_one_of_each_kind(theres) if every_device else ())):
                 route = route_between(a, b, source_device=here, device=there)
-                routes.setdefault((a, b, route.source, route.target), _describe_route(route, a))
+                routes.setdefault((a, b, route.source, route.target), _report(route, a))
     return list(routes.values())
 
 
 def _origin(library: Facts) -> Origin:
     """Return a library, with the devices that it had in the process that imported it."""
-    if library["kind"] == "source":
-        return next(each for each in registry.sources() if each.name == library["name"])
-    backend, devices = registry.backend(library["name"]), tuple(library["devices"])
-    default = library["default_device"]
-    vars(backend).update(devices=lambda: devices, default_device=lambda: default)
-    return backend
+    origin, devices = find_origin(library["name"]), tuple(library["devices"])
+    default = library.get("default_device")
+    vars(origin).update(devices=lambda: devices, default_device=lambda: default)
+    return origin
 
 
 def _one_of_each_kind(devices: list[str]) -> list[str]:
     return list({device_kind(name): name for name in reversed(devices)}.values())[::-1]
 
 
-def _describe_route(route: Route, source: Origin) -> Facts:
-    steps = []
-    for step in route.steps:
-        way = {"cost": step.cost, "via": step.via, "by": _by(step, source)}
-        steps.append({**_places(step), **way})
+def _report(route: Route, source: Origin) -> Facts:
     counts = {"copies": route.copies, "transfers": route.transfers, "computes": route.computes}
+    steps = [
+        {**_places(step), "cost": step.cost, "via": step.via, "by": _by(step, source)}
+        for step in route.steps
+    ]
     return {**_places(route), **counts, "steps": steps, "text": str(route)}
 
 
-def _places(way: Route | Step) -> dict[str, str]:
+def _places(way: Route | Step) -> Facts:
     source = {"source": way.source.backend, "source_device": device_kind(way.source.device)}
     target = {"target": way.target.backend, "target_device": device_kind(way.target.device)}
     return source | target
@@ -136,30 +123,29 @@ def _by(step: Step, origin: Origin) -> str:
 
 def _module(name: str) -> str:
     """Return the module of the plugin that a converter is from, and its distribution."""
-    for plugin in map(describe_plugin, all_points()):
-        if f"{name}.".startswith(f"{plugin['module']}."):  # it may be a package
-            return f"{plugin['module']} ({plugin['distribution']} {plugin['version']})"
+    for point in all_points():
+        if f"{name}.".startswith(f"{point.module}.") and point.dist:  # it may be a package
+            return f"{point.module} ({point.dist.name} {point.dist.version})"
     return name
 
 
-def describe(report: Facts, source: str | None, target: str | None) -> list[str]:
-    """Return a report as lines of text.
-
-    Args:
-        report: what `find` returned for these arguments.
-        source: the name of a library, or None.
-        target: the name of a library, or None.
-    """
-    routes = report["routes"]
-    if target is not None:
-        return [line for route in routes for line in ("", *_in_steps(route))][1:]
-    words = {(route["source"], route["target"]): _in_a_word(route) for route in routes}
+def _describe(report: Facts, names: list[str]) -> list[str]:
+    """Return a report as lines of text. `names` are those of the libraries that were named."""
+    if len(names) == 2:
+        return [line for route in report["routes"] for line in ("", *_in_steps(route))][1:]
+    words = {(route["source"], route["target"]): _in_a_word(route) for route in report["routes"]}
     if all(a == b for a, b in words):
         lines = ["There is no other library that can be used here: see arrayferry doctor."]
-    elif source is None:
-        lines = _all(words)
+    elif names:
+        me, others = names[0], [target for _, target in words if target != names[0]]
+        columns = [["", *others], [f"from {me}", *(words[me, each] for each in others)]]
+        if (others[0], me) in words:
+            columns.append([f"to {me}", *(words[each, me] for each in others)])
+        lines = table(list(zip(*columns, strict=True)))
     else:
-        lines = _one(words, routes[0]["source"])
+        all_names = dict.fromkeys(source for source, _ in words)
+        rows = [[a, *(words[a, b] for b in all_names)] for a in all_names]
+        lines = table([["from \\ to", *all_names], *rows])
     absent = [each["name"] for each in report["unusable"] if not each["installed"]]
     lines += ["", f"not installed: {', '.join(absent)}"] if absent else []
     for each in report["unusable"]:
@@ -167,49 +153,23 @@ def describe(report: Facts, source: str | None, target: str | None) -> list[str]
     return lines
 
 
-def _one(words: Words, me: str) -> list[str]:
-    """Return the ways from one library, and those to it if there are any."""
-    others = [target for _, target in words if target != me]
-    columns = [["", *others], [f"from {me}", *(words[me, each] for each in others)]]
-    if (others[0], me) in words:
-        columns.append([f"to {me}", *(words[each, me] for each in others)])
-    return table(list(zip(*columns, strict=True)))
-
-
-def _all(words: Words) -> list[str]:
-    """Return a table, or a list if the terminal is too narrow for that."""
-    names = list(dict.fromkeys(source for source, _ in words))
-    rows = [[a, *(words[a, b] for b in names)] for a in names]
-    lines = table([["from \\ to", *names], *rows])
-    if not sys.stdout.isatty() or max(map(len, lines)) <= shutil.get_terminal_size().columns:
-        return lines
-    lines = []
-    for a in names:
-        lines.append(f"from {a}")
-        for word in dict.fromkeys(words[a, b] for b in names if b != a):
-            lines.append(f"  {word}: {', '.join(b for b in names if words[a, b] == word)}")
-    return lines
-
-
 def _in_a_word(route: Facts) -> str:
     if not route["steps"]:
         return "itself"
-    dearest = max((step["cost"] for step in route["steps"]), key=list(WORDS).index)
+    dearest = max((step["cost"] for step in route["steps"]), key=list(COSTS).index)
     if dearest == "transfer" and route["transfers"] == 1:
         return f"to {route['target_device'].replace('cpu', 'host')}"
-    return WORDS[dearest]
+    return COSTS[dearest][0]
 
 
 def _in_steps(route: Facts) -> list[str]:
-    steps = route["steps"]
     lines = [_ends(route)]
-    for number, step in enumerate(steps, 1):
-        cost = step["cost"]
-        lines.append(f"  {number}. {_ends(step)} {WORDS[cost]}: {MEANINGS[cost]}")
+    for number, step in enumerate(route["steps"], 1):
+        lines.append(f"  {number}. {_ends(step)} {': '.join(COSTS[step['cost']])}")
         lines.append(f"     {step['by']}")
     own = "has memory of its own" if route["copies"] else "shares its memory with the source"
     same = "The array itself is returned: there is nothing to do."
-    return [*lines, f"  Without copy=, the result {own}." if steps else f"  {same}"]
+    return [*lines, f"  Without copy=, the result {own}." if route["steps"] else f"  {same}"]
 
 
 def _ends(way: Facts) -> str:

@@ -1,6 +1,5 @@
 """The command itself: how it is started, its help, its output, and the package that it comes in."""
 
-import os
 import subprocess
 import sys
 import zipfile
@@ -62,19 +61,14 @@ def test_wrong_usage(run, arguments):
     assert run(*arguments)[0] == 2
 
 
-@pytest.mark.parametrize("width", [pytest.param(200, marks=pytest.mark.long), 24])
-def test_a_table_that_is_too_wide_becomes_a_list(run, only, monkeypatch, width):
-    only("numpy", "dask")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((width, 50)))
-    _, shown, _ = run("routes")
-    assert "\x1b" not in shown
-    words = shown.replace(":", "").split()
-    assert [word for word in ("numpy", "dask", "computed") if word not in words] == []
-    assert max(map(len, shown.splitlines())) <= width, shown
-    assert [line for line in shown.splitlines() if line != line.rstrip()] == []
+def test_it_starts_where_there_are_fewer_signals(run_python):
+    """Windows has no SIGHUP and no process groups."""
+    out = run_python(
+        "import os, signal, sys\ndel signal.SIGHUP, os.killpg\n"
+        "sys.argv[1:] = ['routes', 'numpy', 'numpy']\nos.environ['ARRAYFERRY_PLUGINS'] = 'numpy'\n"
+        "import arrayferry_cli\narrayferry_cli.main()"
+    )
+    assert out.endswith("The array itself is returned: there is nothing to do.\n")
 
 
 def test_the_wheel_has_it(tmp_path):

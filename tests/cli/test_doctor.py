@@ -14,7 +14,6 @@ from remote_workers import eventually
 
 import arrayferry as af
 from arrayferry_cli._ask import without_paths
-from arrayferry_cli._plugins import find_libraries
 
 CRASH = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
 HANG = "import threading\nthreading.Event().wait()"
@@ -113,19 +112,19 @@ TRIED = {
     "lists": (
         "return x.values",
         "return x.values.tolist()",
-        "to_numpy() of its plugin returned a list",
+        "to_numpy() of the backend 'lists' returned a list",
     ),
     "lying": (
         "return Array(x)",
         "return Array(x + 1)",
         "an array of [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]] and dtype float32 came back as [[2.0, 1.0, 2.0], [1.0, 2.0, 1.0]]",
     ),
-    "nothing": ("return Array(x)", "Array(x)", "from_numpy() of its plugin returned None"),
-    "blind": ("blind_plugin.Array", "blind_plugin.Grid", "which is none of its array_types"),
+    "nothing": ("return Array(x)", "Array(x)", "returned a builtins.NoneType"),
+    "blind": ("blind_plugin.Array", "blind_plugin.Grid", "which is not one of its array_types"),
     "leaves": (
         "return x.values",
         "raise SystemExit(3)",
-        "to_numpy() of its plugin failed: SystemExit: 3",
+        "converting a few numbers failed: SystemExit: 3",
     ),
     "kinds": (
         "def copy",
@@ -188,7 +187,7 @@ def test_a_library_that_hangs(run, only, installed):
     only("numpy", "hanging")
     status, out, _ = run("doctor", "--timeout", "20")
     assert status == 1
-    words = "importing hanging_library failed: there was no answer within 20 seconds"
+    words = "importing hanging_library took longer than 20 seconds"
     assert f"library hanging: {words}\n    Update or reinstall hanging_library." in out
 
 
@@ -280,17 +279,6 @@ def test_nothing_is_left_in_this_folder(run, toy, tmp_path, monkeypatch):
     assert list(here.iterdir()) == []
     here.rmdir()
     assert run("doctor")[0] == 0
-
-
-def test_what_is_registered_at_run_time(register):
-    class Mine(af.Backend):
-        name, package, array_types = "mine", "builtins", ("builtins.Nothing",)
-        to_numpy = from_numpy = None
-
-    register(Mine())
-    found = find_libraries(lambda step: None, [], None, None)
-    (mine,) = [plugin for plugin in found["plugins"] if plugin["name"] == "mine"]
-    assert (mine["origin"], mine["status"], mine["backends"]) == ("registered", "loaded", ["mine"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""What a command returns, or raises if it has no result."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from arrayferry import ArrayFerryError
+
+Given = argparse.Namespace
+"""The arguments of a command."""
+Facts = dict[str, Any]
+"""What is known of a plugin, a library or a route, or of all, as `--json` prints it."""
+Result = tuple[Facts, list[str], int]
+"""What `--json` prints, the lines of text that are printed without it, and the exit status."""
+
+
+class CommandError(ArrayFerryError):
+    """A library, a plugin or an environment cannot be used. `status` is the exit status of the command."""
+
+    status = 1
+
+
+class UsageError(CommandError):
+    """A name is wrong or taken, or there are files in the way."""
+
+    status = 2
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines, in columns with two spaces in between."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
