@@ -109,6 +109,11 @@ def look(step: Announce, crashed: dict[str, str], names: list[str]) -> Facts:
             if re.split(r": | \(", why)[0].endswith(whole):
                 remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
                 plugin.update(status="left out", problem=why, remedy=remedy)
+    for origin in origins:
+        kinds = f"{origin.role.lower()}s"
+        if all(origin.name not in plugin[kinds] for plugin in plugins):
+            known = {"module": None, "origin": "registered", "status": "loaded"}
+            plugins.append(_row(EntryPoint(origin.name, "", "")) | known | {kinds: [origin.name]})
     step("looking for libraries")
     named = [find(name) for name, find in zip(names, (find_origin, registry.backend), strict=False)]
     texts = dict.fromkeys(str(each.message) for each in caught)
@@ -126,28 +131,27 @@ def _loading(name: str) -> str:
 
 def _load(step: Announce, point: EntryPoint, problem: str | None) -> Facts:
     """Load a plugin, and return what is known of it. It is not loaded if there is a problem."""
-    home, version = (point.dist.name, point.dist.version) if point.dist else (None, None)
-    status, remedy = "broken" if problem else "not loaded", ""
-    parts: dict[str, list[Any]] = {}
+    row, remedy = _row(point), ""
+    row["status"] = "broken" if problem else "not loaded"
     if point.name in (inspection.chosen_plugins() or ()):
         step(_loading(point.name))
         try:
-            parts, status = inspection.load_parts(point), "loaded"
+            row["status"], parts = "loaded", inspection.load_parts(point)
+            row.update({kind: [*map(_name, found)] for kind, found in parts.items()})
         except ArrayFerryError as error:
-            status, problem, remedy = "broken", error.reason, error.remedy
-    fix = f"Fix {point.module}, or update or uninstall {home or 'it'}."
-    kinds = ("backends", "converters", "containers", "sources")
-    return {
-        "name": point.name,
-        "module": point.value,
-        "distribution": home,
-        "version": version,
-        "origin": "entry point",
-        "status": status,
-        "problem": problem,
-        "remedy": remedy or fix if problem else None,
-        **{kind: [*map(_name, parts.get(kind, ()))] for kind in kinds},
-    }
+            row["status"], problem, remedy = "broken", error.reason, error.remedy
+    if problem:
+        fix = f"Fix {point.module}, or update or uninstall {row['distribution'] or 'it'}."
+        row.update(problem=problem, remedy=remedy or fix)
+    return row
+
+
+def _row(point: EntryPoint) -> Facts:
+    """Return what is known of a plugin before it is loaded."""
+    home, version = (point.dist.name, point.dist.version) if point.dist else (None, None)
+    known = {"name": point.name, "module": point.value, "distribution": home, "version": version}
+    state = {"origin": "entry point", "status": "not loaded", "problem": None, "remedy": None}
+    return {**known, **state, "backends": [], "converters": [], "containers": [], "sources": []}
 
 
 def _name(part: Any) -> str:

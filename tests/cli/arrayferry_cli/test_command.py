@@ -9,7 +9,7 @@ import pytest
 
 import arrayferry as af
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMMANDS = {
     "doctor": "[--json]",
     "routes": "[SOURCE] [TARGET]",

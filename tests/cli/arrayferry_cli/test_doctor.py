@@ -14,6 +14,7 @@ from remote_workers import eventually
 
 import arrayferry as af
 from arrayferry_cli._ask import without_paths
+from arrayferry_cli._plugins import look
 
 CRASH = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
 HANG = "import threading\nthreading.Event().wait()"
@@ -279,6 +280,17 @@ def test_nothing_is_left_in_this_folder(run, toy, tmp_path, monkeypatch):
     assert list(here.iterdir()) == []
     here.rmdir()
     assert run("doctor")[0] == 0
+
+
+def test_what_is_registered_at_run_time(register):
+    class Mine(af.Backend):
+        name, package, array_types = "mine", "builtins", ("builtins.Nothing",)
+        to_numpy = from_numpy = None
+
+    register(Mine())
+    found = look(lambda step: None, {}, [])
+    (mine,) = [plugin for plugin in found["plugins"] if plugin["name"] == "mine"]
+    assert (mine["origin"], mine["status"], mine["backends"]) == ("registered", "loaded", ["mine"])
 
 
 @pytest.mark.parametrize(

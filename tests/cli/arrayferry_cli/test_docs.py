@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-TEXT = (Path(__file__).parents[2] / "docs/reference/command.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs/reference/command.md").read_text()
 SHOWN = dict(re.findall(r"```\n\$ arrayferry (.*?)\n(.*?)```", TEXT, re.DOTALL))
 
 
