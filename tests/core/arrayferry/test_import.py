@@ -1,6 +1,6 @@
 """Imports: no library before it is needed, and every public name."""
 
-import ast
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -64,17 +64,7 @@ PACKAGES = (
 @pytest.mark.parametrize("root", PACKAGES)
 def test_no_module_imports_a_library_at_its_top(root):
     for path in (ROOT / root).rglob("*.py"):
-        imports = [
-            name
-            for node in ast.parse(path.read_text()).body
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and not getattr(node, "level", 0)
-            for name in (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else [str(node.module)]
-            )
-        ]
-        tops = {name.partition(".")[0] for name in imports}
+        tops = set(re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE))
         assert not tops & set(LIBRARIES), f"{path.name} imports {tops}"
 
 

@@ -781,3 +781,15 @@ def test_mistakes_get_an_answer():
         af.agnostic(lambda x: x)
     with pytest.raises(af.OptionError, match="The options are device"):
         af.agnostic("numpy", devce="cpu")
+
+
+def test_agnostic_functions_are_counted_where_they_are_called():
+    @af.agnostic("numpy")
+    def mean(x):
+        return x.mean(axis=0)
+
+    with af.trace() as t:
+        mean(torch.ones(4, 2))
+    assert {(row.source, row.target) for row in t.rows} == {("torch", "numpy"), ("numpy", "torch")}
+    (function,) = {row.function for row in t.rows}
+    assert function == "test_agnostic_functions_are_counted_where_they_are_called"

@@ -1129,3 +1129,24 @@ def test_results_of_a_cluster_within_a_graph():
             af.stream([future], "torch")
     with pytest.raises(af.ConversionError, match=r"Delayed\w* cannot .*\['d'\].*x\.compute\(\)"):
         af.stream({"d": dask.delayed(np.ones(2)), "x": np.ones(2)}, "torch")
+
+
+def test_streams_are_counted():
+    with af.trace() as t:
+        list(af.stream(da.ones(8, chunks=2, dtype="float32"), "torch"))
+    assert t.bytes == 8 * 4
+    assert {row.target for row in t.rows} == {"torch"}
+
+
+def test_a_stream_whose_constructor_failed():
+    assert repr(af.Stream.__new__(af.Stream)) == "<Stream, incomplete>"
+
+
+def test_nothing_is_computed(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("it was computed")
+
+    stream = af.stream(da.ones(6, chunks=2), "torch")
+    with monkeypatch.context() as patched, dask.config.set(scheduler=refuse):
+        patched.setattr(da.Array, "__array__", refuse)
+        assert repr(stream) == "<Stream of 3 blocks, 6 of 6, to torch>"

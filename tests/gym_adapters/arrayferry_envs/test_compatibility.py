@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import vector as wrappers
 from remote_workers import CARTPOLE
 
+import arrayferry_envs  # noqa: F401, which registers ids
 from arrayferry_gym import ArrayConversion, JaxToNumpy, NumpyToTorch, vector
 
 NAMES = ["CartPole", "Pendulum"]

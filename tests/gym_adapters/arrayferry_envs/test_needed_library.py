@@ -1,5 +1,7 @@
 """Environments whose methods need one library, served to agents of others."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from cases import crossed
 from functional_envs import InJax, InTorch
 
 import arrayferry as af
-from arrayferry_envs import repeat_action, wrap
+from arrayferry_envs import check, repeat_action, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 
@@ -43,3 +45,9 @@ def test_single_environments_and_wrapped_ones_are_served():
     envs = wrap(InJax(), kernels.NormalizeObservation()).make_vec(3, xp="torch")
     assert type(envs.reset(seed=1)[0]) is torch.Tensor
     assert InJax().make_vec(2, xp="numpy").use_library(af.registry.backend("torch"))
+
+
+def test_the_others_cannot_compute_them():
+    assert rollout(InJax(), lambda *_: (jnp.ones(2, int), None), None, jax.random.key(0), 3, 2)
+    assert InTorch().make_vec(2, xp="torch", differentiable=True)
+    assert check(InJax) == []
