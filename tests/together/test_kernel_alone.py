@@ -24,8 +24,7 @@ stranger = "stranger"
 include = ["stranger.py"]
 """
 PLUGIN = """
-import numpy as np
-import arrayferry as af
+import numpy as np, arrayferry as af
 
 class Box:
     def __init__(self, values):
@@ -61,8 +60,7 @@ import importlib.util, sys, warnings
 warnings.simplefilter("error")
 for name in sys.argv[1:]:
     assert importlib.util.find_spec(name) is None, name
-import numpy as np
-import arrayferry as af
+import numpy as np, arrayferry as af
 from stranger import Box
 assert set(af.backends()) == {"stranger", "numpy"}
 assert not {"agnostic", "stream", "testing"} & {*dir(af), *af.__all__}
