@@ -8,6 +8,7 @@ from cases import crossed
 from functional_envs import Masked
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
+from recipes import run
 from torchrl.envs import ActionMask, TransformedEnv, check_env_specs
 
 import arrayferry as af
@@ -104,3 +105,8 @@ def test_behind_an_adapter():
     env = TorchRLEnv(vector.ArrayConversion(served, env_xp="jax", target_xp="torch"))
     check_env_specs(env)
     assert served.xp == "jax"
+
+
+@pytest.mark.filterwarnings("ignore:Creating .* is deprecated:DeprecationWarning")  # its own
+def test_the_recipe():
+    assert run("TorchRL")["steps"].shape == (16, 8)
