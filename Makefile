@@ -285,7 +285,7 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 	.venv-bridges/bin/python -m pytest $(PARALLEL) -p no:cacheprovider tests/bridges \
 		--ignore=tests/bridges/test_rllib.py --ignore=tests/bridges/functional --ignore=tests/bridges/simulators \
 		gym_adapters/arrayferry_gym/rsl_rl.py gym_adapters/arrayferry_gym/tianshou.py \
-		tests/gym_adapters/arrayferry_gym/test_from_simulator.py
+		tests/gym_adapters/*/test_from_simulator.py tests/gym_adapters/arrayferry_envs/test_rsl_rl.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/bridges/test_rllib.py
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k pettingzoo \
 		-m "long or not long"

@@ -31,12 +31,11 @@ def first_calls(call):
 """
 
 CORE = """
-import json, pathlib, tempfile
+import json
 import numpy as np
 import arrayferry as af
 
-x, folder = np.ones(2, "f4"), pathlib.Path(tempfile.mkdtemp())
-np.savez(folder / "a.npz", x=x), np.savez(folder / "b.npz", x=x)
+x = np.ones(2, "f4")
 kept, inner = af.converter("torch"), af.agnostic("torch")(lambda x: x.cumsum(0))
 
 def traced():
@@ -55,7 +54,6 @@ CORE_CALLS = [
     "[af.namespace_of(x), af.backend_of(x), af.first_array([1, x]), af.flatten({'a': x})]",
     "inner(x), inner(inner(x))",
     "[block.tolist() for block in af.stream(np.arange(9), 'torch', block=4)]",
-    "[block['x'].tolist() for block in af.stream(af.files(folder.glob('*.npz')), 'jax', block=3)]",
     "af.even_lengths((9, 2), 4, 0), af.fit_dtype(x, af.registry.backend('jax'), 'checked')",
     "traced() > 0",
 ]
