@@ -89,8 +89,8 @@ def _matching(package: str, found: Facts) -> list[Facts]:
 
 
 def _names(plugin: Facts) -> set[str]:
-    module = plugin["module"].partition(":")[0]
-    names = plugin["name"], plugin["distribution"], module, module.partition(".")[0]
+    module = (plugin["module"] or "").partition(":")[0]
+    names = plugin["name"], plugin["distribution"] or "", module, module.partition(".")[0]
     return set(map(_normal, names))
 
 

@@ -83,13 +83,14 @@ def _libraries(libraries: list[Facts]) -> list[str]:
 
 
 def _plugins(plugins: list[Facts]) -> list[str]:
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str], list[str]] = {}
     for each in plugins:
-        home = f"{each['distribution']} {each['version']}"
-        groups.setdefault((home, each["status"]), []).append(each["name"])
+        home = f"{each['distribution'] or 'no distribution'} {each['version'] or ''}".strip()
+        groups.setdefault((home, each["origin"], each["status"]), []).append(each["name"])
     lines = []
-    for (home, status), names in groups.items():
-        kind = f"{len(names)} entry points" if len(names) > 1 else "entry point"
+    for (home, origin, status), names in groups.items():
+        several = origin == "entry point" and len(names) > 1
+        kind = f"{len(names)} entry points" if several else origin
         lines.append(f"  {home}, {kind}, {status}: {', '.join(names)}")
     return lines or ["  none"]
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 from recipes import run
 
-import arrayferry_gym  # noqa: F401
+import arrayferry_envs  # noqa: F401, which registers ids
 from arrayferry_gym import ArrayConversion, NumpyToTorch
 
 os.environ.setdefault("RLLIB_TEST_NO_TF_IMPORT", "1")

@@ -13,6 +13,7 @@ from distributions import plugin, write_distribution
 from remote_workers import eventually
 
 import arrayferry as af
+from arrayferry_cli import _check, _doctor
 from arrayferry_cli._ask import without_paths
 from arrayferry_cli._plugins import look
 
@@ -291,6 +292,8 @@ def test_what_is_registered_at_run_time(register):
     found = look(lambda step: None, {}, [])
     (mine,) = [plugin for plugin in found["plugins"] if plugin["name"] == "mine"]
     assert (mine["origin"], mine["status"], mine["backends"]) == ("registered", "loaded", ["mine"])
+    assert _doctor._plugins([mine]) == ["  no distribution, registered, loaded: mine"]
+    assert _check._matching("mine", found) == [mine]
 
 
 @pytest.mark.parametrize(
