@@ -151,9 +151,11 @@ def restored(client):
 
 def kill(client, which):
     """Kill one of the workers, as the system does when memory runs out. Return whether there was one."""
-    nannies = running(client)
-    if not nannies:
+    pids = [
+        pid for each in running(client) if (pid := each.pid)
+    ]  # one that has just ended has none
+    if not pids:
         return False
     with contextlib.suppress(ProcessLookupError):
-        os.kill(nannies[which % len(nannies)].pid, signal.SIGKILL)
+        os.kill(pids[which % len(pids)], signal.SIGKILL)
     return True
