@@ -191,16 +191,14 @@ def test_trainings_are_killed_and_resumed(package, tmp_path):
             [sys.executable, "-c", SAVING + TRAININGS[package]], stdout=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
         )  # fmt: skip
         with process, process.stdout:
-            if number < kills:
-                assert len(list(itertools.islice(process.stdout, steps[number]))) == steps[number]
+            for _ in itertools.islice(process.stdout, steps[number] if number < kills else None):
+                pass
+            if number < kills:  # it may have taken more steps meanwhile, or all
                 os.killpg(process.pid, signal.SIGKILL)
-            else:
-                *_, last = process.stdout
-        if number == kills:
+        if not process.returncode:
             break
         assert process.returncode == -signal.SIGKILL
-    assert process.returncode == 0
-    assert last == "6000 rows, 2000 of them different\n"
+    assert number > 5
     epochs = np.load(tmp_path / "rows.npy").reshape(3, 2000)
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch), np.arange(2000))
