@@ -104,13 +104,13 @@ lazy: $(EXAMPLES)  ## run the tests with lazy imports, which Python 3.15 has
 
 # The long tests: see the marker in pyproject.toml. Agents learn, and physics is compared, in what XLA has optimised fully.
 OPTIMISED := tests/docs/test_example_agents.py tests/gym_adapters/arrayferry_envs/test_functional_physics.py
-test-all: test  ## run the long tests too
+test-all: test alone  ## run the long tests too, and each package alone
 	$(FAST_XLA) $(PYTEST) -m long --hypothesis-profile test-all $(OPTIMISED:%=--ignore=%)
 	$(PYTEST) -m long $(OPTIMISED)
 
 # The tests of each package where all packages that it does not need are missing.
 alone: $(EXAMPLES)  ## test each package without those that it does not need
-	$(FAST_XLA) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python tools/alone.py
+	$(FAST_XLA) PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 JOBS=$(JOBS) $(BIN)/python tools/alone.py
 
 # Sets the shell's $found to the interpreter of Python $version, or to nothing. The names that pyenv puts on the PATH may
 # start nothing, so its versions are tried too.

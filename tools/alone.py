@@ -20,6 +20,8 @@ import sys
 import sysconfig
 import tomllib
 import venv
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -112,8 +114,11 @@ def run(package: str, options: list[str]) -> tuple[int, str]:
         python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--cov={package}", "--cov-report",
         f"json:{report}", tests, *options,
     ]  # fmt: skip
-    status = subprocess.call(command, cwd=tree, env=environment)
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    done = subprocess.run(command, cwd=tree, env=environment, **output)
+    print(done.stdout, flush=True)
     share = json.loads(report.read_text())["totals"]["percent_covered"] if report.exists() else 0
+    status = done.returncode
     return status, f"{package:22} status {status}, {share:.0f} % of its lines"
 
 
@@ -122,7 +127,8 @@ def main() -> int:
     arguments = sys.argv[1:]
     at = arguments.index("--") if "--" in arguments else len(arguments)
     chosen, options = arguments[:at] or [*TOPS], arguments[at + 1 :]
-    done = [run(package, options) for package in chosen]
+    with ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
+        done = [*pool.map(partial(run, options=options), chosen)]
     print("\n".join(text for _, text in done))
     return int(any(status for status, _ in done))
 
