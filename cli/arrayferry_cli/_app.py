@@ -36,8 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             number = getattr(signal, name, None)  # Windows has no SIGHUP
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # not one that a test or a notebook put there
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # it was closed
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):  # not one that a test or a notebook put there
             stream.reconfigure(errors="backslashreplace")
     try:
         given = _parser().parse_args(arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
+import shlex
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from arrayferry import registry
 
 from ._ask import Announce, ask
 from ._plugins import all_points, survey
-from ._result import CommandError, Facts, Given, Result, UsageError
+from ._result import CommandError, Facts, Given, Result, UsageError, working
 
 TESTS = """import pytest
 from arrayferry import registry
@@ -53,6 +54,7 @@ def check(given: Given) -> Result:
     environment = {"ARRAYFERRY_PLUGINS": ",".join(names.difference(registered))}
     output, checks = 2 if given.json else None, []
     for backend in backends or _ends(given.package, plugins, containers):
+        working(f"testing {backend}")
         arguments = {"backend": backend, "registered": registered}
         try:
             checked = ask(run_pytest, arguments, given.timeout, environment, output)
@@ -78,6 +80,9 @@ def _matching(package: str, found: Facts) -> list[Facts]:
         known = sorted(set().union(*(names for _, names in named)))
         nearest = difflib.get_close_matches(_normal(package), known, n=1)
         guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
+        for folder in (Path(package), Path(f"arrayferry-{package}")):
+            if (folder / "pyproject.toml").is_file():
+                guess = f"Install the folder that has this name: pip install -e {shlex.quote(str(folder))}. "
         reason = f"no plugin, backend or distribution with a plugin is named {package!r:.80}"
         remedy = f"{guess}arrayferry doctor lists the plugins that are installed."
         raise UsageError(reason, remedy=remedy)

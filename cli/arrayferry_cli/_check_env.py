@@ -17,7 +17,7 @@ from arrayferry import BackendUnavailableError
 from arrayferry.adapting import describe_error
 
 from ._ask import Announce, ask
-from ._result import Facts, Given, Result, UsageError
+from ._result import Facts, Given, Result, UsageError, working
 
 
 def check_env(given: Given) -> Result:
@@ -28,8 +28,13 @@ def check_env(given: Given) -> Result:
     if not given.vector and not given.env.partition(":")[2]:
         remedy = "Write module:Class, or file.py:Class; an id of Gymnasium with --vector"
         raise UsageError(f"{given.env!r:.80} does not name a class", remedy=remedy)
+    try:
+        folder = os.getcwd()
+    except OSError as error:  # it was removed
+        raise UsageError(f"there is no current folder ({error.strerror})") from error
+    working(f"trying {given.env}")
     steps = given.steps if given.vector else None
-    arguments = {"name": given.env, "folder": os.getcwd(), "steps": steps}
+    arguments = {"name": given.env, "folder": folder, "steps": steps}
     report = ask(try_env, arguments, given.timeout)
     return report, _describe(report), 0 if report["ok"] else 1
 

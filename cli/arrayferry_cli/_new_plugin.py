@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -19,6 +18,13 @@ import arrayferry
 
 from ._plugins import survey
 from ._result import Given, Result, UsageError
+
+OURS = (
+    "arrayferry", "arrayferry_audit", "arrayferry_cli", "arrayferry_cluster", "arrayferry_envs",
+    "arrayferry_functions", "arrayferry_gym", "arrayferry_kit", "arrayferry_plugins",
+    "arrayferry_streams", "arrayferry_suites",
+)  # fmt: skip
+"""The packages that no plugin may be called like."""
 
 
 def new_plugin(given: Given) -> Result:
@@ -55,12 +61,20 @@ def _wrong_names(given: Given, backend: str, package: str) -> Iterator[tuple[str
     if not re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", backend):
         form = "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib."
         yield f"{name!r} is not the name of a distribution", form
-    if find_spec(f"arrayferry_{backend}"):
-        yield f"{name!r} would make a module arrayferry_{backend}, which is there already", other
-    if not all(x.isidentifier() and not keyword.iskeyword(x) for x in package.split(".")):
+    if f"arrayferry_{backend}" in OURS:
+        yield (
+            f"{name!r} would make a module arrayferry_{backend}, which is a part of arrayferry",
+            other,
+        )
+    if keyword.iskeyword(backend) or keyword.issoftkeyword(backend):
+        yield f"{name!r} is a keyword of Python", other
+    for part in package.split("."):
         form = "Pass the name to import, such as mylib or mylib.numpy."
-        yield f"{package!r} is not the name of a module", form
-    if package.startswith("arrayferry"):
+        if keyword.iskeyword(part):
+            yield f"{part!r} is a keyword of Python, so {package!r} cannot be imported", form
+        if not part.isidentifier():
+            yield f"{part!r} is not the name of a module, so {package!r} cannot be imported", form
+    if package.partition(".")[0] in (*OURS, f"arrayferry_{backend}"):
         reason = f"{package!r} is a part of arrayferry, or the module of the plugin itself"
         yield reason, "Pass the module of the array library."
     for library in survey(given.timeout)["libraries"]:

@@ -11,7 +11,7 @@ from typing import Any
 from arrayferry import ArrayFerryError, Backend, Container, Converter, convert, inspection, registry
 
 from ._ask import Announce, ask
-from ._result import CommandError, Facts
+from ._result import CommandError, Facts, working
 
 
 def survey(timeout: float, *names: str) -> Facts:
@@ -52,6 +52,7 @@ def try_libraries(libraries: list[Facts], found: Facts, timeout: float) -> None:
         found: the survey that they are from.
         timeout: seconds that each library may take.
     """
+    working("importing the libraries")
     for library in libraries:
         if library["status"] == "not installed":
             continue

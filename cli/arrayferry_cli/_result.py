@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,12 @@ class UsageError(CommandError):
     """A name is wrong or taken, or there are files in the way."""
 
     status = 2
+
+
+def working(text: str) -> None:
+    """Print what is being done, if the output is a terminal."""
+    if sys.stderr.isatty():
+        print(f"{text} ...", file=sys.stderr)
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

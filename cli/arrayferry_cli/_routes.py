@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import Any
 
 from arrayferry import Backend, Route, registry
@@ -146,11 +148,22 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
         all_names = dict.fromkeys(source for source, _ in words)
         rows = [[a, *(words[a, b] for b in all_names)] for a in all_names]
         lines = table([["from \\ to", *all_names], *rows])
+        if sys.stdout.isatty() and len(max(lines, key=len)) > shutil.get_terminal_size().columns:
+            lines = [line for name in all_names for line in _in_list(words, name)]
     absent = [each["name"] for each in report["unusable"] if not each["installed"]]
     lines += ["", f"not installed: {', '.join(absent)}"] if absent else []
     for each in report["unusable"]:
         lines += ["", each["problem"]] if each["installed"] else []
     return lines
+
+
+def _in_list(words: dict[tuple[str, str], str], me: str) -> list[str]:
+    """Return the ways from one library, for a terminal too narrow for the table."""
+    ways: dict[str, list[str]] = {}
+    for (source, target), word in words.items():
+        if source == me != target:
+            ways.setdefault(word, []).append(target)
+    return [f"from {me}", *(f"  {word}: {', '.join(names)}" for word, names in ways.items())]
 
 
 def _in_a_word(route: Facts) -> str:

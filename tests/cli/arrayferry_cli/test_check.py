@@ -167,6 +167,15 @@ def test_a_library_that_cannot_be_imported(run, only, installed):
     assert "old is installed, but importing old_library failed with ImportError: too old" in out
 
 
+@pytest.mark.long
+def test_a_folder_that_is_not_installed(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("new-plugin", "mine", "--package", "not_there")[0] == 0
+    status, _, err = run("check", "mine")
+    assert status == 2
+    assert "pip install -e arrayferry-mine." in err
+
+
 def test_it_needs_pytest(run, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
