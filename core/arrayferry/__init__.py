@@ -60,17 +60,20 @@ if not TYPE_CHECKING:  # with it, type checkers would accept every name
             value = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
         elif name == "__all__":
             value = _names()
-        elif not name.startswith("_") and name in _names():
-            value = getattr(importlib.import_module("._public", __name__), name)
+        elif not name.startswith("_") and name in _kernel():
+            value = _kernel()[name]
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value
         return value
 
 
+def _kernel() -> dict[str, Any]:
+    return vars(importlib.import_module("._public", __name__))
+
+
 def _names() -> list[str]:
-    public = vars(importlib.import_module("._public", __name__))
-    here = [name for name in public if not name.startswith("_")]
+    here = [name for name in _kernel() if not name.startswith("_")]
     return sorted([*here, *_PLACES, *_installed(_LAYERS.keys() - set(_MODULES))])
 
 
