@@ -28,7 +28,7 @@ def caller_level() -> int:
 
 def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | None:
     """Return the last line in a traceback that is of no library, or that is in the files of some code, and called by it."""
-    others = (path for path in sys.path if path.endswith("-packages"))
+    others = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
     libraries = *map(sysconfig.get_path, ("purelib", "platlib", "stdlib")), *others, "<"
     files = {code.co_filename for code in codes}
     inside, found = not codes, None
