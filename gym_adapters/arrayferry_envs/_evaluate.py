@@ -72,13 +72,13 @@ def evaluate(
     for the slowest environment.
 
     A policy in JAX runs in one compiled `lax.while_loop` with a `FunctionalEnv`. It has no reverse-mode gradients: for
-    these, and for equal amounts of work, use `rollout`. Anything else is stepped
-    from Python: a `FunctionalEnv` as a vector environment in the policy's library, other environments as they are, in
+    these, and for equal amounts of work, use `rollout`. Anything else is stepped from Python: a `FunctionalEnv` as a vector environment in the policy's library, other environments as they are, in
     each autoreset mode. They are reset first, with the key as the seed. Afterwards they stay open, in the state after the
     last step. Wrappers with statistics, such as `NormalizeObservation`, use them without updating them.
 
     Args:
-        env: a `FunctionalEnv`; a vector environment of Gymnasium, an adapter around one, or a single environment, of which a policy gets batches of one.
+        env: a `FunctionalEnv`; a vector environment of Gymnasium, an adapter around one, or a single environment, of which
+            a policy gets batches of one.
         policy: as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations,
             and with `policy_state` `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
             The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called with

@@ -14,14 +14,11 @@ requires = ["hatchling"]
 build-backend = "hatchling.build"
 
 [project]
-name = "arrayferry-stranger"
+name = "stranger"
 version = "1.0"
 
 [project.entry-points.arrayferry]
 stranger = "stranger"
-
-[tool.hatch.build.targets.wheel]
-include = ["stranger.py"]
 """
 PLUGIN = """
 import numpy as np, arrayferry as af
@@ -33,10 +30,8 @@ class Box:
 class BoxBackend(af.Backend):
     name = package = "stranger"
     array_types = ("stranger.Box",)
-
     def to_numpy(self, x):
         return x.values.copy()
-
     def from_numpy(self, x, device=None):
         return Box(x.copy())
 
@@ -44,10 +39,8 @@ class OwnNumpy(af.Backend):
     name = package = "numpy"
     array_types = ("numpy.ndarray",)
     to_numpy_shares = from_numpy_shares = True
-
     def to_numpy(self, x):
         return x
-
     def from_numpy(self, x, device=None):
         return x
 

@@ -3,22 +3,21 @@
 import ast
 import graphlib
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from arrayferry import _observers
+from arrayferry_cli import _new_plugin
 from arrayferry_gym._options import caller
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/internals.md").read_text()
-ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .* \| (.*) \|$", PAGE, re.MULTILINE)
-FOLDERS = {name: ROOT / top / name for name, top, _ in ROWS}
-STATED = {
-    name: set(FOLDERS) - {name} if needs == "all" else set(re.findall(r"`(\w+)`", needs))
-    for name, _, needs in ROWS
-}
+TABLE = runpy.run_path(str(ROOT / "tools/alone.py"))
+FOLDERS = {name: ROOT / top / name for name, top in TABLE["TOPS"].items()}
+STATED = {name: set(needs) for name, needs in TABLE["STATED"].items()}
 """What each package needs, as the page says."""
 EXCEPTIONS = Path(__file__).with_name("exceptions.txt").read_text().splitlines()
 """Private names of other packages, and names of packages that are not needed, which are still imported."""
@@ -86,6 +85,7 @@ def test_the_wheel_has_the_packages_of_the_table():
 
 
 def test_packages_are_listed_where_they_are_told_from_others():
+    assert set(_new_plugin.OURS) == set(FOLDERS)
     assert set(_observers.OURS) == set(FOLDERS) - {"arrayferry_cli", "arrayferry_kit"}
     assert set(caller.PACKAGES) == {n for n in FOLDERS if FOLDERS[n].parent.name == "gym_adapters"}
 

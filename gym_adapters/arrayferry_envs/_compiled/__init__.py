@@ -1,1 +1,1 @@
-"""Whole loops in compiled code: rollouts, episodes and evaluations."""
+"""Whole loops in compiled code: rollouts and evaluations."""

@@ -10,17 +10,8 @@ from cases import quick_if
 import arrayferry as af
 
 ROOT = Path(__file__).parents[3]
-LIBRARIES = (
-    "numpy",
-    "torch",
-    "jax",
-    "jaxlib",
-    "dask",
-    "cupy",
-    "warp",
-    "gymnasium",
-    "array_api_compat",
-)
+ARRAYS = "numpy", "torch", "jax", "jaxlib", "dask", "cupy", "warp"
+LIBRARIES = *ARRAYS, "gymnasium", "array_api_compat"
 
 
 LOADED = {
@@ -53,15 +44,10 @@ def test_no_more_is_loaded_than_needed(run_python, what):
     assert out.strip() == "[]"
 
 
-PACKAGES = (
-    "core/arrayferry",
-    "core/arrayferry_functions",
-    "core/arrayferry_streams",
-    "plugins/arrayferry_plugins",
-)
+ROOTS = "core/arrayferry", "core/arrayferry_functions", "core/arrayferry_streams"
 
 
-@pytest.mark.parametrize("root", PACKAGES)
+@pytest.mark.parametrize("root", [*ROOTS, "plugins/arrayferry_plugins"])
 def test_no_module_imports_a_library_at_its_top(root):
     for path in (ROOT / root).rglob("*.py"):
         tops = set(re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE))
