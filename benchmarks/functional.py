@@ -19,9 +19,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from row import Check, Row, microseconds
 from timing import Block, fastest_block
 
-import arrayferry as af
-import arrayferry_gym  # noqa: F401
 from arrayferry_envs import CartPole, rollout
+from arrayferry_gym import make_rng
 
 __all__ = ["functional_rows"]
 
@@ -76,7 +75,7 @@ def _methods(count: int, actions: list[Any]) -> Block:
     """Nothing but the methods of our CartPole in NumPy."""
     cart_pole: Any = CartPole()
     xp, params = array_api_compat.numpy, cart_pole.default_params
-    start = cart_pole.reset(xp, af.registry.backend("numpy").random(1), count, params)
+    start = cart_pole.reset(xp, make_rng("numpy", 1), count, params)
 
     def work() -> None:
         state = start

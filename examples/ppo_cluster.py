@@ -33,7 +33,7 @@ def numpy_policy(params: Any, observation: Any, rng: Any) -> tuple[Any, Any]:
     """Draw actions, and return their log-probabilities.
 
     Examples:
-        >>> rng = __import__("arrayferry").registry.backend("numpy").random(0)
+        >>> rng = __import__("arrayferry_gym").make_rng("numpy", 0)
         >>> state = TorchAgent(Settings(), 0).net.state_dict()
         >>> params = {name: weights.numpy() for name, weights in state.items()}
         >>> action, log_prob = numpy_policy(params, np.zeros((5, 4), np.float32), rng)

@@ -29,8 +29,11 @@ class BoxBackend(af.Backend):
 
 
 def faulty(**methods):
-    """Return a backend for boxes with methods and attributes of its own."""
-    return type("Faulty", (BoxBackend,), methods)()
+    """Return a backend for boxes with methods and attributes of its own, some of them of its devices."""
+    held = {name: methods.pop(name) for name in vars(af.Devices).keys() & methods if name[0] != "_"}
+    return type(
+        "Faulty", (BoxBackend,), {"devices": type("Places", (af.Devices,), held)(), **methods}
+    )()
 
 
 def raising(*args, **kwargs):
@@ -111,10 +114,10 @@ class Items(Mapping):
 
 
 @contextlib.contextmanager
-def registered(*parts):
-    """Register parts for the time of a block."""
+def registered(*parts, **own):
+    """Register parts for the time of a block, the first with what it says to layers, by their hooks."""
     for part in parts:
-        af.registry.register(part)
+        af.registry.register(part, parts=own if part is parts[0] else None)
     try:
         yield
     finally:

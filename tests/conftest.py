@@ -5,9 +5,11 @@ import gc
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parent / "adversaries"))
 
 import boxes
+import toys
 
 _MODULES = sys.path[:2]
 """Where scripts find the modules of the tests, too."""
@@ -144,8 +147,8 @@ def register() -> Iterator[Callable[[Any], Any]]:
     """Register parts for the time of the test."""
     with contextlib.ExitStack() as stack:
 
-        def add(part: Any) -> Any:
-            stack.enter_context(boxes.registered(part))
+        def add(part: Any, **own: Any) -> Any:
+            stack.enter_context(boxes.registered(part, **own))
             return part
 
         yield add
@@ -155,6 +158,12 @@ def register() -> Iterator[Callable[[Any], Any]]:
 def boxlib(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the library of `boxes.py` as if it was installed."""
     monkeypatch.setitem(sys.modules, "boxlib", boxes)
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the library of `toys.py` as if it was installed."""
+    monkeypatch.setitem(sys.modules, "toy_library", toys)
 
 
 @pytest.fixture(scope="session")
@@ -197,3 +206,26 @@ def run_forked() -> Callable[[Callable[[], None]], None]:
         assert os.waitpid(child, 0)[1] == 0, "the forked process failed: see its output"
 
     return run
+
+
+@pytest.fixture
+def fork_while(run_forked: Any) -> Any:
+    """Return a function that waits, and one that forks while a thread waits in it, and works in the fork."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        inside.set()
+        leave.wait(30)
+
+    def fork(in_thread: Any, in_fork: Any) -> None:
+        thread = threading.Thread(target=in_thread)
+        thread.start()
+        try:
+            assert inside.wait(30)
+            # the alarm ends a process that hangs
+            run_forked(lambda: (signal.alarm(30), leave.set(), in_fork()))
+        finally:
+            leave.set()
+            thread.join()
+
+    return wait, fork

@@ -9,14 +9,15 @@ import warnings
 import arrayferry as af
 
 
-def write_distribution(folder, name, code, distribution=None):
-    """Write a distribution whose entry point `name` is the module `{name}_plugin`."""
+def write_distribution(folder, name, code, distribution=None, points=""):
+    """Write a distribution whose entry point `name` is the module `{name}_plugin`, or with other entry points."""
     (folder / f"{name}_plugin.py").write_text(code)
+    points = points or f"[arrayferry]\n{name} = {name}_plugin\n"
     distribution = distribution or f"arrayferry-{name}"
     info = folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[arrayferry]\n{name} = {name}_plugin\n")
+    (info / "entry_points.txt").write_text(points)
 
 
 PLUGIN = """

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-import arrayferry as af
+from arrayferry_gym import Random
 
 
-class Fed(af.Random):
+class Fed(Random):
     """Random numbers of NumPy from raw ones, by the formulas of files."""
 
     def __init__(self, raw):

@@ -8,7 +8,7 @@ import itertools
 from typing import Any
 
 import numpy as np
-from toys import Array, Correct, CorrectImmutable, CorrectLazy
+from toys import Array, Correct, CorrectImmutable, CorrectLazy, ToyDevices
 
 import arrayferry as af
 
@@ -18,6 +18,26 @@ MANY = 8 * 2**20
 def backend(base=Correct, **members: Any) -> af.Backend:
     """Return a toy backend with some methods and attributes of its own."""
     return type("Wrong", (base,), members)()
+
+
+def devices(**members: Any) -> af.Devices:
+    """Return the devices of the toy library with some methods of their own."""
+    return type("Wrong", (ToyDevices,), members)()
+
+
+def placing(**members: Any) -> af.Backend:
+    """Return a toy backend whose devices have some methods of their own."""
+    return backend(devices=devices(**members))
+
+
+def answers(**members: Any) -> dict[str, Any]:
+    """Return methods that give one answer each, whatever they are asked."""
+    return {name: lambda *_, answer=answer: answer for name, answer in members.items()}
+
+
+def dlpack(**members: Any) -> af.DLPack:
+    """Return an exchange by DLPack with some methods and attributes of its own, in host memory."""
+    return type("Wrong", (af.DLPack,), {"kinds": ("cpu",), **members})()
 
 
 def direct(ends="toy numpy", change=lambda x: x, copies=np.copy, **members: Any) -> af.Converter:
@@ -191,6 +211,16 @@ def many(function):
     return bind_many
 
 
+def made_together(change):
+    """Return a correct backend, and a converter that changes many arrays at once."""
+    return Correct(), direct("numpy toy", bind_many=many(to_toys(change)))
+
+
+def read_together(change):
+    """Return a backend that changes many values at once."""
+    return backend(to_numpy_many=lambda self, xs: change([x.values for x in xs]))
+
+
 def large(x):
     return x.nbytes > MANY
 
@@ -310,15 +340,12 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
         for what, (shares, *words) in [*SHARING.items()][:3]
     },
     **{
-        f"says that {method} copies and shares what is {what}": (
-            make(if_(shares, lambda x: x, np.copy), **{f"{method}_shares": False}), method, *words,
+        f"says that {method} {both} what is {what}": (
+            make(if_(shares, *ways), **{f"{method}_shares": stated}), f"{method}{told}", *words,
         )
-        for method, make in (("to_numpy", reading), ("from_numpy", making))
-        for what, (shares, *words) in [*SHARING.items()][:2]
-    },
-    **{
-        f"says that {method} shares and copies what is {what}": (
-            make(if_(shares, np.copy), **{f"{method}_shares": True}), f"{method}_shares is True", *words,
+        for both, stated, told, *ways in (
+            ("copies and shares", False, "", lambda x: x, np.copy),
+            ("shares and copies", True, "_shares is True", np.copy),
         )
         for method, make in (("to_numpy", reading), ("from_numpy", making))
         for what, (shares, *words) in [*SHARING.items()][:2]
@@ -387,34 +414,18 @@ SUBTLE: dict[str, tuple[Any, ...]] = {
     "converts what does not fit": (
         backend(dtypes=lambda self: {"float32"}), direct("numpy toy"), CONVERTS, "an array, although",
     ),
-    "is wrong for many": (
-        Correct(), direct("numpy toy", bind_many=many(to_toys(misordered))), "bind_many() of", "instead",
-    ),
-    "is of one dtype for many": (
-        Correct(), direct("numpy toy", bind_many=many(to_toys(promoted))), "bind_many() of", "dtype",
-    ),
-    "is wrong for many that it has seen": (
-        Correct(),
-        direct("numpy toy", bind_many=many(to_toys(seen_before))),
-        "bind_many() of", "instead",
-    ),
+    "is wrong for many": (*made_together(misordered), "bind_many() of", "instead"),
+    "is of one dtype for many": (*made_together(promoted), "bind_many() of", "dtype"),
+    "is wrong for many that it has seen": (*made_together(seen_before), "bind_many() of", "instead"),
     "shares what never changes": (CorrectImmutable(), direct("toy numpy"), "() of <Converter toy -> numpy>", MUST_NOT),
     "shares what is large with what never changes": (
         CorrectImmutable(), direct("numpy toy", if_(large, lambda x: x, np.copy)), LARGE, MUST_NOT,
     ),
     # many
-    "reads many in another order": (
-        backend(to_numpy_many=lambda self, xs: [x.values for x in misordered(xs)]), "to_numpy_many()",
-    ),
-    "reads many of one dtype": (
-        backend(to_numpy_many=lambda self, xs: promoted([x.values for x in xs])), "to_numpy_many()", "dtype",
-    ),
-    "reads many that it has seen": (
-        backend(to_numpy_many=lambda self, xs: seen_before([x.values for x in xs])), "to_numpy_many()",
-    ),
-    "reads none of many": (
-        backend(to_numpy_many=lambda self, xs: [x.values for x in xs] if xs else None), "to_numpy_many()",
-    ),
+    "reads many in another order": (read_together(misordered), "to_numpy_many()"),
+    "reads many of one dtype": (read_together(promoted), "to_numpy_many()", "dtype"),
+    "reads many that it has seen": (read_together(seen_before), "to_numpy_many()"),
+    "reads none of many": (read_together(lambda xs: xs or None), "to_numpy_many()"),
     "computes many in another order": (
         backend(CorrectLazy, compute=lambda self, xs: [x.values.copy() for x in misordered(xs)]),
         "compute(), for", "instead of",

@@ -13,6 +13,17 @@ class Array:
         self.dtype = values.dtype
 
 
+class ToyDevices(af.Devices):
+    def names(self):
+        return ("cpu", "toy:1")
+
+    def move(self, x, device):
+        return Array(x.values.copy(), device)
+
+
+Other = type("Other", (), {})
+
+
 class Correct(af.Backend):
     """A correct plugin for it."""
 
@@ -21,6 +32,7 @@ class Correct(af.Backend):
     array_types = ("toy_library.Array",)
     to_numpy_shares = True
     from_numpy_shares = True
+    devices = ToyDevices()
 
     def to_numpy(self, x):
         return x.values
@@ -30,12 +42,6 @@ class Correct(af.Backend):
 
     def copy(self, x):
         return Array(x.values.copy(), x.device)
-
-    def to_device(self, x, device):
-        return Array(x.values.copy(), device)
-
-    def devices(self):
-        return ("cpu", "toy:1")
 
     def device_of(self, x):
         return x.device
@@ -75,12 +81,3 @@ class CorrectLazy(CorrectImmutable):
 
     def compute(self, xs):
         return [x.values.copy() for x in xs]
-
-    def blocks(self, xs, axis, *, block=None, client=None):
-        lengths = [af.even_lengths(x.values.shape, 4, axis, wanted=block or 2) for x in xs]
-        return ToyBlocks([x.values for x in xs], axis, lengths)
-
-
-class ToyBlocks(af.Slices):
-    def read(self, array, block):
-        return super().read(array, block).copy()

@@ -14,6 +14,10 @@ class Right:
         self.envs = [Probe().make() for _ in range(n)]
         space = self.envs[0].observation_space
         self.single_observation_space, self.single_action_space = space, spaces.Discrete(3)
+        self.begin(n)
+
+    def begin(self, n):
+        """Prepare what a kind of bridge needs besides."""
 
     def reset(self, *, seed=None):
         seeds = [None if seed is None else seed + row for row in range(len(self.envs))]
@@ -35,8 +39,7 @@ class Right:
 
 
 class ActionsFromOne(Right):
-    def __init__(self, n):
-        super().__init__(n)
+    def begin(self, n):
         self.single_action_space = spaces.Discrete(3, start=1)
 
 
@@ -71,8 +74,7 @@ class SeedsOfEpisodes(Right):
 class LaterEpisodesOfTheirOwnSeed(Right):
     """Seeds are for the first episodes only: later ones come from a generator that each row has from the beginning."""
 
-    def __init__(self, n):
-        super().__init__(n)
+    def begin(self, n):
         self.own = [np.random.default_rng(row) for row in range(n)]
 
     def first(self, row, seed=None):
@@ -81,9 +83,8 @@ class LaterEpisodesOfTheirOwnSeed(Right):
 
 class ResetsWithoutASeedAreRandom(Right):
     def reset(self, *, seed=None):
-        return super().reset(
-            seed=np.random.SeedSequence().entropy % 2**31 if seed is None else seed
-        )
+        drawn = np.random.SeedSequence().entropy % 2**31
+        return super().reset(seed=drawn if seed is None else seed)
 
 
 class TwoStarts(Right):
@@ -97,8 +98,7 @@ class TwoStarts(Right):
 class MarksAndResetsLater(Right):
     """As many simulators do: a buffer says who is to be reset before the next step, and a reset of all leaves it."""
 
-    def __init__(self, n):
-        super().__init__(n)
+    def begin(self, n):
         self.reset_buf = np.zeros(n, bool)
         self.next = [None] * n
 
@@ -138,11 +138,9 @@ class ActionsInPlace(Right):
 class BoundsOfRunningEpisodes(Right):
     """The last observation is not in the space."""
 
-    def __init__(self, n):
-        super().__init__(n)
-        self.single_observation_space = spaces.Box(
-            np.zeros(2, np.float32), np.array([1, LIMIT - 1], np.float32)
-        )
+    def begin(self, n):
+        last = np.array([1, LIMIT - 1], np.float32)
+        self.single_observation_space = spaces.Box(np.zeros(2, np.float32), last)
 
 
 class HalfPrecision(Right):
@@ -180,8 +178,7 @@ class CountsInBytes(Right):
 class StateIsShown(Right):
     """Returns the buffer that the next step reads, in PyTorch."""
 
-    def __init__(self, n):
-        super().__init__(n)
+    def begin(self, n):
         self.state = torch.zeros(n, 2)
 
     def reset(self, *, seed=None):
@@ -201,8 +198,7 @@ class StateIsShown(Right):
 class ResetsIntoResults(Right):
     """A reset of all writes into the final observations that the last step has returned."""
 
-    def __init__(self, n):
-        super().__init__(n)
+    def begin(self, n):
         self.final = np.zeros((n, 2), np.float32)
 
     def reset(self, *, seed=None):
@@ -221,8 +217,7 @@ class OneEngine(Right):
 
     running: list = []
 
-    def __init__(self, n):
-        super().__init__(n)
+    def begin(self, n):
         self.running.append(self)
 
     def close(self):

@@ -3,31 +3,30 @@
 import warnings
 
 import numpy as np
-from subtle_plugins import backend, making, read_only, reading
-from toys import Array, Correct, CorrectImmutable, CorrectLazy, ToyBlocks
+from subtle_plugins import answers, backend, devices, dlpack, making, placing, read_only, reading
+from toys import Array, Correct, CorrectImmutable, CorrectLazy
 
-import arrayferry as af
-
-
-def drawing(change):
-    """Return a backend whose random numbers are changed."""
-
-    def random(self, seed=None, device=None):
-        rng = Correct.random(self, seed, device)
-        change(rng)
-        return rng
-
-    return backend(random=random)
+from arrayferry_streams import Blocks, Reader, Slices, Streaming, even_lengths
 
 
-def too_high(rng):
-    draw = rng.integers
-    rng.integers = lambda shape, low, high, dtype="int32": draw(shape, low, high + 1, dtype)
+class ToyStreaming(Streaming):
+    """How blocks of a toy library are read."""
+
+    name = "toy"
+
+    def blocks(self, xs, axis, *, block=None, client=None):
+        lengths = [even_lengths(x.values.shape, 4, axis, wanted=block or 2) for x in xs]
+        return ToyBlocks([x.values for x in xs], axis, lengths)
 
 
-def repeated(rng):
-    drawn = rng.uniform((50, 40), -1.0, 2.0)
-    rng.uniform = lambda *args: drawn
+class ToyBlocks(Slices):
+    def read(self, array, block):
+        return super().read(array, block).copy()
+
+
+def streaming(method=ToyStreaming.blocks, name="toy"):
+    """Return what a plugin says to streams, with its own method."""
+    return {"arrayferry_blocks": type("Own", (ToyStreaming,), {"blocks": method, "name": name})()}
 
 
 def emptied(x):
@@ -55,12 +54,13 @@ def computing(function):
 
 
 def with_blocks(change):
-    """Return a lazy backend whose `blocks` changes what the correct one returns."""
+    """Return a lazy backend, and a part whose `blocks` changes what the correct one returns."""
 
     def blocks(self, xs, axis, *, block=None, client=None):
-        return change(CorrectLazy.blocks(self, xs, axis, block=block), [x.values for x in xs], axis)
+        made = ToyStreaming.blocks(self, xs, axis, block=block)
+        return change(made, [x.values for x in xs], axis)
 
-    return backend(CorrectLazy, blocks=blocks)
+    return CorrectLazy(), streaming(blocks)
 
 
 def with_attribute(name, value):
@@ -73,12 +73,12 @@ def with_attribute(name, value):
     return with_blocks(change)
 
 
-class WithoutLengths(af.Blocks):
+class WithoutLengths(Blocks):
     def read(self, array, block):
         return np.zeros(2)
 
 
-class Swapped(af.Reader):
+class Swapped(Reader):
     def read(self, step):
         return super().read(step)[::-1]
 
@@ -89,14 +89,6 @@ def in_any_order(blocks, xs, axis):
 
 
 PLANTED = {
-    "test_random_numbers": {
-        "ignores the seed": (
-            backend(random=lambda self, seed=None, device=None: Correct.random(self, 7, device)),
-            "random(seed).uniform", "of two seeds, and of two calls are the same: [True, True, False]",
-        ),
-        "draws too high": (drawing(too_high), "random(seed).integers", "(3.0, 7.0) instead of (3, 6)"),
-        "repeats numbers": (drawing(repeated), "random(seed).uniform", "of two seeds, and of two calls are the same: [True, False, True]"),
-    },
     "test_memory": {
         "shares what is large": (
             making(lambda x: x if x.nbytes > 2**21 else x.copy(), base=CorrectImmutable, from_numpy_shares=False),
@@ -107,8 +99,7 @@ PLANTED = {
             "to_numpy_shares is True: it shares memory with another result",
         ),
         "shares when asked to copy": (
-            backend(from_numpy_shares=False),
-            "from_numpy() by convert(copy=True)", "from_numpy_shares is False",
+            backend(from_numpy_shares=False), "from_numpy() by convert(copy=True)", "from_numpy_shares is False",
         ),
         "only sparse": (
             backend(is_sparse=lambda self, x: True, to_dense=lambda self, x: x),
@@ -116,17 +107,15 @@ PLANTED = {
         ),
     },
     "test_values": {
-        "types for names of dtypes": (
-            backend(dtypes=lambda self: {np.float32}), "instead of a set of names such as {'float32'}",
-        ),
+        "types for names of dtypes": (backend(**answers(dtypes={np.float32})), "instead of a set of names such as {'float32'}"),
         "takes no device": (
             backend(from_numpy=lambda self, x: Array(x.copy())),
             "from_numpy(), for", "raised TypeError", "takes 2 positional arguments but 3 were given",
         ),
         "a subclass": (reading(lambda x: x.view(np.recarray)), "returned a numpy.recarray instead of a numpy.ndarray"),
         "makes nothing": (
-            backend(from_numpy=lambda self, x, device=None: None),
-            "from_numpy(), for an array", "None, which is recognised as an array of no known library",
+            backend(**answers(from_numpy=None)), "from_numpy(), for an array",
+            "None, which is recognised as an array of no known library",
         ),
         "makes NumPy arrays": (
             backend(from_numpy=lambda self, x, device=None: x),
@@ -139,12 +128,8 @@ PLANTED = {
         ),
     },
     "test_arrays_are_on_the_requested_device": {
-        "draws elsewhere": (
-            backend(random=lambda self, seed=None, device=None: Correct.random(self, seed, "cpu")),
-            "random(1, 'toy:1')", "'cpu' instead of 'toy:1'",
-        ),
         "forgets the device": (
-            backend(from_numpy=lambda self, x, device=None: Array(x, "cpu"), to_device=lambda self, x, device: x),
+            backend(from_numpy=lambda self, x, device=None: Array(x, "cpu"), devices=devices(move=lambda self, x, device: x)),
             "put an array on cpu instead of toy:1",
         ),
         "moves when copied": (
@@ -152,45 +137,34 @@ PLANTED = {
             "copy(), for an array on toy:1", "'cpu' instead of 'toy:1'",
         ),
         "moves nothing": (
-            backend(to_device=lambda self, x, device: Array(x.values.copy(), x.device)),
-            "put an array on toy:1 instead of cpu",
+            placing(move=lambda self, x, device: Array(x.values.copy(), x.device)), "put an array on toy:1 instead of cpu",
         ),
-        "names no device": (
-            backend(devices=lambda self: ()),
-            "devices(): returned ()", 'instead of names such as ("cpu"',
-        ),
-        "device objects": (
-            backend(devices=lambda self: (1,)),
-            "devices(): returned (1,)", 'instead of names such as ("cpu"',
-        ),
+        **{
+            f"{what}, as names of devices": (
+                placing(**answers(names=names)), f"devices.names(): returned {names}", 'instead of names such as ("cpu"',
+            )
+            for what, names in (("none", ()), ("objects", (1,)))
+        },
         "moves zeros": (
-            backend(to_device=lambda self, x, device: Array(np.zeros_like(x.values), device)),
-            "to_device(x, 'cpu'), for an array on toy:1: 0.0",
+            placing(move=lambda self, x, device: Array(np.zeros_like(x.values), device)),
+            "devices.move(x, 'cpu'), for an array on toy:1: 0.0",
         ),
         "reads zeros elsewhere": (
             backend(to_numpy=lambda self, x: x.values if x.device == "cpu" else x.values * 0),
             "to_numpy(), for an array on toy:1: ",
         ),
-        "another default": (
-            backend(default_device=lambda self: "toy:1"),
-            "default_device()", "'cpu' instead of 'toy:1'",
-        ),
         "a place that is unknown": (
-            backend(place_of=lambda self, x: {}["place"]),
-            "place_of(), for an array on cpu: raised KeyError",
+            placing(place_of=lambda self, x: {}["place"]), "devices.place_of(), for an array on cpu: raised KeyError",
         ),
-        "a wrong place": (
-            backend(place_of=lambda self, x: "cpu"),
-            "place_of(), for an array on toy:1", "'cpu' instead of 'toy:1'",
-        ),
-        "a fence of no kind": (
-            backend(fence=lambda self, x: True),
-            "fence(), for an array", "returned True instead of a function",
-        ),
-        "no context": (
-            backend(use_device=lambda self, device: None),
-            "use_device('cpu'): returned None", "a context manager",
-        ),
+        **{
+            f"{what} of devices": (placing(**answers(**{method: answer})), f"devices.{method}({told}", words)
+            for what, method, answer, told, words in (
+                ("another default", "default", "toy:1", ")", "'cpu' instead of 'toy:1'"),
+                ("a wrong place", "place_of", "cpu", "), for an array on toy:1", "'cpu' instead of 'toy:1'"),
+                ("a fence of no kind", "fence", True, "), for an array", "returned True instead of a function"),
+                ("no context", "use", None, "'cpu'): returned None", "a context manager"),
+            )
+        },
     },
     "test_results_outlive_their_sources": {
         "keeps an address, and not the memory": (
@@ -201,8 +175,7 @@ PLANTED = {
     "test_many_at_once": {
         "computes too few": (computing(lambda found: found[1:]), "compute(), for 9 arrays", "8 instead of 9"),
         "computes nothing": (
-            computing(lambda found: [x.tolist() for x in found]),
-            "compute(), for an array", "no known library",
+            computing(lambda found: [x.tolist() for x in found]), "compute(), for an array", "no known library",
         ),
         "computes in place": (
             backend(CorrectLazy, compute=lambda self, xs: [x.values for x in xs]),
@@ -210,26 +183,21 @@ PLANTED = {
         ),
     },
     "test_answers": {
-        "not sparse": (
-            backend(is_sparse=lambda self, x: None),
-            "is_sparse(), for an array", "returned None instead of True or False",
-        ),
-        "always out of memory": (
-            backend(is_out_of_memory=lambda self, error: True),
-            "is_out_of_memory(), for ValueError", "returned True instead of False",
-        ),
-        "fails out of memory": (
-            backend(is_out_of_memory=lambda self, error: error.code),
-            "is_out_of_memory(), for ValueError", "raised AttributeError",
-        ),
-        "a hint of no kind": (
-            backend(dtype_hint=lambda self, dtype: 3),
-            "dtype_hint('float64')", "returned an int instead of a text",
-        ),
-        "always traced": (
-            backend(is_traced=lambda self, x: True),
-            "is_traced(), for an array", "returned True instead of False",
-        ),
+        **{
+            what: (placing(is_out_of_memory=method), "devices.is_out_of_memory(), for ValueError", words)
+            for what, method, words in (
+                ("always out of memory", lambda self, error: True, "returned True instead of False"),
+                ("fails out of memory", lambda self, error: error.code, "raised AttributeError"),
+            )
+        },
+        **{
+            what: (backend(**answers(**{method: answer})), f"{method}({told}", f"returned {words}")
+            for what, method, answer, told, words in (
+                ("not sparse", "is_sparse", None, "), for an array", "None instead of True or False"),
+                ("a hint of no kind", "dtype_hint", 3, "'float64')", "an int instead of a text"),
+                ("always traced", "is_traced", True, "), for an array", "True instead of False"),
+            )
+        },
     },
     "test_addresses": {
         "an address of no kind": (
@@ -253,76 +221,62 @@ PLANTED = {
         "warns": (reading(warning, to_numpy_shares=True), "to_numpy() by convert(copy=None), for an array", "UserWarning: look out"),
     },
     "test_dtypes_are_known": {
-        "a misspelt dtype": (
-            backend(dtypes=lambda self: {"float32", "flaot64"}),
-            "dtypes(): names that neither NumPy nor ml_dtypes has: ['flaot64']",
-        ),
-        "a text of dtypes": (
-            backend(dtypes=lambda self: "float32"),
-            "returned 'float32'", "a set of names", "{'float32'}",
-        ),
-        "no dtypes": (backend(dtypes=lambda self: ()), "dtypes(): returned ()", "{'float32'}"),
+        what: (backend(**answers(dtypes=names)), *words)
+        for what, names, *words in (
+            ("a misspelt dtype", {"float32", "flaot64"}, "dtypes(): names that neither NumPy nor ml_dtypes has: ['flaot64']"),
+            ("a text of dtypes", "float32", "returned 'float32'", "a set of names", "{'float32'}"),
+            ("no dtypes", (), "dtypes(): returned ()", "{'float32'}"),
+        )
     },
     "test_default_dtypes_of_numbers": {
-        "wrong numbers": (
-            backend(number_dtype=lambda self, kind: "float"),
-            "number_dtype('bool')", "'float' instead of 'bool'",
-        ),
+        "wrong numbers": (backend(**answers(number_dtype="float")), "number_dtype('bool')", "'float' instead of 'bool'"),
     },
     "test_one_number": {
         "no item": (backend(item_types=("toy_library.Array",)), "item() of a toys.Array", "raised AttributeError"),
     },
     "test_dlpack": {
         "no DLPack": (
-            backend(dlpack_devices=("cpu",)),
-            "to_dlpack(), for an array", "__dlpack__ and __dlpack_device__",
+            backend(dlpack=dlpack()),
+            "dlpack.export(), for an array", "__dlpack__ and __dlpack_device__",
         ),
         "DLPack in one direction": (
-            backend(dlpack_devices=("cpu",), to_dlpack=lambda self, x, copy=None: x.values),
-            "from_dlpack(to_dlpack())", "NotImplementedError: toy has no DLPack",
+            backend(dlpack=dlpack(export=lambda self, x: x.values)),
+            "dlpack.load(dlpack.export())", "NotImplementedError: Wrong takes no arrays by DLPack",
         ),
     },
     "test_dtypes_are_named": {
         "names the library": (
-            backend(dlpack_devices=("cuda",), dtype_of=lambda self, x: "toy"),
-            "dtype_of(), for an array", "'toy' instead of 'bool'",
+            backend(dlpack=dlpack(kinds=("cuda",), dtype_of=lambda self, x: "toy")),
+            "dlpack.dtype_of(), for an array", "'toy' instead of 'bool'",
         ),
     },
     "test_blocks": {
-        "blocks of writable arrays": (
-            backend(blocks=CorrectLazy.blocks),
-            "memory, which must be lazy", "'writable' instead of 'lazy'",
-        ),
+        "blocks of writable arrays": ((Correct(), streaming()), "memory, which must be lazy", "'writable' instead of 'lazy'"),
         "blocks of no kind": (
-            with_blocks(lambda blocks, xs, axis: xs),
-            "returned a list instead of an arrayferry.Blocks",
+            with_blocks(lambda blocks, xs, axis: xs), "returned a list instead of an arrayferry_streams.Blocks",
         ),
         "blocks that raise": (
-            backend(CorrectLazy, blocks=lambda self, xs, axis: None),
-            "blocks(), for two arrays", "raised TypeError",
+            (CorrectLazy(), streaming(lambda self, xs, axis: None)), "blocks(), for two arrays", "raised TypeError",
         ),
         "blocks that are too short": (
             with_blocks(lambda blocks, xs, axis: ToyBlocks(xs, axis, [[2]] * len(xs))),
             "lengths [[2], [2]] of blocks()", "[2, 2] instead of [7, 7]",
         ),
         "blocks without lengths": (
-            with_blocks(lambda blocks, xs, axis: WithoutLengths()),
-            "lengths of blocks()", "raised AttributeError",
+            with_blocks(lambda blocks, xs, axis: WithoutLengths()), "lengths of blocks()", "raised AttributeError",
         ),
         "blocks of another axis": (with_attribute("_axis", 0), "read() of blocks(), for (array, block)", "axis=1"),
         "blocks that are views": (
-            with_blocks(lambda blocks, xs, axis: af.Slices(xs, axis, blocks.lengths)),
+            with_blocks(lambda blocks, xs, axis: Slices(xs, axis, blocks.lengths)),
             "read() of blocks(), for (array, block)", "-1.0 instead of",
         ),
         "blocks that fail": (
-            with_attribute("read", lambda array, block: 1 // 0),
-            "read() of blocks(), for", "raised ZeroDivisionError",
+            with_attribute("read", lambda array, block: 1 // 0), "read() of blocks(), for", "raised ZeroDivisionError",
         ),
         "blocks in any order": (with_blocks(in_any_order), "read() of open("),
         "blocks without a reader": (
-            with_attribute("open", lambda steps: None),
-            "open([[", "returned None instead of an arrayferry.Reader",
+            with_attribute("open", lambda steps: None), "open(), for [[(", "None instead of an arrayferry_streams.Reader",
         ),
     },
 }  # fmt: skip
-"""For each test of the kit, the plugins whose fault it finds, and words of its message."""
+"""For each test of the kit, the plugins whose fault it finds, with what they say to layers, and words of its message."""

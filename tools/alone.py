@@ -62,6 +62,9 @@ def copied(place: Path, present: set[str]) -> Path:
     text = project.read_text(encoding="utf-8")
     for each in missing:
         text = text.replace(f'    "{each.rstrip("/")}",\n', "")
+        text = re.sub(
+            rf'^\w+ = "{each.split("/")[1]}:\w+"\n', "", text, flags=re.MULTILINE
+        )  # hooks
     if "arrayferry_cli" not in present:
         text = re.sub(r"\[project\.scripts\]\n.*\n", "", text)
     if PLUGINS not in present:

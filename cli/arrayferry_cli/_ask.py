@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from arrayferry import ArrayFerryError
-from arrayferry.adapting import printable
+from arrayferry._utilities.text import printable
 
 from ._result import CommandError, UsageError
 

@@ -18,7 +18,7 @@ from ._result import CommandError, Facts, Given, Result, UsageError, working
 
 TESTS = """import pytest
 from arrayferry import registry
-from arrayferry.inspection import is_built_in
+from arrayferry.extending import is_built_in
 from arrayferry.testing import check_container, contract_for
 backend = registry.backends().get({backend!r})
 problem = backend and backend.problem()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arrayferry import BackendUnavailableError
-from arrayferry.adapting import describe_error
+from arrayferry.extending import describe_error
 
 from ._ask import Announce, ask
 from ._result import Facts, Given, Result, UsageError, working

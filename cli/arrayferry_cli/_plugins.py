@@ -8,7 +8,7 @@ import warnings
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from arrayferry import ArrayFerryError, Backend, Container, Converter, convert, inspection, registry
+from arrayferry import ArrayFerryError, Backend, Container, Converter, convert, extending, registry
 
 from ._ask import Announce, ask
 from ._result import CommandError, Facts, working
@@ -29,7 +29,7 @@ def survey(timeout: float, *names: str) -> Facts:
     Raises:
         CommandError: no library has such a name, or the plugins cannot be loaded together.
     """
-    chosen, crashed = inspection.chosen_plugins(), dict[str, str]()
+    chosen, crashed = extending.chosen_plugins(), dict[str, str]()
     while True:
         points = [point.name for point in all_points()] if chosen is None else chosen
         left = [name for name in points if name not in crashed]
@@ -65,11 +65,11 @@ def try_libraries(libraries: list[Facts], found: Facts, timeout: float) -> None:
 
 def all_points() -> list[EntryPoint]:
     """Return the entry points of all plugins that are installed."""
-    points = set(entry_points(group=inspection.ENTRY_POINT_GROUP))
+    points = set(entry_points(group=extending.ENTRY_POINT_GROUP))
     return sorted(points, key=lambda point: (point.name, point.value))
 
 
-def find_origin(name: str) -> inspection.Origin:
+def find_origin(name: str) -> extending.Origin:
     """Return the library that arrays are read from, by its name or its package.
 
     Raises:
@@ -99,7 +99,7 @@ def look(step: Announce, crashed: dict[str, str], names: list[str]) -> Facts:
     step("loading all plugins together")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        origins: list[inspection.Origin] = [*registry.backends().values(), *registry.sources()]
+        origins: list[extending.Origin] = [*registry.backends().values(), *registry.sources()]
         for text in registry.catalog.unknown_ends:
             registry.warn(text)
     faults = [part.why for part in registry.catalog.left_out if part.broken]
@@ -111,7 +111,7 @@ def look(step: Announce, crashed: dict[str, str], names: list[str]) -> Facts:
                 remedy = f"Give it other names, or list the other one in its `replaces`, or uninstall {home}."
                 plugin.update(status="left out", problem=why, remedy=remedy)
     for origin in origins:
-        kinds = f"{origin.role.lower()}s"
+        kinds = f"{_kind_of(origin)}s"
         if all(origin.name not in plugin[kinds] for plugin in plugins):
             known = {"module": None, "origin": "registered", "status": "loaded"}
             plugins.append(_row(EntryPoint(origin.name, "", "")) | known | {kinds: [origin.name]})
@@ -134,10 +134,10 @@ def _load(step: Announce, point: EntryPoint, problem: str | None) -> Facts:
     """Load a plugin, and return what is known of it. It is not loaded if there is a problem."""
     row, remedy = _row(point), ""
     row["status"] = "broken" if problem else "not loaded"
-    if point.name in (inspection.chosen_plugins() or ()):
+    if point.name in (extending.chosen_plugins() or ()):
         step(_loading(point.name))
         try:
-            row["status"], parts = "loaded", inspection.load_parts(point)
+            row["status"], parts = "loaded", extending.load_parts(point)
             row.update({kind: [*map(_name, found)] for kind, found in parts.items()})
         except ArrayFerryError as error:
             row["status"], problem, remedy = "broken", error.reason, error.remedy
@@ -161,9 +161,13 @@ def _name(part: Any) -> str:
     return type(part).__qualname__ if isinstance(part, Container) else str(part.name)
 
 
-def _describe(origin: inspection.Origin, plugins: list[Facts]) -> Facts:
+def _kind_of(origin: extending.Origin) -> str:
+    return "backend" if isinstance(origin, Backend) else "source"
+
+
+def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
     """Return what is known of a library before it is imported."""
-    kind = origin.role.lower()
+    kind = _kind_of(origin)
     loaded = [plugin for plugin in plugins if plugin["status"] == "loaded"]
     owners = [plugin["name"] for plugin in loaded if origin.name in plugin[f"{kind}s"]]
     try:
@@ -213,11 +217,11 @@ def _try_backend(step: Announce, backend: Backend) -> Facts:
 
     kind = type(backend)
     remedy = f"Change {kind.__qualname__} in {kind.__module__}, or report it to its authors."
-    if inspection.is_built_in(backend):
+    if extending.is_built_in(backend):
         remedy = "Are the versions of the library and of NumPy made for each other?"
-    step("devices(), default_device() or dtypes() of its plugin", remedy)
-    devices = [str(device) for device in backend.devices()]
-    default, dtypes = str(backend.default_device()), backend.dtypes()
+    step("devices.names(), devices.default() or dtypes() of its plugin", remedy)
+    devices = [str(device) for device in backend.devices.names()]
+    default, dtypes = str(backend.devices.default()), backend.dtypes()
     names = ("float32", "int32", "bool", "float64")
     known = [name for name in names if dtypes is None or name in dtypes]
     if known and "numpy" in registry.backends():

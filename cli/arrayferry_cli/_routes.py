@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sys
+from copy import copy
 from typing import Any
 
 from arrayferry import Backend, Route, registry
-from arrayferry.inspection import Origin, Step, device_kind, route_between
+from arrayferry.extending import Origin, Step, device_kind, route_between
 
 from ._ask import Announce, ask
 from ._plugins import all_points, find_origin, survey, try_libraries
@@ -83,9 +84,10 @@ def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) ->
 
 def _origin(library: Facts) -> Origin:
     """Return a library, with the devices that it had in the process that imported it."""
-    origin, devices = find_origin(library["name"]), tuple(library["devices"])
+    origin, names = find_origin(library["name"]), tuple(library["devices"])
     default = library.get("default_device")
-    vars(origin).update(devices=lambda: devices, default_device=lambda: default)
+    origin.devices = copy(origin.devices)
+    vars(origin.devices).update(names=lambda: names, default=lambda: default)
     return origin
 
 
@@ -117,9 +119,9 @@ def _by(step: Step, origin: Origin) -> str:
     origins = [origin if name == origin.name else registry.backend(name) for name in ends]
     a, b = (type(each).__qualname__ for each in origins)
     if step.via == "dlpack":
-        return f"by DLPack, with {a}.to_dlpack() and {b}.from_dlpack()"
+        return f"by DLPack, with {a}.dlpack.export() and {b}.dlpack.load()"
     if step.via == "device":
-        return f"within the library, by {a}.to_device()"
+        return f"within the library, by {a}.devices.move()"
     return f"by {b}.from_numpy()" if ends[0] == "numpy" else f"by {a}.to_numpy()"
 
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from arrayferry_streams import Stream as Stream
     from arrayferry_streams import stream as stream
 
-    from . import adapting as adapting
-    from . import inspection as inspection
+    from . import extending as extending
     from . import testing as testing
     from . import typing as typing
     from ._public import *  # noqa: F403
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("adapting", "inspection", "testing", "typing")
+_MODULES = ("extending", "testing", "typing")
 """Public modules, which are imported on first use: `testing` needs pytest."""
 _LAYERS = {
     "Stream": "arrayferry_streams",
@@ -60,9 +59,9 @@ if not TYPE_CHECKING:  # with it, type checkers would accept every name
             value = getattr(importlib.import_module(f".{_PLACES[name]}", __name__), name)
         elif name == "__all__":
             value = _names()
-        elif not name.startswith("_") and name in _kernel():
-            value = _kernel()[name]
         else:
+            value = None if name.startswith("_") else _kernel().get(name)
+        if value is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value
         return value

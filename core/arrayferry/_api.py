@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, overload
 
-from ._cache import Cache
+from arrayferry._utilities.text import type_name
+
 from ._conversion.conversion import Conversion, make_conversion
 from ._errors import NotAnArrayError, OptionError
 from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
@@ -21,6 +22,7 @@ from ._route.route import Route, describe_route
 from ._tree.layout import Layout
 from ._tree.layout import flatten as flatten_tree
 from ._tree.tree import Tree
+from ._utilities.cache import Cache
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -50,7 +52,8 @@ if TYPE_CHECKING:
 MAX_KEPT = 256
 """The maximum number of conversions that are kept for `convert`."""
 
-_OTHER_DEFAULTS = Options()[2:]
+_OTHERS = ("narrowing", "scalars", "unsupported", "unknown", "sparse")
+_OTHER_DEFAULTS = tuple(Options._field_defaults[name] for name in _OTHERS)
 _plain: Cache[str, Conversion] = Cache(MAX_KEPT)
 _kept: Cache[Any, Conversion] = Cache(MAX_KEPT)
 
@@ -143,25 +146,40 @@ def convert(
         return conversion(value)
     if like is not None:
         to, device = conversion_like(like, to, device)
-    return kept_conversion(to, device, copy, *others)(value)
+    return kept_conversion(
+        to,
+        device=device,
+        copy=copy,
+        narrowing=narrowing,
+        scalars=scalars,
+        unsupported=unsupported,
+        unknown=unknown,
+        sparse=sparse,
+    )(value)
 
 
-def kept_conversion(to: Any, device: Any = None, copy: Any = None, *others: Any) -> Conversion:
-    """Return a conversion that is made once for a target and options, and kept for the next call.
+def kept_conversion(to: Any, device: Any = None, **options: Any) -> Conversion:
+    """Return the conversion to a target with these options. It is kept for the next call.
 
     Args:
         to: the target.
-        device: its device.
-        copy: the option `copy`.
-        others: the other options, in the order of `Options`; empty for the defaults.
+        device: the option `device`.
+        **options: the other options, as `convert` takes them.
+
+    Examples:
+        >>> from arrayferry.extending import kept_conversion
+        >>> kept_conversion("torch", copy=True) is kept_conversion("torch", copy=True)
+        True
     """
-    key = (to, device, copy, others, type(device), type(copy))  # 1 equals True, but is not valid
+    key: Any = to, device, type(device)
+    if options:  # 1 equals True, but is not valid
+        key = *key, *options.items(), *map(type, options.values())
     try:
         conversion = _kept.get(key)
     except TypeError:  # something in it cannot be hashed
-        return make_conversion(to, Options(device, copy, *others))
+        return make_conversion(to, Options(device=device, **options))
     if conversion is None:
-        conversion = _kept[key] = make_conversion(to, Options(device, copy, *others))
+        conversion = _kept[key] = make_conversion(to, Options(device=device, **options))
     return conversion
 
 
@@ -210,7 +228,15 @@ def converter(
     """
     if like is not None:
         to, device = conversion_like(like, to, device, registry)
-    options = Options(device, copy, narrowing, scalars, unsupported, unknown, sparse)
+    options = Options(
+        device=device,
+        copy=copy,
+        narrowing=narrowing,
+        scalars=scalars,
+        unsupported=unsupported,
+        unknown=unknown,
+        sparse=sparse,
+    )
     return make_conversion(to, options, registry)
 
 
@@ -240,12 +266,14 @@ def conversion_like(
 def device_like(array: Any, backend: Backend) -> Any:
     """Return the device of an array, or the object for its several devices, or None if it is traced."""
     try:
-        return backend.place_of(array)
+        place = backend.devices.place_of(array)
+        return backend.device_of(array) if place is None else place
     except Exception:
         if call_backend(backend, "is_traced", array):
             return None
-        call_backend(backend, "device_of", array)
-        return call_backend(backend, "place_of", array)
+        name = call_backend(backend, "device_of", array)
+        place = call_backend(backend, "devices.place_of", array)
+        return name if place is None else place
 
 
 def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
@@ -268,10 +296,8 @@ def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:
     kind = registry.kind(value)
     if kind.backend is not None:
         return kind.backend
-    if kind.category == "scalar":
-        return registry.backend("numpy")
     raise NotAnArrayError(
-        f"a {type(value).__module__}.{type(value).__qualname__} is not an array of a known library",
+        f"a {type_name(type(value))} is not an array of a known library",
         remedy="See arrayferry.backends() for those that are known. Any library that follows the "
         "Array API works too.",
     )
@@ -375,11 +401,11 @@ def backends(*, registry: Registry | None = None) -> Mapping[str, Backend]:
         registry: where they are registered, None for `arrayferry.registry`.
 
     Returns:
-        A read-only mapping. A backend's `usable` says whether it can be used here, and its `problem()` says why not.
+        A read-only mapping. A backend's `problem()` says why it cannot be used here, and is None if it can.
 
     Examples:
         >>> import arrayferry as af
-        >>> af.backends()["numpy"].usable
+        >>> af.backends()["numpy"].problem() is None
         True
     """
     return (registry or default_registry()).backends()

@@ -69,7 +69,7 @@ def dtype_info(dtype: np.dtype[Any]) -> DtypeInfo:
 
     Examples:
         >>> import numpy as np
-        >>> from arrayferry.adapting import dtype_info
+        >>> from arrayferry.extending import dtype_info
         >>> dtype_info(np.dtype("uint8")).kind, dtype_info(np.dtype("uint8")).limits.bits
         ('uint', 8)
     """

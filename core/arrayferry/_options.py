@@ -6,7 +6,7 @@ from numbers import Integral
 from typing import Any, Literal, NamedTuple, get_args
 
 from ._errors import OptionError
-from ._repr import changed_arguments
+from ._utilities.text import changed_arguments
 
 Narrowing = Literal["checked", "forbid", "allow"]
 Scalars = Literal["keep", "convert"]
@@ -58,18 +58,9 @@ class Options(_Options):
 
     __slots__ = ()
 
-    def __new__(
-        cls,
-        device: Any = None,
-        copy: bool | None = None,
-        narrowing: Narrowing = "checked",
-        scalars: Scalars = "keep",
-        unsupported: Unsupported = "raise",
-        unknown: Unknown = "keep",
-        sparse: Sparse = "raise",
-    ) -> Options:
+    def __new__(cls, *args: Any, **options: Any) -> Options:
         """Check the options."""
-        made = super().__new__(cls, device, copy, narrowing, scalars, unsupported, unknown, sparse)
+        made = super().__new__(cls, *args, **options)
         for option, choices in _CHOICES.items():
             value = getattr(made, option)
             if not any(type(value) is type(choice) and value == choice for choice in choices):

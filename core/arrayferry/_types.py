@@ -80,7 +80,6 @@ if TYPE_CHECKING:
         sparse: Sparse
 
     A = TypeVar("A", default=Any, covariant=True)
-    B = TypeVar("B", default=Any, covariant=True)
     K = TypeVar("K")
     NamedT = TypeVar("NamedT", bound=_Named)
     V = TypeVar("V")
@@ -89,4 +88,3 @@ else:
     from typing import TypeVar
 
     A = TypeVar("A", covariant=True)
-    B = TypeVar("B", covariant=True)

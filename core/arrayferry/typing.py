@@ -11,6 +11,7 @@ be installed. Overloads for the results of each target are written with them:
 - `NumpyArray`, `TorchArray`, `JaxArray`, `CupyArray`, `DaskArray`: arrays of one library.
 - `ToNumpy`, `ToTorch`, `ToJax`, `ToCupy`, `ToDask`: the names of one library as a target.
 - `Array`: any array that is converted as a whole.
+- `Keywords`: the options of `convert`, for `**options: Unpack[Keywords]`.
 
 Example:
     >>> import arrayferry as af
@@ -31,8 +32,9 @@ from ._plugin.origin import Memory
 from ._types import ToCupy, ToDask, ToJax, ToNumpy, ToTorch
 
 if TYPE_CHECKING:
-    from ._types import Array, CupyArray, DaskArray, JaxArray, NumpyArray, TorchArray
+    from ._types import Array, CupyArray, DaskArray, JaxArray, Keywords, NumpyArray, TorchArray
 else:
+    Keywords = dict
     Array = NumpyArray = TorchArray = JaxArray = CupyArray = DaskArray = Any
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "CupyArray",
     "DaskArray",
     "JaxArray",
+    "Keywords",
     "Memory",
     "Narrowing",
     "NumpyArray",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,7 +13,6 @@ from arrayferry import (
     Backend,
     Conversion,
     ConversionError,
-    Flat,
     Layout,
     OptionError,
     Options,
@@ -20,23 +20,29 @@ from arrayferry import (
     TracedValueError,
     first_array,
     flatten,
+    registry,
 )
-from arrayferry._api import device_like, kept_conversion
-from arrayferry._plugin.autodiff import Differentiated, FlatFunction
-from arrayferry._plugin.call import raise_named
-from arrayferry._registry.registry import default_registry
-from arrayferry.adapting import CostlyCache, describe_error, exact_key
+from arrayferry._utilities.cache import CostlyCache
+from arrayferry.extending import (
+    describe_error,
+    device_like,
+    exact_key,
+    kept_conversion,
+    raise_named,
+)
 from arrayferry.typing import Target
 
-from ._callables import receiver_test, refuse_later_results
+from ._autodiff import HOOK, Differentiated, Flat, FlatFunction, autodiff_of
 from ._foreign_call import Expected, ForeignCall, any_traced, convert_arguments
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from arrayferry._types import Keywords
+    from arrayferry.typing import Keywords
 
 Function = Callable[..., Any]
+Args = tuple[Any, ...]
+Named = dict[str, Any]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,7 +127,6 @@ def agnostic(
         >>> jax.jit(sort)(jax.numpy.array([3.0, 1.0]))
         Array([1., 3.], dtype=float32)
     """
-    registry = default_registry()
     if callable(to):
         raise OptionError(
             "agnostic was given a function instead of a library",
@@ -136,11 +141,10 @@ def agnostic(
             f"agnostic has no such option ({error})", remedy=f"The options are {names}."
         ) from None
     inward = Conversion(to, chosen, registry)
-    if differentiable and own.autodiff is None:
-        having = [name for name, backend in registry.backends().items() if backend.autodiff]
+    if differentiable and autodiff_of(own) is None:
         raise OptionError(
             f"differentiable=True, but {own.name} has no gradients",
-            remedy=f"Write the function for one of {', '.join(having)}.",
+            remedy=f"Write the function for one of {', '.join(registry.parts(HOOK))}.",
         )
 
     def decorate(function: Any) -> Any:
@@ -152,9 +156,9 @@ def agnostic(
                 remedy="Decorate the function, below other decorators such as @property.",
             )
         decorated = _Function(function, inward, result_like)
-        refuse_later_results(function, decorated.name)
+        _refuse_later_results(function, decorated.name)
         call = decorated.across if differentiable else decorated.plain
-        is_receiver = receiver_test(function)
+        is_receiver = _receiver_test(function)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if is_receiver is not None and args and is_receiver(args[0]):
@@ -184,9 +188,7 @@ class _Function:
         self._kept: CostlyCache[Any, Differentiated] = CostlyCache(MAX_KEPT)
         self._is_compiled = functools.lru_cache(4)(functools.partial(_is_compiled, function))
 
-    def plain(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], receiver: tuple[Any, ...]
-    ) -> Any:
+    def plain(self, args: Args, kwargs: Named, receiver: Args) -> Any:
         """Convert the arguments, call the function, and convert its result.
 
         Args:
@@ -204,15 +206,13 @@ class _Function:
         result = self._function(*receiver, *given, **named)
         if backend is None:
             return result
-        return kept_conversion(backend, device_like(array, backend))(result)
+        return kept_conversion(backend, device=device_like(array, backend))(result)
 
-    def _read(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _read(self, args: Args, kwargs: Named) -> tuple[Args, Named]:
         """Convert columns and data sets among the arguments, as `convert` does if they are the whole value."""
 
         def read(place: Any, value: Any) -> Any:
-            if default_registry().catalog.kind(value).category != "source":
+            if registry.kind(value).category != "source":
                 return value
             try:
                 return self._inward(value)
@@ -223,11 +223,7 @@ class _Function:
         return values, {name: read(name, value) for name, value in kwargs.items()}
 
     def across(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        receiver: tuple[Any, ...],
-        refused: TracedValueError | None = None,
+        self, args: Args, kwargs: Named, receiver: Args, refused: TracedValueError | None = None
     ) -> Any:
         """Call the function as part of the caller's own differentiation, or from its traced code.
 
@@ -237,7 +233,7 @@ class _Function:
             receiver: the object of a method.
             refused: why traced arguments cannot be converted; None if gradients cross.
         """
-        kind_of = default_registry().catalog.kind
+        kind_of = registry.catalog.kind
         arrays: Sequence[Any] = args
         if kwargs or any(kind_of(value).category != "array" for value in args):
             args, kwargs = self._read(args, kwargs)
@@ -265,14 +261,15 @@ class _Function:
             (own, layout, order, exact_key(receiver) if compiled and receiver else None),
             caller,
             inward,
-            kept_conversion(caller, device_like(given[0], caller)),
+            kept_conversion(caller, device=device_like(given[0], caller)),
             convert_arguments(inward, [arrays[i] for i in others], [paths[i] for i in others]),
             [paths[index] for index in places],
             self._kept if compiled else None,
             lambda _: expected,
         )
-        if refused is None and caller.autodiff is not None:
-            flat = caller.autodiff.call(call, given)
+        autodiff = autodiff_of(caller) if refused is None else None
+        if autodiff is not None:
+            flat = autodiff.call(call, given)
         else:
             flat, _ = call(given, ())
         return flat.build(flat.arrays)
@@ -293,7 +290,7 @@ class _Function:
             return traced
         if any_traced(own, [x for x, b in pairs if b is own]):
             return None  # the function's own library differentiates
-        return next((b for _, b in pairs if b.autodiff and b is not own), None)
+        return next((b for _, b in pairs if b is not own and autodiff_of(b)), None)
 
 
 @functools.lru_cache(16)
@@ -305,7 +302,8 @@ def _positional(count: int) -> Layout:
 def _is_compiled(function: Function, own: Backend) -> bool:
     """Return whether a function of a library is compiled."""
     try:
-        return own.autodiff is not None and own.autodiff.compiles(function)
+        autodiff = autodiff_of(own)
+        return autodiff is not None and autodiff.compiles(function)
     except Exception as error:
         raise_named(own, "autodiff.compiles", error)
 
@@ -319,7 +317,7 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
     first: tuple[Any, Backend | None] | None = None
     number: tuple[Any, Backend | None] = None, None
     columns = False
-    kind_of = default_registry().catalog.kind
+    kind_of = registry.catalog.kind
     for value in values:
         kind = kind_of(value)
         if kind.category == "source":
@@ -330,8 +328,7 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
                 number = number if number[1] else found
             elif found[1] is not None:
                 first = found
-    array, backend = first or number
-    return array, backend, columns
+    return *(first or number), columns
 
 
 def _flat(
@@ -345,7 +342,7 @@ def _flat(
         layout: the layout of its arguments and keyword arguments.
         order: the place of each array in the layout.
     """
-    own, kind_of = inward.target, default_registry().kind
+    own, kind_of = inward.target, registry.catalog.kind
 
     def flat(arrays: list[Any]) -> Flat:
         at = dict(zip(order, arrays, strict=True))
@@ -362,20 +359,56 @@ def _flat(
 
 def _uncompiled(function: Function) -> Function:
     """Return a function that no compiler of any library looks into."""
-    for backend in default_registry().backends().values():
+    for autodiff in registry.parts(HOOK).values():
         try:
-            wrapped = backend.uncompiled(function)
+            wrapped = autodiff.uncompiled(function)
             if not callable(wrapped):
                 raise TypeError(f"it returned a {type(wrapped).__name__}")
         except MemoryError:
             raise
         except Exception as error:
-            warnings.warn(
-                f"uncompiled() of the backend {backend.name!r} failed ({describe_error(error)}), "
-                "so it is not used",
-                PluginWarning,
-                stacklevel=3,
-            )
+            cause = describe_error(error)
+            text = f"uncompiled() of {autodiff!r} failed ({cause}), so it is not used"
+            warnings.warn(text, PluginWarning, stacklevel=3)
         else:
             function = wrapped
     return function
+
+
+def _receiver_test(function: Callable[..., Any]) -> Callable[[Any], bool] | None:
+    """Return a test of whether the first argument is the object of a method, None if the function is not a method.
+
+    Such an object may be a structure of arrays, such as a dataclass. It is not converted, since a method may change it.
+    """
+    if hasattr(inspect.unwrap(function), "__self__"):  # it has its object already
+        return None
+    owner, _, name = getattr(function, "__qualname__", "").rpartition(".")
+    module = getattr(function, "__module__", None)
+    try:
+        named = [*inspect.signature(function).parameters][:1] == ["self"]
+    except (TypeError, ValueError):
+        named = False
+    if not named and (not owner or owner.endswith("<locals>")):
+        return None
+
+    def is_receiver(value: Any) -> bool:
+        for base in type(value).__mro__:
+            if base.__qualname__ == owner and base.__module__ == module:
+                return not isinstance(base.__dict__.get(name), staticmethod)
+        return named
+
+    return is_receiver
+
+
+def _refuse_later_results(function: Callable[..., Any], name: str) -> None:
+    """Refuse a function that returns a coroutine or a generator.
+
+    Raises:
+        OptionError: the function returns one.
+    """
+    ways = inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction
+    if any(is_one(function) for is_one in ways):
+        raise OptionError(
+            f"{name} returns a coroutine or a generator, whose results come too late to be converted",
+            remedy="Decorate a function that returns arrays, and call it from there.",
+        )

@@ -11,24 +11,29 @@ from arrayferry import (
     Backend,
     Conversion,
     ConversionError,
-    Flat,
     OptionError,
     Options,
     TracedValueError,
     fit_dtype,
     flatten,
 )
-from arrayferry._api import kept_conversion
-from arrayferry._dtypes import dtype_name
-from arrayferry._plugin.autodiff import Differentiated, FlatFunction
-from arrayferry._plugin.call import call_backend, overrides
-from arrayferry._repr import short_repr
-from arrayferry._route.dtypes import target_dtype
-from arrayferry._route.narrowing import cast_checked
-from arrayferry.adapting import CostlyCache, dtype_info, dtype_named, exact_key
+from arrayferry._utilities.cache import CostlyCache
+from arrayferry._utilities.text import short_repr
+from arrayferry.extending import (
+    call_backend,
+    cast_checked,
+    dtype_info,
+    dtype_name,
+    dtype_named,
+    exact_key,
+    kept_conversion,
+    overrides,
+    target_dtype,
+)
 
-_NUMBERS_TOO = Options(scalars="convert")
-_ALL_BUT_NARROWING = Options()[:2] + Options()[3:]
+from ._autodiff import Autodiff, Differentiated, Flat, FlatFunction, autodiff_of
+
+_DEFAULTS = Options()
 
 
 class Expected:
@@ -85,7 +90,7 @@ class Expected:
         return taken
 
     def _fit(self, value: Any, shape: tuple[int, ...], dtype: str, path: str) -> Any:
-        (x,) = kept_conversion("numpy", *_NUMBERS_TOO)([value])
+        (x,) = kept_conversion("numpy", scalars="convert")([value])
         if getattr(x, "shape", None) != shape:
             raise self._differs(f"the shape {getattr(x, 'shape', None)}", f"{shape}", path)
         if x.dtype.name == dtype:
@@ -167,14 +172,16 @@ class ForeignCall:
     def __call__(
         self, arrays: Sequence[Any], wanted: tuple[int, ...]
     ) -> tuple[Flat, ForeignCall | None]:
-        if overrides(self.caller, Backend.callback) and any_traced(self.caller, arrays):
-            results, saved = self._called_back(arrays), None
+        autodiff = autodiff_of(self.caller)
+        has_callback = autodiff is not None and overrides(autodiff, Autodiff.callback)
+        if autodiff is not None and has_callback and any_traced(self.caller, arrays):
+            results, saved = self._called_back(arrays, autodiff), None
         else:
             flat, saved = self._run(arrays, wanted, self.saved)
             results = Flat(self.outward(flat.arrays), flat.build)
         return results, self.pullback(len(arrays), wanted, saved) if wanted else None
 
-    def _called_back(self, arrays: Sequence[Any]) -> Flat:
+    def _called_back(self, arrays: Sequence[Any], autodiff: Autodiff) -> Flat:
         """Call the function from traced code, at the time when that code runs."""
         expected = self.expect(arrays)
         if expected is None:
@@ -189,7 +196,7 @@ class ForeignCall:
             flat, _ = self._run(values, (), saved)
             return expected.take(flat.build(flat.arrays))
 
-        results = self.caller.callback(run, arrays, expected.shapes, name=self.name)
+        results = autodiff.callback(run, arrays, expected.shapes, name=self.name)
         return Flat(results, expected.build)
 
     def _run(
@@ -207,7 +214,7 @@ class ForeignCall:
     ) -> tuple[Differentiated, Callable[[list[Any]], list[Any]]]:
         """Return the function, ready to be differentiated, and the conversion of its arguments."""
         inward, kept, key = self.inward, self.kept, (*self.key, wanted)
-        autodiff, options = inward.target.autodiff, inward.options
+        autodiff, options = autodiff_of(inward.target), inward.options
         if autodiff is None or (kept is None and not wanted):
             return lambda arrays: (self.function(arrays), list), inward
         if kept is not None:
@@ -217,14 +224,14 @@ class ForeignCall:
             if made is not None:
                 kept.used.add(made)
                 by_numpy = autodiff.takes_numpy and self.outward.options.device == "cpu"
-                plain = options[:2] + options[3:] == _ALL_BUT_NARROWING
+                plain = options._replace(narrowing=_DEFAULTS.narrowing) == _DEFAULTS
                 return made, self._as_numpy if by_numpy and plain else inward
         return autodiff.vjp(self.function, wanted, compiled=False), inward
 
     def _as_numpy(self, arrays: list[Any]) -> list[Any]:
         """Return NumPy arrays in memory of their own, of dtypes that the library of the function has."""
         own, narrowing = self.inward.target, self.inward.options.narrowing
-        return [fit_dtype(x, own, narrowing) for x in kept_conversion("numpy", None, True)(arrays)]
+        return [fit_dtype(x, own, narrowing) for x in kept_conversion("numpy", copy=True)(arrays)]
 
     def _places(self, indices: Sequence[int]) -> tuple[int, ...]:
         """Return the positions of some of the caller's arrays among the arguments of the function."""
@@ -234,7 +241,7 @@ class ForeignCall:
         self, count: int, wanted: tuple[int, ...], saved: Saved | None = None
     ) -> ForeignCall:
         """Return the call that takes `count` arguments and the cotangents of results, and returns those of arguments."""
-        autodiff, name = self.inward.target.autodiff, f"the gradient of {self.name}"
+        autodiff, name = autodiff_of(self.inward.target), f"the gradient of {self.name}"
         assert autodiff is not None
         (end, *places) = self._places((count, *wanted))
 
@@ -253,7 +260,7 @@ class ForeignCall:
 
     def mapped(self, axes: tuple[int | None, ...], size: int) -> ForeignCall:
         """Return the call that maps over an axis of its arguments."""
-        autodiff = self.inward.target.autodiff
+        autodiff = autodiff_of(self.inward.target)
         assert autodiff is not None
         function = autodiff.vmap(self.function, (*[None] * len(self.others), *axes), size)
         return replace(self, key=(*self.key, (axes, size)), function=function, saved=None)

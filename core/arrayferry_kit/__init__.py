@@ -30,25 +30,21 @@ except ImportError as _error:  # pragma: no cover
     raise ImportError("arrayferry.testing needs pytest. Run: pip install pytest") from _error
 
 from arrayferry import Backend, Container, Source, first_array, flatten, registry
-from arrayferry._registry.checks import check_part
-from arrayferry.adapting import exact_key
-from arrayferry.inspection import is_built_in
+from arrayferry.extending import check_part, exact_key, is_built_in
 
-from ._contract.blocks import BlockTests
-from ._contract.calls import Call, Given, convert, one_by_one
-from ._contract.classes import missing_types
-from ._contract.devices import DeviceTests
-from ._contract.direct import DirectTests
-from ._contract.pairs import PairTests
+from ._contract.calls import Call, Given, Runner, convert, one_by_one
+from ._contract.checks import missing_types
+from ._contract.layers import LayerTests
+from ._contract.pairs import DirectTests, PairTests
 from ._contract.samples import CUBE, SHAPES, case_of, in_layouts, sample
 from ._contract.unattended import Unattended
-from ._contract.values import MemoryTests, ValueTests
+from ._contract.values import DeviceTests, MemoryTests, ValueTests
 
 __all__ = ["BackendContract", "SourceContract", "check_container", "contract_for"]
 
 
 class BackendContract(
-    BlockTests,
+    LayerTests,
     PairTests,
     DeviceTests,
     MemoryTests,
@@ -65,6 +61,7 @@ class BackendContract(
         others: names of the backends to convert to and from, an empty tuple for none; None for the built-in ones.
             Those that cannot be used here are left out.
         dtypes: names of the dtypes to try; None for all of `dtypes()`.
+        parts: what an instance says to layers, by their hooks: `{"arrayferry_gradients": MyAutodiff()}`.
 
     Examples:
         >>> import numpy as np
@@ -155,9 +152,8 @@ def check_container(container: Container, *values: Any) -> None:
             kept = [*container.children(made)]
             is_same = [*map(id, kept)] == [*map(id, new)]
             assert is_same, f"rebuild() was given {new!r:.200}, and its result holds {kept!r:.200}"
-            gone = [
-                k for k, x in attributes.items() if x is not None and getattr(made, k, None) is None
-            ]
+            held = [name for name, x in attributes.items() if x is not None]
+            gone = [name for name in held if getattr(made, name, None) is None]
             assert not gone, f"the result of rebuild() has lost the attributes {gone}"
             was, now = _static(container, value), _static(container, made)
             told = f"the result of rebuild() has {now!r:.200} instead of {was!r:.200}"
@@ -168,7 +164,8 @@ def _in_another_library(children: list[Any]) -> Any:
     """Return children with their arrays in another library, if there is one."""
     own = first_array(children)[1]
     for other in registry.backends().values():
-        if other is not own and is_built_in(other) and other.usable and other.memory != "lazy":
+        is_known = other is not own and is_built_in(other) and other.memory != "lazy"
+        if is_known and other.problem() is None:
             return convert(children, other, unsupported="keep", narrowing="allow")
     return children
 
@@ -182,7 +179,7 @@ def _static(container: Container, value: Any) -> Any:
     return {k: x for k, x in getattr(value, "__dict__", {}).items() if type(x) in plain}
 
 
-class SourceContract(BlockTests):
+class SourceContract(LayerTests, Runner):
     """The tests that every `Source` must pass. Name your subclass `Test...`.
 
     Attributes:

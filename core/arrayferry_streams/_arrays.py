@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import (
-    Blocks,
     ContractError,
     Conversion,
     ConversionError,
@@ -19,18 +18,18 @@ from arrayferry import (
     StructureError,
     backend_of,
     convert,
-    even_lengths,
+    registry,
 )
-from arrayferry._plugin.call import call_backend, raise_named
-from arrayferry._registry.registry import default_registry
-from arrayferry._tree.kind import Kind
-from arrayferry._tree.layout import flatten as flatten_tree
-from arrayferry.inspection import Origin
+from arrayferry._utilities.text import type_name
+from arrayferry.extending import Kind, Origin, call_backend, flatten_by, raise_named
+
+from ._blocks import HOOK, Blocks, Streaming, even_lengths
 
 if TYPE_CHECKING:
     import numpy as np
 
 _ARRAY = Kind("array")
+_DEFAULT = Streaming()
 
 
 class StreamedArray:
@@ -78,15 +77,14 @@ def take_apart(
             f"a value of type {type(value).__name__} holds no array that could be streamed",
             remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. Dask opens files, as by dask.array.from_zarr(path).",
         )
-    return [
-        _streamed_array(*each, axis, conversion) for each in zip(arrays, layout.paths, strict=True)
-    ], layout
+    places = zip(arrays, layout.paths, strict=True)
+    return [_streamed_array(x, path, axis, conversion) for x, path in places], layout
 
 
 def _flattened(value: Any) -> tuple[list[Any], Layout]:
     """Return the arrays and the layout of a tree, with other trees in place of containers that cannot be made of blocks."""
-    arrays, layout = flatten_tree(value, _kind_of)
-    kind_of = default_registry().catalog.kind
+    arrays, layout = flatten_by(value, _kind_of)
+    kind_of = registry.catalog.kind
     streamed = [_streamed(x, kind_of(x)) for x in arrays]
     if all(map(operator.is_, streamed, arrays)):
         return arrays, layout
@@ -98,24 +96,30 @@ def _kind_of(x: Any) -> Kind:
     kind = _searched_kind(x)
     if kind.category != "objects" or not x.ndim or not kind.searches(x):
         return kind
-    inside, _ = flatten_tree(x, _searched_kind)
+    inside, _ = flatten_by(x, _searched_kind)
     has_arrays = any(getattr(leaf, "shape", None) != () for leaf in inside)
     return kind if has_arrays else _ARRAY
 
 
 def _searched_kind(x: Any) -> Kind:
     """Return the kind of a value, if arrays of objects are searched for arrays."""
-    kind = default_registry().kind(x)
+    kind = registry.kind(x)
     return _ARRAY if kind.category == "source" or _streamed(x, kind) is not x else kind
 
 
+def _streaming(part: Any) -> Streaming:
+    """Return how a backend, a source or a container is streamed."""
+    streaming: Streaming = registry.parts(HOOK).of(part, _DEFAULT)
+    return streaming
+
+
 def _streamed(x: Any, kind: Kind) -> Any:
-    return kind.container.streamed(x) if kind.category == "container" and kind.container else x
+    return _streaming(kind.container).streamed(x) if kind.category == "container" else x
 
 
 def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -> StreamedArray:
     """Return an array of a tree, if it can be streamed. A column of a table is read into memory."""
-    kind = default_registry().kind(x)
+    kind = registry.kind(x)
     try:
         if kind.source is not None and kind.source.memory != "lazy":
             x = convert(x, "numpy", sparse=conversion.options.sparse)
@@ -128,7 +132,7 @@ def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -
     shape = getattr(x, "shape", None)
     if not isinstance(shape, tuple):
         raise NotAnArrayError(
-            f"a {type(x).__module__}.{type(x).__qualname__} has no shape, so it cannot be streamed",
+            f"a {type_name(type(x))} has no shape, so it cannot be streamed",
             remedy="Compute it first and pass the result, or leave it out.",
             path=path,
         )
@@ -151,7 +155,6 @@ def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -
 
 def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list[Blocks]:
     """Ask each library how its arrays are read."""
-    registry = default_registry()
     members: dict[tuple[Origin, int], list[StreamedArray]] = {}
     for leaf in leaves:
         origin = registry.kind(leaf.x).origin
@@ -160,7 +163,8 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
     groups: list[Blocks] = []
     for (reader, axis), own in members.items():
         try:
-            blocks = reader.blocks([leaf.x for leaf in own], axis, block=block, client=client)
+            xs = [leaf.x for leaf in own]
+            blocks = _streaming(reader).blocks(xs, axis, block=block, client=client)
             if blocks is None:
                 raise NotAnArrayError(
                     f"{reader.name} does not tell how to read its arrays block by block",
@@ -230,17 +234,13 @@ def itemsize_of(x: Any) -> int:
     return size if isinstance(size, int) else 8
 
 
-class _Mapped:
+class _Mapped(tuple[Any, ...]):
     """What is pickled of a `numpy.memmap`: the arguments that map its part of the file again, read-only."""
-
-    def __init__(self, x: np.memmap[Any, Any], offset: int) -> None:
-        order = "C" if x.flags.c_contiguous else "F"
-        self._arguments = str(x.filename), x.dtype, "r", offset, x.shape, order
 
     def __reduce__(self) -> tuple[Any, ...]:
         import numpy as np
 
-        return np.memmap, self._arguments
+        return np.memmap, tuple(self)
 
 
 def by_file_name(value: Any) -> Any:
@@ -266,4 +266,6 @@ def _mapped(x: np.memmap[Any, Any]) -> _Mapped | None:
     whole = isinstance(root.base, mmap.mmap) and root.mode != "c" and x.size
     if not whole or not x.flags.forc or not root.filename or not os.path.isfile(root.filename):
         return None
-    return _Mapped(x, root.offset + x.ctypes.data - root.ctypes.data)
+    offset = root.offset + x.ctypes.data - root.ctypes.data
+    order = "C" if x.flags.c_contiguous else "F"
+    return _Mapped((str(x.filename), x.dtype, "r", offset, x.shape, order))

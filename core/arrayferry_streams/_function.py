@@ -7,17 +7,16 @@ from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 from arrayferry import OptionError
-from arrayferry._api import conversion_like, kept_conversion
-from arrayferry._options import checked_count
+from arrayferry.extending import checked_count, conversion_like, kept_conversion
 from arrayferry.typing import Narrowing, Sparse, Target, Unsupported
 
 from ._stream import Stream
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import TypeVar, Unpack
 
-    from arrayferry._types import X
     from arrayferry.typing import (
+        Array,
         DaskArray,
         JaxArray,
         NumpyArray,
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
         TorchArray,
         ToTorch,
     )
+
+    X = TypeVar("X", bound=Array)
 
 
 class Keywords(TypedDict, total=False):
@@ -132,5 +133,12 @@ def stream(
                 f"timeout={timeout!r} is not valid", remedy="Pass a number of seconds."
             )
         timeout = float(min(timeout, TIMEOUT_MAX))
-    conversion = kept_conversion(to, device, copy, narrowing, "keep", unsupported, "keep", sparse)
+    conversion = kept_conversion(
+        to,
+        device=device,
+        copy=copy,
+        narrowing=narrowing,
+        unsupported=unsupported,
+        sparse=sparse,
+    )
     return Stream(value, conversion, axis, prefetch, block, client, timeout)

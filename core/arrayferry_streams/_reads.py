@@ -11,17 +11,19 @@ from typing import Any, NamedTuple
 
 from arrayferry import (
     ArrayFerryError,
-    Blocks,
     BlockTimeoutError,
     ContractError,
     PluginWarning,
-    Reader,
     backend_of,
 )
-from arrayferry._plugin.call import call_backend
-from arrayferry.adapting import Threads, describe_error
+from arrayferry._utilities.threads import Threads
+from arrayferry.extending import call_backend, describe_error
 
 from ._arrays import StreamedArray
+from ._blocks import Blocks, Reader
+
+_Part = tuple[StreamedArray, int]
+"""A part that is read: an array, and the number of one of its own blocks."""
 
 
 class FailedError(Exception):
@@ -70,16 +72,12 @@ class Reads:
 
     def __post_init__(self) -> None:
         self._process = os.getpid()
-        self._last: dict[tuple[StreamedArray, int], int] = {}  # the last step that needs a part
-        self._reads: list[list[tuple[StreamedArray, int]]] = []  # the parts that each read is for
+        self._last: dict[_Part, int] = {}  # the last step that needs a part
+        self._reads: list[list[_Part]] = []  # the parts that each read is for
         self._needed: list[int] = []  # how many reads must be complete for a step
+        leaves = [leaf for leaf in self.arrays.leaves if leaf.group is not None]
         for step, (start, stop) in enumerate(self.bounds):
-            parts = [
-                (leaf, part)
-                for leaf in self.arrays.leaves
-                if leaf.group is not None
-                for part, *_ in leaf.pieces(start, stop)
-            ]
+            parts = [(leaf, part) for leaf in leaves for part, *_ in leaf.pieces(start, stop)]
             new = [part for part in parts if part not in self._last]
             self._last.update(dict.fromkeys(parts, step))
             if new:
@@ -89,7 +87,7 @@ class Reads:
         self._pool: Threads | None = None
         self._started: list[Future[Any] | None] = []
         self._taken = 0
-        self._held: dict[tuple[StreamedArray, int], Any] = {}
+        self._held: dict[_Part, Any] = {}
 
     def __enter__(self) -> Reads:
         blocks: Any = None
@@ -111,10 +109,9 @@ class Reads:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # at the end of the interpreter, modules are emptied before the last iterators
-        if (
-            os is None or self._process != os.getpid()
-        ):  # the readers belong to the parent of this forked process
+        # at the end of the interpreter, modules are emptied before the last iterators. The readers belong to the
+        # parent of a forked process
+        if os is None or self._process != os.getpid():
             return
         if kind is not None and issubclass(kind, (KeyboardInterrupt, BlockTimeoutError)):
             for reader in self._readers:  # a read hangs: the process does not wait for it at exit
@@ -130,9 +127,7 @@ class Reads:
         for each in (self._readers, self._held, self._started, self._reads, self._last):
             each.clear()
 
-    def _of_group(
-        self, read: list[tuple[StreamedArray, int]], group: int
-    ) -> list[tuple[StreamedArray, int]]:
+    def _of_group(self, read: list[_Part], group: int) -> list[_Part]:
         return [(leaf, part) for leaf, part in read if leaf.group == group]
 
     def work(self) -> list[Hashable]:
@@ -183,9 +178,8 @@ class Reads:
         for group, values in enumerate(results):
             wanted = self._of_group(self._reads[index], group)
             if len(values) != len(wanted):
-                raise FailedError(
-                    TypeError(f"{len(values)} blocks were read instead of {len(wanted)}")
-                )
+                text = f"{len(values)} blocks were read instead of {len(wanted)}"
+                raise FailedError(TypeError(text))
             self._held.update(zip(wanted, values, strict=True))
 
     def _path_of(self, index: int) -> str:
@@ -204,9 +198,8 @@ class Reads:
             x = self._held[leaf, part]
             shape = tuple(getattr(x, "shape", ()))
             if shape[leaf.axis : leaf.axis + 1] != (length,):
-                raise FailedError(
-                    ValueError(f"it has the shape {shape}, not the length {length}"), leaf.path
-                )
+                text = f"it has the shape {shape}, not the length {length}"
+                raise FailedError(ValueError(text), leaf.path)
             if piece.stop - piece.start == length == stop - start:
                 return x
             pieces.append(x[(*before, piece)])
@@ -227,11 +220,8 @@ class Reads:
         try:
             getattr(reader, method)()
         except Exception as error:
-            warnings.warn(
-                f"{type(reader).__name__}.{method}() raised {describe_error(error)}",
-                PluginWarning,
-                stacklevel=3,
-            )
+            text = f"{type(reader).__name__}.{method}() raised {describe_error(error)}"
+            warnings.warn(text, PluginWarning, stacklevel=3)
 
 
 def _concatenated(pieces: list[Any], axis: int) -> Any:

@@ -6,15 +6,24 @@ import os
 import threading
 import warnings
 from collections.abc import Generator, Hashable, Iterable, Sequence
-from typing import Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from arrayferry import BlockError, BlockTimeoutError, Conversion, ConversionError, OptionError
-from arrayferry._route.memory import copy_required
-from arrayferry._types import B
-from arrayferry.adapting import Cache, describe_error, never_raises
+from arrayferry._utilities.cache import Cache
+from arrayferry._utilities.text import never_raises
+from arrayferry.extending import copy_required, describe_error
 
 from ._arrays import by_file_name, common_length, cut, grouped, take_apart
 from ._reads import Arrays, FailedError, Reads
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # every checker knows it, installed or not
+
+    B = TypeVar("B", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    B = TypeVar("B", covariant=True)
 
 
 class Stream(Generic[B]):
@@ -170,35 +179,30 @@ class Stream(Generic[B]):
             raise
         if isinstance(cause, MemoryError):
             raise cause
+        where: Any = {"block": number, "start": start, "stop": stop, "path": path, "target": target}
         if cause is None:
-            raise BlockTimeoutError(
-                f"{which} did not arrive within {self._timeout:g} seconds",
-                remedy="Pass a longer timeout, or look for what hangs.",
-                block=number, start=start, stop=stop, path=path, target=target,
-            )  # fmt: skip
-        raise BlockError(
-            f"{which} could not be computed or read ({describe_error(cause)})",
-            remedy=remedy, block=number, start=start, stop=stop, path=path, target=target,
-        ) from cause  # fmt: skip
+            text = f"{which} did not arrive within {self._timeout:g} seconds"
+            remedy = "Pass a longer timeout, or look for what hangs."
+            raise BlockTimeoutError(text, remedy=remedy, **where)
+        text = f"{which} could not be computed or read ({describe_error(cause)})"
+        raise BlockError(text, remedy=remedy, **where) from cause
 
     def __reduce__(self) -> tuple[Any, ...]:
         from multiprocessing.context import get_spawning_popen
 
-        value, conversion, axis, prefetch, block, client, timeout = self._arguments
+        value, *others, client, timeout = self._arguments
         for blocks in self._arrays.groups:
             portable = blocks.portable_client()
             client = client if portable is None else portable
         if self._arrays.copy and get_spawning_popen() is not None:  # a process of this machine
             value = by_file_name(value)
-        arguments = value, conversion, axis, prefetch, block, client, timeout
-        return Stream, arguments, {"_numbers": self._numbers}
+        return Stream, (value, *others, client, timeout), {"_numbers": self._numbers}
 
     @never_raises
     def __repr__(self) -> str:
         rows = sum(stop - start for start, stop in self.bounds)
-        return (
-            f"<Stream of {len(self)} blocks, {rows} of {self.length}, to {self._conversion._name}>"
-        )
+        name = self._conversion._name
+        return f"<Stream of {len(self)} blocks, {rows} of {self.length}, to {name}>"
 
 
 class Iteration(Generic[B]):

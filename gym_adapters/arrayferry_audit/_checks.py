@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry.adapting import map_arrays
+from arrayferry.extending import map_arrays
 from arrayferry_gym._arrays import held_dtype
 from arrayferry_gym._spaces.trees import ARRAYS, leaves, shapes, split
 

@@ -81,7 +81,7 @@ def evaluate(
             a policy gets batches of one.
         policy: as in `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of observations,
             and with `policy_state` `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
-            The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called with
+            The key is a JAX key, or an `arrayferry_gym.Random` in any other library. Or a PyTorch module, which is called with
             the observations and returns actions, and with `policy_state` with `(observation, policy_state)` and returns
             `(action, policy_state)`. A copy of it is used, in evaluation mode. What a module itself remembers is not
             reset between episodes: use `policy_state`. A module inside a function stays in its mode: call its `eval()`.

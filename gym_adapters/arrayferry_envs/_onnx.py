@@ -18,7 +18,8 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry.adapting import map_arrays
+from arrayferry.extending import map_arrays
+from arrayferry_gym import Random
 from arrayferry_gym._arrays import mapped, plain_name, select
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._options.env_options import autoreset_mode_of, count_of, limit_of
@@ -73,7 +74,7 @@ def _constant(x: Any) -> Any:
     return ndx.asarray(x) if isinstance(x, (np.ndarray, np.generic)) else x
 
 
-class _Random(af.Random):
+class _Random(Random):
     """Random numbers from raw ones, which are inputs of the graph.
 
     Args:

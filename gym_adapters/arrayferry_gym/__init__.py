@@ -34,17 +34,22 @@ if TYPE_CHECKING:
     )
     from ._adapters.simulator import from_simulator
     from ._advantages import advantages
+    from ._random import Random, RandomFactory, check_integers, make_rng
 
 __all__ = [
     "ArrayConversion",
     "JaxToNumpy",
     "JaxToTorch",
     "NumpyToTorch",
+    "Random",
+    "RandomFactory",
     "advantages",
     "array_conversion",
+    "check_integers",
     "from_simulator",
     "jax_to_numpy",
     "jax_to_torch",
+    "make_rng",
     "numpy_to_jax",
     "numpy_to_torch",
     "torch_to_jax",
@@ -57,6 +62,7 @@ _PLACES = {
     **dict.fromkeys(
         ("ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"), "_adapters.env"
     ),
+    **dict.fromkeys(("Random", "RandomFactory", "check_integers", "make_rng"), "_random"),
     "advantages": "_advantages",
     "from_simulator": "_adapters.simulator",
 }

@@ -17,7 +17,8 @@ import numpy as np
 from gymnasium import Space
 
 import arrayferry as af
-from arrayferry.adapting import exact_key, once
+from arrayferry._utilities.cache import once
+from arrayferry.extending import exact_key
 
 KEPT = "_immutable_kept"
 _ONLY_SELF = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError
+from arrayferry import Source, UnsupportedDtypeError
+
+from ._sources import refused
 
 
 class AwkwardSource(Source):
@@ -22,16 +24,12 @@ class AwkwardSource(Source):
         try:
             values = ak.to_numpy(x, allow_missing=False).view()
         except ValueError as error:
-            what, first = (
-                "it is ragged",
-                "ak.fill_none(ak.pad_none(x, n, clip=True), 0), for each ragged axis,",
-            )
+            what = "it is ragged"
+            first = "ak.fill_none(ak.pad_none(x, n, clip=True), 0), for each ragged axis,"
             if any(ak.any(ak.is_none(x, axis=axis), axis=None) for axis in range(x.ndim)):
                 what, first = "it has missing values", "ak.fill_none(x, 0), or ak.drop_none(x),"
-            raise ConversionError(
-                f"an Awkward array of type {x.type!s:.80} cannot be converted: {what}",
-                remedy=f"Call {first} first.",
-            ) from error
+            array = f"an Awkward array of type {x.type!s:.80}"
+            raise refused(array, first, why=f": {what}") from error
         values.flags.writeable = False
         return values
 

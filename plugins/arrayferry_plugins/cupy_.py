@@ -6,11 +6,74 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from arrayferry import STANDARD_DTYPES, Backend, Converter
-from arrayferry.adapting import dtype_named
+from arrayferry import STANDARD_DTYPES, Backend, Converter, Devices, DLPack
+from arrayferry.extending import dtype_named
 
-from ._cuda import unless_capturing
-from ._packed import Packed
+from ._direct import Packed, unless_capturing
+
+
+class CupyDevices(Devices):
+    """The GPUs."""
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"cuda:{index}" for index in range(_gpus()[0]))
+
+    def default(self) -> str:
+        return f"cuda:{_index(None)}"
+
+    def name_of(self, device: Any) -> str:
+        import cupy
+
+        return f"cuda:{device.id}" if isinstance(device, cupy.cuda.Device) else str(device)
+
+    def move(self, x: Any, device: Any) -> Any:
+        import cupy
+
+        target = _index(device)
+        if x.device.id == target:
+            return x
+        with cupy.cuda.Device(x.device.id):
+            source = cupy.cuda.get_current_stream()
+            if not x.flags.c_contiguous:  # otherwise CuPy would copy it after the event below
+                x = x.copy()
+        # CuPy copies on the stream of the target, and does not wait for that of the source
+        with cupy.cuda.Device(target):
+            stream = cupy.cuda.get_current_stream()
+            stream.wait_event(source.record())
+            y = cupy.array(x)
+            source.wait_event(stream.record())
+        return y
+
+    def use(self, device: Any) -> Any:
+        import cupy
+
+        return cupy.cuda.Device(_index(device))
+
+    def fence(self, x: Any) -> Callable[[], bool]:
+        import cupy
+
+        with cupy.cuda.Device(x.device.id):
+            event = cupy.cuda.get_current_stream().record()
+        return unless_capturing(lambda: bool(event.done))
+
+
+class CupyDLPack(DLPack):
+    """Arrays are exchanged by DLPack."""
+
+    def export(self, x: Any) -> Any:
+        import cupy
+
+        # CuPy orders an export after the work on the current GPU only
+        if x.device.id != _index(None):
+            with cupy.cuda.Device(x.device.id):
+                written = cupy.cuda.get_current_stream().record()
+            cupy.cuda.get_current_stream().wait_event(written)
+        return x
+
+    def load(self, x: Any, device: Any = None) -> Any:
+        import cupy
+
+        return cupy.from_dlpack(x)
 
 
 class CupyBackend(Backend):
@@ -22,7 +85,8 @@ class CupyBackend(Backend):
     array_types: tuple[str, ...] = ("cupy.ndarray",)
     to_numpy_shares: bool | None = False
     from_numpy_shares: bool | None = False
-    dlpack_devices: tuple[str, ...] = ("cuda",)
+    devices: Devices = CupyDevices()
+    dlpack: DLPack | None = CupyDLPack()
 
     def to_numpy(self, x: Any) -> Any:
         import cupy
@@ -41,70 +105,14 @@ class CupyBackend(Backend):
         with cupy.cuda.Device(x.device.id):  # otherwise it would move to the current one
             return x.copy()
 
-    def to_device(self, x: Any, device: Any) -> Any:
-        import cupy
-
-        target = _index(device)
-        if x.device.id == target:
-            return x
-        with cupy.cuda.Device(x.device.id):
-            source = cupy.cuda.get_current_stream()
-            if not x.flags.c_contiguous:  # otherwise CuPy would copy it after the event below
-                x = x.copy()
-        # CuPy copies on the stream of the target, and does not wait for that of the source
-        with cupy.cuda.Device(target):
-            stream = cupy.cuda.get_current_stream()
-            stream.wait_event(source.record())
-            y = cupy.array(x)
-            source.wait_event(stream.record())
-        return y
-
-    def devices(self) -> tuple[str, ...]:
-        return tuple(f"cuda:{index}" for index in range(_gpus()[0]))
-
-    def default_device(self) -> str:
-        return f"cuda:{_index(None)}"
-
     def device_of(self, x: Any) -> str:
         return f"cuda:{x.device.id}"
-
-    def device_name(self, device: Any) -> str:
-        import cupy
-
-        return f"cuda:{device.id}" if isinstance(device, cupy.cuda.Device) else str(device)
 
     def dtypes(self) -> frozenset[str]:
         return _dtypes()
 
-    def fence(self, x: Any) -> Callable[[], bool]:
-        import cupy
-
-        with cupy.cuda.Device(x.device.id):
-            event = cupy.cuda.get_current_stream().record()
-        return unless_capturing(lambda: bool(event.done))
-
     def address(self, x: Any) -> int | None:
         return int(x.data.ptr)
-
-    def use_device(self, device: Any) -> Any:
-        import cupy
-
-        return cupy.cuda.Device(_index(device))
-
-    def to_dlpack(self, x: Any) -> Any:
-        import cupy
-
-        # CuPy orders an export after the work on the current GPU only
-        if x.device.id != _index(None):
-            with cupy.cuda.Device(x.device.id):
-                written = cupy.cuda.get_current_stream().record()
-            cupy.cuda.get_current_stream().wait_event(written)
-        return x
-
-    def from_dlpack(self, x: Any, device: Any = None) -> Any:
-        import cupy
-
-        return cupy.from_dlpack(x)
 
     def check(self) -> str | None:
         count, problem = _gpus()
@@ -139,9 +147,8 @@ def _dtypes() -> frozenset[str]:
 
     version = int(getattr(cupy, "__version__", "0").partition(".")[0])
     has_bfloat16 = version >= 14 and np.lib.NumpyVersion(np.__version__) >= "2.1.2"
-    return STANDARD_DTYPES | (
-        {"bfloat16"} if has_bfloat16 and dtype_named("bfloat16") else frozenset()
-    )
+    extra = ["bfloat16"] if has_bfloat16 and dtype_named("bfloat16") else []
+    return STANDARD_DTYPES.union(extra)
 
 
 BACKEND = CupyBackend()

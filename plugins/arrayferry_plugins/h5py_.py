@@ -5,23 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import ConversionError, Slices, Source
+from arrayferry import ConversionError, Source, hookimpl
 
-from ._stored import GroupSource, StoredSource
-
-
-class _Datasets(Slices):
-    """Parts of datasets. They belong to a file that this process has opened."""
-
-    def read(self, array: int, block: int) -> Any:
-        _refuse_closed(self._xs[array])
-        return super().read(array, block)
-
-    def portable_client(self) -> Any:
-        raise TypeError(
-            "a stream of h5py datasets cannot be pickled, since their file is open in this process only. Open the "
-            "file and make the stream in the process that uses it, or fork that process"
-        )
+from ._sources import GroupSource, StoredSource
 
 
 class H5pySource(StoredSource):
@@ -32,10 +18,17 @@ class H5pySource(StoredSource):
     array_types: tuple[str, ...] = ("h5py.Dataset", "h5py._hl.dataset.AbstractView")
     what = "a dataset"
     remedy = "Read it with x[()], or with x.asstr()[()] if it is text."
-    slices: type[Slices] = _Datasets
+    unportable: str = (
+        "a stream of h5py datasets cannot be pickled, since their file is open in this process only. Open the "
+        "file and make the stream in the process that uses it, or fork that process"
+    )
 
     def device_of(self, x: Any) -> str:
-        _refuse_closed(x)  # before all else, which needs the file to be open
+        if not getattr(x, "_dset", x):  # before all else, which needs the file to be open
+            raise ConversionError(
+                "a dataset of a closed file cannot be converted",
+                remedy="Convert it while the file is open.",
+            )
         return "cpu"
 
     def refuse(self, x: Any) -> None:
@@ -51,12 +44,7 @@ class H5pySource(StoredSource):
         return getattr(x, "_dset", x).chunks  # type: ignore[no-any-return]
 
 
-def _refuse_closed(x: Any) -> None:
-    if not getattr(x, "_dset", x):
-        raise ConversionError(
-            "a dataset of a closed file cannot be converted",
-            remedy="Convert it while the file is open.",
-        )
+_SOURCE = H5pySource()
 
 
 class H5pyGroupSource(GroupSource):
@@ -74,4 +62,12 @@ class H5pyGroupSource(GroupSource):
 
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
-    return [H5pySource(), H5pyGroupSource()]
+    return [_SOURCE, H5pyGroupSource()]
+
+
+@hookimpl(optionalhook=True)
+def arrayferry_blocks() -> list[Any]:
+    """Return how streams read its datasets."""
+    from ._streaming import StoredStreaming
+
+    return [StoredStreaming(_SOURCE)]

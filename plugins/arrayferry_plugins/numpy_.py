@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from arrayferry import Backend
-from arrayferry.adapting import refuse_more_than_values
+from arrayferry.extending import refuse_more_than_values
 
 
 class NumpyBackend(Backend):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError
+from arrayferry import Source
+
+from ._sources import refused
 
 REMEDIES = {
     "CategoricalDtype": "x.cat.codes",
@@ -40,13 +42,10 @@ class PandasSource(Source):
                 values = x.to_numpy(dtype).view()
                 values.flags.writeable = False  # other objects of pandas may use this memory too
                 return values
-            fill = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(
-                dtype.kind, "x.fillna(0), or "
-            )
+            number = "x.fillna(0), or "
+            fill = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(dtype.kind, number)
             what, first = " with missing values", f"{fill}x.dropna(),"
-        raise ConversionError(
-            f"a pandas {type(x).__name__}{what} cannot be converted", remedy=f"Call {first} first."
-        )
+        raise refused(f"a pandas {type(x).__name__}{what}", first)
 
     def is_sparse(self, x: Any) -> bool:
         import pandas as pd
@@ -69,11 +68,7 @@ def _plain_dtype(x: Any) -> Any:
     first = REMEDIES.get(name, "pandas.to_numeric(x), or x.astype(dtype),")
     if not isinstance(x, pd.Series):  # only a column has accessors
         first = first.replace(".cat.", ".").replace(".dt.", ".")
-    raise UnsupportedDtypeError(
-        f"a pandas {type(x).__name__} of dtype {dtype!s:.80} cannot be converted",
-        remedy=f"Call {first} first.",
-        dtype=str(dtype),
-    )
+    raise refused(f"a pandas {type(x).__name__} of dtype {dtype!s:.80}", first, dtype)
 
 
 def arrayferry_sources() -> list[Source]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError
+from arrayferry import Source
+from arrayferry.typing import Memory
 
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
+from ._sources import refused
 
 REMEDIES = {
     "Categorical": "x.to_physical()",
@@ -41,18 +41,14 @@ class PolarsSource(Source):
             inside = x.reshape((-1,)) if isinstance(x.dtype, pl.Array) else x
             if not (x.null_count() or inside.null_count()):
                 return x.to_numpy()
-            value = {"Boolean": "False", "Date": "", "Datetime": "", "Duration": ""}.get(
-                inside.dtype.base_type().__name__, "0"
-            )
+            name = inside.dtype.base_type().__name__
+            value = {"Boolean": "False", "Date": "", "Datetime": "", "Duration": ""}.get(name, "0")
             what, first = " with missing values", "x.drop_nulls(),"
             if isinstance(x.dtype, pl.Array) and not x.null_count() and value:
                 first = f"x.reshape((-1,)).fill_null({value}).reshape((-1, *x.dtype.shape))"
             elif value and not isinstance(x.dtype, pl.Array):
                 first = f"x.fill_null({value}), or {first}"
-        raise ConversionError(
-            f"a Polars {type(x).__name__}{what} cannot be converted",
-            remedy=f"Call {first} first.",
-        )
+        raise refused(f"a Polars {type(x).__name__}{what}", first)
 
 
 def _refuse_dtype(dtype: Any) -> None:
@@ -71,11 +67,7 @@ def _refuse_dtype(dtype: Any) -> None:
     if isinstance(dtype, pl.Array):
         number = "polars.Array(polars.Float64, x.dtype.shape)"
     first = REMEDIES.get(name, f"x.cast({number}), if it is numbers,")
-    raise UnsupportedDtypeError(
-        f"a Polars Series of dtype {dtype!s:.80} cannot be converted",
-        remedy=f"Call {first} first.",
-        dtype=str(dtype),
-    )
+    raise refused(f"a Polars Series of dtype {dtype!s:.80}", first, dtype)
 
 
 def arrayferry_sources() -> list[Source]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import ConversionError, Source, UnsupportedDtypeError
+from arrayferry import ConversionError, Source
+from arrayferry.typing import Memory
 
-from ._stored import GroupSource
-
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
+from ._sources import GroupSource, refused
 
 REMEDIES = {
     "dictionary": "x.cast(x.type.value_type)",
@@ -86,10 +84,7 @@ class DatasetSource(GroupSource):
 
 def _refuse_missing(x: Any, first: str) -> None:
     if x.null_count:
-        raise ConversionError(
-            f"a pyarrow {type(x).__name__} with missing values cannot be converted",
-            remedy=f"Call {first} first.",
-        )
+        raise refused(f"a pyarrow {type(x).__name__} with missing values", first)
 
 
 def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
@@ -117,11 +112,7 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
     first = REMEDIES.get(name, "x.cast('float64'), if it is numbers,")
     if isinstance(kind, pa.BaseExtensionType):
         first = "x.cast(x.type.storage_type)"
-    raise UnsupportedDtypeError(
-        f"a pyarrow array of type {given!s:.80} cannot be converted",
-        remedy=f"Call {first} first.",
-        dtype=str(given),
-    )
+    raise refused(f"a pyarrow array of type {given!s:.80}", first, given)
 
 
 def arrayferry_sources() -> list[Source]:

@@ -49,9 +49,8 @@ class Estimators(Container):
 def _learned(estimator: Any) -> dict[str, Any]:
     """Return the attributes of an estimator that hold numbers in arrays, or estimators that do."""
     supports = False
-    with suppress(
-        Exception
-    ):  # there are no tags before scikit-learn 1.6, and those of other packages may raise
+    # there are no tags before scikit-learn 1.6, and those of other packages may raise
+    with suppress(Exception):
         supports = bool(estimator.__sklearn_tags__().array_api_support)
     return {name: x for name, x in vars(estimator).items() if _holds_arrays(x, supports)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import Container, ConversionError, convert, flatten
+from arrayferry import Container, ConversionError, convert, flatten, hookimpl
 
 
 class TensorDicts(Container):
@@ -35,15 +35,6 @@ class TensorDicts(Container):
         if isinstance(value, td.TensorDictParams):
             new = td.TensorDictParams(new, no_convert="skip")
         return new.lock_() if value.is_locked else new
-
-    def streamed(self, value: Any) -> Any:
-        import tensordict as td
-
-        if not _is_lazy(value):
-            return value
-        return td.TensorDict(
-            _as_dict(value), value.batch_size
-        )  # its parts lack the axis of the stack
 
     def steps(self, value: Any) -> list[str]:
         if _is_lazy(value):
@@ -118,9 +109,8 @@ def _dense(value: Any, children: list[Any]) -> Any:
     """Return the dict that reading a lazy stack gives, in the library that its parts were converted to."""
     dense = _as_dict(value)
     like = next(array for array in flatten(children)[0] if not _fits_tensordict(array))
-    return convert(
-        dense, like=like, narrowing="allow", unsupported="keep"
-    )  # its parts were checked
+    # its parts were checked
+    return convert(dense, like=like, narrowing="allow", unsupported="keep")
 
 
 def _as_dict(value: Any) -> Any:
@@ -134,6 +124,21 @@ def _as_dict(value: Any) -> Any:
         ) from error
 
 
+def _streamed(value: Any) -> Any:
+    """Return a tensordict in place of a lazy stack, whose parts lack the axis of the stack."""
+    import tensordict as td
+
+    return td.TensorDict(_as_dict(value), value.batch_size) if _is_lazy(value) else value
+
+
 def arrayferry_containers() -> list[Container]:
     """Return the containers of this module."""
     return [TENSOR_DICTS, TensorClasses()]
+
+
+@hookimpl(optionalhook=True)
+def arrayferry_blocks() -> list[Any]:
+    """Return how streams read lazy stacks."""
+    from ._streaming import ContainerStreaming
+
+    return [ContainerStreaming(TensorDicts, _streamed)]

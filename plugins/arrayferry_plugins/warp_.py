@@ -7,10 +7,54 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from arrayferry import STANDARD_DTYPES, Backend, ConversionError
-from arrayferry.adapting import dtype_named
+from arrayferry import STANDARD_DTYPES, Backend, ConversionError, Devices, DLPack
+from arrayferry.extending import dtype_named
 
-from ._cuda import is_capturing, unless_capturing
+from ._direct import is_capturing, unless_capturing
+
+
+class WarpDevices(Devices):
+    """The CPU and the GPUs, the current one first."""
+
+    def names(self) -> tuple[str, ...]:
+        default, names = self.default(), [str(d) for d in _warp().get_devices()]
+        return (default, *(name for name in names if name != default))
+
+    def default(self) -> str:
+        return str(_warp().get_device())
+
+    def move(self, x: Any, device: Any) -> Any:
+        x = _held(x)
+        with _warp().ScopedStream(x.device.null_stream):  # which waits for all other streams
+            return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
+
+    def use(self, device: Any) -> Any:
+        return _warp().ScopedDevice(device)
+
+    def fence(self, x: Any) -> Callable[[], bool] | None:
+        if not x.device.is_cuda or is_capturing():
+            return None
+        event = x.device.stream.record_event()
+        return unless_capturing(lambda: bool(event.is_complete))
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, MemoryError) or "Failed to allocate" in str(error)
+
+
+class WarpDLPack(DLPack):
+    """Arrays on a GPU are exchanged by DLPack. The elements of some are vectors."""
+
+    def export(self, x: Any) -> Any:
+        return _held(x)
+
+    def load(self, x: Any, device: Any = None) -> Any:
+        try:
+            return _warp().from_dlpack(x)
+        except IndexError as error:
+            raise BufferError("Warp takes no 0-d array by DLPack") from error
+
+    def dtype_of(self, x: Any) -> str:
+        return str(getattr(x.dtype, "_wp_scalar_type_", x.dtype).__name__)
 
 
 class WarpBackend(Backend):
@@ -23,7 +67,8 @@ class WarpBackend(Backend):
     array_types: tuple[str, ...] = ("warp.array", "isaaclab.utils.warp.proxy_array.ProxyArray")
     to_numpy_shares: bool | None = True
     from_numpy_shares: bool | None = True
-    dlpack_devices: tuple[str, ...] = ("cuda",)
+    devices: Devices = WarpDevices()
+    dlpack: DLPack | None = WarpDLPack()
 
     def to_numpy(self, x: Any) -> Any:
         x = _held(x)
@@ -41,50 +86,14 @@ class WarpBackend(Backend):
         x = _held(x)
         return _shaped(_warp().clone(x if x.shape else x.reshape(1)), x.shape)
 
-    def to_device(self, x: Any, device: Any) -> Any:
-        x = _held(x)
-        with _warp().ScopedStream(x.device.null_stream):  # which waits for all other streams
-            return _shaped((x if x.shape else x.reshape(1)).to(device), x.shape)
-
-    def devices(self) -> tuple[str, ...]:
-        default, names = self.default_device(), [str(d) for d in _warp().get_devices()]
-        return (default, *(name for name in names if name != default))
-
-    def default_device(self) -> str:
-        return str(_warp().get_device())
-
     def device_of(self, x: Any) -> str:
         return str(_held(x).device or "cpu")
 
     def dtypes(self) -> frozenset[str]:
         return _dtypes()
 
-    def dtype_of(self, x: Any) -> str:
-        return str(getattr(x.dtype, "_wp_scalar_type_", x.dtype).__name__)
-
-    def fence(self, x: Any) -> Callable[[], bool] | None:
-        if not x.device.is_cuda or is_capturing():
-            return None
-        event = x.device.stream.record_event()
-        return unless_capturing(lambda: bool(event.is_complete))
-
     def address(self, x: Any) -> int | None:
         return _held(x).ptr or 0
-
-    def is_out_of_memory(self, error: Exception) -> bool:
-        return isinstance(error, MemoryError) or "Failed to allocate" in str(error)
-
-    def use_device(self, device: Any) -> Any:
-        return _warp().ScopedDevice(device)
-
-    def to_dlpack(self, x: Any) -> Any:
-        return _held(x)
-
-    def from_dlpack(self, x: Any, device: Any = None) -> Any:
-        try:
-            return _warp().from_dlpack(x)
-        except IndexError as error:
-            raise BufferError("Warp takes no 0-d array by DLPack") from error
 
 
 @cache

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import Container, ConversionError, Source
+from arrayferry import Container, ConversionError, Source, hookimpl
+from arrayferry._utilities.text import type_name
 
-from ._stored import StoredSource
+from ._sources import StoredSource
 
 
 class DataArrays(Container):
@@ -22,24 +23,20 @@ class DataArrays(Container):
         cls, cause = type(children[0]), None
         try:
             new = value.copy(deep=False, data=children[0])
-            if isinstance(
-                new.data, cls
-            ):  # xarray turns arrays that it cannot hold into NumPy arrays
+            # xarray turns arrays that it cannot hold into NumPy arrays
+            if isinstance(new.data, cls):
                 return new
         except Exception as error:
             cause = error
         index = type(getattr(value, "variable", value)).__name__ == "IndexVariable"
         what = "the coordinate of a dimension" if index else f"a {type(value).__name__} of xarray"
         raise ConversionError(
-            f"{what} cannot hold a {cls.__module__}.{cls.__qualname__}",
+            f"{what} cannot hold a {type_name(cls)}",
             remedy="Convert the arrays alone: x.data, or of a Dataset {name: y.data for name, y in x.data_vars.items()}.",
         ) from cause
 
     def steps(self, value: Any) -> list[str]:
         return [".data"]
-
-    def streamed(self, value: Any) -> Any:
-        return _streamed(getattr(value, "variable", value))
 
 
 class Datasets(Container):
@@ -56,9 +53,6 @@ class Datasets(Container):
     def steps(self, value: Any) -> list[str]:
         return [f"[{name!r}]" for name in value.data_vars]
 
-    def streamed(self, value: Any) -> Any:
-        return {name: _streamed(value.variables[name]) for name in value.data_vars}
-
 
 class DataTrees(Container):
     """`DataTree`: the datasets of its nodes."""
@@ -74,9 +68,6 @@ class DataTrees(Container):
 
     def steps(self, value: Any) -> list[str]:
         return [f"[{path!r}].dataset" for path in value.to_dict()]
-
-    def streamed(self, value: Any) -> Any:
-        return {path: dataset for path, dataset in value.to_dict().items() if dataset.data_vars}
 
 
 class Views(Container):
@@ -117,10 +108,19 @@ class Stored:
         return self.variable[index].to_numpy()
 
 
-def _streamed(variable: Any) -> Any:
-    """Return the array of a variable, without reading it."""
+def _streamed(value: Any) -> Any:
+    """Return the array of a `DataArray` or `Variable`, without reading it."""
+    variable = getattr(value, "variable", value)
     lazy = variable.chunks is None and not getattr(variable, "_in_memory", True)
     return Stored(variable) if lazy else variable.data
+
+
+def _variables(dataset: Any) -> dict[Any, Any]:
+    return {name: _streamed(dataset.variables[name]) for name in dataset.data_vars}
+
+
+def _nodes(tree: Any) -> dict[str, Any]:
+    return {path: dataset for path, dataset in tree.to_dict().items() if dataset.data_vars}
 
 
 class XarraySource(StoredSource):
@@ -139,6 +139,9 @@ class XarraySource(StoredSource):
         return stored if fits else None
 
 
+_SOURCE = XarraySource()
+
+
 def arrayferry_containers() -> list[Container]:
     """Return the containers of this module."""
     return [DataArrays(), Datasets(), DataTrees(), Views()]
@@ -146,4 +149,17 @@ def arrayferry_containers() -> list[Container]:
 
 def arrayferry_sources() -> list[Source]:
     """Return the source of this module."""
-    return [XarraySource()]
+    return [_SOURCE]
+
+
+@hookimpl(optionalhook=True)
+def arrayferry_blocks() -> list[Any]:
+    """Return how streams read its objects."""
+    from ._streaming import ContainerStreaming, StoredStreaming
+
+    return [
+        StoredStreaming(_SOURCE),
+        ContainerStreaming(DataArrays, _streamed),
+        ContainerStreaming(Datasets, _variables),
+        ContainerStreaming(DataTrees, _nodes),
+    ]

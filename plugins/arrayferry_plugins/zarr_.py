@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import Source
+from arrayferry import Source, hookimpl
 
-from ._stored import GroupSource, StoredSource
+from ._sources import GroupSource, StoredSource
 
 
 class ZarrSource(StoredSource):
@@ -23,6 +23,9 @@ class ZarrSource(StoredSource):
         return getattr(x, "shards", None) or x.chunks  # type: ignore[no-any-return]
 
 
+_SOURCE = ZarrSource()
+
+
 class ZarrGroupSource(GroupSource):
     """`zarr.Group`."""
 
@@ -35,4 +38,12 @@ class ZarrGroupSource(GroupSource):
 
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
-    return [ZarrSource(), ZarrGroupSource()]
+    return [_SOURCE, ZarrGroupSource()]
+
+
+@hookimpl(optionalhook=True)
+def arrayferry_blocks() -> list[Any]:
+    """Return how streams read its arrays."""
+    from ._streaming import StoredStreaming
+
+    return [StoredStreaming(_SOURCE)]

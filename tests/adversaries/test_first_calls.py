@@ -34,6 +34,7 @@ CORE = """
 import json
 import numpy as np
 import arrayferry as af
+from arrayferry_streams import even_lengths
 
 x = np.ones(2, "f4")
 kept, inner = af.converter("torch"), af.agnostic("torch")(lambda x: x.cumsum(0))
@@ -54,7 +55,7 @@ CORE_CALLS = [
     "[af.namespace_of(x), af.backend_of(x), af.first_array([1, x]), af.flatten({'a': x})]",
     "inner(x), inner(inner(x))",
     "[block.tolist() for block in af.stream(np.arange(9), 'torch', block=4)]",
-    "af.even_lengths((9, 2), 4, 0), af.fit_dtype(x, af.registry.backend('jax'), 'checked')",
+    "even_lengths((9, 2), 4, 0), af.fit_dtype(x, af.registry.backend('jax'), 'checked')",
     "traced() > 0",
 ]
 
@@ -126,6 +127,7 @@ ADAPTERS_CALLS = [
     "ag.wrappers.NormalizeObservation(ag.NumpyToTorch(gym.make('CartPole-v1'))).reset(seed=1)",
     "gym.make('arrayferry/Pendulum-v0', xp='torch').reset(seed=1)",
     "ag.advantages(*[np.ones((3, 2), 'f4')] * 3, *[np.zeros((3, 2), bool)] * 2, discount=0.5, decay=0.5)",
+    "ag.check_integers(0, 3, 'int8'), [ag.make_rng(xp, 1).uniform((2,)) for xp in ('numpy', 'jax')]",
     "sb3()",
     "torchrl()",
 ]

@@ -22,8 +22,7 @@ SHOWN = [
 ABSENT = {"arrayferry_gym.rsl_rl": "rsl_rl.py", "arrayferry_gym.tianshou": "tianshou.py"}
 MODULES = [
     "arrayferry",
-    "arrayferry.adapting",
-    "arrayferry.inspection",
+    "arrayferry.extending",
     "arrayferry.testing",
     "arrayferry.typing",
     "arrayferry_audit",

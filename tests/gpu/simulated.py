@@ -239,11 +239,9 @@ def cupy_module(machine, version="14.1.0"):
     module.__spec__ = types.SimpleNamespace(
         name="cupy", loader=None, submodule_search_locations=[], origin=None
     )
-    module.library = library
-    module.ndarray = library.type
-    module.array = library.array
-    module.asnumpy = library.asnumpy
-    module.from_dlpack = library.from_dlpack
+    module.library, module.ndarray = library, library.type
+    for name in ("array", "asnumpy", "from_dlpack"):
+        setattr(module, name, getattr(library, name))
 
     class Device:
         def __init__(self, index=None):
@@ -289,18 +287,54 @@ def cupy_module(machine, version="14.1.0"):
 STANDARD = af.STANDARD_DTYPES
 
 
+class SimulatedDevices(af.Devices):
+    """The GPUs of a simulated library."""
+
+    def __init__(self, library):
+        self.library = library
+
+    def names(self):
+        return tuple(f"cuda:{gpu}" for gpu in range(self.library.machine.gpus))
+
+    def move(self, x, device):
+        there = _index(device)
+        if x.device.id == there:
+            return x
+        self.library.stream(there).wait_event(x.stream.record())
+        y = self.library.array(x, there)
+        x.stream.wait_event(y.stream.record())  # as PyTorch does
+        return y
+
+
+class TellingDevices(SimulatedDevices):
+    def fence(self, x):
+        event = x.stream.record()
+        return lambda: event.done
+
+
+class SimulatedDLPack(af.DLPack):
+    """Arrays are exchanged unless the backend refuses them."""
+
+    def __init__(self, backend):
+        self.backend = backend
+
+    def load(self, x, device=None):
+        return self.backend.library.from_dlpack(x, self.backend.refuses)
+
+
 class Simulated(af.Backend):
     """The backend of a simulated library other than CuPy."""
 
     to_numpy_shares = False
     from_numpy_shares = False
-    dlpack_devices = ("cuda",)
+    kind_of_devices = SimulatedDevices
     lacks = frozenset()
     refuses = None
 
     def __init__(self, machine, name, memory, **attributes):
         self.name = self.package = name
         self.library = Library(machine, name, "Array")
+        self.devices, self.dlpack = self.kind_of_devices(self.library), SimulatedDLPack(self)
         self.array_types = (f"{name}.Array",)
         self.memory = memory
         self.module = types.ModuleType(name)
@@ -319,20 +353,8 @@ class Simulated(af.Backend):
         made = x.values
         return self.library.queue(lambda: made, x.shape, x.dtype, x.device.id)
 
-    def devices(self):
-        return tuple(f"cuda:{gpu}" for gpu in range(self.library.machine.gpus))
-
     def device_of(self, x):
         return f"cuda:{x.device.id}"
-
-    def to_device(self, x, device):
-        there = _index(device)
-        if x.device.id == there:
-            return x
-        self.library.stream(there).wait_event(x.stream.record())
-        y = self.library.array(x, there)
-        x.stream.wait_event(y.stream.record())  # as PyTorch does
-        return y
 
     def address(self, x):
         return x.pointer
@@ -340,16 +362,11 @@ class Simulated(af.Backend):
     def dtypes(self):
         return STANDARD - self.lacks
 
-    def from_dlpack(self, x, device=None):
-        return self.library.from_dlpack(x, self.refuses)
-
 
 class Telling(Simulated):
     """One that tells when its work is done."""
 
-    def fence(self, x):
-        event = x.stream.record()
-        return lambda: event.done
+    kind_of_devices = TellingDevices
 
 
 def _index(device):

@@ -75,7 +75,7 @@ CAUSES = {
         'Scale the numbers down, or pass narrowing="allow" to convert them anyway, as jax does. '
         'Or call jax.config.update("jax_enable_x64", True) at the start of the program.',
     ),
-    af.NotAnArrayError: (lambda: af.backend_of("x"), "TypeError", "a builtins.str is not an array of a known library"),
+    af.NotAnArrayError: (lambda: af.backend_of("x"), "TypeError", "a str is not an array of a known library"),
     af.OptionError: (
         lambda: af.convert(1, "torch", narrowing="no"),
         "ValueError",

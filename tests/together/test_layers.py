@@ -2,8 +2,12 @@
 
 import ast
 import graphlib
+import os
 import re
 import runpy
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -21,7 +25,9 @@ STATED = {name: set(needs) for name, needs in TABLE["STATED"].items()}
 """What each package needs, as the page says."""
 EXCEPTIONS = Path(__file__).with_name("exceptions.txt").read_text().splitlines()
 """Private names of other packages, and names of packages that are not needed, which are still imported."""
-MOST = 140
+ANNOUNCED = {"arrayferry_functions", "arrayferry_streams", "arrayferry_gym"}
+"""The layers that announce hooks."""
+MOST = 107
 """How many there were when the list began: it only shrinks."""
 LAYERS = {
     "__init__.py",  # the names of other packages that users find in `arrayferry`
@@ -70,6 +76,8 @@ def across(package):
 
 
 def is_private(name):
+    """Return whether a name is private: those of `arrayferry._utilities` are for all packages of this distribution."""
+    name = name.removeprefix("arrayferry._utilities.")
     return any(part[0] == "_" and part[:2] != "__" for part in name.split("."))
 
 
@@ -97,7 +105,9 @@ def test_no_package_needs_itself():
 
 
 def is_needed(package, name):
-    return name.partition(".")[0] in needs(package)
+    """Return whether a package may import a name: from what it needs, or, for plugins, from layers with hooks."""
+    said = ANNOUNCED if package == "arrayferry_plugins" else ()
+    return name.partition(".")[0] in {*needs(package), *said}
 
 
 def test_packages_import_only_public_names_of_what_they_need():
@@ -111,6 +121,21 @@ def test_packages_import_only_public_names_of_what_they_need():
     )
     assert found == EXCEPTIONS
     assert len(EXCEPTIONS) <= MOST
+
+
+def test_what_a_plugin_says_to_a_layer_is_imported_in_its_hook():
+    """So that a layer may be missing."""
+    imports, folder = imports_of("arrayferry_plugins"), FOLDERS["arrayferry_plugins"]
+    says = {
+        name for name, found in imports.items() if {x.partition(".")[0] for x in found} & ANNOUNCED
+    }
+    assert len(says) > 5
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        name = ".".join(parts).removesuffix(".__init__")
+        found = imported_by(ast.parse(path.read_text()).body, parts[:-1])
+        at_once = {each for each in says if any(f"{x}.".startswith(f"{each}.") for x in found)}
+        assert name in says or not at_once, name
 
 
 def test_what_is_not_needed_is_imported_in_functions():
@@ -154,14 +179,11 @@ MAPPED = ("arrayferry", "arrayferry_gym", "arrayferry_envs", "arrayferry_cluster
 def modules_of(package):
     """Map each module of a package to the modules of the same package that it imports."""
     imports = imports_of(package)
-    return {
-        module: {
-            name if name in imports else name.rpartition(".")[0]
-            for name in names
-            if name in imports or name.rpartition(".")[0] in imports
-        }
-        for module, names in imports.items()
-    }
+
+    def home(name):
+        return name if name in imports else name.rpartition(".")[0]
+
+    return {name: {*map(home, names)} & imports.keys() for name, names in imports.items()}
 
 
 @pytest.mark.parametrize("package", FOLDERS)
@@ -184,3 +206,44 @@ def test_modules_import_only_from_lower_layers(package):
     edges = [(module, other) for module, others in imports.items() for other in others]
     assert len(edges) > 10
     assert [(a, b) for a, b in edges if package not in (a, b) and level(b) > level(a)] == []
+
+
+NEW = """
+import pickle, arrayferry as af, numpy as np
+assert af.__file__.startswith({copy!r}), af.__file__
+x = np.ones(2)
+for wrong in ({{"empties": "no"}}, {{"empties": "no", "device": "cpu"}}):
+    for call in (lambda **o: af.convert(x, "torch", **o), lambda **o: af.converter("torch", **o), lambda **o: af.agnostic("torch", **o)):
+        try:
+            call(**wrong)
+        except af.OptionError as error:
+            assert "empties='no' is not valid. Pass one of 'keep', 'raise'" in str(error)
+        else:
+            raise AssertionError(call)
+assert af.convert(x, "torch", empties="raise", copy=True).tolist() == [1, 1]
+made = af.converter("torch", empties="raise", scalars="convert")
+assert repr(made) == "arrayferry.converter('torch', empties='raise', scalars='convert')"
+assert pickle.loads(pickle.dumps(made)).options == made.options == af.Options(empties="raise", scalars="convert")
+assert list(af.stream(x, "torch", sparse="dense"))[0].tolist() == [1, 1]
+"""
+
+
+@pytest.mark.long
+def test_an_option_is_in_three_files_of_the_core(tmp_path):
+    """A patch adds one to a copy, in the middle, and all tests of options pass."""
+    patch = Path(__file__).with_name("option.patch").read_text()
+    files = re.findall(r"^\+\+\+ b/(core/arrayferry/.*)", patch, re.MULTILINE)
+    assert len(files) <= 3
+    for top in ("core", "plugins", "gym_adapters"):
+        shutil.copytree(ROOT / top, tmp_path / top)
+    subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=tmp_path, check=True)
+    places = [*(str(tmp_path / top) for top in ("core", "plugins", "gym_adapters")), *sys.path]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    script = NEW.format(copy=str(tmp_path))
+    subprocess.run([sys.executable, "-c", script], check=True, env=env, cwd=tmp_path)
+    names = "options or option or like or pickle or explain or repr or kept"
+    tests = [ROOT / "tests/core/arrayferry", ROOT / "tests/core/arrayferry_functions"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", names, *tests]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 50

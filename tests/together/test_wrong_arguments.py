@@ -16,24 +16,9 @@ from kernel_cases import RIGHT
 from simulators import Genesis, IsaacLab, Mjlab
 
 import arrayferry as af
-from arrayferry_envs import (
-    CartPole,
-    EnvResultError,
-    FunctionalSingleEnv,
-    FunctionalVectorEnv,
-    Functions,
-    Pendulum,
-    evaluate,
-    freeze,
-    from_env,
-    record,
-    register,
-    repeat_action,
-    rollout,
-    to_gymnax,
-    wrap,
-)
-from arrayferry_gym import from_simulator, wrappers
+import arrayferry_envs
+from arrayferry_envs import CartPole, Functions, evaluate, from_env, repeat_action, rollout, wrap
+from arrayferry_gym import from_simulator, make_rng, wrappers
 from arrayferry_gym.wrappers import kernels
 
 KEY = jax.random.key(0)
@@ -83,7 +68,7 @@ RUNS = {
     "state": (rollout, {"env": CartPole(), "policy_params": None, "key": KEY, "num_steps": 3, "num_envs": N, "policy_state": STATE}),
     "evaluate": (evaluate, {"env": CartPole(), "policy": still, "key": KEY, "num_envs": N}),
     "ordinary": (evaluate, {"env": ORDINARY, "policy": drawing}),
-    "record": (record, {"env": gym.make("CartPole-v1", render_mode="rgb_array"), "policy": Agent(4, 2), "policy_params": None, "path": "a.mp4"}),
+    "record": (arrayferry_envs.record, {"env": gym.make("CartPole-v1", render_mode="rgb_array"), "policy": Agent(4, 2), "policy_params": None, "path": "a.mp4"}),
     "functions": (functions, {"env": CartPole(), "key": KEY, "num_envs": N}),
     "make": (make, {"num_envs": 3}),
     "reset": (reset, {}),
@@ -213,7 +198,7 @@ STATISTICS = wrap(CartPole(), kernels.NormalizeObservation())
 ELSEWHERE = gym.vector.VectorEnv()  # as SuperSuit's
 ELSEWHERE.num_envs, ELSEWHERE.observation_space, ELSEWHERE.action_space = 2, BOX, BOX
 OTHER = {"count": 1, "mean": 0.0, "var": 1.0}
-GYMNAX = to_gymnax(CartPole())
+GYMNAX = arrayferry_envs.to_gymnax(CartPole())
 MADE = [
     # What cannot be made, words of the error, and its class if it is no OptionError
     *[(lambda x=x: repeat_action(CartPole, x), "num_repeats") for x in (0, -1, 2.0, True, "3")],
@@ -221,37 +206,37 @@ MADE = [
     (lambda: repeat_action(wrap(CartPole(), kernels.RecordEpisodeStatistics()), 2), r"Call repeat_action\(\) first"),
     (lambda: repeat_action(gym.make("CartPole-v1"), 2), "FunctionalEnv", TypeError),
     (lambda: wrap(CartPole(), kernels.StickyAction(1.5)), "probability", gym.error.InvalidProbability),
-    (lambda: freeze({"obs_rms": 1}), r"freeze\(env.wrapper_state\(statistics\)\)"),
-    *[(lambda state=state: freeze(state), "freeze takes states") for state in ((1,), 3)],
+    (lambda: arrayferry_envs.freeze({"obs_rms": 1}), r"freeze\(env.wrapper_state\(statistics\)\)"),
+    *[(lambda state=state: arrayferry_envs.freeze(state), "freeze takes states") for state in ((1,), 3)],
     (lambda: wrap(CartPole(), kernels.ClipAction), r"wrap\(\) was given"),
-    (lambda: FunctionalVectorEnv(wrap(CartPole(), kernels.NormalizeReward()), 2), r"is wrapped\. Call its make\(\) or make_vec", TypeError),
+    (lambda: arrayferry_envs.FunctionalVectorEnv(wrap(CartPole(), kernels.NormalizeReward()), 2), r"is wrapped\. Call its make\(\) or make_vec", TypeError),
     (lambda: wrappers.TimeAwareObservation(gym.make("CartPole-v1").unwrapped), "max_episode_steps", ValueError),
     (lambda: wrappers.no_such_wrapper, "no_such_wrapper", AttributeError),
-    (lambda: FunctionalSingleEnv(wrap(CartPole(), kernels.RecordEpisodeStatistics())), r"is wrapped\. Call its make\(\)", TypeError),
-    (lambda: FunctionalSingleEnv(CartPole(), xp="numpy", device="cuda"), "no device 'cuda'", af.DeviceError),
-    (lambda: to_gymnax("CartPole-v1"), "a FunctionalEnv is needed", TypeError),
-    *[(lambda name=name: cart_pole(**{name: gym.spaces.Text(3)}).make_vec(2), "has the space Text.* not arrays of one shape", EnvResultError)
+    (lambda: arrayferry_envs.FunctionalSingleEnv(wrap(CartPole(), kernels.RecordEpisodeStatistics())), r"is wrapped\. Call its make\(\)", TypeError),
+    (lambda: arrayferry_envs.FunctionalSingleEnv(CartPole(), xp="numpy", device="cuda"), "no device 'cuda'", af.DeviceError),
+    (lambda: arrayferry_envs.to_gymnax("CartPole-v1"), "a FunctionalEnv is needed", TypeError),
+    *[(lambda name=name: cart_pole(**{name: gym.spaces.Text(3)}).make_vec(2), "has the space Text.* not arrays of one shape", arrayferry_envs.EnvResultError)
       for name in ("observation_space", "action_space")],
     (lambda: wrap(cart_pole(observation_space=gym.spaces.Dict(a=BOX)), kernels.DelayObservation(-1)), "Gymnasium says: The delay", ValueError),
     *[(lambda use=use: use(cart_pole(library="torch")), "Changed computes in torch, not in jax") for use in (
-        to_gymnax, lambda env: Functions(env).reset(KEY, 2), lambda env: rollout(env, still, None, KEY, 3, 2))],
+        arrayferry_envs.to_gymnax, lambda env: Functions(env).reset(KEY, 2), lambda env: rollout(env, still, None, KEY, 3, 2))],
     (lambda: cart_pole(library="jax").make_vec(2, xp="torch", differentiable=True), "these environments compute in jax"),
     (lambda: jax.jit(STATISTICS.state_dict)(rollout(STATISTICS, still, None, KEY, 2, 4)[0].running), "statistics are read in a traced function"),
     (lambda: setattr(kernels.ClipReward(0, 1), "min_reward", 3), "does not change", AttributeError),
     (lambda: GYMNAX.step(KEY, GYMNAX.reset(KEY)[1], jnp.zeros(3, int)), "an action for CartPole", af.ConversionError),
-    (lambda: FunctionalVectorEnv(gym.make("CartPole-v1"), 2), "FunctionalEnv is needed", TypeError),
+    (lambda: arrayferry_envs.FunctionalVectorEnv(gym.make("CartPole-v1"), 2), "FunctionalEnv is needed", TypeError),
     (lambda: CartPole(3), "one argument", TypeError),
-    (lambda: register("tests/Two-v0", CartPole, num_envs=2), "num_envs cannot be registered"),
-    (lambda: register("tests/Wrong-v0", gym.Env), "subclass of FunctionalEnv"),
+    (lambda: arrayferry_envs.register("tests/Two-v0", CartPole, num_envs=2), "num_envs cannot be registered"),
+    (lambda: arrayferry_envs.register("tests/Wrong-v0", gym.Env), "subclass of FunctionalEnv"),
     (lambda: wrappers.DtypeObservation(gym.make("CartPole-v1"), "flaot64"), "flaot64", TypeError),
-    *[(lambda xp=xp: af.registry.backend(xp).random(0).key(), "only JAX has keys") for xp in ("numpy", "torch", "array_api_strict")],
+    *[(lambda xp=xp: make_rng(xp, 0).key(), "only JAX has keys") for xp in ("numpy", "torch", "array_api_strict")],
     *[(lambda parts=parts: wrappers.merge(parts), words) for words, *several in (
         ("cannot be merged", [RIGHT, OTHER], [OTHER, RIGHT]), ("no statistics", []),
         ("statistics are needed", *([RIGHT, wrong] for wrong in ({"obs_rms": RIGHT}, 3, {**RIGHT, "var": [-1.0, 1.0]})))) for parts in several],
     (lambda: wrappers.vector.RecordEpisodeStatistics(ELSEWHERE), "no single_observation_space", TypeError),
     (lambda: evaluate(CartPole(), still, 5), "evaluate takes .*got 5 after the policy", TypeError),
-    (lambda: record(CartPole(), still, "cart.gif"), "keyword-only argument: 'path'", TypeError),
-    (lambda: record(CartPole(), still, None, path="cart.gif"), "record takes .*got None after the policy", TypeError),
+    (lambda: arrayferry_envs.record(CartPole(), still, "cart.gif"), "keyword-only argument: 'path'", TypeError),
+    (lambda: arrayferry_envs.record(CartPole(), still, None, path="cart.gif"), "record takes .*got None after the policy", TypeError),
     *[(lambda env=env: from_simulator(env), "takes a batch of environments", TypeError) for env in (gym.make("CartPole-v1"), None, 3)],
     *[(lambda given=given: from_simulator(Genesis(3), final="lost", **given), f"has no single_{name}_space. Pass {name}")
       for name, given in (("action", {"observation_space": BOX}), ("observation", {}))],
@@ -281,7 +266,7 @@ def test_what_goes_on_from_another_place():
     for changed, words in (
         ({"policy_state": STATE}, "both passed"),
         ({"num_envs": 5}, "carry has 4 environments"),
-        ({"env": Pendulum()}, "carry is of another environment than"),
+        ({"env": arrayferry_envs.Pendulum()}, "carry is of another environment than"),
     ):
         with pytest.raises(af.OptionError, match=words):
             rollout(**{**RUNS["rollout"][1], "carry": carry, **changed})

@@ -6,6 +6,7 @@ other threads still use it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -96,22 +97,22 @@ class CompiledConversion:
                 except ConversionError as error:
                     error.locate(path=tree.path_of(index), target=self.target.name)
                     raise
-            groups.setdefault(self._origin_of(kind), []).append(index)
+            origin = kind.origin or self.catalog.backend("numpy")  # of a Python number
+            groups.setdefault(origin, []).append(index)
         pairs = {self.pair(origin): indices for origin, indices in groups.items()}
         lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]
         for pair in lazy if len(lazy) > 1 else ():
             indices = pairs[pair]
-            pair.check([arrays[index] for index in indices], self._paths(tree, indices))
+            pair.check([arrays[i] for i in indices], functools.partial(_path_in, tree, indices))
         # lazy arrays come last, so that nothing is computed if another array cannot be converted
         for one in sorted(pairs, key=lambda pair: pair in lazy):
             indices = pairs[one]
-            results = one.many([arrays[index] for index in indices], self._paths(tree, indices))
+            results = one.many(
+                [arrays[i] for i in indices], functools.partial(_path_in, tree, indices)
+            )
             for index, y in zip(indices, results, strict=True):
                 arrays[index] = y
         return arrays
-
-    def _paths(self, tree: Tree, indices: list[int]) -> Callable[[int], str]:
-        return lambda index: tree.path_of(indices[index])
 
     def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
         """Convert a computed lazy array into memory that nobody else holds.
@@ -134,9 +135,6 @@ class CompiledConversion:
         except ConversionError as error:
             error.path = path + error.path
             raise
-
-    def _origin_of(self, kind: Kind) -> Origin:
-        return kind.origin or self.catalog.backend("numpy")
 
     def _array_of(self, number: Any) -> Any:
         """Make a NumPy array from a number. A NumPy scalar keeps its dtype, a Python number gets the default."""
@@ -162,8 +160,8 @@ class CompiledConversion:
                 self._pairs[source] = Pair(*sides)
         return self._pairs[source]
 
-    def snippet_for(self, kind: Kind, cls: type, *, with_routes: bool) -> CodeSnippet | None:
-        """Return the code that converts arrays of a kind and type, None if there should be no plan.
+    def snippet_for(self, kind: Kind, cls: type, *, with_routes: bool) -> CodeSnippet:
+        """Return the code that converts arrays of a kind and type.
 
         Args:
             kind: the kind of the arrays.
@@ -172,7 +170,12 @@ class CompiledConversion:
         """
         if kind.category in ("number", "scalar"):
             return CodeSnippet(Inline("", "{convert}({x})", {"convert": self._convert_number}))
-        return snippet_of(self.pair(self._origin_of(kind)), cls, with_routes=with_routes)
+        assert kind.origin is not None
+        return snippet_of(self.pair(kind.origin), cls, with_routes=with_routes)
 
     def _convert_number(self, number: Any) -> Any:
         return self.pair(self.catalog.backend("numpy")).one(self._array_of(number))
+
+
+def _path_in(tree: Tree, indices: list[int], index: int) -> str:
+    return tree.path_of(indices[index])

@@ -14,9 +14,9 @@ from arrayferry._options import Options
 from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._registry.generic import GenericBackend
 from arrayferry._registry.registry import Registry, default_registry, registries
-from arrayferry._repr import changed_arguments, never_raises
 from arrayferry._route.devices import resolve_device
 from arrayferry._types import A
+from arrayferry._utilities.text import changed_arguments, never_raises
 
 from .compiled import CompiledConversion
 
@@ -143,7 +143,7 @@ class Conversion(Generic[A]):
             )
         options = self.options
         if not isinstance(options.device, (str, NoneType)):  # an object, which has a name at best
-            if not self.target.is_named(options.device):  # this also sets `_device`
+            if not self.target.devices.is_named(options.device):  # this also sets `_device`
                 raise TypeError(
                     f"a conversion to {options.device} cannot be pickled, since that belongs to this process"
                 )
@@ -167,7 +167,7 @@ class Conversion(Generic[A]):
     @never_raises
     def __repr__(self) -> str:
         options = self.options
-        if self._device is not None and self.target.is_named(options.device):
+        if self._device is not None and self.target.devices.is_named(options.device):
             options = options._replace(device=self._device)
         changed = changed_arguments(options._asdict(), options._field_defaults)
         return f"arrayferry.converter({', '.join(filter(None, (repr(self._name), changed)))})"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from arrayferry._cache import once
 from arrayferry._errors import (
     ConversionError,
     UnsupportedDtypeError,
@@ -15,6 +14,10 @@ from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides, wrong_result
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
+from arrayferry._utilities.cache import once
+
+if TYPE_CHECKING:
+    from arrayferry._route.execute import Way
 
 from .pair import Pair
 
@@ -41,63 +44,59 @@ class LazyPair(Pair):
 
     def many(self, xs: list[Any], path_of: Callable[[int], str] = lambda index: "") -> list[Any]:
         """Convert lazy arrays. All are checked first, then all are computed in one call."""
+        import numpy
+
         results = list(xs)
-        together, others = self.check(xs, path_of)
+        ways = self.check(xs, path_of)
+        together = [index for index, way in ways.items() if way is not None]
         seen: set[int] = set()  # an array gets its own memory in each place
         for index, value in zip(together, self._values(xs, together, path_of), strict=True):
             x = xs[index]
             if value is _KEPT:
                 continue
-            if self._computes and self._is_of_other_library(value):
+            if (
+                self._computes
+                and not isinstance(value, numpy.ndarray)
+                and self.kind_of(value).is_array
+            ):
                 fresh = id(value) not in seen and self._is_fresh(value)
                 seen.add(id(value))
                 results[index] = self._convert_computed(value, fresh, path_of(index))
             else:
-                convert = functools.partial(self.by_route, values=value)
+                convert = functools.partial(self.by_route, values=value, way=ways[index])
                 results[index] = self.located(convert, x, index, path_of)
-        for index in others:
-            results[index] = self.located(self.one, xs[index], index, path_of)
+        for index, way in ways.items():
+            if way is None:
+                results[index] = self.located(self.one, xs[index], index, path_of)
         return results
 
-    def check(self, xs: list[Any], path_of: Callable[[int], str]) -> tuple[list[int], list[int]]:
+    def check(self, xs: list[Any], path_of: Callable[[int], str]) -> dict[int, Way | None]:
         """Check lazy arrays before any is computed.
 
         Returns:
-            The indices of those to compute together, and of those to convert one by one. An array that is returned
-            unchanged appears in neither.
+            By index, what was found out about those to compute together, and None for those to convert one by one. An
+            array that is returned unchanged does not appear.
         """
-        together: list[int] = []
-        others: list[int] = []
+        ways: dict[int, Way | None] = {}
         for index, x in enumerate(xs):
             try:
-                joined = self.located(self._check, x, index, path_of)
+                ways[index] = self.located(self._check, x, index, path_of)
             except UnsupportedDtypeError:
                 if self.options.unsupported != "keep":
                     raise
-            else:
-                (together if joined else others).append(index)
-        return together, others
+        return ways
 
-    def _check(self, x: Any) -> bool:
-        """Check a lazy array without computing it.
-
-        Returns:
-            Whether it is computed together with others.
-        """
+    def _check(self, x: Any) -> Way | None:
+        """Check a lazy array without computing it. Return None if it is not computed together with others."""
         if self.is_sparse(x):
-            return False
-        return self.executor.check(x) or self._computes
+            return None
+        way, reads = self.executor.check(x)
+        return way if reads or self._computes else None
 
     def _is_fresh(self, value: Any) -> bool:
         """Return whether an array that `compute` returned may be shared. A plugin that is not built in may still hold it."""
         backend = self.kind_of(value).backend
         return is_built_in(self.source) and backend is not None and backend.memory == "writable"
-
-    def _is_of_other_library(self, value: Any) -> bool:
-        """Return whether a computed value is an array, but not of NumPy."""
-        import numpy
-
-        return not isinstance(value, numpy.ndarray) and self.kind_of(value).is_array
 
     def _values(
         self, xs: list[Any], indices: list[int], path_of: Callable[[int], str]

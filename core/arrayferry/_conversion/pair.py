@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from arrayferry._cache import once
 from arrayferry._errors import (
     ArrayFerryError,
     ContractError,
@@ -25,6 +24,7 @@ from arrayferry._plugin.call import (
     ask_backend,
     call_backend,
     describe_array,
+    is_out_of_memory,
     overrides,
     wrong_result,
 )
@@ -35,9 +35,10 @@ from arrayferry._route.direct import Direct
 from arrayferry._route.memory import copy_required
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
+from arrayferry._utilities.cache import once
 
 if TYPE_CHECKING:
-    from arrayferry._route.execute import Executor
+    from arrayferry._route.execute import Executor, Way
 
 
 @dataclass(eq=False, repr=False)
@@ -132,19 +133,20 @@ class Pair:
         """Complete an error with a place in the tree, the source and the target."""
         return error.locate(path=path, source=self.source.name, target=self.target.name)
 
-    def by_route(self, x: Any, values: Any = None) -> Any:
+    def by_route(self, x: Any, values: Any = None, way: Way | None = None) -> Any:
         """Convert one array by its route, without the direct converter.
 
         Args:
             x: the array.
             values: the result of `to_numpy(x)`, if that was called already.
+            way: the result of `Executor.check(x)`, if that was called already.
         """
         if observers and values is None:
             self._note_declined(x)
         try:
             if values is None and self.is_sparse(x):
                 return self._from_dense(x)
-            y = self.executor.run(x, without=self._without, values=values)
+            y = self.executor.run(x, without=self._without, values=values, way=way)
             return y if self.same and y is x else self._recognised(y)
         except UnsupportedDtypeError:
             if self.options.unsupported == "keep":
@@ -153,7 +155,7 @@ class Pair:
         except (ArrayFerryError, DeprecationWarning):  # a warning that was turned into an error
             raise
         except Exception as error:
-            if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
+            if is_out_of_memory(error, self.source, self.target):
                 raise
             raise ConversionError(
                 f"{describe_array(x)} could not be converted ({describe_error(error)})"
@@ -186,7 +188,7 @@ class Pair:
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""
         kind = self.kind_of(y)
-        if kind.is_array_of(self.target):
+        if kind.backend is self.target or kind.is_array_of(self.target):
             return y
         target, method = self.target, self._last_method()
         if kind.backend is not None:
@@ -204,9 +206,9 @@ class Pair:
     def _last_method(self) -> str:
         """Name the method that makes results, as far as it is known."""
         if self.same:
-            return "copy()" if self.options.device is None else "copy() or to_device()"
+            return "copy()" if self.options.device is None else "copy() or devices.move()"
         route = describe_route(self.catalog, self.source, self.target, self.options.device, "")
-        return "from_dlpack()" if route.steps[-1].via == "dlpack" else "from_numpy()"
+        return "dlpack.load()" if route.steps[-1].via == "dlpack" else "from_numpy()"
 
     def _note_declined(self, x: Any) -> None:
         """Note for the observers that the direct converter does not handle an array."""

@@ -38,7 +38,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._tree.kind import Kind
-from arrayferry._tree.nodes import Branch, Leaf
+from arrayferry._tree.nodes import Branch, Leaf, rebuilt
 from arrayferry._tree.tree import Tree
 
 from .structure import MANY, Reader, UnplannableError
@@ -71,7 +71,7 @@ class Plan:
 
 def write_plan(
     tree: Tree,
-    snippet_for: Callable[[Kind, type], CodeSnippet | None],
+    snippet_for: Callable[[Kind, type], CodeSnippet],
     structure: Any,
     target: str,
     miss: Callable[[Any], Any],
@@ -80,7 +80,7 @@ def write_plan(
 
     Args:
         tree: a value that was taken apart.
-        snippet_for: returns the code that converts arrays of a kind and type, None if there should be no plan.
+        snippet_for: returns the code that converts arrays of a kind and type.
         structure: the result of `structure_of`.
         target: the name of the target, for tracebacks.
         miss: the function that the code calls for a value that it does not handle.
@@ -141,7 +141,7 @@ class _Scope:
         leaves: the number of arrays and other values that were written out.
     """
 
-    def __init__(self, tree: Tree, snippet_for: Callable[[Kind, type], CodeSnippet | None]) -> None:
+    def __init__(self, tree: Tree, snippet_for: Callable[[Kind, type], CodeSnippet]) -> None:
         self.tree = tree
         self.objects: dict[str, Any] = {}
         self.leaves = 0
@@ -169,10 +169,7 @@ class _Scope:
 
     def snippet(self, leaf: Leaf) -> CodeSnippet:
         """Return the code that converts the array of a leaf."""
-        snippet = self._snippet_for(self.tree.kinds[leaf.index], self.cls(leaf))
-        if snippet is None:
-            raise UnplannableError
-        return snippet
+        return self._snippet_for(self.tree.kinds[leaf.index], self.cls(leaf))
 
     def converts_together(self, node: Any) -> bool:
         """Return whether some array in a value is converted together with others."""
@@ -303,7 +300,11 @@ class _Block:
         if cls is tuple:
             return f"({_comma(made)})"
         items = f"[{', '.join(made)}]"
-        return items if cls is list else f"{container}.rebuild({self.keep(name)}, {items})"
+        if cls is list:
+            return items
+        if type(node.container).__module__.startswith("arrayferry."):  # whose results are known
+            return f"{container}.rebuild({self.keep(name)}, {items})"
+        return f"{self.name(rebuilt, 'rebuilt')}({container}, {self.keep(name)}, {items})"
 
     def loop(self, node: Branch, structure: Any, name: str) -> str:
         """Write a loop for a container whose children have one structure, whatever its length."""

@@ -8,14 +8,16 @@ handle the value, the plan is looked up by the structure.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from arrayferry._cache import Cache, CostlyCache
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.tree import Tree
+from arrayferry._utilities.cache import Cache, CostlyCache
 
-from .plan import Plan, write_plan
 from .structure import Reader, reader_of, structure_of
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 MAX_PLANS = 512
 """The maximum number of plans."""
@@ -33,12 +35,16 @@ def _missed(value: Any) -> Any:
     return _MISSED
 
 
-def _is_plain(tree: Tree) -> bool:
-    """Return whether there is no array of objects, and no container that is rebuilt is in two places."""
+def _is_plain(tree: Tree, target: str) -> bool:
+    """Return whether there is no array of objects or to be computed, and no rebuilt container is in two places.
+
+    Computing takes longer than anything that code could save.
+    """
+    origins = (kind.origin for kind in tree.kinds)
     return not any(
         branch.container is OBJECT_ARRAY or (branch.rebuilt and branch.repeated)
         for branch in tree.branches
-    )
+    ) and not any(each and each.memory == "lazy" and each.name != target for each in origins)
 
 
 class Plans:
@@ -119,7 +125,7 @@ class Plans:
             value: the value.
             tree: the same, taken apart.
         """
-        if not tree.cacheable or not _is_plain(tree):
+        if not tree.cacheable or not _is_plain(tree, self._conversion.target.name):
             return
         try:
             readers = {type(branch.value): reader_of(branch) for branch in tree.branches}
@@ -161,6 +167,8 @@ class Plans:
         self._chosen(plan)
 
     def _write(self, tree: Tree, structure: Any, *, with_routes: bool) -> Plan | None:
+        from .plan import write_plan  # a first conversion writes none
+
         conversion = self._conversion
         snippet_for = functools.partial(conversion.snippet_for, with_routes=with_routes)
         return write_plan(tree, snippet_for, structure, conversion.target.name, self.miss)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from arrayferry._plugin.converter import Inline
 from arrayferry._route.devices import DEFAULT, resolve_device
 
-from .lazy import LazyPair
 from .pair import Pair
 
 
@@ -26,8 +25,8 @@ class CodeSnippet(NamedTuple):
     test: str = ""
 
 
-def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet | None:
-    """Return the code that converts arrays of exactly this type, None if there should be no plan.
+def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet:
+    """Return the code that converts arrays of exactly this type.
 
     Args:
         pair: the pair for the arrays.
@@ -45,8 +44,6 @@ def snippet_of(pair: Pair, cls: type, *, with_routes: bool) -> CodeSnippet | Non
         if pair.options.device == DEFAULT:  # the default may change
             return by_call
         return CodeSnippet(_already_there(pair, no_objects))
-    if isinstance(pair, LazyPair):  # computing takes longer than anything that code could save
-        return None
     direct = pair.direct
     if direct is None or not direct.takes(cls):
         return by_call
@@ -82,5 +79,5 @@ def _already_there(pair: Pair, test: str) -> Inline:
     if isinstance(device, str):
         names["device_of"] = pair.source.device_of
         return Inline(test, "{x} if {device_of}({x}) == {there} else {convert}({x})", names)
-    names |= {"is_on": pair.target.is_on, "there": device}
+    names |= {"is_on": pair.target.devices.is_on, "there": device}
     return Inline(test, "{x} if {is_on}({x}, {there}) else {convert}({x})", names)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from arrayferry._errors import ArrayFerryError, ContractError, describe_error
+from arrayferry._utilities.text import type_name
 
 from .origin import Origin
 
+method_named = cache(attrgetter)
+"""Returns a function that finds a method of a backend by its name: "copy", or "devices.move" for one of a part."""
+
 
 def call_backend(backend: Origin, method: str, *args: Any) -> Any:
-    """Call a method of a backend.
+    """Call a method of a backend, or of a part of it: "devices.move".
 
     Raises:
         ContractError: it raised an error other than those of arrayferry. The text names the backend,
@@ -19,7 +25,7 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
         Exception: memory ran out. It is the library's own error.
     """
     try:
-        return getattr(backend, method)(*args)
+        return method_named(method)(backend)(*args)
     except Exception as error:
         raise_named(backend, method, error, *args)
 
@@ -27,28 +33,33 @@ def call_backend(backend: Origin, method: str, *args: Any) -> Any:
 def ask_backend(backend: Origin, method: str, x: Any, *args: Any) -> bool:
     """Call a method of a backend that returns True or False. Errors are raised as by `call_backend`."""
     try:
-        return bool(getattr(backend, method)(x, *args))
+        return bool(method_named(method)(backend)(x, *args))
     except Exception as error:
         raise_named(backend, method, error, x, *args)
 
 
 def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> NoReturn:
     """Raise an error of a method of a backend so that it names the backend. See `call_backend`."""
-    if isinstance(error, (ArrayFerryError, MemoryError)) or backend.is_out_of_memory(error):
+    if isinstance(error, (ArrayFerryError, MemoryError)) or is_out_of_memory(error, backend):
         raise error
     given = f" for {describe_array(args[0])}" if args else ""
     raise ContractError(
-        f"{method}() of the {backend.role.lower()} {backend.name!r} raised {describe_error(error)}{given}",
+        f"{method}() of the {backend._role.lower()} {backend.name!r} raised {describe_error(error)}{given}",
         remedy="If the array is valid, report this to the author of the plugin.",
         method=method,
         part=backend,
     ) from error
 
 
+def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
+    """Return whether an error of one of these libraries means that memory ran out."""
+    return any(origin.devices.is_out_of_memory(error) for origin in origins)
+
+
 def wrong_result(origin: Origin, method: str, came: str, duty: str) -> ContractError:
     """Return the error for a method that returned something wrong. `duty` says what it must return."""
     return ContractError(
-        f"{method}() of the {origin.role.lower()} {origin.name!r} returned {came}",
+        f"{method}() of the {origin._role.lower()} {origin.name!r} returned {came}",
         duty=duty,
         method=method,
         part=origin,
@@ -56,13 +67,13 @@ def wrong_result(origin: Origin, method: str, came: str, duty: str) -> ContractE
 
 
 def overrides(part: object, default: Callable[..., Any]) -> bool:
-    """Return whether the class of a part overrides a default method."""
+    """Return whether the class of a part overrides a default method: `overrides(backend.devices, Devices.fence)`."""
     return getattr(type(part), default.__name__) is not default
 
 
 def describe_array(x: Any) -> str:
     """Describe an array by its type, dtype and shape, as far as they can be read."""
-    text = f"a {type(x).__module__}.{type(x).__qualname__}"
+    text = f"a {type_name(type(x))}"
     try:
         dtype, shape = getattr(x, "dtype", None), getattr(x, "shape", None)
         return f"{text} of dtype {dtype} and shape {shape}" if dtype is not None else text

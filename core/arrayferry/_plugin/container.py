@@ -54,15 +54,6 @@ class Container(ABC):
         """Return how each child is reached, as Python would write it: `"['a']"`, `"[0]"`, `".x"`."""
         return [f"[{index}]" for index in range(len(self.children(value)))]
 
-    def streamed(self, value: Any) -> Any:
-        """Return a tree of arrays for `stream` to use in place of a container that cannot be made of blocks.
-
-        Returns:
-            Such a tree, or the value itself: its children are then split, and it is rebuilt for each block. This must
-            not read any data.
-        """
-        return value
-
     def static(self, value: Any) -> Any:
         """Return the parts of a value that `rebuild` keeps besides its children: keys, sizes, settings.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from arrayferry._options import Options
-from arrayferry._repr import never_raises, short_repr
+from arrayferry._utilities.text import never_raises, short_repr
 
 from .types import resolve_types
 

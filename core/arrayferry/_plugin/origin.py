@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
-from arrayferry._dtypes import dtype_name
 from arrayferry._errors import BackendUnavailableError, describe_error
-from arrayferry._repr import never_raises
+from arrayferry._utilities.text import never_raises
 
-from .blocks import Blocks
+from .devices import Devices
+from .dlpack import DLPack
 
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
@@ -21,14 +21,15 @@ Memory = Literal["writable", "immutable", "lazy", "unknown"]
 class Origin(ABC):
     """The base class of `Backend` and `Source`, which describe its attributes."""
 
-    role: ClassVar[str]
+    _role: ClassVar[str]
     name: str
     package: str
     array_types: tuple[str, ...]
     install: str = ""
     memory: Memory = "writable"
     to_numpy_shares: bool | None = None
-    dlpack_devices: tuple[str, ...] = ()
+    devices: Devices = Devices()
+    dlpack: DLPack | None = None
     replaces: tuple[str, ...] = ()
 
     @abstractmethod
@@ -50,7 +51,7 @@ class Origin(ABC):
     # Optional.
 
     def device_of(self, x: Any) -> str:
-        """Return the name of the device that an array is on, as `devices` spells it."""
+        """Return the name of the device that an array is on, as `devices.names` spells it."""
         return "cpu"
 
     def to_numpy_many(self, xs: Sequence[Any]) -> Sequence[Any]:
@@ -69,42 +70,10 @@ class Origin(ABC):
         """Return the values of a sparse array as a dense array of the same library, or as a `numpy.ndarray`."""
         return self.to_numpy(x)
 
-    def to_dlpack(self, x: Any) -> Any:
-        """Return an object with `__dlpack__` and `__dlpack_device__` that exports the array."""
-        return x
-
-    def dtype_of(self, x: Any) -> str:
-        """Return the name of the dtype of an array's numbers, as `dtypes` spells it. DLPack's users ask for it.
-
-        Override it if `x.dtype` does not name it, as of an array whose elements are vectors.
-        """
-        return dtype_name(x.dtype)
-
     def address(self, x: Any) -> int | None:
         """Return the address of the first element, None if reading it takes more than a tenth of a microsecond.
 
         arrayferry uses it to check that direct converters of other plugins follow the `copy` rule.
-        """
-        return None
-
-    def is_out_of_memory(self, error: Exception) -> bool:
-        """Return whether an error of the library means that memory ran out. Such an error is raised unchanged."""
-        return isinstance(error, MemoryError)
-
-    def blocks(
-        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
-    ) -> Blocks | None:
-        """Return the blocks of arrays for `stream`, None if the arrays are to be sliced in memory.
-
-        It is called for arrays that are computed or read on demand (`memory` is "lazy"): only their library knows
-        how to read part of them.
-
-        Args:
-            xs: the arrays, of the same length along the axis.
-            axis: the axis, counted from 0.
-            block: the block length that the user requested. Other lengths may be returned: blocks are split and
-                joined.
-            client: the cluster that computes blocks, as passed to `stream`.
         """
         return None
 
@@ -120,11 +89,6 @@ class Origin(ABC):
             return importlib.util.find_spec(top) is not None
         except (ImportError, ValueError):
             return False
-
-    @property
-    def usable(self) -> bool:
-        """Whether arrays of the library can be made here. This imports it."""
-        return self.problem() is None
 
     def problem(self) -> BackendUnavailableError | None:
         """Return why the library cannot be used here, as an error to raise; None if it can be used.
@@ -160,7 +124,7 @@ class Origin(ABC):
 
     @never_raises
     def __repr__(self) -> str:
-        return f"<{self.role} {self.name:.80}>"
+        return f"<{self._role} {self.name:.80}>"
 
 
 def failed_import(name: str, package: str, install: str) -> BackendUnavailableError | None:
@@ -205,6 +169,8 @@ class Source(Origin):
             read or computed on demand, "unknown" to share nothing.
         to_numpy_shares: whether the result of `to_numpy` is a view of its memory (True), is memory that nothing else
             uses (False), or it depends (None).
+        devices: the devices that the values are on, by default the host alone.
+        dlpack: how arrays are exchanged by DLPack, None if they are not.
         replaces: names of sources that this one replaces, if both are installed.
 
     Examples:
@@ -221,4 +187,4 @@ class Source(Origin):
         <Source mytables>
     """
 
-    role = "Source"
+    _role = "Source"

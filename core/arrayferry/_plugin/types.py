@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .backend import Backend
 
 
 def resolve_type(entry: Any) -> type | None:
@@ -34,3 +37,16 @@ def resolve_type(entry: Any) -> type | None:
 def resolve_types(entries: Iterable[Any]) -> list[type]:
     """Find several types, leaving out those that are not found."""
     return [cls for entry in entries if (cls := resolve_type(entry)) is not None]
+
+
+def has_item(backend: Backend, cls: type) -> bool:
+    """Return whether `item()` of an array of exactly this type returns its number, as its backend's `item_types` says.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> from arrayferry.extending import has_item
+        >>> has_item(af.registry.backend("numpy"), np.ndarray)
+        True
+    """
+    return cls in resolve_types(backend.item_types)

@@ -7,28 +7,33 @@ never sees half of a change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import builtins
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType, ModuleType
+from types import ModuleType, NoneType
 from typing import Any
 
-from arrayferry._cache import Cache, once
-from arrayferry._errors import BackendUnavailableError, PluginError, UnknownBackendError
+from arrayferry._errors import BackendUnavailableError, UnknownBackendError
 from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Source
-from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
+from arrayferry._utilities.cache import Cache, once
 
 from .discovery import CHOICE, chosen_plugins
 from .generic import GenericBackend, find_namespace, is_namespace
 from .kinds import OTHER, Kinds
 from .owners import Owners
+from .parts import Named, Parts, find_parts
 from .plugins import Contribution, LeftOut, PluginManager
 
 MAX_ROUTES = 1_000
 """The maximum number of cached routes."""
+
+
+BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls, type)), NoneType))
+"""Types of Python itself: whatever is imported, no path of a type leads to them that did not before."""
 
 
 class Catalog:
@@ -60,55 +65,46 @@ class Catalog:
         refuse: str = "",
     ) -> None:
         contributions = manager.contributions()
-        self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked()]
         self._warn = warn
         self._changed = changed
-        self._owners = owners = Owners()
-        unused = self._claim(sorted(contributions, key=lambda each: each.turn), refuse)
-        used = [each for each in contributions if id(each) not in unused]
+        self._owners = owners = Owners(contributions, refuse, warn)
+        self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked(), *owners.left_out]
+        used = [each for each in contributions if id(each) not in owners.unused]
         self.converters: tuple[Converter, ...] = _parts(used, "arrayferry_converters")
         self.containers: tuple[Container, ...] = _parts(used, "arrayferry_containers")
         self.sources: tuple[Source, ...] = _parts(owners.parts, "arrayferry_sources")
         backends = (each.part for each in owners.parts if isinstance(each.part, Backend))
-        self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
+        self.backends: Mapping[str, Backend] = Named(
+            "Backends", {each.name: each for each in backends}
+        )
         names = [*owners.packages.items(), *owners.names.items()]
         self._named: dict[str, Backend] = {
             name: each.part for name, each in names if isinstance(each.part, Backend)
         }
         self._generic: dict[str, GenericBackend] = {}
         self.routes: Cache[Any, Any] = Cache(MAX_ROUTES)
+        self._manager = manager
+        self._parts: dict[str, Parts] = {}
 
-    def _claim(self, contributions: Sequence[Contribution], refuse: str) -> set[int]:
-        """Let parts claim their names and types. Return the ids of those that are left out."""
-        owners, unused = self._owners, set()
-        for new in contributions:
-            if new.hook == "arrayferry_converters":
-                continue
-            by = owners.replacement(new)
-            conflict = "" if by else owners.conflict(new)
-            if not by and not conflict:
-                owners.add(new)
-                continue
-            if new.plugin == refuse:
-                raise PluginError(
-                    f"{new} cannot be registered: {conflict or f'it is replaced by {by}'}",
-                    remedy="Give it another name or type, or list the other one in its `replaces`.",
-                )
-            why = f"{new} is replaced by {by}" if by else f"arrayferry left out {new}: {conflict}"
-            if by:
-                owners.assign(new.part, by)
-            else:
-                self._warn(why)
-            self.left_out.append(LeftOut(new.name, why, new.plugin, broken=not by))
-            unused.add(id(new))
-        return unused
+    def parts(self, hook: str, refuse: str = "") -> Parts:
+        """Return the parts of a layer's hook. See `Registry.parts`.
+
+        Args:
+            hook: the name of the hook.
+            refuse: the name of a plugin whose faults are raised.
+        """
+        parts = self._parts.get(hook)
+        if parts is None:  # without a lock, since plugins import modules here
+            found = find_parts(self._manager, hook, refuse, self.left_out)
+            parts = self._parts.setdefault(hook, found)
+        return parts
 
     @once
     def unknown_ends(self) -> list[str]:
         """A text for each source or target of a direct converter that is no backend."""
-        left_out, unknown = {part.name for part in self.left_out}, []
+        known, unknown = {*self.backends, *(part.name for part in self.left_out)}, []
         for converter in self.converters:
-            for name in {converter.source, converter.target} - self.backends.keys() - left_out:
+            for name in {converter.source, converter.target} - known:
                 with suppress(BackendUnavailableError):
                     if find_namespace(name) is None:
                         unknown.append(
@@ -206,8 +202,11 @@ class Catalog:
         except Exception:  # a class that cannot be hashed
             return OTHER
         if kind is None:
-            self.notice_imports()
-            kind = self.kinds.of(value)
+            if not kinds.fresh and type(value) not in BUILT_IN:
+                self.notice_imports()
+                kinds = self.kinds
+            kinds.fresh = False
+            kind = kinds.of(value)
         return kind
 
     def notice_imports(self) -> None:
@@ -219,45 +218,3 @@ class Catalog:
 
 def _parts(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:
     return tuple(each.part for each in contributions if each.hook == hook)
-
-
-class Backends(Mapping[str, Backend]):
-    """A mapping of backends by name. It cannot be changed."""
-
-    __slots__ = ("_backends",)
-
-    def __init__(self, backends: dict[str, Backend]) -> None:
-        self._backends = MappingProxyType(backends)
-
-    def __getitem__(self, name: str) -> Backend:
-        return self._backends[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._backends)
-
-    def __len__(self) -> int:
-        return len(self._backends)
-
-    def __reversed__(self) -> Iterator[str]:
-        return reversed(self._backends)
-
-    def copy(self) -> dict[str, Backend]:
-        """Return the backends as a dict."""
-        return dict(self._backends)
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self._backends)
-
-    @never_raises
-    def __repr__(self) -> str:
-        names = [
-            name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
-        ]
-        return f"<Backends: {', '.join(names) or 'none'}>"
-
-
-def _installed(backend: Backend) -> bool:
-    try:
-        return backend.installed
-    except Exception:
-        return False

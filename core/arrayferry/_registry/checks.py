@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from inspect import get_annotations, getattr_static
+from inspect import get_annotations, getattr_static, isroutine
 from typing import Any, get_args
 
 from arrayferry._errors import PluginError
-from arrayferry._plugin.autodiff import Autodiff
+from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import COSTS
+from arrayferry._plugin.devices import Devices
+from arrayferry._plugin.dlpack import DLPack
 from arrayferry._plugin.hookspecs import HOOKS
-from arrayferry._plugin.origin import Memory
+from arrayferry._plugin.origin import Memory, Source
 
 _Rule = tuple[str, Callable[[Any], bool]]
 """The valid values of an attribute, as messages describe them, and a check."""
@@ -40,62 +43,111 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(("name", "package", "install", "namespace"), _TEXT),
     **dict.fromkeys(("source", "target", "source_device", "target_device"), _TEXT),
     **dict.fromkeys(("array_types", "item_types"), _PATHS),
-    **dict.fromkeys(("dlpack_devices", "replaces", "aliases"), _NAMES),
+    **dict.fromkeys(("replaces", "aliases", "kinds"), _NAMES),
     **dict.fromkeys(("to_numpy_shares", "from_numpy_shares"), _one_of(True, False, None)),
     "memory": _one_of(*get_args(Memory)),
     "cost": _one_of(*COSTS),
     "transparent": _one_of(True, False),
     "dtypes": ("a method: def dtypes(self): return {'float64'}", callable),
-    "autodiff": (
-        "None or an object of a subclass of Autodiff",
-        lambda value: value is None or isinstance(value, Autodiff),
+    "devices": ("an object of a subclass of Devices", lambda value: isinstance(value, Devices)),
+    "dlpack": (
+        "None or an object of a subclass of DLPack",
+        lambda value: value is None or isinstance(value, DLPack),
     ),
     "types": (
         "a tuple of classes or dotted paths, such as (MyClass,): mind the comma",
         _tuple_of(lambda entry: isinstance(entry, type) or _is_path(entry)),
     ),
 }
+_PARTS: dict[str, type] = {"devices": Devices, "dlpack": DLPack}
+"""The objects that a backend or source holds, by the names of the attributes."""
+_OF_LAYERS = ("name", "replaces")
+"""The attributes of all parts of layers' hooks."""
+_MOVED_FROM_SOURCES = {
+    "is_out_of_memory": "devices.is_out_of_memory", "dlpack_devices": "dlpack.kinds", "to_dlpack": "dlpack.export",
+    "dtype_of": "dlpack.dtype_of", "usable": "check", "blocks": "arrayferry_blocks()",
+}  # fmt: skip
+_MOVED: dict[type, dict[str, str]] = {
+    Backend: {
+        "devices": "devices.names", "default_device": "devices.default", "device_name": "devices.name_of",
+        "to_device": "devices.move", "use_device": "devices.use", "is_named": "devices.is_named",
+        "place_of": "devices.place_of", "is_on": "devices.is_on", "fence": "devices.fence",
+        "from_dlpack": "dlpack.load", "has_item": "item_types", "random": "arrayferry_random()",
+        **dict.fromkeys(("autodiff", "callback", "uncompiled"), "arrayferry_gradients()"), **_MOVED_FROM_SOURCES,
+    },
+    Source: _MOVED_FROM_SOURCES,
+    Container: {"streamed": "arrayferry_blocks()"},
+}  # fmt: skip
+"""Members that are elsewhere now: in a part, or in the parts of a layer's hook."""
 
 
-def check_part(item: Any) -> None:
-    """Check one backend, converter, container or source of a plugin.
+def check_part(item: Any, kind: type = object) -> None:
+    """Check one part of a plugin.
+
+    Args:
+        item: a backend, converter, container or source, or a part of a layer's hook.
+        kind: the class of the parts of that hook.
 
     Raises:
-        PluginError: an attribute is missing, or has a wrong type or value.
+        PluginError: an attribute is missing, has moved, or has a wrong type or value.
     """
-    for kind in _kinds_of(item):
+    for each, own in _described(item, kind):
+        _refuse_moved(each, own)
+        known = _known(own) if own in HOOKS.values() or own in _PARTS.values() else _OF_LAYERS
         for attribute, (expected, holds) in _RULES.items():
-            if attribute not in _known(kind):
+            if attribute not in known:
                 continue
-            value = getattr(item, attribute, None)
-            required = not hasattr(kind, attribute)
+            value = getattr(each, attribute, () if attribute == "replaces" else None)
+            required = not hasattr(own, attribute) and attribute != "replaces"
             if not holds(value) or (required and not value):
                 has = f"has {value!r:.80} for its" if value or value is False else "has no"
                 raise PluginError(
-                    f"{kind.__name__} {type(item).__qualname__} {has} {attribute}",
+                    f"{own.__name__} {type(each).__qualname__} {has} {attribute}",
                     remedy=f"Set {attribute} to {expected}.",
                 )
 
 
-def near_misses(item: Any) -> Iterator[str]:
+def _refuse_moved(item: Any, kind: type) -> None:
+    """Raise for a member that has moved. A name that is still known counts only if it is a method."""
+    for old, place in _MOVED.get(kind, {}).items():
+        own, default = (getattr_static(each, old, None) for each in (item, kind))
+        if own is not default and (default is None or isroutine(own)):
+            raise PluginError(
+                f"{kind.__name__} {type(item).__qualname__} has {old}, which is {place} now",
+                remedy="Set devices and dlpack to instances of your subclasses of arrayferry.Devices and DLPack. Hooks "
+                "of layers return parts that have the rest.",
+            )
+
+
+def near_misses(item: Any, kind: type) -> Iterator[str]:
     """Yield a warning for each unknown attribute whose name is close to that of a known one that the part does not set."""
     from difflib import get_close_matches
 
-    for kind in _kinds_of(item):
-        defaults = {name: getattr_static(kind, name, None) for name in _known(kind)}
-        unused = [name for name in defaults if getattr_static(item, name, None) is defaults[name]]
-        for own in (each for each in dir(item) if each not in defaults and each[0] != "_"):
-            is_method = callable(getattr_static(item, own, None))
-            alike = [name for name in unused if callable(defaults[name]) is is_method]
-            for meant in get_close_matches(own, alike, n=1, cutoff=0.8):
+    for each, own in _described(item, kind):
+        defaults = {name: getattr_static(own, name, None) for name in _known(own)}
+        unused = [name for name in defaults if getattr_static(each, name, None) is defaults[name]]
+        for name in (other for other in dir(each) if other not in defaults and other[0] != "_"):
+            value = getattr_static(each, name, None)
+            alike = [other for other in unused if _may_be(value, other, defaults[other])]
+            for meant in get_close_matches(name, alike, n=1, cutoff=0.8):
                 yield (
-                    f"{kind.__name__} {type(item).__qualname__} has an attribute {own!r}, which arrayferry does not "
+                    f"{own.__name__} {type(each).__qualname__} has an attribute {name!r}, which arrayferry does not "
                     f"know. Did you mean {meant!r}? If it is your own, let its name begin with an underscore."
                 )
 
 
-def _kinds_of(item: Any) -> list[type]:
-    return [kind for kind in HOOKS.values() if isinstance(item, kind)]
+def _may_be(value: Any, name: str, default: Any) -> bool:
+    """Return whether a value under another name may be meant for an attribute."""
+    if name in _PARTS:
+        return isinstance(value, _PARTS[name])
+    return callable(default) is callable(value)
+
+
+def _described(item: Any, kind: type) -> list[tuple[Any, type]]:
+    """Return a part of a plugin and what it holds, each with the class that describes it: one of the kernel's, or `kind`."""
+    kinds = [each for each in HOOKS.values() if isinstance(item, each)] or [kind]
+    held = [(getattr(item, name, None), each) for name, each in _PARTS.items()]
+    return [(item, each) for each in kinds] + [each for each in held if isinstance(*each)]
 
 
 @cache

@@ -6,14 +6,16 @@ import functools
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from typing import Any
 
-from arrayferry._errors import describe_error
+from arrayferry._errors import PluginError, describe_error
+from arrayferry._plugin.hookspecs import HOOKS
 
 GROUP = "arrayferry"
+LAYERS = "arrayferry.hooks"
 DISTRIBUTION = "arrayferry"
 HOME = "arrayferry_plugins"
 CHOICE = "ARRAYFERRY_PLUGINS"
@@ -25,19 +27,20 @@ def chosen_plugins() -> list[str] | None:
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
-def installed_plugins(warn: Callable[[str], None]) -> Iterator[tuple[EntryPoint, bool]]:
-    """Yield the entry point of each plugin, and whether the environment variable allows to load it.
+def installed_plugins(found: Any, warn: Callable[[str], None]) -> list[tuple[EntryPoint, bool]]:
+    """Return the entry point of each plugin, and whether the environment variable allows to load it.
 
-    If the variable is empty, nothing is yielded, so that no name is blocked.
+    If the variable is empty, there are none, so that no name is blocked.
     pluggy asks the last one first. So built-in plugins come first here, then the others by name in reverse order.
 
     Args:
+        found: the entry points of everything that is installed.
         warn: called with the text of a warning.
     """
     chosen = chosen_plugins()
     if chosen == []:
-        return
-    points = sorted(set(entry_points(group=GROUP)), key=lambda point: point.value)
+        return []
+    points = sorted(set(found.select(group=GROUP)), key=lambda point: point.value)
     points.sort(key=lambda point: point.name, reverse=True)
     points.sort(key=is_ours, reverse=True)
     known = [point.name for point in points]
@@ -48,8 +51,32 @@ def installed_plugins(warn: Callable[[str], None]) -> Iterator[tuple[EntryPoint,
             nearest = difflib.get_close_matches(name, known, n=1)
             guess = f" Did you mean {nearest[0]!r}?" if nearest else ""
             warn(f"{CHOICE} names {name!r}, but no plugin of that name is installed.{guess}")
-    for point in points:
-        yield point, chosen is None or point.name in chosen
+    return [(point, chosen is None or point.name in chosen) for point in points]
+
+
+def announced_hooks(
+    found: Any = None, warn: Callable[[str], object] = str
+) -> dict[str, EntryPoint]:
+    """Return the hooks that installed layers announce, and the entry point of the class of their parts.
+
+    No module is imported. Of two layers that announce one hook, the one that comes with arrayferry has it, or else
+    the first by the path of its class.
+
+    Args:
+        found: the entry points of everything that is installed, None to look for them.
+        warn: called with the text of a warning.
+    """
+    hooks: dict[str, EntryPoint] = {}
+    found = entry_points() if found is None else found
+    points = sorted(set(found.select(group=LAYERS)), key=lambda point: point.value)
+    for point in sorted(points, key=lambda point: not _is_arrayferry(point.dist)):
+        name = point.name
+        if name in HOOKS or name in hooks:
+            by = f"announced by {hooks[name].value}" if name in hooks else "one of arrayferry"
+            warn(f"arrayferry does not use the hook {name} of {point.value}: it is {by}")
+        else:
+            hooks[name] = point
+    return hooks
 
 
 def describe_plugin(name: str, point: EntryPoint | None) -> str:
@@ -61,9 +88,11 @@ def describe_plugin(name: str, point: EntryPoint | None) -> str:
     return f"the plugin {name!r} of {home}"
 
 
-def describe_failure(error: BaseException, point: EntryPoint) -> str:
+def describe_failure(error: BaseException, point: EntryPoint | None) -> str:
     """Describe an error that a plugin raised, with the line that failed."""
-    top = point.module.partition(".")[0]
+    if isinstance(error, PluginError):
+        return str(error).rstrip(".")
+    top = point.module.partition(".")[0] if point else ""
     frames = [
         (frame.f_code.co_filename, line)
         for frame, line in walk_tb(error.__traceback__)
@@ -77,9 +106,9 @@ _built_in: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """The parts of built-in plugins, by id, since they may define equality themselves."""
 
 
-def trust(part: object) -> None:
-    """Remember that a part comes from a plugin included in arrayferry."""
-    _built_in[id(part)] = part
+def trust(parts: Iterable[object]) -> None:
+    """Remember that parts come from a plugin included in arrayferry."""
+    _built_in.update({id(part): part for part in parts})
 
 
 def is_built_in(part: object) -> bool:

@@ -13,12 +13,13 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, TypeVar
 
-from arrayferry._cache import once
 from arrayferry._dtypes import STANDARD_DTYPES, dtype_name, dtype_named
 from arrayferry._errors import UnsupportedDtypeError
 from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.devices import Devices
 from arrayferry._plugin.origin import failed_import
 from arrayferry._tree.values import read_values
+from arrayferry._utilities.cache import once
 
 T = TypeVar("T")
 
@@ -37,14 +38,61 @@ def is_namespace(module: ModuleType) -> bool:
     )
 
 
+def _info(namespace: Any, ask: Callable[[Any], T], default: T) -> T:
+    """Ask `__array_namespace_info__()` of a namespace. Return the default if the library has none."""
+    try:
+        return ask(namespace.__array_namespace_info__())
+    except Exception:
+        return default
+
+
+class GenericDevices(Devices):
+    """The devices of an Array API library, as its namespace names them."""
+
+    def __init__(self, namespace: Any) -> None:
+        self.xp: Any = namespace
+
+    @once
+    def can_choose(self) -> bool:
+        """Whether its arrays have a device, so that one can be chosen. If not, they are in host memory."""
+        return hasattr(self.xp.asarray(0), "device")
+
+    def names(self) -> tuple[str, ...]:
+        if not self.can_choose:
+            return ("cpu",)
+        own = _info(self.xp, lambda info: [info.default_device(), *info.devices()], ["cpu"])
+        return tuple(dict.fromkeys(map(self.name_of, own)))
+
+    def name_of(self, device: Any) -> str:
+        home = self.xp.__name__.partition(".")[0]
+        own = type(device).__module__.partition(".")[0] == home
+        if device is None or (own and str(device) == object.__repr__(device)):
+            return "cpu"  # the only device, without a name
+        # str of a device object is its name, or its name within a repr: Device('CPU_DEVICE')
+        text = str(getattr(device, "_device", device)).lower()
+        return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text
+
+    def move(self, x: Any, device: Any) -> Any:
+        return x.to_device(self.object_of(device))
+
+    def object_of(self, device: Any) -> Any:
+        """Return the library's own device of a name."""
+        if not isinstance(device, str):
+            return device
+        usable: Iterable[Any] = _info(self.xp, lambda info: info.devices(), ())
+        return next((own for own in usable if self.name_of(own) == device), device)
+
+
 class GenericBackend(Backend):
     """An Array API library, used only through its namespace."""
 
     memory = "unknown"
     array_types = ()
+    devices: GenericDevices
 
     def __init__(self, namespace: ModuleType) -> None:
         self.xp: Any = namespace
+        self.devices = GenericDevices(namespace)
         self.name = namespace.__name__
         self.package = namespace.__name__
 
@@ -77,8 +125,8 @@ class GenericBackend(Backend):
         return x.todense()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
-        chosen = device is not None and self._has_devices
-        placed = {"device": self._own_device(device)} if chosen else {}
+        chosen = device is not None and self.devices.can_choose
+        placed = {"device": self.devices.object_of(device)} if chosen else {}
         name = x.dtype.name
         dtype = getattr(self.xp, name, None)  # some choose another themselves, as MLX for float64
         y = self.xp.asarray(x, dtype=dtype, **placed)
@@ -95,53 +143,18 @@ class GenericBackend(Backend):
     def copy(self, x: Any) -> Any:
         return self.xp.asarray(x, copy=True)
 
-    def to_device(self, x: Any, device: Any) -> Any:
-        return x.to_device(self._own_device(device))
-
-    def _info(self, ask: Callable[[Any], T], default: T) -> T:
-        """Ask the namespace's `__array_namespace_info__()`. Return the default if the library has none."""
-        try:
-            return ask(self.xp.__array_namespace_info__())
-        except Exception:
-            return default
-
-    @once
-    def _has_devices(self) -> bool:
-        """Whether its arrays have a device, so that one can be chosen. If not, they are in host memory."""
-        return hasattr(self.xp.asarray(0), "device")
-
-    def devices(self) -> tuple[str, ...]:
-        if not self._has_devices:
-            return ("cpu",)
-        own = self._info(lambda info: [info.default_device(), *info.devices()], ["cpu"])
-        return tuple(dict.fromkeys(map(self.device_name, own)))
-
     def device_of(self, x: Any) -> str:
-        return self.device_name(getattr(x, "device", "cpu"))
-
-    def device_name(self, device: Any) -> str:
-        own = type(device).__module__.partition(".")[0] == self.package.partition(".")[0]
-        if device is None or (own and str(device) == object.__repr__(device)):
-            return "cpu"  # the only device, without a name
-        # str of a device object is its name, or its name within a repr: Device('CPU_DEVICE')
-        text = str(getattr(device, "_device", device)).lower()
-        return "cpu" if text in ("cpu", "cpu_device", "cpu:0") else text
-
-    def _own_device(self, device: Any) -> Any:
-        if not isinstance(device, str):
-            return device
-        usable: Iterable[Any] = self._info(lambda info: info.devices(), ())
-        return next((own for own in usable if self.device_name(own) == device), device)
+        return self.devices.name_of(getattr(x, "device", "cpu"))
 
     def number_dtype(self, kind: str) -> str:
         wanted = {"bool": "bool", "int": "integral", "float": "real floating"}
         name = wanted.get(kind, "complex floating")
-        dtype = self._info(lambda info: info.default_dtypes()[name], None)
+        dtype = _info(self.xp, lambda info: info.default_dtypes()[name], None)
         return super().number_dtype(kind) if dtype is None else dtype_name(dtype)
 
     def dtypes(self) -> frozenset[str]:
         standard = STANDARD_DTYPES - {"float16"}
-        own = self._info(lambda info: frozenset(info.dtypes(kind=None)), standard)
+        own = _info(self.xp, lambda info: frozenset(info.dtypes(kind=None)), standard)
         return own | {name for name in ("float16", "bfloat16") if hasattr(self.xp, name)}
 
 

@@ -9,7 +9,6 @@ from enum import Enum
 from types import ModuleType, NoneType
 from typing import Any
 
-from arrayferry._cache import Cache
 from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
@@ -19,6 +18,7 @@ from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.state import class_attribute
 from arrayferry._tree.structures import container_for, pytrees_are_known
+from arrayferry._utilities.cache import Cache
 
 from .plugins import Contribution
 
@@ -28,7 +28,6 @@ MAX_TYPES = 1_000
 OTHER = Kind("other")
 _OTHER_SO_FAR = Kind("other", cacheable=False)
 _NUMBER = Kind("number")
-_SCALAR = Kind("scalar")
 
 
 class Kinds:
@@ -43,6 +42,7 @@ class Kinds:
     Attributes:
         arrays: the kinds of the registered types of backends and sources, by type.
         cached: the kinds, by type.
+        fresh: whether no value was classified yet, so that no library can have come since types were looked up.
     """
 
     def __init__(
@@ -53,17 +53,24 @@ class Kinds:
         warn: Callable[[str], None],
     ) -> None:
         self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
+        self.fresh = True
         self._pytrees = pytrees_are_known()
-        self._found: dict[str, type | None] = {}  # by path, None if it has not been imported yet
+        entries = (*arrays, *(entry for each in containers for entry in each.types))
+        # by path, None if it has not been imported yet
+        self._found = {path: resolve_type(path) for path in entries if not isinstance(path, type)}
         self._by_name: dict[tuple[str, str], type | None] = {}  # None if several have the name
         self.arrays: dict[type, Kind] = {}
         self._containers: dict[type, Kind] = {}
         self._asking = [each for each in containers if overrides(each, Container.takes)]
         self._generic = generic
         self._warn = warn
+        for known in filter(None, self._found.values()):
+            if "<locals>" not in known.__qualname__:
+                name = known.__module__, known.__qualname__
+                self._by_name[name] = known if self._by_name.get(name, known) is known else None
         owners: dict[type, Contribution] = {}
         for path, owner in sorted(arrays.items(), key=lambda each: each[1].hook):  # sources last
-            cls, part = self._find(path), owner.part
+            cls, part = self._found[path], owner.part
             if cls is None:
                 continue
             kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
@@ -75,19 +82,9 @@ class Kinds:
                 )
         for container in containers:
             for entry in container.types:
-                cls = self._find(entry)
+                cls = entry if isinstance(entry, type) else self._found[entry]
                 if cls is not None:
                     self._containers.setdefault(cls, Kind("container", container=container))
-
-    def _find(self, entry: Any) -> type | None:
-        """Find a type by its path; return None if it has not been imported."""
-        cls = resolve_type(entry)
-        if cls is not entry:
-            self._found[entry] = cls
-            if cls is not None and "<locals>" not in cls.__qualname__:
-                name = cls.__module__, cls.__qualname__
-                self._by_name[name] = cls if self._by_name.get(name, cls) is cls else None
-        return cls
 
     def outdated(self) -> bool:
         """Return whether the type at a registered path has changed since types were looked up."""
@@ -129,7 +126,10 @@ class Kinds:
         numpy: Any = sys.modules.get("numpy")
         if issubclass(cls, getattr(numpy, "generic", ())):
             words = (numpy.character, numpy.void, numpy.datetime64, numpy.timedelta64)
-            return OTHER if issubclass(cls, words) else _SCALAR
+            if issubclass(cls, words):
+                return OTHER
+            own = self.arrays.get(numpy.ndarray)
+            return Kind("scalar", own.backend if own else self._generic(numpy))
         kind = next((self.arrays[base] for base in mro if base in self.arrays), None)
         if kind is None:  # abstract base classes, such as jax.Array
             kinds = self.arrays.items()

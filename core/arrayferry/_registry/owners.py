@@ -2,114 +2,152 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from arrayferry._errors import PluginError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.hookspecs import HOOKS
 from arrayferry._plugin.origin import Origin
 from arrayferry._plugin.types import resolve_types
 
-from .plugins import Contribution
+from .plugins import Contribution, LeftOut
 
 
 class Owners:
-    """Each name and each array type belongs to one backend or source. No type is both an array and a container.
+    """Each name and each array type belongs to one part of a hook. No type is both an array and a container.
 
     Sources of one plugin may share one name, that of their library. A backend takes over array types from sources.
-    Converters own nothing, and containers only types that no backend has.
+    Containers own only types that no backend has.
+
+    Args:
+        contributions: the parts, in the order in which they claim names and types.
+        refuse: the name of a plugin. If it is part of a conflict, an error is raised.
+        warn: called with the text of a warning.
 
     Attributes:
-        parts: the backends and sources that are used.
+        parts: the parts that are used and have names.
         names: the owner of each name.
         packages: the owner of each package. Packages of backends are further names of theirs.
         types: the owner of each array type, by its dotted path.
+        left_out: the parts that are not used.
+        unused: the ids of their contributions.
+
+    Raises:
+        PluginError: that plugin claims a name or type of another one.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, contributions: Iterable[Contribution], refuse: str, warn: Callable[[str], None]
+    ) -> None:
         self.parts: list[Contribution] = []
         self.names: dict[str, Contribution] = {}
         self.packages: dict[str, Contribution] = {}
         self.types: dict[str, Contribution] = {}
+        self.left_out: list[LeftOut] = []
+        self.unused: set[int] = set()
+        self._replacing: list[Contribution] = []
         self._arrays: dict[Any, Contribution] = {}  # of backends, by paths and by types
         self._containers: dict[Any, Contribution] = {}
+        for new in sorted(contributions, key=lambda each: each.turn):
+            if new.hook == "arrayferry_converters":
+                continue
+            by = self._replacement(new) if self._replacing else None
+            conflict = "" if by else self._claim(new)
+            if not by and not conflict:
+                continue
+            if new.plugin == refuse:
+                raise PluginError(
+                    f"{new} cannot be registered: {conflict or f'it is replaced by {by}'}",
+                    remedy="Give it another name or type, or list the other one in its `replaces`.",
+                )
+            why = f"{new} is replaced by {by}" if by else f"arrayferry left out {new}: {conflict}"
+            if by:
+                types = new.part.array_types if isinstance(new.part, Origin) else ()
+                self._assign(_names_of(new.part), types, by)
+            else:
+                warn(why)
+            self.left_out.append(LeftOut(new.name, why, new.plugin, broken=not by))
+            self.unused.add(id(new))
 
-    def conflict(self, new: Contribution) -> str:
-        """Describe the first name or type of a part that belongs to another one; "" if none does."""
-        part, kind = new.part, HOOKS[new.hook]
-        others = self._containers if kind is Backend else self._arrays
-        for entry in _types_of(new):
+    def _claim(self, new: Contribution) -> str:
+        """Give a part its names and types, and remove those that it replaces.
+
+        Returns:
+            The first of its names or types that belongs to another one, "" if none does. Then nothing has changed.
+        """
+        part, kind = new.part, HOOKS.get(new.hook)
+        own = part.types if kind is Container else part.array_types if kind is Backend else ()
+        entries = [*own, *resolve_types(own)]
+        others = self._arrays if kind is Container else self._containers
+        for entry in entries:
             if entry in others:
                 return f"{entry} is a type of {others[entry]}, and cannot be both an array and a container"
         if kind is Container:
+            self._containers.update(dict.fromkeys(entries, new))
             return ""
-        packages = self.packages if isinstance(part, Backend) else {}
-        for name in _names_of(part):
+        names, types = _names_of(part), part.array_types if isinstance(part, Origin) else ()
+        if conflict := self._conflict(new, names, types):
+            return conflict
+        self._arrays.update(dict.fromkeys(entries, new))
+        if replaces := getattr(part, "replaces", ()):
+            for old in [each for each in self.parts if each.name in replaces and _may(new, each)]:
+                for table in (self.names, self.packages, self.types):
+                    table.update({key: new for key, owner in table.items() if owner is old})
+                for used in (self.parts, self._replacing):
+                    used[:] = [each for each in used if each is not old]
+            self._replacing.append(new)
+        self.parts.append(new)
+        self._assign(names, types, new)
+        if isinstance(part, Backend):
+            self.packages.setdefault(part.package, new)
+        return ""
+
+    def _conflict(self, new: Contribution, names: list[str], types: tuple[str, ...]) -> str:
+        """Describe the first name or array type of a part that belongs to another one; "" if none does."""
+        packages = self.packages if isinstance(new.part, Backend) else {}
+        for name in names:
             owner = self.names.get(name) or packages.get(name)
-            if owner is None or _replaces(part, owner.part):
+            if owner is None or _replaces(new, owner):
                 continue
-            backends = isinstance(part, Backend) or isinstance(owner.part, Backend)
-            if backends or owner.plugin != new.plugin:
+            shared = owner.plugin == new.plugin and owner.hook == new.hook == "arrayferry_sources"
+            if not shared:
                 return f"the name {name!r} is taken by {owner}"
-        for path in part.array_types:
+        for path in types:
             owner = self.types.get(path)
-            if owner and not (_replaces(part, owner.part) or _comes_before(part, owner.part)):
+            if owner and not (_replaces(new, owner) or not _may(owner, new)):
                 return f"the array type {path} is taken by {owner}"
         return ""
 
-    def replacement(self, new: Contribution) -> Contribution | None:
+    def _replacement(self, new: Contribution) -> Contribution | None:
         """Return the part that replaces a new one, as its `replaces` says; None if no part does."""
-        part = new.part
-        for owner in self.parts if HOOKS[new.hook] is not Container else ():
-            by = owner.part
-            if by.name != part.name and _replaces(by, part) and not _replaces(part, by):
+        for owner in self._replacing if HOOKS.get(new.hook) is not Container else ():
+            if owner.name != new.name and _replaces(owner, new) and not _replaces(new, owner):
                 return owner
         return None
 
-    def add(self, new: Contribution) -> None:
-        """Add a part with its names and types, and remove those that it replaces."""
-        part, kind = new.part, HOOKS[new.hook]
-        known = self._arrays if kind is Backend else self._containers
-        known.update(dict.fromkeys(_types_of(new), new))
-        if kind is Container:
-            return
-        for old in [each for each in self.parts if _replaces(part, each.part)]:
-            for table in (self.names, self.packages, self.types):
-                table.update({key: new for key, owner in table.items() if owner is old})
-            self.parts = [each for each in self.parts if each is not old]
-        self.parts.append(new)
-        self.assign(part, new)
-        if isinstance(part, Backend):
-            self.packages.setdefault(part.package, new)
-
-    def assign(self, part: Origin, owner: Contribution) -> None:
+    def _assign(self, names: list[str], types: tuple[str, ...], owner: Contribution) -> None:
         """Assign the free names and types of a part to an owner: the part itself, or the one that replaces it."""
-        for name in _names_of(part):
+        for name in names:
             self.names.setdefault(name, owner)
-        for path in part.array_types:
-            if path not in self.types or _comes_before(owner.part, self.types[path].part):
+        for path in types:
+            if path not in self.types or not _may(self.types[path], owner):
                 self.types[path] = owner
 
 
-def _names_of(part: Origin) -> list[str]:
+def _names_of(part: Any) -> list[str]:
     """Return the names that a part claims."""
     if not isinstance(part, Backend):
         return [part.name]
     return [name for name in (part.name, part.namespace, *part.aliases) if name]
 
 
-def _replaces(part: Origin, other: Origin) -> bool:
-    """Return whether a part replaces another one. A source is not a target, so it replaces only sources."""
-    return other.name in part.replaces and not _comes_before(other, part)
+def _replaces(new: Contribution, other: Contribution) -> bool:
+    """Return whether a part replaces another one."""
+    return other.name in getattr(new.part, "replaces", ()) and _may(new, other)
 
 
-def _comes_before(part: Origin, other: Origin) -> bool:
-    """Return whether a part is a backend and the other a source. The type then belongs to the backend."""
-    return isinstance(part, Backend) and not isinstance(other, Backend)
-
-
-def _types_of(new: Contribution) -> list[Any]:
-    """Return the types of a backend or container, as it names them and as they have been imported."""
-    attribute = {Backend: "array_types", Container: "types"}.get(HOOKS[new.hook])
-    types = getattr(new.part, attribute) if attribute else ()
-    return [*types, *resolve_types(types)]
+def _may(new: Contribution, other: Contribution) -> bool:
+    """Return whether a part may have what is another's. A source is not a target, so it takes nothing from a backend."""
+    return isinstance(new.part, Backend) or not isinstance(other.part, Backend)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator
-from importlib.metadata import EntryPoint
-from types import FunctionType, MethodType, ModuleType
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple, cast
 
 import pluggy
@@ -14,11 +14,20 @@ import pluggy
 from arrayferry._errors import PluginError
 from arrayferry._plugin import hookspecs
 from arrayferry._plugin.hookspecs import HOOKS
+from arrayferry._utilities.cache import once
 
 from .checks import check_part, near_misses
-from .discovery import CHOICE, describe_failure, describe_plugin, installed_plugins, is_ours, trust
+from .discovery import (
+    CHOICE,
+    announced_hooks,
+    describe_failure,
+    describe_plugin,
+    installed_plugins,
+    is_ours,
+    trust,
+)
 
-_ADVICE = f"The hooks are {', '.join(HOOKS)}, without arguments."
+_NONE: Mapping[str, object] = MappingProxyType({})
 FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
 """What pluggy takes for a hook."""
 
@@ -28,7 +37,7 @@ class Contribution(NamedTuple):
 
     Attributes:
         hook: the name of the hook that returned it.
-        part: the backend, converter, container or source.
+        part: the backend, converter, container or source, or the part of a layer's hook.
         plugin: the name of the plugin.
         point: the entry point of the plugin, None if it was registered at run time.
         turn: sorts parts that claim names and types. Those of built-in plugins come first, then those of other
@@ -47,7 +56,8 @@ class Contribution(NamedTuple):
         return str(getattr(self.part, "name", type(self.part).__qualname__))
 
     def __str__(self) -> str:
-        role = HOOKS[self.hook].__name__.lower()
+        kind = HOOKS.get(self.hook)
+        role = kind.__name__.lower() if kind else f"part of {self.hook} for"
         return f"the {role} {self.name!r} of {describe_plugin(self.plugin, self.point)}"
 
 
@@ -95,17 +105,27 @@ class PluginManager(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
         self._registry = registry
         self._parts: dict[str, list[Contribution]] = {}
+        self._origins: dict[str, tuple[EntryPoint | None, int]] = {}  # and the group of its turn
         self.at_run_time: dict[str, Any] = {}
+        self._held: dict[str, Any] = {}  # what pluggy has in place of these
         self.left_out: list[LeftOut] = []
         self._blocked: set[str] = set()
         self._turns = itertools.count(2)
 
-    def register(self, plugin: Any, name: str | None = None) -> str | None:
+    @once
+    def layers(self) -> Mapping[str, EntryPoint]:
+        """The hooks that installed layers announce, with the entry points of the classes of their parts."""
+        return announced_hooks(None, self.warn)
+
+    def register(
+        self, plugin: Any, name: str | None = None, parts: Mapping[str, object] | None = None
+    ) -> str | None:
         """Register a plugin, or a single part.
 
         Args:
             plugin: a module or object with hooks, or a part.
             name: its name. By default, it is made of the name of the module or the class.
+            parts: further parts, by the hooks of layers.
 
         Returns:
             The name; None if it is blocked, so that nothing was registered.
@@ -118,7 +138,7 @@ class PluginManager(pluggy.PluginManager):
             name = name or self.get_canonical_name(plugin)
             if self.is_blocked(name):
                 return None
-            self.add(plugin, name)
+            self.add(plugin, name, parts=parts or {})
             return name
 
     def unregister(self, plugin: Any = None, name: str | None = None) -> Any:
@@ -169,21 +189,59 @@ class PluginManager(pluggy.PluginManager):
         return next(each for each in itertools.chain([name], names) if each not in taken)
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
-        """Return the options of a function that is marked as a hook, or whose name begins with `arrayferry_`."""
-        if not _is_function(plugin, name):
-            return None
+        """Return the options of a function that is marked as a hook, or has the name `arrayferry_...` of one."""
+        known = vars(plugin).get(name) if isinstance(plugin, ModuleType) else None
+        if not isinstance(known or inspect.getattr_static(plugin, name, None), FUNCTIONS):
+            return None  # without evaluating it
         options: Any = super().parse_hookimpl_opts(plugin, name)
         if options is None and not name.startswith("arrayferry_"):
             return None
+        if options is None and name not in HOOKS and name not in self.layers:
+            text = (
+                f"arrayferry does not use {name}() of {plugin!r:.80}, since there is no such hook. "
+            )
+            self.warn(text + self.advice(name))
+            return None
         return cast(pluggy.HookimplOpts, {**(options or {}), "specname": None})
 
-    def add(self, plugin: Any, name: str, point: EntryPoint | None = None) -> list[Contribution]:
+    def advice(self, name: str = "") -> str:
+        """Return a text that lists all hooks, after the one that is probably meant by a name."""
+        import difflib
+
+        nearest = difflib.get_close_matches(name, [*HOOKS, *self.layers], n=1)
+        guess = f"Did you mean {nearest[0]}? " if nearest else ""
+        layers = ", ".join(sorted(self.layers)) or "none"
+        return f"{guess}The hooks are {', '.join(HOOKS)}, and those of layers: {layers}. They take no arguments."
+
+    def check_pending(self) -> None:
+        """Check that each function that is marked as a hook is one, unless it is marked with `optionalhook=True`.
+
+        Raises:
+            PluginError: there is no such hook.
+        """
+        for name in vars(self.hook).keys() - HOOKS.keys() - self.layers.keys():
+            for call in getattr(self.hook, name).get_hookimpls():
+                if not call.optionalhook:
+                    raise PluginError(
+                        f"unknown hook {name!r} in {call.plugin!r:.80}",
+                        remedy=f"{self.advice(name)} If the package that calls it may be missing, mark it with "
+                        "hookimpl(optionalhook=True).",
+                    )
+
+    def add(
+        self,
+        plugin: Any,
+        name: str,
+        point: EntryPoint | None = None,
+        parts: Mapping[str, object] = _NONE,
+    ) -> list[Contribution]:
         """Register a plugin, and return its parts. If it fails, nothing of it is left.
 
         Args:
             plugin: the plugin, or a single part.
             name: its name.
             point: its entry point. If it is given, no new catalog is made.
+            parts: further parts, by the hooks of layers.
 
         Raises:
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
@@ -193,24 +251,26 @@ class PluginManager(pluggy.PluginManager):
             raise PluginError(f"the name {name!r} is taken by {known!r:.80}", remedy="Use another.")
         before = self._registry.current
         try:
-            held = _as_plugin(plugin, name)
+            held = _as_plugin(plugin, name, parts)
             try:
                 super().register(held, name)
                 self.check_pending()
             except (ValueError, pluggy.PluginValidationError) as error:
                 reason = " ".join(str(error).partition("\n{")[0].split())
-                remedy = "" if isinstance(error, ValueError) else _ADVICE
+                remedy = "" if isinstance(error, ValueError) else self.advice()
                 raise PluginError(reason, remedy=remedy) from error
-            self._parts[name] = parts = self._ask(held, name, point)
+            self._parts[name] = found = self._ask(held, name, point)
             if point is None:
-                self.at_run_time[name] = plugin
-                self._registry.update(name)
+                self.at_run_time[name], self._held[name] = plugin, held
+                catalog = self._registry.update(name)
+                for hook in parts:
+                    catalog.parts(hook, name)
         except BaseException:
             self._forget(name)
             if self._registry.current is not before:
                 self._registry.invalidate()
             raise
-        return parts
+        return found
 
     def load(self, point: EntryPoint) -> list[Contribution]:
         """Load an installed plugin without a new catalog, and return its parts.
@@ -227,42 +287,80 @@ class PluginManager(pluggy.PluginManager):
 
     def _ask(self, plugin: Any, name: str, point: EntryPoint | None) -> list[Contribution]:
         """Call the hooks of one plugin, and check the parts. Those of built-in plugins are checked by tests instead."""
-        built_in = point is not None and is_ours(point)
-        group = next(self._turns) if point is None else int(not built_in)
-        others = [each for each in self.get_plugins() if each is not plugin]
-        calls = [(hook, call) for hook, call in self._calls() if call.plugin is plugin]
-        if not calls:
+        calls = self._calls(HOOKS, plugin)
+        if not calls and not self._calls(self.layers, plugin):
             raise PluginError(
                 f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
-                remedy=f"Register an instance of one, or a plugin with hooks. {_ADVICE}",
+                remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
             )
         found: list[Contribution] = []
         silent: list[str] = []  # the hooks that returned None, which pluggy ignores
+        built_in = point is not None and is_ours(point)
+        self._origins[name] = point, next(self._turns) if point is None else int(not built_in)
         for hook, call in calls:
-            if call.wrapper or call.hookwrapper:
-                mark = "wrapper=True" if call.wrapper else "hookwrapper=True"
-                raise PluginError(
-                    f"{hook}() of the plugin {name!r} is marked with {mark}, but the hooks of each plugin are called "
-                    "separately, so there is nothing to wrap",
-                    remedy=f"Remove {mark} from its hookimpl, and return what the plugin brings.",
-                )
-            turn = (group, call.trylast - call.tryfirst, name)
-            results = self.subset_hook_caller(hook, others)()
-            silent += [] if results else [hook]
-            parts = itertools.chain(*(_of_kind(each, hook) for each in results))
-            found += [Contribution(hook, part, name, point, turn) for part in parts]
+            parts = self._call(hook, call, HOOKS[hook])
+            silent += [hook] if parts is None else []
+            found += parts or []
         if silent and not found:
+            raise _nothing(silent[0], HOOKS[silent[0]])
+        self._check(found)
+        return found
+
+    def _call(self, hook: str, call: pluggy.HookImpl, kind: type) -> list[Contribution] | None:
+        """Call a hook of one plugin. Return its parts, None if it returned None, which pluggy ignores."""
+        if call.wrapper or call.hookwrapper:
+            mark = "wrapper=True" if call.wrapper else "hookwrapper=True"
             raise PluginError(
-                f"{silent[0]} returned None, where a list of {HOOKS[silent[0]].__name__} is expected",
-                remedy="Write return before the list, and return [] for none.",
+                f"{hook}() of the plugin {call.plugin_name!r} is marked with {mark}, but plugins are called one by one",
+                remedy=f"Remove {mark} from its hookimpl, and return what the plugin brings.",
             )
+        point, group = self._origins[call.plugin_name]
+        turn = (group, call.trylast - call.tryfirst, call.plugin_name)
+        others = [each for each in self.get_plugins() if each is not call.plugin]
+        results = self.subset_hook_caller(hook, others)()
+        if not results:
+            return None
+        parts = _of_kind(results[0], hook, kind)
+        return [Contribution(hook, part, call.plugin_name, point, turn) for part in parts]
+
+    def _check(self, found: Sequence[Contribution], kind: type = object) -> None:
+        """Check parts of one plugin, or trust them if it is built in."""
+        if found and found[0].turn[0] == 0:
+            trust(each.part for each in found)
+            return
         for each in found:
-            if built_in:
-                trust(each.part)
-                continue
-            check_part(each.part)
-            for text in near_misses(each.part):
-                self._registry.warn(text)
+            check_part(each.part, kind)
+            for text in near_misses(each.part, kind):
+                self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """Issue a warning, once."""
+        self._registry.warn(text)
+
+    def of_layer(self, hook: str, kind: type, refuse: str) -> list[Contribution]:
+        """Call the hook of a layer, each plugin alone, and return their parts in the order of pluggy.
+
+        A plugin that fails, even by `SystemExit`, is left out with a warning.
+
+        Args:
+            hook: the name of the hook.
+            kind: the class of its parts.
+            refuse: the name of a plugin whose errors are raised.
+        """
+        found: list[Contribution] = []
+        for _, call in self._calls([hook]):
+            try:
+                parts = self._call(hook, call, kind)
+                if parts is None:
+                    raise _nothing(hook, kind)
+                self._check(parts, kind)
+                found += parts
+            except BaseException as error:
+                if call.plugin_name == refuse or isinstance(error, KeyboardInterrupt):
+                    raise
+                point, _ = self._origins[call.plugin_name]
+                home, why = describe_plugin(call.plugin_name, point), describe_failure(error, point)
+                self.warn(f"arrayferry left out {hook} of {home}: {why}")
         return found
 
     def _forget(self, name: str) -> Any:
@@ -272,20 +370,22 @@ class PluginManager(pluggy.PluginManager):
             if not caller.has_spec() and not caller.get_hookimpls():
                 delattr(self.hook, hook)
         plugin = self.at_run_time.pop(name, plugin)
-        self._parts.pop(name, None)
+        for table in (self._held, self._origins, self._parts):
+            table.pop(name, None)
         return plugin
 
     def reload(self) -> None:
         """Load the installed plugins. Those registered at run time come after them, as before."""
+        kept = self._held.copy()  # a plugin that is being loaded may register more
         for name, plugin in self.list_name_plugin():
             if plugin is not None:
                 super().unregister(name=name)
             elif name not in self._blocked:
                 super().unblock(name)
-        kept = self.at_run_time.copy()  # a plugin that is being loaded may register more
         self._parts = {name: self._parts[name] for name in kept}
-        self.left_out = []
-        for point, allowed in installed_plugins(self._registry.warn):
+        self.left_out, found = [], entry_points()
+        vars(self)["layers"] = announced_hooks(found, self.warn)
+        for point, allowed in installed_plugins(found, self.warn):
             name = point.name
             if allowed and name not in self._blocked:
                 try:
@@ -294,11 +394,11 @@ class PluginManager(pluggy.PluginManager):
                     home, text = describe_plugin(name, point), str(error).rstrip(".")
                     why = f"arrayferry left out {home} ({point.value}): {text}"
                     self.left_out.append(LeftOut(name, why, name))
-                    self._registry.warn(why)
+                    self.warn(why)
             elif name not in self.at_run_time:
                 super().set_blocked(name)
         for name, plugin in kept.items():
-            super().register(_as_plugin(plugin, name), name)
+            super().register(plugin, name)
 
     def blocked(self) -> Iterator[LeftOut]:
         """Yield the plugins that are blocked, by the user or by the environment variable."""
@@ -312,51 +412,60 @@ class PluginManager(pluggy.PluginManager):
         """Return the parts of all plugins, in the order in which pluggy calls their hooks."""
         return [
             each
-            for hook, call in self._calls()
+            for hook, call in self._calls(HOOKS)
             for each in self._parts.get(call.plugin_name, ())
             if each.hook == hook
         ]
 
-    def _calls(self) -> Iterator[tuple[str, pluggy.HookImpl]]:
-        """Yield the functions of all plugins with their hooks, in the order in which pluggy calls them."""
-        for hook in HOOKS:
-            for call in reversed(getattr(self.hook, hook).get_hookimpls()):
-                yield hook, call
+    def _calls(
+        self, hooks: Iterable[str], plugin: object = None
+    ) -> list[tuple[str, pluggy.HookImpl]]:
+        """Return the functions for some hooks, of all plugins or of one, in the order in which pluggy calls them."""
+        return [
+            (hook, call)
+            for hook in hooks
+            if (caller := getattr(self.hook, hook, None)) is not None
+            for call in caller.get_hookimpls()[::-1]
+            if plugin is None or call.plugin is plugin
+        ]
 
 
-def _is_function(plugin: Any, name: str) -> bool:
-    """Return whether an attribute is a function, without evaluating it."""
-    known = vars(plugin).get(name) if isinstance(plugin, ModuleType) else None
-    return isinstance(known or inspect.getattr_static(plugin, name, None), FUNCTIONS)
-
-
-def _as_plugin(plugin: Any, name: str) -> Any:
+def _as_plugin(plugin: Any, name: str, parts: Mapping[str, object]) -> Any:
     """Return a plugin for pluggy, which keeps plugins in sets.
 
-    A single part, or an object that defines equality, becomes a module with its hooks.
+    A single part, one with further parts, or an object that defines equality, becomes a module with its hooks.
     """
     hooks: list[str] = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
     by_identity: bool = getattr(type(plugin), "__eq__", None) is object.__eq__
-    if not hooks and plugin is not None and by_identity:
+    if not hooks and not parts and plugin is not None and by_identity:
         return plugin
-    names = [each for each in dir(plugin) if _is_function(plugin, each) and each[:2] != "__"]
     module = ModuleType(name)
-    vars(module).update({each: getattr(plugin, each) for each in names if not hooks})
-    vars(module).update(dict.fromkeys(hooks, lambda: [plugin]))
+    for each in dir(plugin) if not hooks else ():
+        if isinstance(inspect.getattr_static(plugin, each, None), FUNCTIONS) and each[:2] != "__":
+            setattr(module, each, getattr(plugin, each))
+    for hook, part in [*((hook, plugin) for hook in hooks), *parts.items()]:
+        setattr(module, hook, hookspecs.hookimpl(lambda part=part: [part]))
     return module
 
 
-def _of_kind(parts: object, hook: str) -> Iterator[Any]:
-    """Yield the parts that a hook returned. An error is raised for a part of another type."""
-    kind = HOOKS[hook]
+def _of_kind(parts: object, hook: str, kind: type) -> list[Any]:
+    """Return the parts that a hook returned. An error is raised for a part of another type."""
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(
             f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected"
         )
-    for part in parts:
+    found = list(parts)
+    for part in found:
         if not isinstance(part, kind):
             raise PluginError(
                 f"{hook} returned {part!r:.80}, where a {kind.__name__} is expected",
-                remedy=f"Return instances of subclasses of arrayferry.{kind.__name__}.",
+                remedy=f"Return instances of subclasses of {kind.__module__.partition('.')[0]}.{kind.__name__}.",
             )
-        yield part
+    return found
+
+
+def _nothing(hook: str, kind: type) -> PluginError:
+    return PluginError(
+        f"{hook} returned None, where a list of {kind.__name__} is expected",
+        remedy="Write return before the list, and return [] for none.",
+    )

@@ -12,14 +12,15 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from arrayferry._cache import existing
 from arrayferry._errors import PluginError, PluginWarning
 from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.origin import Source
-from arrayferry._repr import never_raises
 from arrayferry._tree.kind import Kind
+from arrayferry._utilities.cache import existing
+from arrayferry._utilities.text import never_raises
 
 from .catalog import Catalog
+from .parts import Parts
 from .plugins import PluginManager
 
 
@@ -129,17 +130,24 @@ class Registry:
         with self.lock:
             self._load()
 
-    def register(self, part: object, name: str | None = None) -> None:
+    def register(
+        self,
+        part: object,
+        name: str | None = None,
+        *,
+        parts: Mapping[str, object] | None = None,
+    ) -> None:
         """Register a plugin, or a single backend, converter, container or source, at run time.
 
         Args:
             part: a module or object that implements hooks, or one part.
             name: the name of the plugin. By default, it is made of that of the module or the class.
+            parts: what else belongs to it, by the hooks of layers: `{"arrayferry_gradients": MyGradients()}`.
 
         Raises:
-            PluginError: the part is faulty, or a name or an array type is already taken.
+            PluginError: a part is faulty, a name or an array type is already taken, or there is no such hook.
         """
-        if self.manager.register(part, name) is None:
+        if self.manager.register(part, name, parts) is None:
             raise PluginError(
                 f"the plugin cannot be registered, since the name {name!r} is blocked",
                 remedy="Give it another name, or call manager.unblock() of the registry.",
@@ -159,6 +167,26 @@ class Registry:
                     remedy="Pass the same object that was passed to register().",
                 )
             self._manager.unregister(name=name)
+
+    def parts(self, hook: str) -> Parts:
+        """Return what plugins say to a layer.
+
+        When it is asked for the first time, and first after a change, the hook of each plugin is called alone. A part
+        that fails, is of a wrong type, or has the name of another one, is left out with a `PluginWarning`.
+
+        Args:
+            hook: the name of the hook that the layer announces.
+
+        Raises:
+            PluginError: no installed package announces that hook, or the class of its parts cannot be imported.
+
+        Examples:
+            >>> import arrayferry as af
+            >>> af.registry.parts("arrayferry_blocks")["h5py"]
+            <Streaming h5py>
+        """
+        __tracebackhide__ = True
+        return self.catalog.parts(hook)
 
     def backends(self) -> Mapping[str, Backend]:
         """Return all backends by name, installed or not."""

@@ -11,6 +11,7 @@ from typing import Any
 from arrayferry._errors import DeviceError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides, wrong_result
+from arrayferry._plugin.devices import Devices
 from arrayferry._plugin.origin import Origin
 
 DEFAULT = "default"
@@ -26,8 +27,7 @@ def device_kind(name: str) -> str:
 
 def memory_of(name: str) -> str:
     """Return the name of the memory of a device: "cpu" for "cpu:1", which uses host memory, and "cuda:1" for "cuda:1"."""
-    kind = device_kind(name)
-    return kind if kind == "cpu" else name
+    return "cpu" if name == "cpu" or device_kind(name) == "cpu" else name
 
 
 def device_of(origin: Origin, x: Any) -> str:
@@ -81,7 +81,7 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     if isinstance(device, str) and device == DEFAULT:
         return _default(target), None
     if device is None:
-        kind = device_kind(source_device)
+        kind = "cpu" if source_device == "cpu" else device_kind(source_device)
         if kind not in ("cpu", ""):
             usable = _devices(target)
             for name in (source_device, *usable):
@@ -91,8 +91,8 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     usable = _devices(target)
     asked = device
     if not isinstance(device, str):
-        asked = str(call_backend(target, "device_name", device))
-        if not call_backend(target, "is_named", device):
+        asked = str(call_backend(target, "devices.name_of", device))
+        if not call_backend(target, "devices.is_named", device):
             return asked, device
     name = spell_device(asked)
     for spelled in (asked, name):  # not the object, which may be another library's
@@ -107,11 +107,11 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
 
 
 def _devices(target: Backend) -> list[str]:
-    devices = call_backend(target, "devices")
+    devices = call_backend(target, "devices.names")
     usable = [str(name) for name in devices] if isinstance(devices, (tuple, list)) else []
     if not usable:
         raise DeviceError(
-            f"devices() of the backend {target.name!r} named none"
+            f"devices.names() of the backend {target.name!r} named none"
             + (f", but returned {devices!r}" if devices else ""),
             remedy="It must name at least one in a tuple or list. Report this to the author of the plugin.",
         )
@@ -119,6 +119,6 @@ def _devices(target: Backend) -> list[str]:
 
 
 def _default(target: Backend) -> str:
-    if not overrides(target, Backend.default_device):
+    if not overrides(target.devices, Devices.default):
         return _devices(target)[0]
-    return str(call_backend(target, "default_device"))
+    return str(call_backend(target, "devices.default"))

@@ -16,7 +16,7 @@ from arrayferry._errors import PluginWarning, describe_error
 from arrayferry._observers import note, observers, open_conversion
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import describe_array
+from arrayferry._plugin.call import describe_array, is_out_of_memory
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
@@ -162,7 +162,7 @@ class Direct:
 
     def set_aside(self, error: Exception) -> Any:
         """Let an array for which the converter raised an error take another route, unless memory ran out."""
-        if self.source.is_out_of_memory(error) or self.target.is_out_of_memory(error):
+        if is_out_of_memory(error, self.source, self.target):
             raise error
         if observers and open_conversion.call is not None:
             open_conversion.call.raised = self

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from arrayferry._errors import ArrayFerryError, PluginWarning, describe_error
 from arrayferry._observers import note
 from arrayferry._options import Options
-from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend, overrides
+from arrayferry._plugin.call import call_backend, is_out_of_memory, overrides
+from arrayferry._plugin.devices import Devices
 from arrayferry._plugin.origin import Origin
 
-from .memory import COPIED, copy_required, decide, share_memory
+from .memory import COPIED, copy_required, decide, runs_backwards, share_memory
 from .narrowing import narrow_on_device
 from .queued import keep_source
 from .via_numpy import RoutedArray
@@ -33,14 +33,14 @@ class Exchange(NamedTuple):
         source: the backend that the memory of the array belongs to, unless it was copied.
         before: the backend of the array.
         after: the backend of the result.
-        device: the device of the result, as `Backend.from_dlpack` takes it.
+        device: the device of the result, as `DLPack.load` takes it.
         options: the user's options.
         device_name: the name of the device of the array.
     """
 
     source: Origin
     before: Any
-    after: Backend
+    after: Any
     device: Any
     options: Options
     device_name: str
@@ -72,11 +72,11 @@ class Exchange(NamedTuple):
                 return RoutedArray(self._handed_over(x), COPIED)
             copy = before.copy(x)
             keep_source(before, x, copy)
-            return RoutedArray(after.from_dlpack(before.to_dlpack(copy), self.device), COPIED)
+            return RoutedArray(after.dlpack.load(before.dlpack.export(copy), self.device), COPIED)
         except (NotHandledError, ArrayFerryError):
             raise
         except Exception as error:
-            if before.is_out_of_memory(error) or after.is_out_of_memory(error):
+            if is_out_of_memory(error, before, after):
                 raise
             if not on_host and not isinstance(error, REFUSALS):
                 _warn(before, after, error)
@@ -92,8 +92,8 @@ class Exchange(NamedTuple):
         if self.device_name == "cpu":
             if after.memory != "writable":
                 return None
-            return after.copy(after.from_dlpack(before.to_dlpack(x), self.device))
-        tells = overrides(after, Backend.fence)
+            return after.copy(after.dlpack.load(before.dlpack.export(x), self.device))
+        tells = overrides(after.devices, Devices.fence)
         if not tells or "immutable" not in (before.memory, after.memory):
             return None
         shared = self._handed_over(x)
@@ -107,7 +107,7 @@ class Exchange(NamedTuple):
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
         before, after, device_name = self.before, self.after, self.device_name
         dtypes = call_backend(after, "dtypes")
-        name = call_backend(before, "dtype_of", x)
+        name = call_backend(before, "dlpack.dtype_of", x)
         lacks = dtypes is not None and name not in dtypes
         if lacks and device_name == "cpu":
             raise NotHandledError("dlpack")
@@ -118,7 +118,7 @@ class Exchange(NamedTuple):
         if self.options.copy is False:
             raise copy_required(refused)
         if lacks:
-            with before.use_device(device_name):
+            with before.devices.use(device_name):
                 fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
         else:
             fitting = before.copy(x)
@@ -132,12 +132,12 @@ class Exchange(NamedTuple):
         """Share an array, or a compact copy on its device if the target refuses it and a copy is allowed."""
         before, after, copy = self.before, self.after, self.options.copy
         try:
-            y = after.from_dlpack(before.to_dlpack(x), self.device)
+            y = after.dlpack.load(before.dlpack.export(x), self.device)
         except ArrayFerryError:
             raise
         except Exception as error:
             on_cpu = self.device_name == "cpu"
-            if on_cpu or before.is_out_of_memory(error) or after.is_out_of_memory(error):
+            if on_cpu or is_out_of_memory(error, before, after):
                 raise
             if copy is False:
                 reason = f"{after.name} refused it ({describe_error(error)})"
@@ -145,7 +145,7 @@ class Exchange(NamedTuple):
             note(before.name, after.name, "DLPack took only a compact copy", error=error)
             compact = before.copy(x)
             keep_source(before, x, compact)
-            return after.from_dlpack(before.to_dlpack(compact), self.device)
+            return after.dlpack.load(before.dlpack.export(compact), self.device)
         if copy is False and share_memory(x, before, y, after) is False:
             raise copy_required(f"{after.name} copied the values")
         return y
@@ -155,22 +155,16 @@ REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
 """The errors that libraries raise for an array that they cannot take by DLPack."""
 
 
-def runs_backwards(x: Any) -> bool:
-    """Return whether an array has a negative stride, which makes PyTorch end the process."""
-    strides = getattr(x, "strides", None)
-    return isinstance(strides, tuple) and any(stride < 0 for stride in strides)
-
-
-def _wait_for(y: Any, before: Any, after: Backend) -> bool:
+def _wait_for(y: Any, before: Any, after: Any) -> bool:
     """Make later work of one library wait for an array of another, as an exchange by DLPack does.
 
     Returns:
         Whether it waits.
     """
     try:
-        before.from_dlpack(after.to_dlpack(y))
+        before.dlpack.load(after.dlpack.export(y))
     except Exception as error:
-        if before.is_out_of_memory(error) or after.is_out_of_memory(error):
+        if is_out_of_memory(error, before, after):
             raise
         return False
     return True

@@ -5,7 +5,7 @@ It converts every array that is not converted by a direct converter alone, and r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from arrayferry._errors import ContractError, TracedValueError
 from arrayferry._observers import note
@@ -25,6 +25,22 @@ from .route import HOST, Route, Step, find_route
 from .via_numpy import RoutedArray, from_host, to_host
 
 
+class Way(NamedTuple):
+    """What was found out about an array before it is converted.
+
+    Attributes:
+        route: its route, None to look for one that no direct converter of its library begins.
+        source_device: the name of its device.
+        target_device: the name of the device of the result.
+        device: the same, as the target's backend takes it.
+    """
+
+    route: Route | None
+    source_device: str
+    target_device: str
+    device: Any
+
+
 class Executor:
     """Converts single arrays of one backend to another.
 
@@ -42,25 +58,34 @@ class Executor:
         self.options = options
         self._directs: dict[Any, Direct] = {}
 
-    def run(self, x: Any, *, without: frozenset[object] = frozenset(), values: Any = None) -> Any:
+    def run(
+        self,
+        x: Any,
+        *,
+        without: frozenset[object] = frozenset(),
+        values: Any = None,
+        way: Way | None = None,
+    ) -> Any:
         """Convert one array.
 
         Args:
             x: an array of the source.
             without: direct converters that must not be tried, and "dlpack" if that must not be used.
             values: the result of `source.to_numpy(x)`, if that was called already.
+            way: the result of `check(x)`, if that was called already.
 
         Raises:
             ConversionError: it cannot be converted. Subclasses name the reason.
         """
         source, target = self.source, self.target
-        traced = call_backend(source, "is_traced", x)
-        if isinstance(source, Backend) and target.name == source.name:
-            return x if traced else self._within(x, source)
-        if traced:
-            raise _traced(source, target)
-        source_device = device_of(source, x)
-        target_device, device = resolve_device(target, self.options.device, source_device)
+        if way is None:
+            traced = call_backend(source, "is_traced", x)
+            if isinstance(source, Backend) and target.name == source.name:
+                return x if traced else self._within(x, source)
+            if traced:
+                raise _traced(source, target)
+            way = self._way(x)
+        route, source_device, target_device, device = way
         if "cpu" not in (source_device, target_device):
             release()
         if values is not None:  # a converter would compute them again
@@ -68,7 +93,9 @@ class Executor:
         known = list(self._directs.values())  # another thread may add one
         without |= {direct.converter for direct in known if direct.disabled}
         while True:
-            route = find_route(self.catalog, source, source_device, target, target_device, without)
+            if route is None:
+                places = source, source_device, target, target_device
+                route = find_route(self.catalog, *places, without)
             if values is None:
                 _check_lazy(x, route, target, self.options)
             if self.options.copy is False and route.transfers:
@@ -81,6 +108,7 @@ class Executor:
                 by = "DLPack" if skipped.by == "dlpack" else skipped.by
                 note(source.name, target.name, by, "did not take it", error=skipped.__cause__)
                 without |= {skipped.by}
+                route = None
                 continue
             if self.options.device is not None:
                 _check_device(y, target, target_device)
@@ -142,20 +170,27 @@ class Executor:
             raise NotHandledError(converter)
         return RoutedArray(value, COPIED if step.cost != "share" else "")
 
-    def check(self, x: Any) -> bool:
+    def _way(self, x: Any) -> Way:
+        """Find out where an array is, and where its result will be."""
+        source_device = device_of(self.source, x)
+        target = resolve_device(self.target, self.options.device, source_device)
+        return Way(None, source_device, *target)
+
+    def check(self, x: Any) -> tuple[Way, bool]:
         """Check a lazy array, as far as possible, before it is computed.
 
         Returns:
-            Whether `to_numpy` reads its values.
+            What was found out, and whether `to_numpy` reads its values.
 
         Raises:
             ConversionError: it cannot be converted, whatever its values are.
         """
-        source_device = device_of(self.source, x)
-        target_device, _ = resolve_device(self.target, self.options.device, source_device)
-        route = find_route(self.catalog, self.source, source_device, self.target, target_device)
+        way = self._way(x)
+        places = self.source, way.source_device, self.target, way.target_device
+        route = find_route(self.catalog, *places)
         _check_lazy(x, route, self.target, self.options)
-        return route.steps[0].target == HOST
+        first = route.steps[0]
+        return way if first.converter else way._replace(route=route), first.target == HOST
 
     def _within(self, x: Any, backend: Backend) -> Any:
         """Convert within one library: return the array itself, or move or copy it."""
@@ -168,7 +203,7 @@ class Executor:
             target_device, device = resolve_device(backend, options.device, source_device)
         stays = target_device == source_device
         if device is not None and not isinstance(device, str):
-            stays = ask_backend(backend, "is_on", x, device)
+            stays = ask_backend(backend, "devices.is_on", x, device)
         if stays:
             return duplicate(backend, x) if options.copy else x
         if options.copy is False:

@@ -11,6 +11,8 @@ from arrayferry._plugin.origin import Origin
 if TYPE_CHECKING:
     import numpy as np
 
+CONSTANT = ("immutable", "lazy")
+"""What `memory` is where values never change."""
 COPIED = "a copy is made on the way"
 
 
@@ -46,18 +48,19 @@ def decide(
 def _promise_broken(source: Origin, target: Origin, readonly: bool) -> str:
     """Return whose promise would be broken if `target` used memory of `source`, "" if none."""
     writes = target.memory in ("writable", "unknown") and target.name != "numpy"
-    if writes and never_changes(source):
+    constant = source.memory in CONSTANT
+    if writes and constant:
         return f"{source.name} arrays never change, but {target.name} could write to them"
     if writes and readonly:
         return f"the array is read-only, but {target.name} could write to it"
-    if never_changes(target) and not never_changes(source):
+    if not writes and not constant and target.memory in CONSTANT:
         return f"{target.name} arrays never change, but the {source.name} array can be written to"
     return ""
 
 
 def never_changes(origin: Origin) -> bool:
     """Return whether a library promises that the values of its arrays never change."""
-    return origin.memory in ("immutable", "lazy")
+    return origin.memory in CONSTANT
 
 
 def copy_required(reason: str) -> CopyRequiredError:
@@ -95,3 +98,9 @@ def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
         np.may_share_memory(a, b)
         and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
     )
+
+
+def runs_backwards(x: Any) -> bool:
+    """Return whether an array has a negative stride, which makes PyTorch end the process."""
+    strides = getattr(x, "strides", None)
+    return isinstance(strides, tuple) and any(stride < 0 for stride in strides)

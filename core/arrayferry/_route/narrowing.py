@@ -8,7 +8,7 @@ from arrayferry._dtypes import dtype_info, dtype_named
 from arrayferry._errors import NarrowingError
 from arrayferry._options import Narrowing
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend
+from arrayferry._plugin.call import call_backend, is_out_of_memory
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
 
@@ -96,7 +96,7 @@ def narrow_on_device(
         checked = not lossless and narrowing != "allow"
         lost = _lost(x, narrowed, dtype_info(own).kind) if checked else None
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:
-        if source.is_out_of_memory(error):
+        if is_out_of_memory(error, source):
             raise
         return None
     if lost is not None:

@@ -13,8 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from arrayferry._errors import PluginWarning, describe_error
-from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.backend import native
 from arrayferry._plugin.call import call_backend, overrides
+from arrayferry._plugin.devices import Devices
 
 AT_ONCE = 8
 """The number of copies that are checked in one call."""
@@ -36,8 +37,11 @@ def release() -> None:
 
 def duplicate(backend: Any, x: Any, device: Any = None) -> Any:
     """Copy an array, or move it to another device. The source is kept until that is done."""
-    call = ("copy", x) if device is None else ("to_device", x, device)
+    call = ("copy", x) if device is None else ("devices.move", x, device)
     y = call_backend(backend, *call)
+    if y is NotImplemented and device is not None:
+        values = native(call_backend(backend, "to_numpy", x))
+        y = call_backend(backend, "from_numpy", values, device)
     keep_source(backend, x, y)
     return y
 
@@ -48,13 +52,13 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     Returns:
         Whether the library says when that is.
     """
-    if not overrides(backend, Backend.fence):
+    if not overrides(backend.devices, Devices.fence):
         return False
     try:
-        done = backend.fence(copy)
+        done = backend.devices.fence(copy)
     except Exception as error:
         warnings.warn(
-            f"fence() of the backend {backend.name!r} raised {describe_error(error)}, so the sources of its "
+            f"devices.fence() of the backend {backend.name!r} raised {describe_error(error)}, so the sources of its "
             "copies are not kept until the copies are made",
             PluginWarning,
             stacklevel=2,

@@ -19,6 +19,7 @@ from arrayferry._errors import ConversionError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides
 from arrayferry._plugin.converter import COSTS, Converter, Cost
+from arrayferry._plugin.devices import Devices
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
@@ -153,7 +154,7 @@ class _Search:
         self.start = start
         self.goal = goal
         ends = {source.name: source, target.name: target}
-        self.backends: dict[str, Any] = {**catalog.backends, **ends}
+        self.backends: dict[str, Any] = dict(catalog.backends) | ends
         self.converters = [
             each
             for each in catalog.converters
@@ -164,7 +165,8 @@ class _Search:
         self.dlpack = "dlpack" not in without
         # the target's library may move an array only if the source never writes to it again;
         # the array is then kept until the move is done
-        self.moves_by_target = source.memory == "immutable" and overrides(target, Backend.fence)
+        tells = overrides(target.devices, Devices.fence)
+        self.moves_by_target = tells and source.memory == "immutable"
         places = dict.fromkeys((HOST, goal, *self._between(target)))
         self.places = [place for place in places if place.backend in self.backends]
         self.devices = sorted({place.device for place in self.places})
@@ -178,7 +180,7 @@ class _Search:
                     yield Place(converter.source, device)
         if len(devices) > 2:  # from one device to another
             for origin, device in ((target, self.start.device), (self.source, self.goal.device)):
-                if isinstance(origin, Backend) and device in call_backend(origin, "devices"):
+                if isinstance(origin, Backend) and device in call_backend(origin, "devices.names"):
                     yield Place(origin.name, device)
                     if self.moves_by_target:
                         return
@@ -231,7 +233,7 @@ class _Search:
         """Yield the steps between two libraries: by DLPack, and into or out of host memory."""
         before, after = self.backends[place.backend], self.backends[end.backend]
         stays, kind = place.device == end.device, device_kind(end.device)
-        if stays and self.dlpack and kind in before.dlpack_devices and kind in after.dlpack_devices:
+        if stays and self.dlpack and _hands_over(before, kind) and _hands_over(after, kind):
             moves = self.moves_by_target and end.device != self.goal.device
             yield Step(place, end, "share" if moves else self._sharing(end, copied), "dlpack")
         cost: Cost
@@ -250,6 +252,11 @@ class _Search:
     def _sharing(self, place: Place, copied: str) -> Cost:
         """Decide whether the backend of a place may use memory of the source."""
         return decide(self.source, self.backends[place.backend], None, copied=copied)
+
+
+def _hands_over(origin: Origin, kind: str) -> bool:
+    """Return whether a library exchanges arrays on a kind of device by DLPack."""
+    return origin.dlpack is not None and kind in origin.dlpack.kinds
 
 
 def describe_route(

@@ -76,10 +76,11 @@ def from_host(
     """
     import numpy as np
 
-    n: np.ndarray[Any, Any] = fit_dtype(array.value, target, options.narrowing)
-    changed = n is not array.value
-    readonly = not n.flags.writeable
-    if target.name != "numpy":
+    n: np.ndarray[Any, Any] = array.value
+    changed, readonly = False, not n.flags.writeable
+    if target.name != "numpy":  # which has all dtypes, and takes all arrays
+        n = fit_dtype(n, target, options.narrowing)
+        changed, readonly = n is not array.value, not n.flags.writeable
         n, plain = _plain(n)
         changed = changed or plain
     copied = array.copied
@@ -95,6 +96,8 @@ def from_host(
     copies = target.from_numpy_shares is False
     if copies and options.copy is False:
         raise copy_required(f"{target.name} copies the values")
+    if target.name == "numpy":
+        return RoutedArray(n, copied)
     y = call_backend(target, "from_numpy", n, device)
     if options.copy is False and not overlap(call_backend(target, "to_numpy", y), n):
         raise copy_required(f"{target.name} copied the values")

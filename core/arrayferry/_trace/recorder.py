@@ -11,7 +11,7 @@ from arrayferry._conversion.conversion import notice_observers
 from arrayferry._errors import TraceWarning
 from arrayferry._observers import CallSite, Note, observers
 from arrayferry._options import check_flag, checked_count
-from arrayferry._repr import never_raises
+from arrayferry._utilities.text import never_raises
 
 from .crossings import ArrayCrossing
 from .rows import TraceFinding, TraceRow, counted, size_text, table_lines, time_text

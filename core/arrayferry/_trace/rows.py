@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
-from arrayferry._repr import printable
+from arrayferry._utilities.text import printable
 
 from .crossings import How
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from arrayferry._cache import Cache
 from arrayferry._observers import CallSite
+from arrayferry._utilities.cache import Cache
 
 from .crossings import ArrayCrossing, nbytes_of
 from .rows import TraceFinding, counted, on_device, short_place

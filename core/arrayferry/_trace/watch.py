@@ -53,15 +53,8 @@ def _report(
             trace.record(site, crossings, call.notes, seconds)
 
 
-def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
-    """Read a number from an array, and report it to the traces.
-
-    If there are observers, the adapters call it to read numbers without a conversion.
-
-    Args:
-        read: returns the number.
-        x: the array, or anything else.
-    """
+def read_number(read: Callable[[Any], Any], x: Any) -> Any:
+    """Read a number from an array, and report it to the traces. See `arrayferry.extending.observed_read`."""
     call, start = OpenConversion(), time.perf_counter()
     number = read(x)
     kind = default_registry().kind(x)

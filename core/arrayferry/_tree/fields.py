@@ -9,6 +9,7 @@ from typing import Any
 
 from arrayferry._errors import StructureError
 from arrayferry._plugin.container import Container
+from arrayferry._utilities.text import type_name
 
 from .state import with_state
 
@@ -37,7 +38,7 @@ class DataclassContainer(Container):
             if _is_elsewhere(value, name) or getattr(new, name) is not child:
                 cls = type(value)
                 raise StructureError(
-                    f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt: its field {name!r} does not "
+                    f"a {type_name(cls)} cannot be rebuilt: its field {name!r} does not "
                     "read back from where it was set",
                     remedy="Register a Container for this class.",
                 )
@@ -112,7 +113,7 @@ class PytreeContainer(Container):
         if not same and _same_leaves(self.children(value), self.children(value)):
             cls = type(value)
             raise StructureError(
-                f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt: its children do not read back as "
+                f"a {type_name(cls)} cannot be rebuilt: its children do not read back as "
                 "what its unflatten function was given",
                 remedy="Let that function store them unchanged, as JAX asks, or register a Container for "
                 "this class.",

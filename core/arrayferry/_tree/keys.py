@@ -81,7 +81,7 @@ def exact_key(value: Any, special: Special | None = None) -> Hashable:
             frozenset of the parts of the part, or a key.
 
     Examples:
-        >>> from arrayferry.adapting import exact_key
+        >>> from arrayferry.extending import exact_key
         >>> exact_key({"size": [3, 4]}) == exact_key({"size": [3, 4]})
         True
         >>> exact_key({"size": [3, 4]}) == exact_key({"size": [3, 4.0]})

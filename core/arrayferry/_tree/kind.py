@@ -17,7 +17,7 @@ class Kind:
     Attributes:
         category: "array"; "objects" for a NumPy array, which may hold objects; "scalar" for NumPy's
             numbers; "number" for Python's; "container"; "source" for an object that an array is read from; or "other".
-        backend: the backend of an array.
+        backend: the backend of an array; that of NumPy for its numbers.
         source: the source that reads arrays from such an object.
         container: the container of a structure, or of an array of objects.
         cacheable: whether a type keeps this kind. "other" may change while the library of a backend is being imported.
@@ -51,5 +51,4 @@ class Kind:
 
     def is_array_of(self, backend: Backend) -> bool:
         """Return whether it is an array of a backend. NumPy scalars are arrays of NumPy."""
-        own = "numpy" if self.backend is None else self.backend.name
-        return self.is_array and own == backend.name
+        return self.backend is not None and self.backend.name == backend.name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from arrayferry._errors import StructureError
-from arrayferry._repr import never_raises, short_repr
+from arrayferry._utilities.text import never_raises, short_repr
 
 from .keys import exact_key
 from .kind import Kind

@@ -12,6 +12,7 @@ from typing import Any
 
 from arrayferry._errors import StructureError
 from arrayferry._plugin.container import Container
+from arrayferry._utilities.text import type_name
 
 from .state import by_new, copy_state, with_state
 
@@ -161,7 +162,7 @@ class MappingContainer(DictContainer):
                     return new
         cls = type(value)
         raise StructureError(
-            f"a {cls.__module__}.{cls.__qualname__} cannot be rebuilt around converted arrays",
+            f"a {type_name(cls)} cannot be rebuilt around converted arrays",
             remedy="Register a Container for this class, or convert dict(value).",
         )
 

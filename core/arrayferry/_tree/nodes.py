@@ -106,10 +106,7 @@ class Nodes:
     def _rebuild(self, branch: Branch, children: list[Any]) -> Any:
         value, container = branch.value, branch.container
         try:
-            built = container.rebuild(value, children)
-            if built is None or built is NotImplemented:
-                raise TypeError(f"rebuild() returned {built}")
-            return built
+            return rebuilt(container, value, children)
         except MemoryError:
             raise
         except RecursionError as error:
@@ -149,6 +146,14 @@ class Nodes:
             steps[depth:] = [(parent, place)]
             node, depth = parent.children[place], depth + 1
         return written_path(steps)
+
+
+def rebuilt(container: Container, value: Any, children: list[Any]) -> Any:
+    """Rebuild a container, and raise a `TypeError` if there is no result."""
+    built = container.rebuild(value, children)
+    if built is None or built is NotImplemented:
+        raise TypeError(f"rebuild() returned {built}")
+    return built
 
 
 def too_deep(path: str, error: RecursionError | None = None) -> StructureError:

@@ -18,6 +18,7 @@ from typing import Any
 
 from arrayferry._errors import ConversionError, NotAnArrayError, describe_error
 from arrayferry._plugin.origin import Source
+from arrayferry._utilities.text import type_name
 
 from .kind import Kind
 from .state import class_attribute
@@ -69,7 +70,7 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
         path: its place in the tree.
         known: whether it has a source.
     """
-    name = _type_name(value)
+    name = type_name(type(value))
     if _has_units(value):
         reason, remedy = _UNITS.format(name), _PASS_MAGNITUDE
     else:
@@ -92,7 +93,7 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
 def refuse_object(value: Any) -> NotAnArrayError:
     """Return the error for a whole value that neither is an array nor could become one."""
     return NotAnArrayError(
-        f"a value of type {_type_name(value)} is neither an array of a known library nor a structure",
+        f"a value of type {type_name(type(value))} is neither an array of a known library nor a structure",
         remedy="Pass an array or a structure of arrays, or install a plugin that has this type among its array_types, or a "
         "Container for it.",
     )
@@ -157,7 +158,7 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
     """
     import numpy
 
-    name = _type_name(x)
+    name = type_name(type(x))
     refuse_more_than_values(x)
     failures: list[Exception] = []
     for way in (*_ways(x), *others):
@@ -188,11 +189,11 @@ def refuse_more_than_values(x: Any) -> None:
     import numpy
 
     if _has_units(x):
-        raise ConversionError(_UNITS.format(_type_name(x)), remedy=_PASS_MAGNITUDE)
+        raise ConversionError(_UNITS.format(type_name(type(x))), remedy=_PASS_MAGNITUDE)
     mask = numpy.asarray(getattr(x, "mask", False))
     if mask.dtype == bool and mask.any():
         raise ConversionError(
-            f"a value of type {_type_name(x)} has masked elements, and its mask would be lost",
+            f"a value of type {type_name(type(x))} has masked elements, and its mask would be lost",
             remedy="Fill in what is masked first, as x.filled(value) does, or convert its data and its mask.",
         )
 
@@ -216,11 +217,6 @@ def _ways(x: Any) -> Iterator[Callable[[Any], Any]]:
         yield lambda x: x.numpy()
     if _offers(x, "__arrow_c_array__"):  # reading a stream would use it up
         yield _by_arrow
-
-
-def _type_name(value: Any) -> str:
-    cls = type(value)
-    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
 
 
 def _by_arrow(x: Any) -> Any:

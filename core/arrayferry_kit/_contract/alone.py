@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
 from arrayferry import Backend, PluginWarning, Source, registry
-from arrayferry._registry.discovery import CHOICE, is_ours
-from arrayferry.inspection import ENTRY_POINT_GROUP, chosen_plugins
+from arrayferry.extending import ENTRY_POINT_GROUP, PLUGINS_VARIABLE, chosen_plugins, is_ours
 
 
 @contextmanager
-def alone(find: Callable[[], Backend | Source], others: Sequence[str]) -> Iterator[None]:
+def alone(
+    find: Callable[[], Backend | Source], others: Sequence[str], parts: Mapping[str, object]
+) -> Iterator[None]:
     """Load only the built-in plugins, those of the distribution of a part, and those of some others, during a test.
 
     Parts that were registered at run time stay, and so does everything if no other plugin is installed. The part is
@@ -24,12 +25,13 @@ def alone(find: Callable[[], Backend | Source], others: Sequence[str]) -> Iterat
     Args:
         find: returns the backend or source under test.
         others: names of further backends.
+        parts: what is registered with the part, by the hooks of layers.
     """
     points, chosen = list(entry_points(group=ENTRY_POINT_GROUP)), chosen_plugins()
     with ExitStack() as undo:
         with _without_warnings():
             part = find()
-            parts = (*registry.backends().values(), *registry.sources())
+            known = (*registry.backends().values(), *registry.sources())
             used = [type(each).__module__ for each in (part, *map(registry.backend, others))]
         tops = {module.partition(".")[0] for module in used}
         homes = {_home(point) for point in points if point.module.partition(".")[0] in tops}
@@ -39,11 +41,11 @@ def alone(find: Callable[[], Backend | Source], others: Sequence[str]) -> Iterat
         if len(kept) < len(points):
             undo.callback(_reload)
             patch = undo.enter_context(pytest.MonkeyPatch.context())
-            patch.setenv(CHOICE, ",".join(point.name for point in kept))
+            patch.setenv(PLUGINS_VARIABLE, ",".join(point.name for point in kept))
             _reload()
         # a library without a plugin has no types, and cannot be registered
-        if part.array_types and all(part is not each for each in parts):
-            registry.register(part)
+        if part.array_types and all(part is not each for each in known):
+            registry.register(part, parts=parts)
             undo.callback(registry.unregister, part)
         problem = part.problem()
         if problem is not None:

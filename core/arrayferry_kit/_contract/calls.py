@@ -6,31 +6,35 @@ tables of both, and `Runner.run` checks each pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 
 import arrayferry as af
 from arrayferry import STANDARD_DTYPES
-from arrayferry._route.memory import never_changes
-from arrayferry.inspection import Origin, describe_value, is_built_in
+from arrayferry._utilities.text import describe_value
+from arrayferry.extending import Origin, is_built_in, never_changes
 
 from . import samples
 from .alone import alone
 from .checks import (
+    DUTIES,
     Values,
     ask,
     check_kind,
     difference,
     equal,
+    every,
+    missing_types,
     same,
     skip_if_lacking,
     stated_difference,
 )
-from .classes import missing_types
 
 UNKNOWN = "no known library"
 
@@ -66,8 +70,8 @@ class Call(NamedTuple):
 
     name: str
     function: Callable[[list[Any]], Any]
-    source: Origin | None
-    target: af.Backend | None
+    source: Origin | None = None
+    target: af.Backend | None = None
     shares: bool | None = None
     promise: str = ""
     method: str = ""
@@ -96,6 +100,13 @@ class Runner:
     """Runs calls, and checks their results. The base of all tests."""
 
     others: tuple[str, ...] | None = None
+    parts: Mapping[str, object] = MappingProxyType({})
+
+    call: ClassVar[type[Call]] = Call
+    given: ClassVar[type[Given]] = Given
+    equal: ClassVar[staticmethod[..., None]] = staticmethod(equal)
+    every: ClassVar[staticmethod[..., None]] = staticmethod(every)
+    same: ClassVar[staticmethod[..., None]] = staticmethod(same)
 
     @property
     def tested(self) -> Any:
@@ -104,7 +115,7 @@ class Runner:
 
     @pytest.fixture(autouse=True)
     def _alone(self) -> Iterator[None]:
-        with alone(lambda: self.tested, self.others or ()):
+        with alone(lambda: self.tested, self.others or (), self.parts):
             yield
 
     def make(self, values: np.ndarray[Any, Any]) -> Any:
@@ -149,14 +160,40 @@ class Runner:
             others = [b for b in af.registry.backends().values() if is_built_in(b)]
         else:
             others = [af.registry.backend(name) for name in self.others]
-        return [b for b in others if b.name != self.tested.name and b.usable]
+        return [b for b in others if b.name != self.tested.name and b.problem() is None]
 
-    def ask(self, method: str, *args: Any, case: str = "", **options: Any) -> Any:
-        """Call a method of the plugin. Assert that the result is of the right kind."""
+    def part(self, hook: str) -> Any:
+        """Return what the plugin says to a layer, None if it says nothing."""
+        return af.registry.parts(hook).of(self.tested)
+
+    def numbers(self, shape: tuple[int, ...]) -> Values:
+        """Return different numbers of a usual dtype of the library."""
+        return samples.numbers(self._usual(), shape)
+
+    def ask(
+        self,
+        method: str,
+        *args: Any,
+        case: str = "",
+        of: Any = None,
+        duty: tuple[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Call a method of the plugin. Assert that the result is of the right kind.
+
+        Args:
+            method: the name of the method, or that of a part of the plugin: "devices.names".
+            *args: its arguments.
+            case: the case, for messages.
+            of: what has the method, None for the backend or source under test.
+            duty: what it must return: in words, and as types. None for what `DUTIES` says.
+            **options: its keyword arguments.
+        """
         named = any(isinstance(x, str) for x in args)
         shown = [repr(x) if isinstance(x, (str, int)) else "x" for x in args] if named else ()
         what = f"{method}({', '.join(shown)}){case and f', for {case}'}"
-        return ask(getattr(self.tested, method), *args, what=what, method=method, **options)
+        function = attrgetter(method)(self.tested if of is None else of)
+        return ask(function, *args, what=what, duty=duty or DUTIES.get(method), **options)
 
     def run(self, call: Call, *given: Given, writes: bool = False) -> list[Any]:
         """Call a function with arrays, and check all results, and that the arrays are as they were.
@@ -188,7 +225,7 @@ class Runner:
     def _check(self, call: Call, given: Given, y: Any, what: str) -> None:
         """Assert that a result is an array of the target with the values of the argument, narrowed if need be."""
         values = given.values
-        check_kind(y, call.method, what)
+        check_kind(y, DUTIES.get(call.method), what)
         self.check_library(y, call.target, what)
         if call.target is not None:
             try:
@@ -202,11 +239,9 @@ class Runner:
     def check_library(self, array: Any, target: Origin | None, what: str) -> None:
         """Assert that an array is recognised as one of a library, None for any."""
         found = library_of(array)
-        name, types = (
-            ("another", "")
-            if target is None
-            else (target.name, f", whose array_types are {target.array_types}")
-        )
+        name, types = "another", ""
+        if target is not None:
+            name, types = target.name, f", whose array_types are {target.array_types}"
         assert found == name or (target is None and found != UNKNOWN), (
             f"{what}: {describe_value(array)}, which is recognised as an array of {found} instead of {name}{types}"
         )
@@ -258,9 +293,8 @@ class Runner:
                 continue  # the library has moved the array, since its memory was in use elsewhere
             constant = ", which is constant," if is_constant and call.shares is not False else ""
             must = "must change too" if shares else "must not change"
-            after = (
-                f"{what}: the {names[other]}{constant} {must} when the {names[to]} is written to"
-            )
+            when = f"when the {names[to]} is written to"
+            after = f"{what}: the {names[other]}{constant} {must} {when}"
             actual, expected = self.values_of(*sides[other]), values[to if shares else other]
             same(_sampled(actual), _sampled(expected), after)
         given.values = values[0]

@@ -1,20 +1,21 @@
-"""What methods return, and how arrays differ. A message says what was expected, and what was returned."""
+"""What methods return, how arrays differ, and which types exist. A message says what was expected, and what came."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
-from collections.abc import Callable, Collection, Iterable
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import NoneType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from arrayferry import STANDARD_DTYPES, Blocks, Reader
-from arrayferry._dtypes import dtype_name
-from arrayferry.adapting import describe_error
-from arrayferry.inspection import describe_value
+from arrayferry import STANDARD_DTYPES
+from arrayferry._utilities.text import describe_value
+from arrayferry.extending import describe_error, dtype_name, resolve_type
 
 Values = np.ndarray[Any, Any]
 
@@ -28,7 +29,7 @@ DUTIES: dict[str, tuple[str, Any]] = {
     "to_numpy": ("a numpy.ndarray", lambda x: type(x) is np.ndarray),
     "is_traced": ("False, since the array has values", lambda answer: not answer),
     "is_sparse": ("True or False", bool),
-    "to_dlpack": (
+    "dlpack.export": (
         "an object with __dlpack__ and __dlpack_device__",
         lambda x: hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"),
     ),
@@ -38,13 +39,11 @@ DUTIES: dict[str, tuple[str, Any]] = {
         lambda names: names is None or _are_names(names),
     ),
     "dtype_hint": ("a text", str),
-    "devices": ('names such as ("cpu", "cuda:0")', _are_names),
-    "is_on": ("True", lambda answer: answer is True),
-    "use_device": ("a context manager", contextlib.AbstractContextManager),
-    "fence": ("a function, or None", (Callable, NoneType)),
-    "is_out_of_memory": ("False", lambda answer: answer is False),
-    "blocks": ("an arrayferry.Blocks, or None", (Blocks, NoneType)),
-    "open": ("an arrayferry.Reader", Reader),
+    "devices.names": ('names such as ("cpu", "cuda:0")', _are_names),
+    "devices.is_on": ("True", lambda answer: answer is True),
+    "devices.use": ("a context manager", contextlib.AbstractContextManager),
+    "devices.fence": ("a function, or None", (Callable, NoneType)),
+    "devices.is_out_of_memory": ("False", lambda answer: answer is False),
 }
 """What each method must return: in words, and as one or more types, or a function that accepts it.
 
@@ -57,20 +56,22 @@ def equal(came: Any, expected: Any, what: str) -> None:
     assert came == expected, f"{what}: {came!r} instead of {expected!r}"
 
 
-def ask(function: Any, *args: Any, what: str, method: str = "", **options: Any) -> Any:
+def ask(
+    function: Any, *args: Any, what: str, duty: tuple[str, Any] | None = None, **options: Any
+) -> Any:
     """Call a function of a plugin, and return its result. Assert that it is what its method must return."""
     try:
         result = function(*args, **options)
     except Exception as error:
         skip_if_lacking(error)
         raise AssertionError(f"{what}: raised {describe_error(error)}") from error
-    check_kind(result, method, what)
+    check_kind(result, duty, what)
     return result
 
 
-def check_kind(result: Any, method: str, what: str) -> None:
-    """Assert that a result is what a method must return."""
-    expected, kind = DUTIES.get(method, ("", object))
+def check_kind(result: Any, duty: tuple[str, Any] | None, what: str) -> None:
+    """Assert that a result is what a method must return. See `DUTIES`."""
+    expected, kind = duty or ("", object)
     is_right = isinstance(result, kind) if isinstance(kind, (type, tuple)) else kind(result)
     is_plain = isinstance(result, (bool, str, tuple, set, frozenset))
     came = f"{result!r:.80}" if is_plain else describe_value(result)
@@ -117,16 +118,15 @@ def skip_if_lacking(error: BaseException | None) -> None:
 
 def every(parts: Iterable[Callable[[], object]]) -> None:
     """Run all parts of a test, and then skip it if a part lacked something here."""
-    lacks: list[BaseException] = []
+    lack: BaseException | None = None
     for part in parts:
         try:
             part()
         except (Exception, pytest.skip.Exception) as error:
             if not _lacking(error):
                 raise
-            lacks.append(error)
-    for lack in lacks:
-        skip_if_lacking(lack)
+            lack = lack or error
+    skip_if_lacking(lack)
 
 
 def same(actual: Any, expected: Any, what: str) -> None:
@@ -149,9 +149,8 @@ def difference(actual: Any, expected: Any) -> str:
     place = int(np.flatnonzero(wrong)[0])
     index = ", ".join(str(int(i)) for i in np.unravel_index(place, actual.shape))
     ours, theirs = actual.ravel()[place], expected.ravel()[place]
-    return (
-        f"{ours} instead of {theirs} at [{index}] ({wrong.sum()} of {wrong.size} elements differ)"
-    )
+    many = f"{wrong.sum()} of {wrong.size}"
+    return f"{ours} instead of {theirs} at [{index}] ({many} elements differ)"
 
 
 def stated_difference(array: Any, values: Values) -> str:
@@ -168,3 +167,12 @@ def _words(x: Any) -> Any:
     """Return the bits of each element, as one or more whole numbers."""
     size = next(size for size in (8, 4, 2, 1) if x.itemsize % size == 0)
     return np.ascontiguousarray(x).reshape(x.size, 1).view(f"u{size}")
+
+
+def missing_types(paths: Sequence[Any]) -> list[Any]:
+    """Return the dotted paths that name no type of a package that is installed. Their modules are imported."""
+    for path in paths:
+        with contextlib.suppress(Exception):  # there is no such module, or it is a class itself
+            importlib.import_module(str(path).rpartition(".")[0])
+    lost = [path for path in paths if resolve_type(path) is None]
+    return [path for path in lost if str(path).partition(".")[0] in sys.modules]

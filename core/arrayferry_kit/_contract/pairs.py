@@ -1,8 +1,9 @@
-"""Tests of many arrays at once, of exchanges by DLPack, of pairs of libraries, and of conversions as objects."""
+"""Tests of many arrays at once, of exchanges by DLPack, of pairs of libraries, and of direct converters."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -10,15 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arrayferry import Backend, Flat
-from arrayferry._plugin.call import overrides
-from arrayferry._route.exchange import runs_backwards
-from arrayferry_functions import agnostic
+from arrayferry import Backend, Converter, Inline, Options, registry
+from arrayferry.extending import describe_error, never_changes, overrides, runs_backwards
 
 from .arrays import BackendTests
 from .calls import Call, Given, convert, one_by_one
-from .checks import equal, every, same
-from .samples import CUBE, SHAPES, numbers, sample
+from .checks import ask, equal, every
+from .samples import CUBE, LARGE, SHAPES, case_of, dtypes_of, numbers, odd_layouts, sample
 
 
 class PairTests(BackendTests):
@@ -38,27 +37,28 @@ class PairTests(BackendTests):
             ys = self.run(call, *given)
             if method == "compute" and overrides(mine, Backend.compute):
                 for y in (y for y in ys if isinstance(y, np.ndarray)):
-                    assert y.flags.writeable, (
-                        "compute(): a read-only array instead of a writable one"
-                    )
+                    what = "compute(): a read-only array instead of a writable one"
+                    assert y.flags.writeable, what
                     y[...] = np.zeros((), y.dtype)
                 self.run(call._replace(name="compute(), after its results were written to"), *given)
 
     def test_dlpack(self) -> None:
-        """Arrays on the CPU are exchanged by DLPack, if `dlpack_devices` says so."""
-        mine = self.tested
-        function = one_by_one(lambda x: mine.from_dlpack(mine.to_dlpack(x)))
+        """Arrays on the CPU are exchanged by DLPack, if `kinds` of `dlpack` says so."""
+        mine, dlpack = self.tested, self.tested.dlpack
+        if dlpack is None or "cpu" not in dlpack.kinds:
+            return
+        function = one_by_one(lambda x: dlpack.load(dlpack.export(x)))
         for given in self._in_layouts(sample(self._usual(), CUBE)):
-            if "cpu" in mine.dlpack_devices and not runs_backwards(given.x):
-                self.ask("to_dlpack", given.x, case=given.case)
-                self.run(Call("from_dlpack(to_dlpack())", function, mine, mine), given)
+            if not runs_backwards(given.x):
+                self.ask("dlpack.export", given.x, case=given.case)
+                self.run(Call("dlpack.load(dlpack.export())", function, mine, mine), given)
 
     def test_dtypes_are_named(self) -> None:
-        """Where arrays are exchanged by DLPack, `dtype_of` names their dtypes."""
-        for dtype in self._dtypes() if self.tested.dlpack_devices else ():
+        """Where arrays are exchanged by DLPack, `dlpack.dtype_of` names their dtypes."""
+        for dtype in self._dtypes() if self.tested.dlpack is not None else ():
             given = self._given(sample(dtype, (2, 3)))
-            name = self.ask("dtype_of", given.x, case=given.case)
-            equal(name, dtype.name, f"dtype_of(), for {given.case}")
+            name = self.ask("dlpack.dtype_of", given.x, case=given.case)
+            equal(name, dtype.name, f"dlpack.dtype_of(), for {given.case}")
 
     def test_addresses(self) -> None:
         """`address` returns where the first element is."""
@@ -86,33 +86,110 @@ class PairTests(BackendTests):
                 warnings.simplefilter("error")
                 self.run(self._call(method, None), given)
 
-    def test_gradients_cross(self) -> None:
-        """Gradients cross to and from every other library that has them, and so do second derivatives."""
-        mine = self.tested
-        if mine.autodiff is not None and self._has("float32"):
-            others = [other for other in self._others() if other.autodiff is not None]
-            pairs = [pair for other in others for pair in ((mine, other), (other, mine))]
-            every(partial(self._check_gradients, *pair) for pair in pairs)
 
-    def _check_gradients(self, inner: Backend, outer: Backend) -> None:
-        """Check gradients of a library through a function of another one."""
-        values = np.array([0.5, -1.0, 2.0], np.float32)
-        cube = agnostic(inner, differentiable=True)(lambda x: x * x * x)
-        x = self.make(values) if outer is self.tested else convert(values, outer)
-        ones = convert(np.ones(3, np.float32), outer)
-        autodiff = outer.autodiff
-        assert autodiff is not None
+_Convert = Callable[[list[Any]], Any]
 
-        def function(xs: list[Any]) -> Flat:
-            return Flat([cube(xs[0])])
 
-        result, pullback = autodiff.vjp(function, (0,), compiled=False)([x])
-        found = [result.arrays[0], pullback([ones])[0], pullback([ones])[0]]
-        gradient = autodiff.gradient(function, 1, (0,))
-        _, pullback = autodiff.vjp(gradient, (0,), compiled=False)([x, ones])
-        found += pullback([ones])[:1]
-        expected = (values**3, 3 * values**2, 3 * values**2, 6 * values)
-        names = ("value", "gradient", "gradient again", "second derivative")
-        for name, y, right in zip(names, found, expected, strict=True):
-            what = f"vjp() and call() of autodiff: the {name} of {outer.name} through {inner.name}"
-            same(convert(y, "numpy"), right, what)
+class DirectTests(BackendTests):
+    """The tests of direct converters."""
+
+    def test_direct_converters_match_the_general_path(self) -> None:
+        """Direct converters return equal arrays, one or many at once, in any layout, with and without `copy=True`."""
+        mine, known = self.tested.name, registry.backends()
+        parts = []
+        for direct in registry.catalog.converters:
+            names = direct.source, direct.target
+            ends = [known[name] for name in names if name in known] if mine in names else []
+            if len(ends) == 2 and all(end.problem() is None for end in ends):
+                kinds = {str(name).partition(":")[0] for name in ends[1].devices.names()}
+                if direct.source_device == "cpu" and direct.target_device in kinds:
+                    parts.append(partial(self._check_direct, direct, *ends))
+        every(parts)
+
+    def _check_direct(self, direct: Converter, source: Backend, target: Backend) -> None:
+        """Check a converter. One that raises, or returns `NotImplemented`, leaves arrays to the general path."""
+        method = "to_numpy" if source.name == self.tested.name else "from_numpy"
+        groups, outcomes = list(self._groups_of(source, method)), list[Any]()
+
+        def check(way: str, copy: bool | None) -> None:
+            function = _function(direct, way, Options(copy=copy))
+            if function is not None:
+                what, attempt = f"{way}() of {direct!r}", partial(_attempt, function, outcomes)
+                shares = False if copy else None
+                call = Call(what, attempt, source, target, shares, f"copy={copy}", declines=True)
+                each_layout = [*groups[:4], *(group[-1:] for group in groups[4:])]
+                for group in _mixed(groups) if way == "bind_many" else each_layout:
+                    self.run(call, *(each for each in group if direct.takes(type(each.x))))
+                if copy or never_changes(source) or never_changes(target):
+                    memory = self._memory(method, (65_536, LARGE))
+                    for given in self._in_library(source, memory):
+                        self.run(call, given, writes=True)
+
+        every(partial(check, way, copy) for copy in (None, True) for way in ("convert", *_MADE))
+        if True not in outcomes:
+            cause = next((x for x in outcomes if isinstance(x, Exception)), None)
+            came = f"raised {describe_error(cause)}" if cause else "returned NotImplemented"
+            what = f"{direct!r}, for every ordinary array of dtype {self._usual().name} on the CPU"
+            raise AssertionError(f"{what}: {came} instead of an array") from cause
+
+    def _groups_of(self, source: Backend, method: str) -> Iterator[list[Given]]:
+        """Yield arrays of a library of all dtypes, shapes and layouts, those of one shape together."""
+        usual = self._usual()
+        dtypes = dtypes_of(source.dtypes())
+        dtypes.sort(key=lambda dtype: (dtype != usual, dtype.kind not in "biuf"))
+        for index, dtype in enumerate(dtypes):
+            groups = self._samples(method, dtype)
+            for group in islice(groups, 4 if index else None):
+                yield list(self._in_library(source, group if index < 4 else group[:1]))
+        for name, x in odd_layouts(usual) if source.name == "numpy" else ():
+            values = np.array(x.astype(x.dtype.newbyteorder("=")))
+            yield [Given(x, values, case_of(values, name))]
+
+    def _in_library(self, source: Backend, arrays: Iterable[Given]) -> Iterator[Given]:
+        """Yield the arrays, with NumPy arrays converted to a library."""
+        for given in arrays:
+            if isinstance(given.x, np.ndarray):  # an array may be given twice
+                given.x = source.from_numpy(given.x)
+            yield given
+
+
+def _mixed(groups: list[list[Given]]) -> list[list[Given]]:
+    """Return lists of many arrays of different dtypes and shapes, with other values in each list."""
+    many = [group for group in groups if len(group) > 1]
+    return [[group[shift] for group in many] for shift in (1, 2)]
+
+
+_MADE = ("bind", "inline", "bind_many")
+"""The methods of a converter that return a function or expressions, or None."""
+
+
+def _function(direct: Converter, method: str, options: Options) -> Any:
+    """Return a function that converts a list of arrays by a method of a converter, None if the method is not used."""
+    if method == "convert":
+        return one_by_one(lambda x: direct.convert(x, None, options.copy))
+    if not overrides(direct, getattr(Converter, method)):
+        return None
+    made: Any = ask(getattr(direct, method), options, what=f"{method}() of {direct!r}")
+    if made is not None and method != "bind_many":
+        made = one_by_one(_written(made) if method == "inline" else made)
+    return made
+
+
+def _attempt(function: _Convert, outcomes: list[Any], xs: list[Any]) -> list[Any]:
+    """Convert arrays. Add to `outcomes` the error, or whether each array was converted."""
+    try:
+        ys = list(function(xs))
+    except Exception as error:
+        outcomes.append(error)
+        return [NotImplemented] * len(xs)
+    outcomes += [y is not NotImplemented for y in ys]
+    return ys
+
+
+def _written(inline: Inline) -> Callable[[Any], Any]:
+    """Make a function of the expressions that a conversion writes into its code."""
+    names = {name: name for name in ("x", "y", *inline.names)}
+    test, result = inline.test.format(**names) or "True", inline.result.format(**names)
+    code = f"lambda x: ({result}) if ({test}) else NotImplemented"
+    function: Callable[[Any], Any] = eval(code, dict(inline.names))
+    return function

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from arrayferry import STANDARD_DTYPES
-from arrayferry.adapting import dtype_info, dtype_named
+from arrayferry.extending import dtype_info, dtype_named
 
 from .checks import Values
 

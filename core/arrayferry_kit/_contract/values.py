@@ -1,30 +1,31 @@
-"""Tests of recognition, of simple answers, of values, shapes and dtypes, and of memory."""
+"""Tests of recognition, of simple answers, of values, shapes and dtypes, of memory, and of devices."""
 
 from __future__ import annotations
 
 import gc
 from contextlib import suppress
+from functools import partial
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import arrayferry as af
-from arrayferry._dtypes import unknown_dtypes
-from arrayferry.adapting import dtype_info, dtype_named
-from arrayferry.inspection import describe_value
+from arrayferry._utilities.text import describe_value
+from arrayferry.extending import dtype_info, dtype_named, has_item, unknown_dtypes
 
 from .arrays import METHODS, BackendTests
-from .calls import convert
-from .checks import ask, equal, same
-from .samples import LARGE, SIZES, numbers, special
+from .calls import Given, convert
+from .checks import Values, ask, equal, every, same
+from .samples import CUBE, LARGE, SIZES, case_of, numbers, sample, special
 
 _ASKED: list[tuple[Any, ...]] = [
     ("is_traced",),
     ("is_sparse",),
-    ("fence",),
+    ("devices.fence",),
     ("dtype_hint", "float64", "int64", "bfloat16"),
-    ("is_out_of_memory", ValueError("a wrong value")),
+    ("devices.is_out_of_memory", ValueError("a wrong value")),
 ]
 """Methods that answer a question, with the arguments to try; without any, the argument is an ordinary array."""
 COPY = (None, True, False)
@@ -62,7 +63,7 @@ class ValueTests(BackendTests):
         for dtype in (self._usual(), *dtypes):
             for number in {1, 0, *map(int, special(dtype)[: 0 if dtype.kind == "f" else 2])}:
                 given = self._given(np.array([[number]], dtype))
-                if not self.tested.has_item(type(given.x)):
+                if not has_item(self.tested, type(given.x)):
                     return
                 what = f"item() of {describe_value(given.x)}, whose type is in item_types, {given.case}"
                 item = ask(lambda x: x.item(), given.x, what=what)
@@ -143,3 +144,47 @@ class MemoryTests(BackendTests):
         for target, y, values, what in results:
             same(self.values_of(target, y), values, what)
         del filler
+
+
+class DeviceTests(BackendTests):
+    """The tests of devices."""
+
+    def test_arrays_are_on_the_requested_device(self) -> None:
+        """Arrays can be put on each of `devices.names()`, and `device_of` names that device."""
+        values = np.asfortranarray(sample(self._usual(), CUBE))
+        devices, default = list(self.ask("devices.names")), self.ask("devices.default")
+        assert default in devices, f"devices.default(): {default!r} instead of one of {devices}"
+        given = Given(values, values, case_of(values))
+        (made,) = self.run(self._call("from_numpy"), given)
+        on = self.ask("device_of", made, case="an array that was made without a device")
+        equal(on, default, "from_numpy(x) without a device: device_of(), and not devices.default()")
+        every(partial(self._check_device, device, devices[0], values) for device in devices)
+
+    def _check_device(self, device: str, first: str, values: Values) -> None:
+        """Check arrays on one device, moved from it to the first and back, and copied."""
+        x: Any = values
+        for name, options, place in (
+            (f"from_numpy(x, {device!r})", {"device": device}, device),
+            (f"devices.move(x, {first!r}), for an array on {device}", {"device": first}, first),
+            (f"devices.move(x, {device!r}), for an array on {first}", {"device": device}, device),
+            (f"copy(), for an array on {device}", {"copy": True}, device),
+        ):
+            x = convert(x, self.tested, **options)
+            on = self.ask("device_of", x, case=f"the result of {name}")
+            equal(on, place, f"{name}: device_of()")
+            same(self.values_of(self.tested, x), values, name)
+            self.run(self._call("to_numpy"), Given(x, values, f"an array on {place}"))
+            self._check_place(x, place, f"an array on {place}")
+
+    def _check_place(self, array: Any, device: str, case: str) -> None:
+        """Check the other methods that say where an array is."""
+        place = self.ask("devices.place_of", array, case=case)
+        beside = self.tested.device_of(convert(sample(self._usual(), (3,)), like=array))
+        what = f"devices.place_of(), for {case}: the device of another array that is put there"
+        equal(beside, device, what)
+        if not isinstance(place, (str, NoneType)):
+            both = f"{case} and the result of devices.place_of()"
+            self.ask("devices.is_on", array, place, case=both)
+        self.ask("devices.fence", array, case=case)
+        with self.ask("devices.use", device):
+            pass

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import Env, Space
 
 import arrayferry as af
-from arrayferry.adapting import never_raises
+from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_cluster._dask.cluster import Cluster, Sent
 from arrayferry_cluster._dask.groups import ActorGroup, Known, Position, TaskGroup
@@ -57,7 +57,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         policy: as for `rollout`: `policy(policy_params, observation, key) -> (action, extras)`, for a batch of
             observations. With `policy_state` it is
             `policy(policy_params, observation, key, policy_state) -> (action, extras, policy_state)`.
-            The key is a JAX key, or an `arrayferry.Random` in any other library. Or a PyTorch module, which is called
+            The key is a JAX key, or an `arrayferry_gym.Random` in any other library. Or a PyTorch module, which is called
             with the observations and returns actions, and with `policy_state` with `(observation, policy_state)` and
             returns `(action, policy_state)`.
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module its

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from distributed import get_worker  # pyright: ignore[reportAttributeAccessIssue]
 
-from arrayferry.adapting import describe_error
+from arrayferry.extending import describe_error
 from arrayferry_cluster._errors import (
     DistributedEnvError,
     EnvFailedError,

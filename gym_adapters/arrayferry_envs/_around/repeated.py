@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import arrayferry as af
 from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_envs._contract.step_results import StepResults
+from arrayferry_gym import Random
 from arrayferry_gym._arrays import mapped, select, select_leaves
 from arrayferry_gym._options.env_options import check_flag, count_of
 
@@ -48,13 +49,13 @@ class RepeatedEnv(AroundEnv):
         limits = [] if own is None else [-(-own // self.num_repeats)]
         return min(limits if limit is None else [*limits, limit], default=None)
 
-    def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+    def reset(self, xp: Any, rng: Random, n: int, params: Any) -> Any:
         """Begin episodes of the inner environment."""
         inner = self.env.reset(xp, rng, n, params)
         last = self.env.observe(xp, inner, params) if self.maximum else None
         return _State(inner, xp.zeros((n,), dtype=xp.int32), last)
 
-    def step(self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any) -> Any:
+    def step(self, xp: Any, rng: Random, state: Any, action: Any, params: Any) -> Any:
         """Take several steps, until an episode ends, and return the sum of the rewards."""
         inner, elapsed, last = state
         terminated = truncated = over = elapsed < 0  # nowhere
@@ -88,7 +89,7 @@ class RepeatedEnv(AroundEnv):
             return observation
         return mapped(xp.maximum, observation, state.last)
 
-    def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+    def sample_params(self, xp: Any, rng: Random, n: int, params: Any) -> Any:
         """Return the parameters that the inner environment draws."""
         return self.env.sample_params(xp, rng, n, params)
 

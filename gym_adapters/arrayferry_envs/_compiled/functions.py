@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry.adapting import never_raises
+from arrayferry._utilities.text import never_raises
 from arrayferry_envs._around.wrapped import WrappedEnv, chain_of, check_wrapped
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.checked import CheckedEnv

@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 import arrayferry as af
-from arrayferry.adapting import IdentityKey, exact_key
+from arrayferry.extending import IdentityKey, exact_key
 from arrayferry_envs._contract.params import VALUE, Frame
 from arrayferry_envs._simulators.tracing import has_tracers, trace_here
 from arrayferry_gym._keys import Immutable, Key

@@ -14,7 +14,8 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
-from arrayferry.adapting import map_arrays
+from arrayferry.extending import map_arrays
+from arrayferry_gym import make_rng
 from arrayferry_gym._arrays import plain_name
 
 from .checked import CheckedEnv
@@ -252,7 +253,7 @@ class _Trial:
 
         def run(rng: Any, leaves: Any) -> Any:
             given = layout.unflatten(leaves)
-            result = _result(self._env, method, self._backend.random(rng), given, params.tree)
+            result = _result(self._env, method, make_rng(self._backend, rng), given, params.tree)
             own, layout_of_result = af.flatten(result)
             layouts.append(layout_of_result)
             return own

@@ -8,7 +8,7 @@ from typing import Any
 from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
-import arrayferry as af
+from arrayferry_gym import Random
 from arrayferry_gym._keys import Immutable, is_made
 
 from .errors import ImpureError
@@ -52,7 +52,7 @@ class Dynamics(Immutable, ABC):
         return limit
 
     @abstractmethod
-    def reset(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+    def reset(self, xp: Any, rng: Random, n: int, params: Any) -> Any:
         """Return the states of `n` environments at the start of an episode.
 
         Args:
@@ -63,9 +63,7 @@ class Dynamics(Immutable, ABC):
         """
 
     @abstractmethod
-    def step(
-        self, xp: Any, rng: af.Random, state: Any, action: Any, params: Any
-    ) -> tuple[Any, ...]:
+    def step(self, xp: Any, rng: Random, state: Any, action: Any, params: Any) -> tuple[Any, ...]:
         """Return the next states, the rewards, which environments have terminated, and optionally which are truncated.
 
         Args:
@@ -87,7 +85,7 @@ class Dynamics(Immutable, ABC):
     def observe(self, xp: Any, state: Any, params: Any) -> Any:
         """Return the observations of states: arrays (n, *shape), nested in dicts or tuples like the space."""
 
-    def sample_params(self, xp: Any, rng: af.Random, n: int, params: Any) -> Any:
+    def sample_params(self, xp: Any, rng: Random, n: int, params: Any) -> Any:
         """Return the parameters of `n` new episodes, if they are redrawn at each reset.
 
         Args:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-import arrayferry as af
+from arrayferry_gym import Random
 
 
-class NamedRows(af.Random):
+class NamedRows(Random):
     """Random numbers in NumPy for rows that have names: a row draws the same in any batch.
 
     Args:

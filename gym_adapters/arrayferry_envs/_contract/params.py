@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
-from arrayferry.adapting import Cache
+from arrayferry._utilities.cache import Cache
 from arrayferry_gym._arrays import held_dtype, plain_name, select
 from arrayferry_gym._keys import Key, identity
 

@@ -10,13 +10,14 @@ import jax
 import arrayferry as af
 from arrayferry_envs._compiled.policies import acted, began_anew, first_policy_state
 from arrayferry_envs._compiled.program import check_constants, partition
+from arrayferry_gym import make_rng
 
 from .policies import LibraryPolicy
 
 
 def segment_key(*seed_prefix: int) -> Any:
     """Return the key of a segment."""
-    return af.registry.backend("jax").random(seed_prefix).key()
+    return make_rng("jax", seed_prefix).key()
 
 
 def jax_weights(weights: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_envs._contract.policies import checked_results, policy_rows
+from arrayferry_gym import make_rng
 from arrayferry_gym._arrays import namespace, plain_name, select
 
 TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
@@ -88,7 +89,7 @@ class FunctionPolicy(LibraryPolicy):
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
         if self.library != "numpy" or type(observation) is not np.ndarray:
             observation = self._convert(observation)
-        rng = self._backend.random((*self._seed_prefix, self._number, step), self._device)
+        rng = make_rng(self._backend, (*self._seed_prefix, self._number, step), self._device)
         args = [self._params, observation, rng]
         if self._first_state is not None:
             args.append(self._state_of(began))

@@ -93,7 +93,7 @@ class Served:
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
         libraries = Libraries({}, "numpy", backend, None, device)
-        held_on = None if device is None else backend.device_name(device)
+        held_on = None if device is None else backend.devices.name_of(device)
         computing = _computing(dynamics.library, backend, held_on, self._differentiable)
         # whether the simulator, and the parameters, are in another library than observations and actions
         self._converts = computing is not backend

@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
-from arrayferry.adapting import map_arrays, never_raises
+from arrayferry._utilities.text import never_raises
+from arrayferry.extending import map_arrays
 from arrayferry.typing import Target
 from arrayferry_envs._contract.dynamics import Dynamics
 from arrayferry_envs._simulators.simulator import unmasked

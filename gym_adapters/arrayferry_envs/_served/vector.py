@@ -8,7 +8,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from arrayferry.adapting import never_raises
+from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_envs._contract.dynamics import Dynamics
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry.adapting import Cache, map_arrays
+from arrayferry._utilities.cache import Cache
+from arrayferry.extending import map_arrays
 from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.errors import traced_env
 from arrayferry_envs._contract.params import Frame, Params

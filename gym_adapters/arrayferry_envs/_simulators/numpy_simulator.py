@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from arrayferry.adapting import map_arrays
+from arrayferry.extending import map_arrays
 from arrayferry_envs._contract.params import Params
 
 from .simulator import Simulator, unmasked

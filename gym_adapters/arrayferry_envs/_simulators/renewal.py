@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-import arrayferry as af
 from arrayferry_envs._contract.checked import CheckedEnv
+from arrayferry_gym import make_rng
 from arrayferry_gym._arrays import select_leaves
 
 FEWEST = 64
@@ -17,7 +17,7 @@ FEWEST = 64
 
 
 def random_of(key: Any) -> Any:
-    return af.registry.backend("jax").random(key)
+    return make_rng("jax", key)
 
 
 def without_weak_type(x: Any) -> Any:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-import arrayferry as af
-from arrayferry.adapting import map_arrays
+from arrayferry.extending import map_arrays
 from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.params import Params
+from arrayferry_gym import Random, make_rng
 
 from .engine import advance, as_step_result, restart, with_masks
 
@@ -27,7 +27,7 @@ class Simulator:
         mode: when episodes that have ended are reset.
     """
 
-    rng: af.Random
+    rng: Random
     """The random numbers, once they are seeded."""
     running: Any = None
 
@@ -37,7 +37,7 @@ class Simulator:
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
-        self.rng = self.env.backend.random(seed, self.env.device)
+        self.rng = make_rng(self.env.backend, seed, self.env.device)
 
     def refuse_traced(self, what: str, given: Any = ()) -> None:
         """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
@@ -121,7 +121,7 @@ class Simulator:
 
     def _device(self) -> Any:
         backend = self.env.backend
-        return backend.use_device(self.env.device or backend.devices()[0])
+        return backend.devices.use(self.env.device or backend.devices.names()[0])
 
 
 def unmasked(infos: dict[str, Any]) -> dict[str, Any]:

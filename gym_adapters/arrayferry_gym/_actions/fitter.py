@@ -23,7 +23,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry.adapting import map_arrays
+from arrayferry.extending import map_arrays
 from arrayferry_gym._arrays import cast_numbers, first_wrong, held_dtype, plain_name
 from arrayferry_gym._spaces.trees import ARRAYS
 

@@ -13,7 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry.adapting import Cache, observed_read, observers
+from arrayferry._utilities.cache import Cache
+from arrayferry.extending import has_item, observed_read, observers
 from arrayferry_gym._spaces.trees import ARRAYS
 
 from .fitter import range_of
@@ -73,13 +74,13 @@ def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -
     """
     in_numpy, cls = convert.target.name == "numpy", type(action)
     array, backend = af.first_array(action)
-    has_item = cls is int or (backend is not None and backend.has_item(cls))
+    is_one = cls is int or (backend is not None and has_item(backend, cls))
     # reading values from a GPU would wait for it, and traced arrays have none
     reads = in_numpy or (
         backend is not None and not backend.is_traced(array) and backend.device_of(array) == "cpu"
     )
     if isinstance(space, spaces.Discrete) and reads:
-        return _one(space, action, convert, in_numpy) if has_item else None
+        return _one(space, action, convert, in_numpy) if is_one else None
     if not hasattr(converted, "dtype") or not isinstance(space, ARRAYS):
         return None
     tested = reads and not isinstance(space, spaces.Box)

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry.adapting import map_arrays
+from arrayferry.extending import map_arrays
 from arrayferry_gym._arrays import as_flags, copied, mapped
 from arrayferry_gym._episodes import LOST, before_resets
 from arrayferry_gym._options.env_options import (

@@ -15,7 +15,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry import Backend, Conversion
-from arrayferry.adapting import observed_read, observers
+from arrayferry.extending import observed_read, observers
 from arrayferry.typing import Target
 from arrayferry_gym._arrays import plain_name
 

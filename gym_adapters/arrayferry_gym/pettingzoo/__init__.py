@@ -12,7 +12,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry.adapting import never_raises
+from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._adapters.agents import AgentAdapter
 from arrayferry_gym._options.env_options import forwarded_seed

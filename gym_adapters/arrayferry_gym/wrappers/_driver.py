@@ -15,6 +15,7 @@ import arrayferry as af
 from arrayferry_gym._adapters.spaces import converted_space, first_converted
 from arrayferry_gym._arrays import namespace
 from arrayferry_gym._options.env_options import is_whole, mixed_seed
+from arrayferry_gym._random import make_rng
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels import moments
@@ -190,7 +191,7 @@ class Driver:
             seed = mixed_seed(self._seed if isinstance(self._seed, (list, tuple)) else [self._seed])
             # the last number makes them differ from those of the environment
             parts = None if seed is None else [*seed, 0x57]
-            self._rng = self.own.target.random(parts, self._place)
+            self._rng = make_rng(self.own.target, parts, self._place)
         self.state, action = self.kernel.action(self.xp, self._rng, self.state, self.own(action))  # type: ignore[arg-type]
         return action
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from arrayferry import Backend, Converter, Source
+from typing import Any
 
-from .backend import DaskBackend
-from .converters import CupyToDask, DaskToCupy
+from arrayferry import Backend, Converter, Source, hookimpl
+
+from .backend import CupyToDask, DaskBackend, DaskToCupy
 from .functions import to_dask as to_dask
-from .sources import BagSource, DataFrameSource, DelayedSource
+from .sources import SOURCES
 
 
 def arrayferry_backends() -> list[Backend]:
@@ -22,4 +23,12 @@ def arrayferry_converters() -> list[Converter]:
 
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
-    return [DataFrameSource(), BagSource(), DelayedSource()]
+    return SOURCES
+
+
+@hookimpl(optionalhook=True)
+def arrayferry_blocks() -> list[Any]:
+    """Return how streams read chunks."""
+    from .blocks import DaskStreaming
+
+    return [DaskStreaming()]

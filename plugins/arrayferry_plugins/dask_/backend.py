@@ -1,20 +1,34 @@
-"""The backend of Dask: facts about its arrays, and the general path to and from NumPy."""
+"""The backend of Dask: facts about its arrays, the general path to and from NumPy, and converters that stay on the GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arrayferry import Backend, Blocks, ConversionError, converter, registry
+from arrayferry import Backend, ConversionError, Converter, Devices, convert, converter, registry
+from arrayferry.typing import Cost, Memory
 from arrayferry_plugins.cupy_ import BACKEND as CUPY
 
-from .block_libraries import copied, with_blocks
-from .chunks import split
-from .computing import compute
-from .results import in_own_memory, is_finished, on_host, read_values, synchronized
+from .chunks import copied, split, with_blocks
+from .computing import compute, in_own_memory, is_finished, on_host, read_values, synchronized
 
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
+
+class DaskDevices(Devices):
+    """The CPU, and the GPUs of CuPy, whose arrays blocks may be."""
+
+    def names(self) -> tuple[str, ...]:
+        cupy = registry.backends().get("cupy")
+        if cupy is None or cupy.problem() is not None:
+            return ("cpu",)
+        return ("cpu", *cupy.devices.names())
+
+    def default(self) -> str:
+        return "cpu"
+
+    def move(self, x: Any, device: Any) -> Any:
+        if str(device).startswith("cpu"):
+            return with_blocks(x, converter("numpy"))
+        return with_blocks(x, converter("cupy", device=device))
 
 
 class DaskBackend(Backend):
@@ -27,6 +41,7 @@ class DaskBackend(Backend):
     array_types: tuple[str, ...] = ("dask.array.Array",)
     memory: Memory = "lazy"
     to_numpy_shares: bool | None = False
+    devices: Devices = DaskDevices()
 
     def to_numpy(self, x: Any) -> Any:
         (values,) = self.compute([x])
@@ -65,18 +80,6 @@ class DaskBackend(Backend):
     def copy(self, x: Any) -> Any:
         return x.map_blocks(copied, meta=x._meta)
 
-    def to_device(self, x: Any, device: Any) -> Any:
-        if str(device).startswith("cpu"):
-            return with_blocks(x, converter("numpy"))
-        return with_blocks(x, converter("cupy", device=device))
-
-    def devices(self) -> tuple[str, ...]:
-        cupy = registry.backends().get("cupy")
-        return ("cpu", *cupy.devices()) if cupy is not None and cupy.usable else ("cpu",)
-
-    def default_device(self) -> str:
-        return "cpu"
-
     def device_of(self, x: Any) -> str:
         meta = x._meta
         return f"cuda:{meta.device.id}" if type(meta).__module__.startswith("cupy") else "cpu"
@@ -84,9 +87,43 @@ class DaskBackend(Backend):
     def dtypes(self) -> None:
         return None
 
-    def blocks(
-        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
-    ) -> Blocks:
-        from .blocks import DaskBlocks
 
-        return DaskBlocks(xs, axis, client)
+class DaskToCupy(Converter):
+    """Computes an array of CuPy blocks on the GPU, without going through the host.
+
+    Blocks are computed on the streams of other threads, so the conversion waits for these.
+    """
+
+    source: str = "dask"
+    target: str = "cupy"
+    cost: Cost = "compute"
+    source_device: str = "cuda"
+    target_device: str = "cuda"
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            return NotImplemented
+        import cupy
+
+        (values,) = compute([x])
+        if not isinstance(values, cupy.ndarray):  # whatever its meta says
+            return convert(read_values(values), "cupy", device=device, copy=True)
+        return in_own_memory(values, fresh=is_finished(x, values))
+
+
+class CupyToDask(Converter):
+    """Wraps a copy of a CuPy array, on its GPU. The copy is made before other threads can read it."""
+
+    source: str = "cupy"
+    target: str = "dask"
+    cost: Cost = "copy"
+    source_device: str = "cuda"
+    target_device: str = "cuda"
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        import cupy
+
+        if copy is False:
+            return NotImplemented
+        with cupy.cuda.Device(x.device.id):
+            return split(synchronized(x.copy()))

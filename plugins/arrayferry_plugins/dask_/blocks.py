@@ -1,16 +1,200 @@
-"""Streams of Dask arrays: the chunks along an axis are computed one after another."""
+"""Streams of Dask arrays: the chunks along an axis are computed one after another.
+
+A client computes them, in the process that made the stream or in another one.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+import threading
+import warnings
+import weakref
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from arrayferry import Blocks, ConversionError, Reader
+from arrayferry import ConversionError, OptionError
+from arrayferry_streams import Blocks, Reader, Streaming
 
-from .clients import Clients
-from .computing import futures_of, persisted
+from .computing import futures_of, owner_of, persisted, scheduler_of
 from .readers import ClusterReader, ThreadReader
+
+PING = 3.0
+"""Seconds to wait for an answer of a client in this process, or of a cluster that nobody named here."""
+
+CONNECT = 5.0
+"""Seconds to try to reach a cluster at an address."""
+
+_connecting = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Replace the lock, which another thread of the parent may have held."""
+    global _connecting
+    _connecting = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Clients:
+    """Finds the client that computes the blocks of some arrays.
+
+    Args:
+        xs: the arrays.
+        client: a client, or the address of a scheduler. None for the current client, or threads if there is none.
+    """
+
+    def __init__(self, xs: Sequence[Any], client: Any) -> None:
+        if client is not None and not isinstance(client, str):
+            _check(client, "client=")
+        self._xs = xs
+        self._given = client
+        self._process = os.getpid()
+        self._own: dict[tuple[int, str], Any] = {}  # a client made here: its process, its address
+
+    def find(self, futures: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the client or the scheduler that computes the arrays, whose graphs have these futures.
+
+        Returns:
+            One of the two. Both are None for the usual threads.
+        """
+        client, get, which = self._given, None, "client="
+        if client is None or isinstance(client, _Formerly):
+            client, which = owner_of(futures), "the current client"
+            if client is None and not _in_task():
+                get = _current_scheduler(self._xs)
+                client = self._given if get is None else getattr(get, "__self__", None)
+        if client is not None and not isinstance(client, str) and not self._answers(client):
+            client = client.scheduler.address
+        if isinstance(client, str):
+            client = self._connected(client)
+        if client is not None:
+            _check(client, which)
+        return client, get
+
+    def portable(self) -> Any:
+        """Return what another process needs to find the same cluster."""
+        client = self._given
+        if client is None:
+            client = _current_client(self._xs)
+            address = "inproc" if client is None else client.scheduler.address
+            return None if address.startswith("inproc") else _Formerly(address)
+        return client if isinstance(client, str) else client.scheduler.address
+
+    def _answers(self, client: Any) -> bool:
+        """Return whether a client works in this process. It has no threads in one that was forked."""
+        if self._process != os.getpid() or self._own:
+            return False
+        if client.asynchronous:  # this raises an error later
+            return True
+        try:
+            client.sync(asyncio.sleep, 0, callback_timeout=PING)
+        except TimeoutError:
+            return False
+        except Exception:  # it is closed, which raises an error later
+            pass
+        return True
+
+    def _connected(self, address: str) -> Any:
+        """Return a client of the scheduler at an address, which lasts as long as this object.
+
+        Returns:
+            None, with a warning once, if this is the cluster that another process used and it is gone.
+        """
+        with _connecting:
+            place = os.getpid(), address
+            client = self._own.get(place)
+            if place not in self._own or (client is not None and client.status != "running"):
+                client = _connect(address)
+                self._own = {place: client}
+                if client is not None:
+                    weakref.finalize(self, _close, client, os.getpid())
+            return client
+
+
+class _Formerly(str):
+    """The address of the cluster whose client was the current one where a stream was pickled."""
+
+
+def _current_scheduler(xs: Sequence[Any]) -> Any:
+    """Return the scheduler that `compute()` would use, None for the usual threads."""
+    import dask
+
+    get = scheduler_of(xs)
+    return None if get is dask.threaded.get and not dask.config.get("scheduler", None) else get
+
+
+def _current_client(xs: Sequence[Any]) -> Any:
+    """Return the client that `compute()` would use, None if it would use none."""
+    try:
+        client = getattr(_current_scheduler(xs), "__self__", None)
+    except ConversionError:  # it is asynchronous
+        import distributed
+
+        client = distributed.default_client()
+    return client if hasattr(client, "scheduler") else None
+
+
+def _in_task() -> bool:
+    """Return whether this runs in a task of a cluster, where waiting for other tasks may take forever."""
+    worker = sys.modules.get("distributed.worker")
+    state = getattr(worker, "thread_state", None)  # another thread may be importing it just now
+    return bool(getattr(state, "key", None))
+
+
+def _check(client: Any, which: str) -> None:
+    """Check that a client can compute blocks.
+
+    Args:
+        client: the client.
+        which: its name in errors.
+    """
+    if not callable(getattr(client, "get", None)) or not hasattr(client, "scheduler"):
+        raise OptionError(
+            f"{which}{client!r:.80} is not a client of Dask",
+            remedy="Pass a distributed.Client, or the address of a scheduler.",
+        )
+    if client.asynchronous:
+        raise OptionError(
+            f"{which} is asynchronous, and a stream is not",
+            remedy="Iterate in another thread, as by asyncio.to_thread, or pass a client that was made without "
+            "asynchronous=True.",
+        )
+    if client.status != "running":
+        raise OptionError(
+            f"{which} is not connected: its status is {client.status!r}", remedy="Make a new one."
+        )
+
+
+def _connect(address: str) -> Any:
+    """Return a new client of the scheduler at an address, None if nobody named it here and it is gone."""
+    import dask
+    import distributed
+
+    named = not isinstance(address, _Formerly)
+    configured = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    timeout = min(configured, CONNECT if named else PING)
+    try:
+        return distributed.Client(address, set_as_default=False, timeout=timeout)
+    except (OSError, ValueError) as error:
+        why = f"no scheduler of Dask could be reached at {address!r} ({type(error).__name__}: {error})"
+        if named:
+            raise ConversionError(
+                why, remedy="Start one, or pass the address that it prints."
+            ) from error
+    text = f"a stream that used the cluster at {address} before it was pickled is computed by threads of this process: {why}"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return None
+
+
+def _close(client: Any, process: int) -> None:
+    """Close a client, in the process that made it."""
+    if process == os.getpid():
+        client.close()
 
 
 class DaskBlocks(Blocks):
@@ -64,3 +248,14 @@ def _along(keys: Any, axis: int) -> list[Any]:
     if axis == 0:
         return [[key] for key in keys]
     return [list(block) for block in zip(*(_along(inner, axis - 1) for inner in keys), strict=True)]
+
+
+class DaskStreaming(Streaming):
+    """Reads Dask arrays by their chunks."""
+
+    name = "dask"
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> DaskBlocks:
+        return DaskBlocks(xs, axis, client)

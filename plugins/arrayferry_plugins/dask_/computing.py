@@ -1,6 +1,7 @@
 """Lazy arrays are computed together, by the scheduler or the cluster that they belong to.
 
-The futures in their graphs are found without materializing the whole graph.
+The futures in their graphs are found without materializing the whole graph. Computed values are read into arrays that
+nobody else holds.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from arrayferry import ConversionError
+from arrayferry import ConversionError, backend_of, convert, registry
+from arrayferry_plugins._sources import refused
 
 
 def compute(xs: Sequence[Any]) -> Sequence[Any]:
@@ -19,9 +21,10 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
     if not xs:
         return []
     try:
-        client = owner_of([future for x in xs for future in futures_of(x.__dask_graph__())])
-        if client is None:
+        futures = [future for x in xs for future in futures_of(x.__dask_graph__())]
+        if not futures:
             scheduler_of(xs)
+        client = owner_of(futures) if futures else None
         options = {} if client is None else {"scheduler": client}
         return dask.compute(*xs, **options)  # type: ignore[no-any-return]
     except (MemoryError, ConversionError):
@@ -76,24 +79,22 @@ def owner_of(futures: Sequence[Any]) -> Any:
 
 def persisted(graph: Any) -> dict[Any, Any]:
     """Return the parts of a graph that are futures."""
-    return {
-        key: part
-        for layer in _materialized(graph)
-        for key, part in layer.items()
-        if is_future(part)
-    }
+    layers = _materialized(_layers(graph))
+    return {key: part for layer in layers for key, part in layer.items() if is_future(part)}
 
 
 def futures_of(graph: Any) -> list[Any]:
     """Return the futures that are parts of a graph, or arguments of its tasks."""
-    if "distributed.client" not in sys.modules:
+    future = _future()
+    if future is None:
         return []
-    waiting = [task for layer in _materialized(graph) for task in layer.values()]
-    waiting += [list(getattr(layer, "indices", ())) for layer in _layers(graph)]
+    layers = _layers(graph)
+    waiting = [task for layer in _materialized(layers) for task in layer.values()]
+    waiting += [list(getattr(layer, "indices", ())) for layer in layers]
     futures: list[Any] = []
     while waiting:
         part = waiting.pop()
-        if is_future(part):
+        if isinstance(part, future):
             futures.append(part)
         elif isinstance(part, (list, tuple, set, frozenset)):
             waiting.extend(part)
@@ -108,18 +109,21 @@ def _layers(graph: Any) -> Iterable[Any]:
     return getattr(graph, "layers", {"": graph}).values()
 
 
-def _materialized(graph: Any) -> list[Any]:
-    """Return the layers of a graph whose tasks exist already."""
+def _materialized(layers: Iterable[Any]) -> list[Any]:
+    """Return the layers whose tasks exist already."""
     from dask.highlevelgraph import MaterializedLayer
 
-    return [layer for layer in _layers(graph) if isinstance(layer, (MaterializedLayer, dict))]
+    return [layer for layer in layers if isinstance(layer, (MaterializedLayer, dict))]
 
 
 def is_future(x: Any) -> bool:
     """Return whether a value is a `Future` of a cluster, without importing anything."""
-    distributed = sys.modules.get("distributed.client")
-    # another thread may be importing it just now
-    return isinstance(x, getattr(distributed, "Future", ()))
+    return isinstance(x, _future() or ())
+
+
+def _future() -> Any:
+    """Return the class of futures, None if it is not imported, or another thread is importing it just now."""
+    return getattr(sys.modules.get("distributed.client"), "Future", None)
 
 
 def _refuse_failed(future: Any) -> None:
@@ -141,3 +145,79 @@ def _refuse_failed(future: Any) -> None:
     else:
         return
     raise ConversionError(f"a Dask Future has no result: {why}", remedy=remedy) from cause
+
+
+def read_values(values: Any) -> Any:
+    """Return the computed values of an array: a NumPy array, or one of another library."""
+    import numpy as np
+
+    from arrayferry_plugins.numpy_ import NumpyBackend
+
+    if isinstance(values, (np.ndarray, np.generic)):
+        if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+            first, why = "dask.array.ma.filled(x, value)", ": its mask would be lost"
+            raise refused("a Dask array of masked blocks", first, why=why)
+        return NumpyBackend().to_numpy(values)
+    return values if registry.kind(values).is_array else convert(values, "numpy", scalars="convert")
+
+
+def is_finished(x: Any, values: Any) -> bool:
+    """Return whether Dask itself put the values of an array into memory that no graph and no worker holds."""
+    import numpy as np
+    from dask.array import Array
+
+    if type(x).__dask_postcompute__ is not Array.__dask_postcompute__:
+        return False
+    if x.npartitions > 1 or not isinstance(values, np.ndarray):
+        return bool(x.npartitions > 1)
+    finish, arguments = x.__dask_postcompute__()  # older versions return a single block as it is
+    block = np.empty(1)
+    return not np.shares_memory(finish([block], *arguments), block)
+
+
+def in_own_memory(values: Any, *, fresh: bool) -> Any:
+    """Return the computed values of an array in memory that nobody else holds, perhaps on a GPU.
+
+    Args:
+        values: the computed values.
+        fresh: whether they are in such memory already.
+    """
+    import numpy as np
+
+    if isinstance(values, np.ndarray):
+        return values if fresh and _is_alone(values) else np.array(values, subok=True)
+    backend = backend_of(values)
+    if backend.name == "cupy":
+        import cupy
+
+        # blocks are computed on streams of other threads
+        cupy.cuda.Device(values.device.id).synchronize()
+    alone = fresh or backend.memory != "writable"
+    return values if alone else synchronized(backend.copy(values))
+
+
+def _is_alone(values: Any) -> bool:
+    """Return whether an array is writable, owns its memory, and keeps hardly any other memory alive."""
+    import numpy as np
+
+    whole = values if values.base is None else values.base
+    return (
+        type(whole) is np.ndarray
+        and bool(whole.flags.owndata and values.flags.writeable)
+        and whole.nbytes <= values.nbytes + values.nbytes // 8
+    )
+
+
+def on_host(values: Any, sparse: Any = "raise") -> Any:
+    """Return computed blocks as a NumPy array, whatever their library."""
+    return convert(read_values(values), "numpy", sparse=sparse)
+
+
+def synchronized(x: Any) -> Any:
+    """Wait until a copy by CuPy is made, since its readers or its source are on other streams."""
+    if backend_of(x).name == "cupy":
+        import cupy
+
+        with cupy.cuda.Device(x.device.id):
+            cupy.cuda.get_current_stream().synchronize()
+    return x

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import OptionError, UnsupportedDtypeError, convert, converter, registry
-from arrayferry.adapting import map_arrays
+from arrayferry.extending import map_arrays
 
 from .backend import DaskBackend
-from .block_libraries import with_blocks
-from .chunks import chosen_chunks, rechunked
+from .chunks import chosen_chunks, rechunked, with_blocks
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown, Unsupported
 
 
 def to_dask(
@@ -19,11 +21,11 @@ def to_dask(
     blocks: Any = None,
     device: Any = None,
     copy: bool | None = None,
-    narrowing: Literal["checked", "forbid", "allow"] = "checked",
-    scalars: Literal["keep", "convert"] = "keep",
-    unsupported: Literal["raise", "keep"] = "raise",
-    unknown: Literal["keep", "raise", "convert"] = "keep",
-    sparse: Literal["raise", "dense"] = "raise",
+    narrowing: Narrowing = "checked",
+    scalars: Scalars = "keep",
+    unsupported: Unsupported = "raise",
+    unknown: Unknown = "keep",
+    sparse: Sparse = "raise",
 ) -> Any:
     """Turn every array in a value into a Dask array. Nothing is computed.
 

@@ -19,11 +19,11 @@ from concurrent.futures import Future
 from graphlib import TopologicalSorter
 from typing import Any
 
-from arrayferry import Reader
-from arrayferry.adapting import Threads
+from arrayferry._utilities.cache import existing
+from arrayferry._utilities.threads import Threads
+from arrayferry_streams import Reader
 
-from .computing import is_future
-from .results import in_own_memory
+from .computing import in_own_memory, is_future
 
 CLOSE = 2
 """A result that is needed for at most this many more steps is kept, whatever its size."""
@@ -36,48 +36,6 @@ WORKER = 1.0
 
 NOT_KEPT: Any = object()
 """Stands for a result that was not kept."""
-
-
-class Uses:
-    """Which results of a graph are kept for later steps.
-
-    Args:
-        needs: the keys that each task needs.
-        outputs: the keys that each step asks for.
-
-    Attributes:
-        first: for each key whose result is kept, the step that computes it.
-        counts: for each of these keys, how many steps need it.
-        needed: for each step, those of these keys that it needs.
-        at: for each step, the keys that it computes and whose results are kept, and why: "close", "many" or "far".
-    """
-
-    def __init__(
-        self, needs: Mapping[Any, Iterable[Any]], outputs: Sequence[Sequence[Any]]
-    ) -> None:
-        self.first: dict[Any, int] = {}
-        self.counts: dict[Any, int] = {}
-        self.needed: dict[int, list[Any]] = {}
-        self.at: dict[int, dict[Any, str]] = {}
-        uses: dict[Any, set[int]] = {key: set() for key in needs}
-        for step, keys in enumerate(outputs):
-            for key in keys:
-                uses[key].add(step)
-        for key in reversed([*TopologicalSorter(needs).static_order()]):  # after those that need it
-            steps = uses[key]
-            start = min(steps, default=0)
-            distance = max(steps, default=0) - start
-            runs = steps
-            if distance:
-                kind = "close" if distance <= CLOSE else "many" if len(steps) > 2 else "far"
-                self.first[key], self.counts[key] = start, len(steps)
-                self.at.setdefault(start, {})[key] = kind
-                for step in steps:
-                    self.needed.setdefault(step, []).append(key)
-                if kind != "far":  # a far result may not fit, and is then computed again
-                    runs = {start}
-            for needed in needs[key]:
-                uses[needed] |= runs
 
 
 class DaskReader(Reader):
@@ -101,9 +59,39 @@ class DaskReader(Reader):
             key: () if is_future(task) else get_dependencies(graph, key)
             for key, task in graph.items()
         }
-        self._uses = Uses(self._needs, self._keys)
-        self._kept: dict[Any, Future[Any]] = {key: Future() for key in self._uses.counts}
+        self._plan()
+        self._kept: dict[Any, Future[Any]] = {key: Future() for key in self._counts}
         self._lock = threading.Lock()
+
+    def _plan(self) -> None:
+        """Choose the results that are kept for later steps."""
+        # for each key whose result is kept, the step that computes it, and how many steps need it
+        self._first: dict[Any, int] = {}
+        self._counts: dict[Any, int] = {}
+        # for each step, those of these keys that it needs, and those that it computes, with the reason: "close",
+        # "many" or "far"
+        self._needed: dict[int, list[Any]] = {}
+        self._at: dict[int, dict[Any, str]] = {}
+        uses: dict[Any, set[int]] = {key: set() for key in self._needs}
+        for step, keys in enumerate(self._keys):
+            for key in keys:
+                uses[key].add(step)
+        order = [*TopologicalSorter(self._needs).static_order()]
+        for key in reversed(order):  # after those that need it
+            steps = uses[key]
+            start = min(steps, default=0)
+            distance = max(steps, default=0) - start
+            runs = steps
+            if distance:
+                kind = "close" if distance <= CLOSE else "many" if len(steps) > 2 else "far"
+                self._first[key], self._counts[key] = start, len(steps)
+                self._at.setdefault(start, {})[key] = kind
+                for step in steps:
+                    self._needed.setdefault(step, []).append(key)
+                if kind != "far":  # a far result may not fit, and is then computed again
+                    runs = {start}
+            for needed in self._needs[key]:
+                uses[needed] |= runs
 
     @abstractmethod
     def run(self, tasks: dict[Any, Any], keys: list[Any], own: Mapping[Any, str]) -> list[Any]:
@@ -130,7 +118,7 @@ class DaskReader(Reader):
     def read(self, step: int) -> Sequence[Any]:
         every = self._keys[step]
         keys = list(dict.fromkeys(every))
-        own = self._uses.at.get(step, {})
+        own = self._at.get(step, {})
         try:
             results = self.run(self._tasks(step), keys, own)
         except BaseException as error:
@@ -167,7 +155,7 @@ class DaskReader(Reader):
             if key in tasks:
                 continue
             result, kept = NOT_KEPT, self._kept.get(key)
-            if kept is not None and self._uses.first[key] < step:
+            if kept is not None and self._first[key] < step:
                 result = kept.result()  # waits for an earlier step, which began before this one
             if result is NOT_KEPT:
                 tasks[key] = self._graph[key]
@@ -179,9 +167,9 @@ class DaskReader(Reader):
     def _drop(self, step: int) -> None:
         """Drop the results that no later step needs."""
         with self._lock:
-            for key in self._uses.needed.pop(step, ()):
-                self._uses.counts[key] -= 1
-                if not self._uses.counts[key]:
+            for key in self._needed.pop(step, ()):
+                self._counts[key] -= 1
+                if not self._counts[key]:
                     self.forget(key)
                     del self._kept[key]
 
@@ -292,10 +280,8 @@ class ClusterReader(DaskReader):
         return result
 
     def close(self) -> None:
-        for each in self._futures.valuerefs():  # at once: some may vanish meanwhile
-            future = each()
-            if future is not None:
-                future.release()  # this cancels it if nobody else wants it
+        for future in existing(self._futures):
+            future.release()  # this cancels it if nobody else wants it
         super().close()
 
 

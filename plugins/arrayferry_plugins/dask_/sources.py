@@ -19,8 +19,19 @@ _REMEDIES = {
 _FRAME = "Pass x.to_dask_array().compute_chunk_sizes() instead, which computes the lengths of the partitions."
 
 
-class _NoArray(Source):
+class NoArray(Source):
+    """Classes of Dask whose objects are not arrays: errors name the method to call first.
+
+    Args:
+        name: the name of the source.
+        *array_types: the dotted paths of the classes.
+    """
+
     package = install = "dask"
+
+    def __init__(self, name: str, *array_types: str) -> None:
+        self.name = name
+        self.array_types = array_types
 
     def to_numpy(self, x: Any) -> NoReturn:
         name = next((cls.__name__ for cls in type(x).__mro__ if cls.__name__ in _REMEDIES), "")
@@ -29,27 +40,14 @@ class _NoArray(Source):
         )
 
 
-class DataFrameSource(_NoArray):
-    """Dask's `DataFrame`, `Series`, `Index` and `Scalar`: errors name the method to call first."""
-
-    name = "dask.dataframe"
-    array_types: tuple[str, ...] = (
+SOURCES: list[Source] = [
+    NoArray(
+        "dask.dataframe",
         "dask.dataframe.DataFrame",
         "dask.dataframe.Series",
         "dask.dataframe.Index",
         "dask.dataframe.dask_expr._collection.Scalar",
-    )
-
-
-class BagSource(_NoArray):
-    """Dask's `Bag` and `Item`: errors name the method to call first."""
-
-    name = "dask.bag"
-    array_types: tuple[str, ...] = ("dask.bag.Bag", "dask.bag.Item")
-
-
-class DelayedSource(_NoArray):
-    """Dask's `Delayed`, and the `Future` of a cluster: errors name the method to call first."""
-
-    name = "dask.delayed"
-    array_types: tuple[str, ...] = ("dask.delayed.Delayed", "distributed.client.Future")
+    ),
+    NoArray("dask.bag", "dask.bag.Bag", "dask.bag.Item"),
+    NoArray("dask.delayed", "dask.delayed.Delayed", "distributed.client.Future"),
+]

@@ -6,13 +6,13 @@ later in another thread, as it does for large arrays even if it is told to copy.
 
 from __future__ import annotations
 
-from arrayferry import Backend, Converter
+from typing import Any
+
+from arrayferry import Backend, Converter, hookimpl
 
 from .backend import BACKEND
 from .backend import JaxBackend as JaxBackend
 from .converters import JaxToNumpy, JaxToTorch, NumpyToGpu, NumpyToJax, TorchToJax
-from .placement import Spread as Spread
-from .random import JaxRandom as JaxRandom
 
 
 def arrayferry_backends() -> list[Backend]:
@@ -23,3 +23,19 @@ def arrayferry_backends() -> list[Backend]:
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters."""
     return [NumpyToJax(), NumpyToGpu(), TorchToJax(), JaxToNumpy(), JaxToTorch()]
+
+
+@hookimpl(optionalhook=True)
+def arrayferry_gradients() -> list[Any]:
+    """Return how gradients cross."""
+    from .functions import JaxAutodiff
+
+    return [JaxAutodiff()]
+
+
+@hookimpl(optionalhook=True)
+def arrayferry_random() -> list[Any]:
+    """Return what makes random numbers."""
+    from .random import JaxRandomFactory
+
+    return [JaxRandomFactory()]

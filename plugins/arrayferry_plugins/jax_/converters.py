@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arrayferry import Backend, Inline, Options, fit_dtype
-from arrayferry.adapting import Cache, CostlyCache
-from arrayferry_plugins._bound import Bound
-from arrayferry_plugins._packed import Packed, Parts, cut
+from arrayferry._utilities.cache import Cache, CostlyCache
+from arrayferry.typing import Cost
+from arrayferry_plugins._direct import Bound, Packed, Parts, cut
 
 from .backend import BACKEND
 from .dtypes import native_dtypes
 from .identity import Identity, array_type, chunks, identity
-from .placement import put
-
-if TYPE_CHECKING:
-    from arrayferry.typing import Cost
+from .placement import own_device, put
 
 
 class NumpyToJax(Bound):
@@ -39,9 +36,8 @@ class NumpyToJax(Bound):
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:
         import jax
 
-        if options.copy is False or not (options.device is None or options.device == "cpu"):
-            return None
-        if jax.default_backend() != "cpu":
+        to_host = options.device is None or options.device == "cpu"
+        if options.copy is False or not to_host or jax.default_backend() != "cpu":
             return None
         view, config = self.view(), jax.config
         to_jax = identity(committed=options.device is not None)
@@ -79,7 +75,7 @@ class NumpyToGpu(Packed):
         self._programs: CostlyCache[Any, Any] = CostlyCache(Identity.MOST)
 
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
-        return staged if device is None else put(staged, BACKEND._own_device(device))
+        return staged if device is None else put(staged, own_device(device))
 
     def batches(self, group: list[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
         for places in chunks(tuple(x.shape for _, x in group)):

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from arrayferry import STANDARD_DTYPES
-from arrayferry.adapting import dtype_named
+from arrayferry.extending import dtype_named
 
 WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
 """The dtypes that JAX has only with `jax_enable_x64`."""

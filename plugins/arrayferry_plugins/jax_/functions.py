@@ -6,59 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
-from arrayferry import Autodiff, Backend, ConversionError, Crossing, Flat, TracedValueError
-from arrayferry.adapting import dtype_info
+from arrayferry import ConversionError, TracedValueError
+from arrayferry.extending import dtype_info
+from arrayferry_functions import Autodiff, Crossing, Flat
 
 PIECE = 64 * 1024
 """Size in bytes of the largest argument of a callback. JAX copies those of more than 100 kB in its thread pool,
 and waits forever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
 each costs 30 microseconds."""
-
-
-class HostCalls(Backend):
-    """The part of the backend that calls functions on the host from traced code."""
-
-    def callback(
-        self,
-        function: Callable[[list[Any]], Sequence[Any]],
-        arrays: Sequence[Any],
-        results: Sequence[tuple[tuple[int, ...], str]],
-        *,
-        name: str,
-    ) -> list[Any]:
-        import jax
-        import jax.numpy as jnp
-        import numpy as np
-
-        for x in arrays:
-            if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
-                raise ConversionError(
-                    f"a JAX PRNG key array cannot be passed to {name}",
-                    remedy="Call jax.random.key_data(x) first.",
-                )
-        arrays = _guard()(name, [_whole(x) for x in arrays])
-        words = [_as_words(x) for x in arrays]
-        pieces = {}
-        for name in sorted({x.dtype.name for x in words}):
-            joined = jnp.concatenate([x for x in words if x.dtype.name == name])
-            step = PIECE // joined.dtype.itemsize
-            pieces[name] = jnp.split(joined, list(range(step, joined.size, step)))
-        forms = [
-            (word.dtype.name, word.size, x.dtype, x.shape)
-            for word, x in zip(words, arrays, strict=True)
-        ]
-
-        def host(pieces: dict[str, list[Any]]) -> Sequence[Any]:
-            values = []
-            # copies, since the memory is reused after the call
-            rest = {name: np.concatenate(parts) for name, parts in pieces.items()}
-            for name, size, dtype, shape in forms:
-                values.append(rest[name][:size].view(dtype).reshape(shape))
-                rest[name] = rest[name][size:]
-            return function(values)
-
-        shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
-        return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
 
 
 def _whole(x: Any) -> Any:
@@ -110,7 +65,48 @@ def _guard() -> Callable[[str, list[Any]], list[Any]]:
 class JaxAutodiff(Autodiff):
     """Differentiates functions of JAX for other libraries, and makes their functions work in `jax.grad`."""
 
+    name = "jax"
     takes_numpy = True
+
+    def callback(
+        self,
+        function: Callable[[list[Any]], Sequence[Any]],
+        arrays: Sequence[Any],
+        results: Sequence[tuple[tuple[int, ...], str]],
+        *,
+        name: str,
+    ) -> list[Any]:
+        import jax
+        import jax.numpy as jnp
+        import numpy as np
+
+        for x in arrays:
+            if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+                raise ConversionError(
+                    f"a JAX PRNG key array cannot be passed to {name}",
+                    remedy="Call jax.random.key_data(x) first.",
+                )
+        arrays = _guard()(name, [_whole(x) for x in arrays])
+        words = [_as_words(x) for x in arrays]
+        pieces = {}
+        for name in sorted({x.dtype.name for x in words}):
+            joined = jnp.concatenate([x for x in words if x.dtype.name == name])
+            step = PIECE // joined.dtype.itemsize
+            pieces[name] = jnp.split(joined, list(range(step, joined.size, step)))
+        pairs = zip(words, arrays, strict=True)
+        forms = [(word.dtype.name, word.size, x.dtype, x.shape) for word, x in pairs]
+
+        def host(pieces: dict[str, list[Any]]) -> Sequence[Any]:
+            values = []
+            # copies, since the memory is reused after the call
+            rest = {name: np.concatenate(parts) for name, parts in pieces.items()}
+            for name, size, dtype, shape in forms:
+                values.append(rest[name][:size].view(dtype).reshape(shape))
+                rest[name] = rest[name][size:]
+            return function(values)
+
+        shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in results]
+        return list(jax.pure_callback(host, shapes, pieces, vmap_method="sequential"))
 
     def compiles(self, function: Callable[..., Any]) -> bool:
         import jax

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from arrayferry.adapting import Cache, CostlyCache
+from arrayferry._utilities.cache import Cache, CostlyCache
 
 from .placement import mesh_is_set, without_mesh
 
@@ -147,9 +147,8 @@ class Identity:
             if times < 2:
                 self._seen[signature] = times + 1
                 return None
-            if not may_compile or any(x.nbytes > SMALL for x in xs):
-                return None
-            if self._programs.make_room(signature) is None:
+            may_compile = may_compile and all(x.nbytes <= SMALL for x in xs)
+            if not may_compile or self._programs.make_room(signature) is None:
                 return None
             program = self._programs[signature] = self._compiled()
         self._programs.used.add(program)

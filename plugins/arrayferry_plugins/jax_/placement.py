@@ -82,7 +82,7 @@ def first_device() -> Any:
 
 
 def device_name(device: Any) -> str:
-    """Return the name of a device, or of those of a sharding. See `arrayferry.Backend.device_name`."""
+    """Return the name of a device, or of those of a sharding. See `arrayferry.Devices.name_of`."""
     devices = getattr(device, "device_set", None)
     if devices is not None:  # a sharding
         own = sorted(devices, key=lambda device: device.id)
@@ -94,6 +94,22 @@ def device_name(device: Any) -> str:
     kind = "cuda" if platform == "gpu" else platform
     index = device.local_hardware_id if kind != "cpu" else device.id
     return kind if kind == "cpu" and not index else f"{kind}:{index or 0}"
+
+
+def own_device(device: Any) -> Any:
+    """Return the device of JAX that has a name, and any other object as it is."""
+    import jax
+
+    if not isinstance(device, str):
+        return device
+    if device == "default":
+        return None
+    kind = device.partition(":")[0]
+    platform = {"cuda": "gpu"}.get(kind, kind)
+    for own in jax.local_devices(backend=platform):
+        if device_name(own) == device:
+            return own
+    return device
 
 
 @cache

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from arrayferry import Random
-from arrayferry.adapting import check_integers
+from arrayferry_gym import Random, RandomFactory, check_integers
+
+from .placement import own_device
 
 _drawing = threading.Lock()
 """Held while a key is taken, so that no two threads get the same one."""
@@ -94,6 +95,23 @@ class JaxRandom(Random):
         return jax.random.categorical(self.key(), logits, shape=tuple(shape)).astype(dtype)
 
 
+class JaxRandomFactory(RandomFactory):
+    """Makes random numbers from a seed, or from a key, which may be traced."""
+
+    name = "jax"
+
+    def make(self, seed: Any = None, device: Any = None) -> JaxRandom:
+        import jax
+        import numpy as np
+
+        if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
+            return JaxRandom(seed)
+        if not (isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32):  # others are not taken
+            seed = np.random.SeedSequence(seed).generate_state(1)[0]
+        key = jax.random.key(int(seed))
+        return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
+
+
 def _in_host_memory(bound: Any) -> Any:
     """Return a bound for integers as a NumPy array if its values are in host memory, unchanged otherwise."""
     import jax
@@ -103,12 +121,3 @@ def _in_host_memory(bound: Any) -> Any:
         return bound
     on_host = bound.is_fully_addressable and all(each.platform == "cpu" for each in bound.devices())
     return np.asarray(bound) if on_host else bound
-
-
-def seed_number(seed: Any) -> int:
-    """Return a seed that `jax.random.key` takes: numbers below 2**32 as they are."""
-    import numpy as np
-
-    if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
-        return int(seed)
-    return int(np.random.SeedSequence(seed).generate_state(1)[0])

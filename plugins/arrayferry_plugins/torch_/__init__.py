@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from arrayferry import Backend, Converter
+from typing import Any
+
+from arrayferry import Backend, Converter, hookimpl
 
 from .backend import BACKEND
 from .backend import TorchBackend as TorchBackend
 from .converters import NumpyToCuda, NumpyToTorch, TorchToNumpy
-from .converters import host_values as host_values
-from .random import TorchRandom as TorchRandom
 
 
 def arrayferry_backends() -> list[Backend]:
@@ -19,3 +19,19 @@ def arrayferry_backends() -> list[Backend]:
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters from and to NumPy."""
     return [NumpyToTorch(), TorchToNumpy(), NumpyToCuda()]
+
+
+@hookimpl(optionalhook=True)
+def arrayferry_gradients() -> list[Any]:
+    """Return how gradients cross."""
+    from .functions import TorchAutodiff
+
+    return [TorchAutodiff()]
+
+
+@hookimpl(optionalhook=True)
+def arrayferry_random() -> list[Any]:
+    """Return what makes random numbers."""
+    from .random import TorchRandomFactory
+
+    return [TorchRandomFactory()]

@@ -7,16 +7,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import Backend, Inline, Options
-from arrayferry_plugins._bound import Bound
-from arrayferry_plugins._packed import Packed
+from arrayferry.typing import Cost
+from arrayferry_plugins._direct import Bound, Packed
 
 from .backend import BACKEND
 from .dtypes import dtype_bits
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from arrayferry.typing import Cost
 
 
 FIRST = 1 << 16

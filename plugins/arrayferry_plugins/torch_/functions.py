@@ -7,11 +7,30 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from arrayferry import Autodiff, Crossing, Flat, TracedValueError
+from arrayferry import TracedValueError
+from arrayferry_functions import Autodiff, Crossing, Flat
 
 
 class TorchAutodiff(Autodiff):
     """Differentiates functions of PyTorch for other libraries, and makes their functions part of its graphs."""
+
+    name = "torch"
+
+    def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        disabled: list[Callable[..., Any]] = []
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            # nothing is compiled before torch._dynamo is imported, which takes a second
+            if "torch._dynamo" not in sys.modules:
+                return function(*args, **kwargs)
+            if not disabled:
+                import torch
+
+                disabled.append(torch.compiler.disable(function))
+            return disabled[0](*args, **kwargs)
+
+        wrapper._torchdynamo_disable = True  # type: ignore[attr-defined]  # then errors name torch.compiler.disable
+        return wrapper
 
     def vjp(
         self, function: Callable[[list[Any]], Flat], wanted: tuple[int, ...], *, compiled: bool
@@ -35,16 +54,11 @@ class TorchAutodiff(Autodiff):
                     pairs = [(y, x) for y, x in zip(results, given, strict=True) if y.requires_grad]
                     if not pairs:
                         return [torch.zeros_like(x) for x in chosen]
-                    return list(
-                        torch.autograd.grad(
-                            [y for y, _ in pairs],
-                            chosen,
-                            [x for _, x in pairs],
-                            retain_graph=True,
-                            create_graph=further or any(x.requires_grad for x in given),
-                            materialize_grads=True,
-                        )
-                    )
+                    ys, vectors = zip(*pairs, strict=True)
+                    again = further or any(x.requires_grad for x in given)
+                    kept = {"retain_graph": True, "materialize_grads": True}
+                    grads = torch.autograd.grad(ys, chosen, vectors, create_graph=again, **kept)
+                    return list(grads)
 
             return flat, pull
 
@@ -66,13 +80,8 @@ def _cross(crossing: Crossing, arrays: Sequence[Any]) -> Flat:
 
     _refuse_transformations(arrays, crossing.name)
     transformed = torch._C._are_functorch_transforms_active()
-    wanted: tuple[int, ...] = ()
-    if torch.is_grad_enabled():
-        wanted = tuple(
-            index
-            for index, x in enumerate(arrays)
-            if x.requires_grad or (transformed and _is_inexact(x))
-        )
+    asked = enumerate(arrays if torch.is_grad_enabled() else ())
+    wanted = tuple(n for n, x in asked if x.requires_grad or (transformed and _is_inexact(x)))
     if not wanted and not transformed and torch.autograd.forward_ad._current_level < 0:
         return crossing(arrays, ())[0]
     *results, _, build = _crossed()[transformed].apply(crossing, wanted, *arrays)

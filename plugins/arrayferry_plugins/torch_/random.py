@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from arrayferry import Random
-from arrayferry.adapting import check_integers, once
+from arrayferry._utilities.cache import once
+from arrayferry_gym import Random, RandomFactory, check_integers
 
 
 def _in_host_memory(bound: Any) -> Any:
@@ -60,12 +60,9 @@ class TorchRandom(Random):
         import torch
 
         values = self._draw(torch.rand, shape, dtype)
-        low, high = (
-            bound
-            if isinstance(bound, (int, float))
-            else torch.as_tensor(bound, dtype=values.dtype, device=self._device)
-            for bound in (low, high)
-        )  # the difference of small integers may be too large for their dtype
+        # the difference of small integers may be too large for their dtype
+        tensor = partial(torch.as_tensor, dtype=values.dtype, device=self._device)
+        low, high = (x if isinstance(x, (int, float)) else tensor(x) for x in (low, high))
         return values * (high - low) + low
 
     def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
@@ -105,3 +102,12 @@ class TorchRandom(Random):
         waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
         waits.exponential_(generator=self._generator)
         return (logits - waits.log()).argmax(-1).to(getattr(torch, dtype))
+
+
+class TorchRandomFactory(RandomFactory):
+    """Makes random numbers from a seed."""
+
+    name = "torch"
+
+    def make(self, seed: Any = None, device: Any = None) -> TorchRandom:
+        return TorchRandom(seed, device)

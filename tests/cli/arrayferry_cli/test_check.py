@@ -90,18 +90,18 @@ def test_a_plugin_that_fails(run, toy):
 END = "if x.shape == (5,):\n            END\n        return Array(x)"
 
 
+STOPPING = [
+    ("import os; os.abort()", (), "testing toy failed: it crashed with SIGABRT"),
+    (
+        "import threading; threading.Event().wait()",
+        ("--timeout", "20"),
+        "testing toy took longer than 20 seconds",
+    ),
+]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("code", "options", "words"),
-    [
-        ("import os; os.abort()", (), "testing toy failed: it crashed with SIGABRT"),
-        (
-            "import threading; threading.Event().wait()",
-            ("--timeout", "20"),
-            "testing toy took longer than 20 seconds",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("code", "options", "words"), STOPPING)
 def test_a_plugin_that_ends_or_stops_pytest(run, toy, code, options, words):
     toy(("return Array(x)", END.replace("END", code)))
     status, out, err = run("check", "toy", *options)

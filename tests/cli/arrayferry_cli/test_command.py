@@ -43,21 +43,21 @@ def test_help(run, command):
     assert "--timeout SECONDS" in out
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (),
-        ("nothing",),
-        ("check",),
-        ("routes", "a", "b", "c"),
-        ("doctor", "--time", "9"),
-        ("doctor", "--timeout", "0"),
-        ("doctor", "--timeout", "inf"),
-        ("doctor", "--timeout", "nan"),
-        ("doctor", "--timeout", "soon"),
-        ("new-plugin", "mine", "--json"),
-    ],
-)
+WRONG_USAGE = [
+    (),
+    ("nothing",),
+    ("check",),
+    ("routes", "a", "b", "c"),
+    ("doctor", "--time", "9"),
+    ("doctor", "--timeout", "0"),
+    ("doctor", "--timeout", "inf"),
+    ("doctor", "--timeout", "nan"),
+    ("doctor", "--timeout", "soon"),
+    ("new-plugin", "mine", "--json"),
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG_USAGE)
 def test_wrong_usage(run, arguments):
     assert run(*arguments)[0] == 2
 
@@ -101,16 +101,16 @@ def test_the_wheel_has_it(tmp_path):
     assert "arrayferry = arrayferry_cli:main" in metadata.read(points).decode()
 
 
+STREAMS = [
+    (">&-", 0),
+    ("2>&-", 0),
+    ("| head -n 0", 0),
+    ("> /dev/full", 1),
+]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("stream", "status"),
-    [
-        (">&-", 0),
-        ("2>&-", 0),
-        ("| head -n 0", 0),
-        ("> /dev/full", 1),
-    ],
-)
+@pytest.mark.parametrize(("stream", "status"), STREAMS)
 def test_streams_that_cannot_be_written_to(stream, status):
     command = f"{sys.executable} -m arrayferry routes numpy torch {stream}"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)

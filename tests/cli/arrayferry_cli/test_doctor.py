@@ -121,7 +121,7 @@ TRIED = {
         "return Array(x + 1)",
         "an array of [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]] and dtype float32 came back as [[2.0, 1.0, 2.0], [1.0, 2.0, 1.0]]",
     ),
-    "nothing": ("return Array(x)", "Array(x)", "returned a builtins.NoneType"),
+    "nothing": ("return Array(x)", "Array(x)", "returned a NoneType"),
     "blind": ("blind_plugin.Array", "blind_plugin.Grid", "which is not one of its array_types"),
     "leaves": (
         "return x.values",
@@ -296,17 +296,17 @@ def test_what_is_registered_at_run_time(register):
     assert _check._matching("mine", found) == [mine]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("open '/opt/a b/c.so'", "open '.../a b/c.so'"),
-        (r"open C:\Users\someone\x.dll", "open .../x.dll"),
-        ("'dask[array]' (or https://a.org/b/c), a/b", "'dask[array]' (or https://a.org/b/c), a/b"),
-        (f"{Path.home()}: no", "...: no"),
-        (f"{Path.home()}er/x", ".../x"),
-        ("https://a.org" + str(Path.home()), "https://a.org" + str(Path.home())),
-        ("error:file:///data/someone/x.so", "error:.../x.so"),
-    ],
-)
+PATHS = [
+    ("open '/opt/a b/c.so'", "open '.../a b/c.so'"),
+    (r"open C:\Users\someone\x.dll", "open .../x.dll"),
+    ("'dask[array]' (or https://a.org/b/c), a/b", "'dask[array]' (or https://a.org/b/c), a/b"),
+    (f"{Path.home()}: no", "...: no"),
+    (f"{Path.home()}er/x", ".../x"),
+    ("https://a.org" + str(Path.home()), "https://a.org" + str(Path.home())),
+    ("error:file:///data/someone/x.so", "error:.../x.so"),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), PATHS)
 def test_paths_are_not_told(text, shown):
     assert without_paths(text) == shown

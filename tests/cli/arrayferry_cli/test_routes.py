@@ -76,10 +76,19 @@ def test_a_pair_step_by_step(run, only, toy):
     assert "there is nothing to do" in out
 
 
+def with_devices(names):
+    """Return the change to the toy plugin that gives it other devices."""
+    return (
+        "    def copy",
+        "    class Places(af.Devices):\n"
+        f"        def names(self):\n            return {names}\n\n"
+        "    devices = Places()\n\n    def copy",
+    )
+
+
 @pytest.mark.long
 def test_several_devices(run, toy):
-    devices = 'def devices(self):\n        return ("gpu:0", "gpu:1", "cpu")\n\n    def copy'
-    toy(("def copy", devices))
+    toy(with_devices('("gpu:0", "gpu:1", "cpu")'))
     status, out, _ = run("routes", "toy", "numpy", "--json")
     ends = operator.itemgetter("source_device", "target_device", "transfers")
     found = [*map(ends, json.loads(out)["routes"])]
@@ -139,8 +148,8 @@ def test_what_is_left_out_is_told(run, only, toy):
 def test_libraries_are_not_imported_again(run, only, installed, toy):
     """Their devices are known from the processes in which each is imported alone."""
     line = "open(__file__ + '.log', 'a').write(f'{os.getpid()} ')"
-    devices = f'def devices(self):\n        return {line} and ("gpu:0", "cpu")\n\n    def copy'
-    toy(("import numpy", "import os\nimport numpy"), ("def copy", devices))
+    names = f'{line} and ("gpu:0", "cpu")'
+    toy(("import numpy", "import os\nimport numpy"), with_devices(names))
     only("numpy", "dask", "toy")
     status, out, _ = run("routes", "toy")
     assert status == 0

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from interrupts import quick_turns
 
-from arrayferry._cache import Cache
+from arrayferry._utilities.cache import Cache
 
 
 def hits(cache, keys):

@@ -142,7 +142,7 @@ def test_a_backend_without_its_library_is_known_and_no_command_is_guessed(regist
     absent.array_types = ("a_missing_library.Array",)
     registry.register(absent)
     assert not registry.backends()["absent"].installed
-    assert not absent.usable
+    assert absent.problem() is not None
     words = (
         "^absent is not installed: there is no module 'a_missing_library'. Install its library, "
         "as the documentation of that says.$"

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from refusals import refused
 from toys import Array
 
 import arrayferry as af
@@ -15,9 +16,22 @@ class Two(Array):
     pass
 
 
+class Exchange(af.DLPack):
+    kinds = ("cpu",)
+
+    def __init__(self, kind, calls):
+        self.kind, self.calls = kind, calls
+
+    def export(self, x):
+        return x.values
+
+    def load(self, x, device=None):
+        self.calls.append("load")
+        return self.kind(np.from_dlpack(x))
+
+
 class Library(af.Backend):
     package = "numpy"
-    dlpack_devices = ("cpu",)
     kind: type
     calls: list
 
@@ -33,13 +47,6 @@ class Library(af.Backend):
         self.calls.append(f"copy of {self.name}")
         return self.kind(x.values.copy())
 
-    def to_dlpack(self, x):
-        return x.values
-
-    def from_dlpack(self, x, device=None):
-        self.calls.append("from_dlpack")
-        return self.kind(np.from_dlpack(x))
-
 
 @pytest.fixture
 def libraries(register):
@@ -50,7 +57,8 @@ def libraries(register):
         for kind, memory, own in ((One, one, {}), (Two, two, attributes)):
             name = kind.__name__
             names = {"name": name.lower(), "array_types": (f"{__name__}.{name}",)}
-            own = {**names, "kind": kind, "memory": memory, "calls": calls, **own}
+            common = {**names, "kind": kind, "memory": memory, "calls": calls}
+            own = {**common, "dlpack": Exchange(kind, calls), **own}
             register(type(name, (Library,), own)())
         return calls
 
@@ -76,7 +84,7 @@ def test_memory_is_shared_where_that_is_safe(libraries, one, two, copy):
         y = af.convert([x], "two", copy=copy)[0]
         assert type(y) is Two
         assert np.shares_memory(x.values, y.values)
-    assert set(calls) == {"from_dlpack"}
+    assert set(calls) == {"load"}
 
 
 @pytest.mark.parametrize(("one", "two", "by"), [(*pair, None) for pair in SHARED] + COPIED)
@@ -97,8 +105,7 @@ def test_memory_of_its_own(libraries, one, two, by):
 @pytest.mark.parametrize(("one", "two"), [pair[:2] for pair in COPIED if "unknown" not in pair])
 def test_sharing_that_is_not_safe_is_refused(libraries, one, two):
     calls = libraries(one, two)
-    with pytest.raises(af.CopyRequiredError, match="never change, but"):
-        af.convert(One(np.arange(3.0)), "two", copy=False)
+    refused(af.CopyRequiredError, "never change, but", One(np.arange(3.0)), "two", copy=False)
     assert calls == []
 
 
@@ -117,13 +124,13 @@ def test_a_dtype_that_the_target_lacks_is_not_handed_over(libraries):
 
 @pytest.mark.parametrize("error", [BufferError("not this one"), MemoryError("none left")])
 def test_a_library_that_refuses_gets_the_values_by_numpy_if_there_is_memory(libraries, error):
-    def from_dlpack(self, x, device=None):
-        raise error
+    class Refusing(Exchange):
+        def load(self, x, device=None):
+            raise error
 
-    calls = libraries(from_dlpack=from_dlpack)
+    calls = libraries(dlpack=Refusing(Two, []))
     if type(error) is MemoryError:
-        with pytest.raises(MemoryError, match="none left"):
-            af.convert(One(np.arange(3.0)), "two")
+        refused(MemoryError, "none left", One(np.arange(3.0)), "two")
     else:
         assert af.convert(One(np.arange(3.0)), "two").values.tolist() == [0, 1, 2]
         assert calls == ["to_numpy", "from_numpy"]

@@ -11,7 +11,7 @@ import torch
 
 import arrayferry as af
 from arrayferry._registry.generic import GenericBackend
-from arrayferry.adapting import dtype_info, dtype_named
+from arrayferry.extending import dtype_info, dtype_named
 from arrayferry_plugins.jax_ import dtypes as jax_dtypes
 from arrayferry_plugins.torch_ import dtypes as torch_dtypes
 
@@ -149,7 +149,7 @@ def test_values_of_mlx_without_its_plugin(name):
         y = af.converter(mx, registry=registry, device=device)(form)
         backend = registry.kind(y).backend
         assert type(backend) is GenericBackend
-        assert (backend.device_of(y),) == backend.devices() == ("cpu",)
+        assert (backend.device_of(y),) == backend.devices.names() == ("cpu",)
         back = to_numpy(mx.transpose(y))
         wanted = form.astype("complex64" if name == "complex128" else dtype).T
         assert (back.dtype, back.shape, back.tobytes()) == (

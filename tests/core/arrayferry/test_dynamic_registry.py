@@ -4,24 +4,19 @@ import gc
 import importlib
 import inspect
 import linecache
-import signal
 import sys
-import threading
 import types
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 
 import boxes
-import jax
 import numpy as np
 import pytest
 import torch
 from boxes import Box, Held, HeldContainer
-from interrupts import quick_turns
 
 import arrayferry as af
 from arrayferry._route import execute
-from arrayferry.adapting import Threads
+from arrayferry._utilities.threads import Threads
 
 X = np.arange(3, dtype=np.float32)
 
@@ -149,29 +144,6 @@ def test_a_container_for_exactly_an_array_type(register):
         assert isinstance(found[1], torch.Tensor)
 
 
-@pytest.fixture
-def fork_while(run_forked):
-    """Return a function that waits, and one that forks while a thread waits in it, and works in the fork."""
-    inside, leave = threading.Event(), threading.Event()
-
-    def wait():
-        inside.set()
-        leave.wait(30)
-
-    def fork(in_thread, in_fork):
-        thread = threading.Thread(target=in_thread)
-        thread.start()
-        try:
-            assert inside.wait(30)
-            # the alarm ends a process that hangs
-            run_forked(lambda: (signal.alarm(30), leave.set(), in_fork()))
-        finally:
-            leave.set()
-            thread.join()
-
-    return wait, fork
-
-
 def test_a_fork_while_another_thread_registers(fork_while):
     wait, fork = fork_while
 
@@ -195,45 +167,11 @@ def test_a_fork_while_another_thread_registers(fork_while):
     fork(lambda: registry.register(HeldContainer()), work)
 
 
-@pytest.mark.parametrize("what", ["random numbers", "a route"])
-def test_a_fork_while_another_thread_makes_what_is_made_once(what, monkeypatch, fork_while):
+def test_a_fork_while_another_thread_makes_a_route(monkeypatch, fork_while):
     wait, fork = fork_while
-    owner, name, work = {
-        "a route": (execute, "Executor", lambda: af.converter("array_api_strict")(X).shape),
-        "random numbers": (
-            np.random,
-            "default_rng",
-            lambda: af.registry.backend("numpy").random(1).uniform((3,)).shape,
-        ),
-    }[what]
-    make = getattr(owner, name)
-    monkeypatch.setattr(owner, name, lambda *args: (wait(), make(*args))[1])
-    fork(work, work)
-
-
-def test_two_threads_draw_their_first_numbers_together(monkeypatch):
-    both, make = threading.Barrier(2, timeout=30), np.random.default_rng
-
-    def together(seed):
-        both.wait()
-        return make(seed)
-
-    monkeypatch.setattr(np.random, "default_rng", together)
-    rng = af.registry.backend("numpy").random(1)
-    with ThreadPoolExecutor(2) as pool:
-        drawn = list(pool.map(rng.uniform, [(3,)] * 2))
-    assert set(drawn[0].tolist()).isdisjoint(drawn[1].tolist())
-
-
-def test_threads_take_different_keys_of_jax():
-    rng = af.registry.backend("jax").random(1)
-
-    def work(_):
-        return [bytes(np.asarray(jax.random.key_data(rng.key()))) for _ in range(40)]
-
-    with quick_turns(), ThreadPoolExecutor(4) as pool:
-        keys = [key for keys in pool.map(work, range(4)) for key in keys]
-    assert len(set(keys)) == len(keys) == 160
+    make = execute.Executor
+    monkeypatch.setattr(execute, "Executor", lambda *args: (wait(), make(*args))[1])
+    fork(*[lambda: af.converter("array_api_strict")(X).shape] * 2)
 
 
 def test_two_threads_take_the_first_steps_of_a_route_together():
@@ -298,8 +236,11 @@ def test_conversions_that_are_kept_are_few():
         device = f"cpu{' ' * (number % 500)}"
         assert af.convert(X, "torch", device=device).tolist() == [0, 1, 2]
     assert len(_api._kept) <= _api.MAX_KEPT
-    kept = _api.kept_conversion("torch", "cpu"), _api.kept_conversion("jax", "cpu")
+    kept = _api.kept_conversion("torch", device="cpu"), _api.kept_conversion("jax", device="cpu")
     for target in ("torch", "jax"):
         af.convert(X, target, device="cpu")
-    assert kept == (_api.kept_conversion("torch", "cpu"), _api.kept_conversion("jax", "cpu"))
-    assert kept[0] is _api.kept_conversion("torch", "cpu")
+    assert kept == (
+        _api.kept_conversion("torch", device="cpu"),
+        _api.kept_conversion("jax", device="cpu"),
+    )
+    assert kept[0] is _api.kept_conversion("torch", device="cpu")

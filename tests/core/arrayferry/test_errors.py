@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from boxes import faulty, raising
 
 import arrayferry as af
-from arrayferry import adapting, inspection
+from arrayferry import extending
 
 ROOT = Path(__file__).parents[3]
 CYCLE: list = []
@@ -20,12 +21,16 @@ CYCLE.append(CYCLE)
 FUNCTIONS = [
     (lambda: af.fit_dtype(np.array([2**40]), af.registry.backend("jax"), "checked"), af.NarrowingError, "1099511627776 does not fit"),
     (lambda: af.fit_dtype(np.array(["a"]), af.registry.backend("jax"), "allow"), af.UnsupportedDtypeError, "text"),
-    (lambda: adapting.check_integers(3, 3, "int8"), af.OptionError, "from 3 to below 3"),
-    (lambda: adapting.map_arrays(adapting.refuse_more_than_values, {"a": np.ma.array([1], mask=[True])}), af.ConversionError, r"mask would be lost.*\['a'\]"),
-    (lambda: adapting.map_arrays(np.shape, CYCLE), af.StructureError, "contains itself"),
-    (lambda: inspection.load_parts(EntryPoint("a", "no_such_module", "arrayferry")), af.PluginError, "no_such_module"),
-    (lambda: inspection.route_between(af.registry.backend("torch"), af.registry.backend("numpy"), source_device="cpu", device="cuda"), af.DeviceError, "cuda"),
-    (lambda: af.registry.backend("numpy").callback(len, [], [], name="f"), NotImplementedError, "numpy has no calls"),
+    (lambda: extending.map_arrays(extending.refuse_more_than_values, {"a": np.ma.array([1], mask=[True])}), af.ConversionError, r"mask would be lost.*\['a'\]"),
+    (lambda: extending.call_backend(faulty(to_numpy=raising), "to_numpy", 3), af.ContractError, r"to_numpy\(\) of the backend 'boxes' raised"),
+    (lambda: extending.call_backend(faulty(to_numpy=raising, is_out_of_memory=lambda *_: True), "to_numpy", 3), Exception, "^a fault"),
+    (lambda: extending.cast_checked(np.array([300]), np.dtype("int8"), "x"), af.NarrowingError, "x holds 300"),
+    (lambda: extending.flatten_by(CYCLE, af.registry.kind), af.StructureError, "contains itself"),
+    (lambda: extending.target_dtype(np.dtype("complex64"), faulty(dtypes=lambda self: {"float32"}), "allow"), af.UnsupportedDtypeError, "complex64"),
+    (lambda: extending.target_dtype(np.dtype("int64"), faulty(dtypes=lambda self: {"int32"}), "forbid"), af.NarrowingError, "forbidden"),
+    (lambda: extending.map_arrays(np.shape, CYCLE), af.StructureError, "contains itself"),
+    (lambda: extending.load_parts(EntryPoint("a", "no_such_module", "arrayferry")), af.PluginError, "no_such_module"),
+    (lambda: extending.route_between(af.registry.backend("torch"), af.registry.backend("numpy"), source_device="cpu", device="cuda"), af.DeviceError, "cuda"),
 ]  # fmt: skip
 
 

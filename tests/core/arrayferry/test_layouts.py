@@ -150,35 +150,35 @@ def test_what_differs_besides_leaves_has_another_key(where):
             assert layout == pickle.loads(pickle.dumps(layout))
 
 
-@pytest.mark.parametrize(
-    ("some", "others"),
-    [
-        (collections.defaultdict(list, x=X), collections.defaultdict(int, x=X)),
-        (collections.deque([X], 2), collections.deque([X], 3)),
-        (collections.deque([X], 2), collections.deque([X])),
-        ({"x": X}, collections.OrderedDict(x=X)),
-        ((X, 1), Point(X, 1)),
-        ({"a": X, "b": X}, {"b": X, "a": X}),
-        ({"k" * 100 + "a": X}, {"k" * 100 + "b": X}),
-        ({"x": X, "y": 0.0}, {"x": X, "y": -0.0}),
-        ({"x": X, "y": 0j}, {"x": X, "y": complex(0.0, -0.0)}),
-        ({"x": X, "y": decimal.Decimal("1.0")}, {"x": X, "y": decimal.Decimal("1")}),
-        ({"x": X, "y": jax.tree.structure([1])}, {"x": X, "y": jax.tree.structure((1,))}),
-        ({"x": X, "y": SameName(1)}, {"x": X, "y": SameName(2)}),
-        ({"x": X, "y": pathlib.Path("a")}, {"x": X, "y": "a"}),
-        ({"x": X, "y": slice(1)}, {"x": X, "y": slice(2)}),
-        ({"x": X, "y": slice(1)}, {"x": X, "y": slice(1.0)}),
-        (ordered(), ordered(_metadata=1)),
-        (proxy(collections.OrderedDict), proxy(dict)),
-        (objects(X, X).reshape(1, 2), objects(X, X).reshape(2, 1)),
-        ({"x": X, "y": np.ones(2)}, {"x": X, "y": {}}),
-        ({"x": X, "y": []}, {"x": X, "y": ()}),
-        (collections.ChainMap({"x": X}), collections.ChainMap({"x": X}, {})),
-        (collections.UserDict(x=X), outside(collections.UserDict(x=X), "scale", 2)),
-        (torch.return_types.max([X, X]), (X, X)),
-        (jax.tree_util.Partial(max, X), jax.tree_util.Partial(min, X)),
-    ],
-)
+DIFFERENT = [
+    (collections.defaultdict(list, x=X), collections.defaultdict(int, x=X)),
+    (collections.deque([X], 2), collections.deque([X], 3)),
+    (collections.deque([X], 2), collections.deque([X])),
+    ({"x": X}, collections.OrderedDict(x=X)),
+    ((X, 1), Point(X, 1)),
+    ({"a": X, "b": X}, {"b": X, "a": X}),
+    ({"k" * 100 + "a": X}, {"k" * 100 + "b": X}),
+    ({"x": X, "y": 0.0}, {"x": X, "y": -0.0}),
+    ({"x": X, "y": 0j}, {"x": X, "y": complex(0.0, -0.0)}),
+    ({"x": X, "y": decimal.Decimal("1.0")}, {"x": X, "y": decimal.Decimal("1")}),
+    ({"x": X, "y": jax.tree.structure([1])}, {"x": X, "y": jax.tree.structure((1,))}),
+    ({"x": X, "y": SameName(1)}, {"x": X, "y": SameName(2)}),
+    ({"x": X, "y": pathlib.Path("a")}, {"x": X, "y": "a"}),
+    ({"x": X, "y": slice(1)}, {"x": X, "y": slice(2)}),
+    ({"x": X, "y": slice(1)}, {"x": X, "y": slice(1.0)}),
+    (ordered(), ordered(_metadata=1)),
+    (proxy(collections.OrderedDict), proxy(dict)),
+    (objects(X, X).reshape(1, 2), objects(X, X).reshape(2, 1)),
+    ({"x": X, "y": np.ones(2)}, {"x": X, "y": {}}),
+    ({"x": X, "y": []}, {"x": X, "y": ()}),
+    (collections.ChainMap({"x": X}), collections.ChainMap({"x": X}, {})),
+    (collections.UserDict(x=X), outside(collections.UserDict(x=X), "scale", 2)),
+    (torch.return_types.max([X, X]), (X, X)),
+    (jax.tree_util.Partial(max, X), jax.tree_util.Partial(min, X)),
+]
+
+
+@pytest.mark.parametrize(("some", "others"), DIFFERENT)
 def test_other_pairs_that_differ(some, others):
     (leaves, first), (_, second) = af.flatten(some), af.flatten(others)
     assert first != second
@@ -252,20 +252,20 @@ def twice(make):
     return [inner, {"again": inner}, (inner,)]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: [X, 1],
-        lambda: {"x": X},
-        lambda: Point(X),
-        lambda: Plain(X),
-        lambda: Node(X),
-        lambda: Scaled(x=[X]),
-        lambda: objects(X, None),
-        list,
-        lambda: {"deep": Plain([X, {"y": X}])},
-    ],
-)
+SHARED = [
+    lambda: [X, 1],
+    lambda: {"x": X},
+    lambda: Point(X),
+    lambda: Plain(X),
+    lambda: Node(X),
+    lambda: Scaled(x=[X]),
+    lambda: objects(X, None),
+    list,
+    lambda: {"deep": Plain([X, {"y": X}])},
+]
+
+
+@pytest.mark.parametrize("make", SHARED)
 def test_one_object_in_two_places_stays_one(make):
     value = twice(make)
     arrays, layout = af.flatten(value)

@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 
 import arrayferry as af
 
@@ -25,12 +26,10 @@ def test_checked(dtype, source):
     assert y.dtype == NARROW[dtype]
     np.testing.assert_array_equal(np.asarray(y), np.array(FITS[dtype], dtype).astype(NARROW[dtype]))
     x = af.convert(np.array([LOST[dtype]], dtype), source)
-    with pytest.raises(
-        af.NarrowingError, match=f"does not fit {NARROW[dtype]}.*jax_enable_x64"
-    ) as caught:
-        af.convert({"x": x}, "jax")
-    assert (caught.value.dtype, caught.value.narrowed) == (dtype, NARROW[dtype])
-    assert caught.value.path == "['x']"
+    words = f"does not fit {NARROW[dtype]}.*jax_enable_x64"
+    caught = refused(af.NarrowingError, words, {"x": x}, "jax")
+    assert (caught.dtype, caught.narrowed) == (dtype, NARROW[dtype])
+    assert caught.path == "['x']"
 
 
 def test_infinities_and_nan_can_be_narrowed():
@@ -45,8 +44,7 @@ def test_infinities_and_nan_can_be_narrowed():
 def test_forbid_and_allow(dtype, source):
     x = af.convert(np.array(FITS[dtype][:1], dtype), source)
     for _ in range(3):
-        with pytest.raises(af.NarrowingError, match="forbidden"):
-            af.convert([x], "jax", narrowing="forbid")
+        refused(af.NarrowingError, "forbidden", [x], "jax", narrowing="forbid")
     assert af.convert(np.ones(2, np.float32), "jax", narrowing="forbid").dtype == np.float32
     lost = np.array([LOST[dtype]], dtype)
     with np.errstate(all="ignore"):
@@ -98,8 +96,7 @@ def test_a_missing_dtype_is_widened_if_possible():
     brain = np.array([1e38], ml_dtypes.bfloat16)
     strict = af.convert(brain, "array_api_strict")
     assert "float32" in str(strict.dtype)
-    with pytest.raises(af.NarrowingError, match="forbidden"):
-        af.convert(four, "torch", narrowing="forbid")
+    refused(af.NarrowingError, "forbidden", four, "torch", narrowing="forbid")
 
 
 UNSUPPORTED = {
@@ -115,11 +112,8 @@ UNSUPPORTED = {
 @pytest.mark.parametrize("target", ["torch", "jax", "array_api_strict"])
 def test_unsupported(what, target):
     x = UNSUPPORTED[what]
-    with pytest.raises(
-        af.UnsupportedDtypeError, match=f"{target} has no dtype for {what}.*unsupported="
-    ) as caught:
-        af.convert([1, {"w": x}], target)
-    assert caught.value.path == "[1]['w']"
+    words = f"{target} has no dtype for {what}.*unsupported="
+    assert refused(af.UnsupportedDtypeError, words, [1, {"w": x}], target).path == "[1]['w']"
     kept = af.convert([x, np.ones(2, np.float32)], target, unsupported="keep")
     assert kept[0] is x
     assert af.backend_of(kept[1]).name == target
@@ -145,9 +139,6 @@ def test_invalid_options(option, value):
 
 
 def test_like_and_target_exclude_each_other():
-    with pytest.raises(af.OptionError, match="either like="):
-        af.convert(np.ones(1), "torch", like=np.ones(1))
-    with pytest.raises(af.OptionError, match="no target was given"):
-        af.convert(np.ones(1))
-    with pytest.raises(af.NotAnArrayError, match="holds no array"):
-        af.convert(np.ones(1), like={"a": "text"})
+    refused(af.OptionError, "either like=", np.ones(1), "torch", like=np.ones(1))
+    refused(af.OptionError, "no target was given", np.ones(1))
+    refused(af.NotAnArrayError, "holds no array", np.ones(1), like={"a": "text"})

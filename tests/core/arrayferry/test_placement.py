@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from subtle_plugins import devices
 from toys import Array, Correct
 
 import arrayferry as af
@@ -15,6 +16,7 @@ class Accelerated(Correct):
 
     name, package, array_types = "accelerated", "numpy", ("toys.Array",)
     to_numpy_shares = from_numpy_shares = False
+    devices = devices(names=lambda self: ("cuda:0", "cuda:1", "cpu"))
 
     def to_numpy(self, x):
         return x.values.copy()
@@ -23,9 +25,6 @@ class Accelerated(Correct):
         y = Array(x.copy(), device or "cuda:0")
         y.told = device
         return y
-
-    def devices(self):
-        return ("cuda:0", "cuda:1", "cpu")
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def test_the_route_tells(library):
 
 
 def test_within_the_library_an_array_stays(library):
-    for place in library.devices():
+    for place in library.devices.names():
         x = Array(VALUES, place)
         assert af.convert(x, "accelerated") is x
         assert af.convert(x, "accelerated", copy=True).device == place
@@ -59,5 +58,5 @@ def test_within_the_library_an_array_stays(library):
 
 
 def test_to_a_library_of_the_host(library):
-    for place in library.devices():
+    for place in library.devices.names():
         assert af.convert(Array(VALUES, place), "torch").tolist() == [0, 1, 2]

@@ -140,16 +140,16 @@ def test_structures_that_change_between_calls():
             assert y.tolist() == x.tolist()
 
 
+WITHIN = [
+    (lambda inner: {"x": X, "in": inner}, lambda part: part["in"]),
+    (lambda inner: {"x": X, "in": {"y": inner}}, lambda part: part["in"]["y"]),
+    (lambda inner: [inner, X], lambda part: part[0]),
+    (lambda inner: ({"deep": inner},), lambda part: part[0]["deep"]),
+]
+
+
 @pytest.mark.parametrize("target", ["jax", "torch"])
-@pytest.mark.parametrize(
-    ("make", "get"),
-    [
-        (lambda inner: {"x": X, "in": inner}, lambda part: part["in"]),
-        (lambda inner: {"x": X, "in": {"y": inner}}, lambda part: part["in"]["y"]),
-        (lambda inner: [inner, X], lambda part: part[0]),
-        (lambda inner: ({"deep": inner},), lambda part: part[0]["deep"]),
-    ],
-)
+@pytest.mark.parametrize(("make", "get"), WITHIN)
 def test_containers_within_the_parts_of_a_long_list_stay_shared(make, get, target):
     conversion = af.converter(target)
     convert_often(conversion, [make([X]) for _ in range(20)])
@@ -432,7 +432,7 @@ def test_long_lists_that_only_differ_inside_have_plans_too(without_plans):
 def test_plans_in_use_stay_and_others_make_room(without_plans, few_plans, monkeypatch):
     written = []
     write = plan.write_plan
-    monkeypatch.setattr(plans, "write_plan", lambda *args: written.append(args[2]) or write(*args))
+    monkeypatch.setattr(plan, "write_plan", lambda *args: written.append(args[2]) or write(*args))
     conversion = af.converter("torch")
     many = [{"x": X, "note": bits(number)} for number in range(4 * few_plans)]
     for _ in range(30):
@@ -466,7 +466,7 @@ def test_a_plan_that_is_in_use_stays_wherever_it_is_chosen(without_plans):
 
 def test_a_structure_without_a_plan_is_not_tried_again(monkeypatch):
     written = []
-    monkeypatch.setattr(plans, "write_plan", lambda *args: written.append(args))
+    monkeypatch.setattr(plan, "write_plan", lambda *args: written.append(args))
     conversion = af.converter("torch")
     convert_often(conversion, [X], 50)
     assert len(written) == 1

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import re
 import sys
 import types
 
@@ -17,6 +18,7 @@ from interrupts import interrupted
 import arrayferry as af
 from arrayferry._plugin import hookspecs
 from arrayferry._plugin.hookspecs import HOOKS
+from arrayferry._registry.checks import _MOVED, _known, check_part
 
 X = np.arange(3, dtype=np.float32)
 
@@ -61,9 +63,8 @@ def test_a_blocked_plugin_is_not_used_until_it_is_unblocked(install):
     assert conversion(X).values.tolist() == [0, 1, 2]
     registry.manager.set_blocked("lib")
     for _ in range(2):
-        with pytest.raises(
-            af.UnknownBackendError, match=r"'lib': the plugin of that name .*is blocked"
-        ):
+        words = r"'lib': the plugin of that name .*is blocked"
+        with pytest.raises(af.UnknownBackendError, match=words):
             conversion(X)
         registry.refresh()
         assert registry.manager.is_blocked("lib")
@@ -125,7 +126,7 @@ def raising():
 
 FAULTY = {
     "a hook that raises": (hooks(containers=[HeldContainer()]), "sources", raising),
-    "an unknown hook": (hooks(containers=[HeldContainer()]), "others", lambda: [3]),
+    "an unknown hook": (hooks(containers=[HeldContainer()]), "others", af.hookimpl(lambda: [3])),
     "arguments": (hooks(containers=[HeldContainer()]), "sources", lambda registry: []),
     "a wrong part": (hooks(containers=[HeldContainer()]), "backends", lambda: [HeldContainer()]),
     "no list": (hooks(containers=[HeldContainer()]), "sources", lambda: 3),
@@ -170,7 +171,7 @@ REFUSED = {
             *(
                 (BoxBackend, name, [value], rf"Backend Faulty has .*{name}\. Set {name} to ")
                 for name, value in {
-                    "memory": "writeable", "aliases": "box", "dlpack_devices": "cuda", "replaces": ["torch"],
+                    "memory": "writeable", "aliases": "box", "devices": None, "dlpack": "cuda", "replaces": ["torch"],
                     "to_numpy_shares": "yes", "install": None, "item_types": ("Box",),
                 }.items()
             ),
@@ -183,6 +184,9 @@ REFUSED = {
         )
         for value in values
     },
+    "the kinds of a DLPack": (
+        part(BoxBackend, dlpack=part(af.DLPack, kinds="cuda")), "DLPack Faulty has 'cuda' for its kinds",
+    ),
     "a class": (BoxBackend, r"BoxBackend'> is not a Backend, .*Register an instance"),
     "the class of a source": (BoxSource, r"BoxSource'> is not a Backend"),
     "a hook that returns a class": (hooks(backends=[BoxBackend]), r"BoxBackend'>, where a Backend is expected.*instances"),
@@ -199,6 +203,27 @@ def test_what_is_registered_is_checked(registry, what):
     with pytest.raises(af.PluginError, match=words):
         registry.register(faulty)
     assert registry.catalog is before
+
+
+MOVED = {cls: _MOVED[cls.__base__] for cls in (BoxBackend, BoxSource, HeldContainer)}
+
+
+@pytest.mark.parametrize(("cls", "old"), [(cls, old) for cls in MOVED for old in MOVED[cls]])
+def test_a_member_that_has_moved_is_refused(cls, old):
+    words = rf"Faulty has {old}, which is {re.escape(MOVED[cls][old])} now\. Set devices"
+    with pytest.raises(af.PluginError, match=words):
+        check_part(part(cls, **{old: lambda self: None}))
+
+
+MEMBERS = """
+name package install installed namespace aliases replaces array_types item_types memory to_numpy_shares
+from_numpy_shares to_numpy to_numpy_many from_numpy copy compute dtypes dtype_hint number_dtype is_traced is_sparse
+to_dense address device_of devices dlpack check problem
+"""
+
+
+def test_the_members_of_a_backend():
+    assert sorted(n for n in _known(af.Backend) if n[0] != "_") == sorted(MEMBERS.split())
 
 
 def test_names_of_hooks_are_enough_and_only_functions_count(registry):
@@ -269,11 +294,10 @@ def test_a_name_is_given_once(registry, install):
     assert {"lib", "two"} <= {*registry.backends()}
 
 
-def test_of_two_installed_plugins_of_one_name_one_is_used(install, tmp_path):
-    install(first=library("first"), second=library("second"))
+def test_of_two_installed_plugins_of_one_name_one_is_used(folder):
     for name in ("first", "second"):
-        points = tmp_path / f"arrayferry_{name}-1.0.dist-info" / "entry_points.txt"
-        points.write_text(f"[arrayferry]\nsame = {name}_plugin\n")
+        points = f"[arrayferry]\nsame = {name}_plugin\n"
+        write_distribution(folder, name, library(name), points=points)
     with pytest.warns(af.PluginWarning) as caught:
         backends = af.Registry().backends()
     (message,) = (str(each.message) for each in caught)
@@ -320,6 +344,7 @@ NEAR = {
     "alises": ((), "aliases"),
     "instal": ("boxlib", "install"),
     "is_sprase": (lambda self, x: False, "is_sparse"),
+    "device": (af.Devices(), "devices"),
 }
 
 
@@ -327,11 +352,16 @@ NEAR = {
 def test_a_near_miss_of_an_attribute_is_told(registry, name):
     value, meant = NEAR[name]
     part = type("Boxes", (BoxBackend,), {name: value})()
-    with pytest.warns(
-        af.PluginWarning, match=f"Backend Boxes has an attribute '{name}'.*'{meant}'"
-    ):
+    words = f"Backend Boxes has an attribute '{name}'.*'{meant}'"
+    with pytest.warns(af.PluginWarning, match=words):
         registry.register(part)
     assert registry.backend("boxes") is part
+
+
+def test_a_near_miss_in_a_part_of_a_backend_is_told(registry):
+    places = part(af.Devices, nmaes=lambda self: ("cpu",))
+    with pytest.warns(af.PluginWarning, match="Devices Faulty has an attribute 'nmaes'.*'names'"):
+        registry.register(part(BoxBackend, devices=places))
 
 
 def test_attributes_of_ones_own_are_no_near_misses(registry):

@@ -50,7 +50,7 @@ def test_a_clash_at_run_time_is_refused(registry, clash):
     first, second, words = CLASHES[clash]
     registry.register(first, "one")
     before = registry.catalog
-    for part in (second, hooks(**{f"{second.role.lower()}s": [second]})):
+    for part in (second, hooks(**{f"{type(second).__base__.__name__.lower()}s": [second]})):
         with pytest.raises(af.PluginError, match=rf"{words}.* of one\..*`replaces`"):
             registry.register(part, "two")
     assert registry.catalog is before
@@ -325,10 +325,9 @@ Wrong.__module__ = "arrayferry_plugins.wrong"
 
 def test_a_stranger_under_our_name_is_checked(tmp_path, run_python):
     """A module of another distribution within our package, whose converter returns nonsense."""
-    write_distribution(tmp_path, "wrong", WRONG)
+    points = "[arrayferry]\nwrong = arrayferry_plugins.wrong\n"
+    write_distribution(tmp_path, "wrong", WRONG, points=points)
     (tmp_path / "wrong_plugin.py").rename(tmp_path / "wrong.py")
-    points = tmp_path / "arrayferry_wrong-1.0.dist-info" / "entry_points.txt"
-    points.write_text("[arrayferry]\nwrong = arrayferry_plugins.wrong\n")
     script = f"""
 import sys, warnings
 sys.path.insert(0, {str(tmp_path)!r})

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from boxes import Box, BoxBackend, Held, HeldContainer
+from refusals import refused
 
 import arrayferry as af
 from arrayferry._registry.generic import LIBRARIES
@@ -30,10 +31,9 @@ def test_all_ways_to_name_a_target(registry):
     ("name", "meant"), [("toch", "torch"), ("numpi", "numpy"), ("JAXX", "jax"), ("daks", "dask")]
 )
 def test_an_unknown_name_suggests_the_nearest(name, meant):
-    with pytest.raises(af.UnknownBackendError, match=f"Did you mean '{meant}'") as caught:
-        af.convert(np.ones(2), name)
-    assert caught.value.name == name
-    assert caught.value.nearest[0] == meant
+    caught = refused(af.UnknownBackendError, f"Did you mean '{meant}'", np.ones(2), name)
+    assert caught.name == name
+    assert caught.nearest[0] == meant
 
 
 @pytest.mark.parametrize("nonsense", [3, None, ["torch"], types.ModuleType("nothing"), "json", ""])
@@ -83,11 +83,9 @@ def test_namespaces_that_packages_declare_are_imported_by_name(folder):
     for name in ("declared", "declared.xp"):
         assert af.converter(name).target.package == "declared.xp"
     for name in ("failing", "failing_xp"):
-        with pytest.raises(
-            af.BackendUnavailableError, match=f"{name} is installed, but .* SystemExit: no licence"
-        ) as caught:
-            af.convert(np.ones(2), name)
-        assert isinstance(caught.value.__cause__, SystemExit)
+        words = f"{name} is installed, but .* SystemExit: no licence"
+        caught = refused(af.BackendUnavailableError, words, np.ones(2), name)
+        assert isinstance(caught.__cause__, SystemExit)
     for name in ("gone", "odd", "declared.yp"):
         with pytest.raises(af.UnknownBackendError):
             af.convert(np.ones(2), name)
@@ -97,8 +95,7 @@ def test_a_known_library_that_fails_to_import_is_named_with_the_cause(folder, mo
     (folder / "ragged").mkdir()
     (folder / "ragged" / "__init__.py").write_text("import a_module_that_is_not_there")
     for name in ("ragged", "ragged.inner"):
-        with pytest.raises(af.BackendUnavailableError, match=r"No module .*a_module_that_is_not"):
-            af.convert(np.ones(2), name)
+        refused(af.BackendUnavailableError, r"No module .*a_module_that_is_not", np.ones(2), name)
     with pytest.raises(af.UnknownBackendError):
         af.convert(np.ones(2), "array_api_strict.inner")
 
@@ -127,8 +124,7 @@ def test_a_hook_may_return_nothing(registry):
 def test_a_container_says_how_its_children_are_reached(register):
     register(type("Steps", (HeldContainer,), {"steps": lambda self, value: [".held"]})())
     assert isinstance(af.convert({"p": Held(np.ones(2))}, "torch")["p"].x, torch.Tensor)
-    with pytest.raises(af.UnsupportedDtypeError, match=r"at \['p'\]\.held"):
-        af.convert({"p": Held(np.array(["x"]))}, "torch")
+    refused(af.UnsupportedDtypeError, r"at \['p'\]\.held", {"p": Held(np.array(["x"]))}, "torch")
 
 
 def test_namespace_of():
@@ -174,9 +170,8 @@ class TestOfOnesOwn:
 
     def test_a_conversion_is_not_pickled_into_the_default_one(self, own):
         conversion = af.converter("torch", registry=own)
-        with pytest.raises(
-            TypeError, match=r"registry of its own cannot be pickled.*where it is used"
-        ):
+        words = r"registry of its own cannot be pickled.*where it is used"
+        with pytest.raises(TypeError, match=words):
             pickle.dumps(conversion)
         for again in (copy.copy(conversion), copy.deepcopy(conversion)):
             assert again.registry is own

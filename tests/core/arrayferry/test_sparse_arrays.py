@@ -36,9 +36,8 @@ def test_the_option_says(name, to):
         assert af.convert(x, to, copy=True) is not x
         return
     for _ in range(4):
-        with pytest.raises(
-            af.ConversionError, match=r"sparse, at \['x'\].*sparse=.dense.*x\.to_?dense\(\)"
-        ):
+        words = r"sparse, at \['x'\].*sparse=.dense.*x\.to_?dense\(\)"
+        with pytest.raises(af.ConversionError, match=words):
             af.convert({"x": x}, to)
         y = af.convert({"x": x}, to, sparse="dense")["x"]
         np.testing.assert_array_equal(np.asarray(y), VALUES)

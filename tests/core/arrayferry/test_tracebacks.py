@@ -15,15 +15,14 @@ def of_arrayferry(traceback):
     return [entry for entry in traceback if str(entry.path).startswith(FOLDER)]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: af.convert({"a": [np.array("text")]}, "torch"),
-        lambda: af.convert(np.ones(2), "toch"),
-        lambda: af.converter("toch"),
-    ],
-    ids=["a value", "a target", "a converter"],
-)
+SHOWN = [
+    lambda: af.convert({"a": [np.array("text")]}, "torch"),
+    lambda: af.convert(np.ones(2), "toch"),
+    lambda: af.converter("toch"),
+]
+
+
+@pytest.mark.parametrize("call", SHOWN, ids=["a value", "a target", "a converter"])
 def test_pytest_shows_at_most_three_frames(call):
     with pytest.raises(af.ArrayFerryError) as caught:
         call()

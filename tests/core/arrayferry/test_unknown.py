@@ -11,6 +11,7 @@ import pytest
 import torch
 from boxes import Held, HeldContainer
 from pytrees import Node
+from refusals import refused
 
 import arrayferry as af
 
@@ -103,9 +104,8 @@ def test_a_whole_value_that_is_no_array_can_be_refused():
             if value is np.ones:
                 assert refuses(value) is value
             else:
-                with pytest.raises(
-                    af.NotAnArrayError, match="has this type among its array_types"
-                ) as info:
+                words = "has this type among its array_types"
+                with pytest.raises(af.NotAnArrayError, match=words) as info:
                     refuses(value)
                 assert ("Grid is neither an array of a known" in str(info.value)) is own
             assert refuses({"a": value, "x": VALUES})["a"] is value
@@ -118,8 +118,7 @@ def test_in_trees_the_option_says(name):
     tree = {"a": [value, VALUES]}
     for _ in range(4):
         assert af.convert(tree, "torch")["a"][0] is value
-        with pytest.raises(af.NotAnArrayError, match=r"at \['a'\]\[0\]"):
-            af.convert(tree, "torch", unknown="raise")
+        refused(af.NotAnArrayError, r"at \['a'\]\[0\]", tree, "torch", unknown="raise")
         found = af.convert(tree, "torch", unknown="convert")["a"]
         assert [x.tolist() for x in found] == [VALUES.tolist()] * 2
         assert found[0].dtype is torch.float32
@@ -185,14 +184,12 @@ LOST = {
 @pytest.mark.parametrize("what", LOST)
 def test_nothing_is_stripped_in_silence(what):
     value = LOST[what]()
-    with pytest.raises(af.ConversionError, match=what.removeprefix("own ")):
-        af.convert([value], "numpy", unknown="convert")
+    refused(af.ConversionError, what.removeprefix("own "), [value], "numpy", unknown="convert")
     assert af.convert([value], "numpy")[0] is value
 
 
 def test_a_quantity_as_a_whole_is_refused_for_its_units():
-    with pytest.raises(af.NotAnArrayError, match=r"units, which would be lost.*magnitude"):
-        af.convert(Measured(), "torch")
+    refused(af.NotAnArrayError, r"units, which would be lost.*magnitude", Measured(), "torch")
 
 
 def test_the_remedy_names_the_objects_own_method():
@@ -201,8 +198,7 @@ def test_the_remedy_names_the_objects_own_method():
             return self.values
 
     Column.__module__ = "mytables.columns"
-    with pytest.raises(af.NotAnArrayError, match=r"Call x\.to_numpy\(\).*plugin for mytables"):
-        af.convert(Column(), "torch")
+    refused(af.NotAnArrayError, r"Call x\.to_numpy\(\).*plugin for mytables", Column(), "torch")
 
 
 def test_the_remedy_leaves_what_offers_dlpack_on_its_device():
@@ -212,9 +208,8 @@ def test_the_remedy_leaves_what_offers_dlpack_on_its_device():
 
     Tensor.__module__ = "mytensors.core"
     remedy = r'Pass unknown="convert", or call from_dlpack\(x\) of the library that you want first, or install'
-    with pytest.raises(af.NotAnArrayError, match=remedy + ".*plugin for mytensors") as info:
-        af.convert(Tensor(), "torch")
-    assert "numpy" not in str(info.value)
+    info = refused(af.NotAnArrayError, remedy + ".*plugin for mytensors", Tensor(), "torch")
+    assert "numpy" not in str(info)
     assert af.convert(Tensor(), "torch", unknown="convert").tolist() == VALUES.tolist()
 
 
@@ -271,8 +266,7 @@ def test_a_source_is_read_where_it_is_the_whole_value(source):
     assert torch.equal(
         af.convert({"a": kept}, "torch", unknown="convert")["a"], torch.tensor(VALUES)
     )
-    with pytest.raises(af.NotAnArrayError, match=r"at \['a'\]"):
-        af.convert({"a": kept}, "torch", unknown="raise")
+    refused(af.NotAnArrayError, r"at \['a'\]", {"a": kept}, "torch", unknown="raise")
 
 
 def test_a_source_obeys_the_copy_rule(source):
@@ -282,8 +276,7 @@ def test_a_source_obeys_the_copy_rule(source):
     assert not view.flags.writeable
     assert not np.shares_memory(af.convert(Column(values), "numpy", copy=True), values)
     assert not np.shares_memory(af.convert(Column(values), "torch").numpy(), values)
-    with pytest.raises(af.CopyRequiredError, match="never change"):
-        af.convert(Column(values), "torch", copy=False)
+    refused(af.CopyRequiredError, "never change", Column(values), "torch", copy=False)
 
 
 def test_a_source_is_read_once(source):
@@ -297,9 +290,8 @@ def test_what_a_source_refuses_is_an_error_with_its_place(source):
     for _ in range(4):
         assert len(to_torch({"a": Column(VALUES)})["a"]) == 3
     before = Column.reads
-    with pytest.raises(
-        af.ConversionError, match=r"gaps.*at \['a'\], from mytables to torch\. Call x"
-    ):
+    words = r"gaps.*at \['a'\], from mytables to torch\. Call x"
+    with pytest.raises(af.ConversionError, match=words):
         to_torch({"a": Column(VALUES, gaps=True)})
     assert Column.reads <= before + 2  # by the plan, and once more
 
@@ -307,25 +299,21 @@ def test_what_a_source_refuses_is_an_error_with_its_place(source):
 def test_a_source_is_no_target_and_no_backend(source):
     assert source in af.registry.sources()
     assert "mytables" not in af.backends()
-    with pytest.raises(af.UnknownBackendError, match="only read from mytables"):
-        af.convert(VALUES, "mytables")
+    refused(af.UnknownBackendError, "only read from mytables", VALUES, "mytables")
     with pytest.raises(af.NotAnArrayError):
         af.backend_of(Column(VALUES))
-    with pytest.raises(af.NotAnArrayError, match="holds no array"):
-        af.convert(VALUES, like=Column(VALUES))
+    refused(af.NotAnArrayError, "holds no array", VALUES, like=Column(VALUES))
     assert str(af.route("mytables", "torch")) == str(af.route(Column(VALUES), "torch"))
     assert af.route("mytables", "jax").copies
 
 
 def test_a_sparse_source_follows_the_option(source):
     thin = Thin(VALUES)
-    with pytest.raises(af.ConversionError, match=r'is sparse.*sparse="dense"'):
-        af.convert(thin, "torch")
+    refused(af.ConversionError, r'is sparse.*sparse="dense"', thin, "torch")
     for _ in range(4):
         assert af.convert(thin, "torch", sparse="dense").tolist() == VALUES.tolist()
         for options in ({}, {"sparse": "raise"}, {"unknown": "convert"}, {"unknown": "raise"}):
-            with pytest.raises(af.ConversionError, match=r"is sparse, at \[0\]"):
-                af.convert([thin], "torch", **options)
+            refused(af.ConversionError, r"is sparse, at \[0\]", [thin], "torch", **options)
         assert af.convert([thin], "torch", sparse="dense")[0].tolist() == VALUES.tolist()
         dense = Column(VALUES)
         assert af.convert([dense], "torch", sparse="dense")[0] is dense
@@ -378,8 +366,7 @@ def test_a_pytree_that_changes_its_children_is_an_error():
 
     value = Converting([1.0, 2.0])
     assert isinstance(af.convert(value, "jax").x, jax.Array)
-    with pytest.raises(af.StructureError, match="do not read back"):
-        af.convert(value, "torch")
+    refused(af.StructureError, "do not read back", value, "torch")
 
 
 def test_functions_with_arguments_are_pytrees_too():
@@ -403,10 +390,8 @@ def test_values_of_a_source_that_hold_more(source, monkeypatch, lazy):
     ):
         monkeypatch.setattr(Columns, "to_numpy", lambda self, x, values=values: values)
         for to in ("numpy", "torch", "jax"):
-            with pytest.raises(af.ConversionError, match=what):
-                af.convert(Column(VALUES), to)
-        with pytest.raises(af.ConversionError, match=what):
-            af.convert(ByArray(values), "numpy", unknown="convert")
+            refused(af.ConversionError, what, Column(VALUES), to)
+        refused(af.ConversionError, what, ByArray(values), "numpy", unknown="convert")
 
 
 class Metres(np.ndarray):
@@ -416,8 +401,7 @@ class Metres(np.ndarray):
 def test_no_values_are_not_kept_in_silence(source, monkeypatch):
     monkeypatch.setattr(Columns, "memory", "lazy")
     monkeypatch.setattr(Columns, "to_numpy_many", lambda self, xs: [None] * len(xs))
-    with pytest.raises(af.ConversionError, match="returned 0 for 1 arrays"):
-        af.convert(Column(VALUES), "torch")
+    refused(af.ConversionError, "returned 0 for 1 arrays", Column(VALUES), "torch")
 
 
 def test_an_answer_that_is_no_answer_is_named(source, monkeypatch):

@@ -339,25 +339,25 @@ class Colour(Enum):
     BLUE = 2
 
 
-@pytest.mark.parametrize(
-    ("example", "returned", "words"),
-    [
-        ({"t": None, "x": X}, {"t": "text", "x": X}, r"returned 'text', where result_like says None"),
-        ({"t": [None], "x": X}, {"t": ["text"], "x": X}, r"at result\['t'\]\[0\]"),
-        ({"t": Colour.RED, "x": X}, {"t": Colour.BLUE, "x": X}, "returned <Colour>"),
-        (jax.ShapeDtypeStruct((2,), "float32"), X, r"returned the shape \(3,\)"),
-        (jax.ShapeDtypeStruct((3,), "int32"), X, "returned the dtype float32"),
-        (X, np.array([1.0, 1e300, 2.0]), "1e\\+300, which does not fit float32"),
-        (X, "text", "returned the shape None"),
-        ((X,), X, "returned the structure"),
-        ([X, X], (X, X), "structure <Layout tuple"),
-        ((X, X), Point(X, X), "structure <Layout Point"),
-        ({1: X}, {"1": X}, "structure"),
-        ({1: X}, {1.0: X}, "structure"),
-        ({"k" * 90 + "a": X}, {"k" * 90 + "b": X}, "structure"),
-        ([[X]], [{"x": X}], "structure"),
-    ],
-)  # fmt: skip
+COMPARED = [
+    ({"t": None, "x": X}, {"t": "text", "x": X}, r"returned 'text', where result_like says None"),
+    ({"t": [None], "x": X}, {"t": ["text"], "x": X}, r"at result\['t'\]\[0\]"),
+    ({"t": Colour.RED, "x": X}, {"t": Colour.BLUE, "x": X}, "returned <Colour>"),
+    (jax.ShapeDtypeStruct((2,), "float32"), X, r"returned the shape \(3,\)"),
+    (jax.ShapeDtypeStruct((3,), "int32"), X, "returned the dtype float32"),
+    (X, np.array([1.0, 1e300, 2.0]), "1e\\+300, which does not fit float32"),
+    (X, "text", "returned the shape None"),
+    ((X,), X, "returned the structure"),
+    ([X, X], (X, X), "structure <Layout tuple"),
+    ((X, X), Point(X, X), "structure <Layout Point"),
+    ({1: X}, {"1": X}, "structure"),
+    ({1: X}, {1.0: X}, "structure"),
+    ({"k" * 90 + "a": X}, {"k" * 90 + "b": X}, "structure"),
+    ([[X]], [{"x": X}], "structure"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("example", "returned", "words"), COMPARED)
 def test_results_are_compared_with_result_like(example, returned, words, capfd):
     function = af.agnostic("numpy", result_like=example)(lambda x: returned)
     arrays = jax.jit(lambda x: [y for y in jax.tree.leaves(function(x)) if hasattr(y, "shape")])

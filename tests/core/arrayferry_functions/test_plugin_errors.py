@@ -1,5 +1,6 @@
 """Plugins that fail where functions call them."""
 
+import dask.array as da
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from boxes import Box, DirectToTorch, faulty, raising
 
 import arrayferry as af
+from arrayferry_functions import Autodiff, Flat
 
 pytestmark = pytest.mark.usefixtures("boxlib")
 
@@ -15,7 +17,8 @@ X = np.arange(3, dtype=np.float32)
 
 
 def gradients(**methods):
-    return type("Gradients", (af.Autodiff,), {"vjp": None, "call": None, **methods})()
+    members = {"name": "boxes", "vjp": None, "call": None, **methods}
+    return type("Gradients", (Autodiff,), members)()
 
 
 def differentiable(library, **options):
@@ -24,13 +27,12 @@ def differentiable(library, **options):
 
 FUNCTIONS = {
     "compiles": (
-        {"autodiff": gradients(compiles=raising)},
-        lambda: differentiable("boxes")(lambda x: x)(torch.ones(3)),
+        {}, {"compiles": raising}, lambda: differentiable("boxes")(lambda x: x)(torch.ones(3)),
         r"autodiff\.compiles\(\) of the backend 'boxes' raised ZeroDivisionError: a fault$",
     ),
     **{
         f"is_traced, {whose}": (
-            {"is_traced": raising, "autodiff": gradients()}, call,
+            {"is_traced": raising}, {}, call,
             r"is_traced\(\) of the backend 'boxes' raised ZeroDivisionError: a fault for a .*Box",
         )
         for whose, call in {
@@ -46,16 +48,18 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("fault", FUNCTIONS)
 def test_methods_that_functions_call(register, fault):
-    methods, call, words = FUNCTIONS[fault]
-    register(faulty(**methods))
+    methods, own, call, words = FUNCTIONS[fault]
+    register(faulty(**methods), arrayferry_gradients=gradients(**own))
     register(DirectToTorch())  # which asks nothing
     for _ in range(2):
         with pytest.raises(af.ConversionError, match=f"^{words}"):
             call()
 
 
-def test_a_library_that_cannot_map_functions(register):
-    register(faulty(autodiff=gradients()))
+def test_what_a_library_lacks(register):
+    register(faulty(), arrayferry_gradients=gradients())
+    with pytest.raises(NotImplementedError, match="boxes has no calls"):
+        gradients().callback(len, [], [], name="f")
     with pytest.raises(NotImplementedError, match=r"no vmap\. Call the function for each row"):
         torch.func.vmap(differentiable("boxes")(abs))(torch.ones(3))
 
@@ -68,9 +72,14 @@ def test_a_library_that_cannot_map_functions(register):
     ],
 )
 def test_uncompiled(register, method, fault):
-    register(faulty(uncompiled=method))
-    words = rf"^uncompiled\(\) of the backend 'boxes' failed \({fault}\), so it is not used$"
+    register(faulty(), arrayferry_gradients=gradients(uncompiled=method))
+    words = rf"^uncompiled\(\) of <Autodiff boxes> failed \({fault}\), so it is not used$"
     with pytest.warns(af.PluginWarning, match=words) as caught:
         function = differentiable("jax")(jnp.negative)
     assert caught[0].filename == __file__
     assert function(torch.ones(2)).tolist() == [-1, -1]
+
+
+def test_what_it_says():
+    assert repr(gradients()) == "<Autodiff boxes>"
+    assert repr(Flat([da.ones(10_000)] * 3)) == "<Flat of 3 arrays>"  # nothing is computed

@@ -87,7 +87,7 @@ class TestArrayApiStrict(BackendContract):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not af.backends()["cupy"].usable, reason="no GPU that CuPy can use")
+@pytest.mark.skipif(af.backends()["cupy"].problem() is not None, reason="no GPU that CuPy can use")
 class TestCupy(BackendContract):
     backend = "cupy"
 
@@ -98,7 +98,7 @@ class TestCupy(BackendContract):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not af.backends()["warp"].usable, reason="Warp is not installed")
+@pytest.mark.skipif(af.backends()["warp"].problem() is not None, reason="Warp is not installed")
 class TestWarp(BackendContract):
     backend = "warp"
 

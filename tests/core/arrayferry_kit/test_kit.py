@@ -1,96 +1,28 @@
 """The contract kit finds faults: `PLANTED` names the test that must find each planted one."""
 
 import re
-import sys
-import types
-from collections.abc import Iterator
+from functools import partialmethod
 
 import numpy as np
 import pytest
+import subtle_plugins
 import torch
 from boxes import registered
 from cases import first_of_each, quick_if
 from distributions import plugin, run_pytest, write_distribution
-from subtle_plugins import (
-    SUBTLE,
-    backend,
-    direct,
-    making,
-    many,
-    narrowed_cube,
-    reading,
-    remembering,
-    scrambled,
-)
+from subtle_plugins import SUBTLE, backend, devices, direct, making, many, narrowed_cube, reading
+from toy_contract import ToyContract, cases, failing, failures, toy_failures
 from toys import Array, Correct, CorrectImmutable, CorrectLazy, OnlyDoubles, OnlyIntegers
-from wrong_plugins import PLANTED
+from wrong_plugins import PLANTED, streaming
 
 import arrayferry as af
 import arrayferry_kit
-from arrayferry.adapting import describe_error
+from arrayferry.extending import describe_error
 from arrayferry.testing import BackendContract, SourceContract, check_container, contract_for
-from arrayferry_plugins.torch_ import TorchBackend
+from arrayferry_functions import Flat
+from arrayferry_plugins.torch_.functions import TorchAutodiff
 
 DIRECT = "test_direct_converters_match_the_general_path"
-
-
-@pytest.fixture
-def toy(monkeypatch):
-    module = types.ModuleType("toy_library")
-    module.Array = Array
-    module.Other = type("Other", (), {})
-    monkeypatch.setitem(sys.modules, "toy_library", module)
-
-
-class ToyContract(BackendContract):
-    """The kit as an author of a plugin for the toy library fills it in."""
-
-    backend = "toy"
-
-    def make(self, values):
-        return Array(values.copy())
-
-    def read(self, array):
-        return array.values.copy()
-
-    def write(self, array, value):
-        array.values[...] = value
-
-
-def cases(contract):
-    """Yield the id, the name and the arguments of each test of the kit, in the order in which pytest runs them."""
-    names = [name for cls in reversed(contract.__mro__) for name in vars(cls)]
-    for name in dict.fromkeys(name for name in names if name.startswith("test_")):
-        marks = [
-            m for m in getattr(getattr(contract, name), "pytestmark", ()) if m.name == "parametrize"
-        ]
-        for mark in marks:
-            keys = (mark.args[0],) if isinstance(mark.args[0], str) else mark.args[0]
-            for row in mark.args[1]:
-                values = (row,) if isinstance(mark.args[0], str) else row
-                yield (
-                    f"{name}[{'-'.join(map(str, values))}]",
-                    name,
-                    dict(zip(keys, values, strict=True)),
-                )
-        if not marks:
-            yield name, name, {}
-
-
-def failing(contract, only: str = "") -> Iterator[tuple[str, BaseException]]:
-    """Run every test of a contract, or those of one name, and yield the ids and errors of those that fail."""
-    for id_, name, arguments in cases(type(contract)):
-        if only in ("", name):
-            try:
-                getattr(contract, name)(**arguments)
-            except BaseException as error:
-                yield id_, error
-
-
-def failures(contract, part, only: str = "") -> dict[str, BaseException]:
-    """Return the failures of a part by their ids."""
-    with registered(part):
-        return dict(failing(contract, only))
 
 
 def test_a_dtype_that_the_library_lacks():
@@ -108,14 +40,6 @@ def test_a_dtype_that_the_library_lacks():
     assert notes == ["If the library has no float32, leave it out of dtypes()."]
 
 
-def toy_failures(plugin: af.Backend, only: str = "") -> dict[str, BaseException]:
-    class Contract(ToyContract):
-        backend = plugin
-        others = ("numpy", "torch", "jax")
-
-    return failures(Contract(), plugin, only)
-
-
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
     "plugin",
@@ -125,7 +49,7 @@ def toy_failures(plugin: af.Backend, only: str = "") -> dict[str, BaseException]
     ),
 )
 def test_a_correct_plugin_passes(plugin):
-    assert toy_failures(plugin()) == {}
+    assert toy_failures((plugin(), streaming() if plugin is CorrectLazy else {})) == {}
 
 
 FAULTS = [(test, fault) for test, faults in PLANTED.items() for fault in faults]
@@ -197,37 +121,6 @@ def test_the_order_of_the_tests_is_that_of_pytest(tmp_path):
     assert found.index("test_values[copy]") < found.index(DIRECT)
 
 
-@pytest.mark.parametrize(
-    ("contract", "members", "words"),
-    [
-        (BackendContract, {"backend": "numpy"}, r"Empty must say how an .* Write make\(self, values"),
-        (BackendContract, {"make": None}, r'Empty must name the .* backend = "mylib"'),
-        (SourceContract, {}, "Empty must name the source under test"),
-        (SourceContract, {"source": "h5py"}, r"Write make\(self, values\)"),
-    ],
-)  # fmt: skip
-def test_the_kit_names_what_is_to_fill_in(contract, members, words):
-    test = type("Empty", (contract,), members)()
-    with pytest.raises(NotImplementedError, match=words):
-        test.test_to_numpy() if contract is SourceContract else test.test_values("to_numpy")
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (np.ones(2), r"tensor\(\[1., 1.\].* instead of a ConversionError with a remedy"),
-        (
-            np.ma.array([1, 2], mask=[0, 1]),
-            "Mask.* instead of a ConversionError with a remedy, which names units",
-        ),
-    ],
-)
-def test_the_kit_tells_how_to_refuse(value, words):
-    members = {"backend": "numpy", "unportable": lambda self: [(value, "units")]}
-    with pytest.raises(AssertionError, match=words):
-        type("Test", (BackendContract,), members)().test_arrays_with_more_than_values_are_refused()
-
-
 ODD = """
 import arrayferry as af
 
@@ -283,17 +176,41 @@ class Settable(Array):
         self.values[key] = value
 
 
-@pytest.mark.parametrize(
-    ("array", "says", "words"),
-    [
-        (Array, "writable", r"written to by array.* Define write\(array, value\)"),
-        (Settable, "immutable", "memory is 'immutable': whether .* was changed by write.*: True"),
-    ],
-)
-def test_a_wrong_memory_is_caught(array, says, words):
-    members = {"backend": backend(memory=says), "make": lambda self, values: array(values)}
-    with pytest.raises(AssertionError, match=words):
-        type("Test", (BackendContract,), members)().test_memory_is_as_stated()
+CONTRACTS = {
+    # What a contract has, the test that is run, and words of its error
+    "no backend": (BackendContract, {"make": None}, "values", r'Empty must name the .* backend = "mylib"'),
+    "no source": (SourceContract, {}, "to_numpy", "Empty must name the source under test"),
+    "no way to make an array": (BackendContract, {"backend": "numpy"}, "values", r"Empty must say how an .* Write make\(self, values"),
+    "no way to make a source": (SourceContract, {"source": "h5py"}, "to_numpy", r"Write make\(self, values\)"),
+    **{
+        f"{kind} is not refused": (
+            BackendContract, {"backend": "numpy", "unportable": lambda self, value=value: [(value, "units")]},
+            "arrays_with_more_than_values_are_refused", f"{told} instead of a ConversionError with a remedy{more}",
+        )
+        for kind, value, told, more in (
+            ("an array", np.ones(2), r"tensor\(\[1., 1.\].*", ""),
+            ("a mask", np.ma.array([1, 2], mask=[0, 1]), "Mask.*", ", which names units"),
+        )
+    },
+    **{
+        f"memory is not {says}": (
+            BackendContract, {"backend": backend(memory=says), "make": lambda self, values, array=array: array(values)},
+            "memory_is_as_stated", words,
+        )
+        for array, says, words in (
+            (Array, "writable", r"written to by array.* Define write\(array, value\)"),
+            (Settable, "immutable", "memory is 'immutable': whether .* was changed by write.*: True"),
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CONTRACTS)
+def test_what_is_wrong_with_a_contract_is_named(what):
+    contract, members, name, words = CONTRACTS[what]
+    test = getattr(type("Empty", (contract,), members)(), f"test_{name}")
+    with pytest.raises(NotImplementedError if what[:2] == "no" else AssertionError, match=words):
+        test("to_numpy") if name == "values" else test()
 
 
 @pytest.mark.needs("torch")
@@ -362,13 +279,13 @@ def test_a_direct_converter_that_is_wrong_is_told(fault, register):
     assert re.search(words, str(error))
 
 
-def _without_gradient(autodiff, crossing, arrays):
+def _without_gradient(autodiff, call, crossing, arrays):
     return crossing(arrays, ())[0]
 
 
-def _doubled(autodiff, crossing, arrays):
-    results, build = autodiff.call(crossing, arrays)
-    return af.Flat([2 * y for y in results], build)
+def _doubled(autodiff, call, crossing, arrays):
+    results, build = call(autodiff, crossing, arrays)
+    return Flat([2 * y for y in results], build)
 
 
 class TorchContract(BackendContract):
@@ -381,14 +298,8 @@ class TorchContract(BackendContract):
 @pytest.mark.parametrize("fault", [_without_gradient, _doubled])
 def test_planted_faults_of_gradients_are_caught(fault, monkeypatch):
     pytest.importorskip("jax")
-    correct = TorchBackend.autodiff
-
-    class Faulty(type(correct)):
-        def call(self, crossing, arrays):
-            return fault(correct, crossing, arrays)
-
     TorchContract().test_gradients_cross()
-    monkeypatch.setattr(TorchBackend, "autodiff", Faulty())
+    monkeypatch.setattr(TorchAutodiff, "call", partialmethod(fault, TorchAutodiff.call))
     with pytest.raises((AssertionError, RuntimeError)):
         TorchContract().test_gradients_cross()
 
@@ -397,7 +308,6 @@ class CorrectSource(af.Source):
     name, package, memory = "columns", "toy_library", "lazy"
     array_types = ("toy_library.Array",)
     to_numpy_shares = False
-    blocks = CorrectLazy.blocks
 
     def to_numpy(self, x):
         return x.values.copy()
@@ -408,9 +318,9 @@ def source(change=np.copy, **members):
     return type("Source", (CorrectSource,), members)()
 
 
-def source_failures(part):
+def source_failures(part, own=streaming(name="columns")):  # noqa: B008
     class Contract(SourceContract):
-        source = part
+        source, parts = part, own
 
         def make(self, values):
             return Array(values.copy(order="K"))
@@ -420,9 +330,9 @@ def source_failures(part):
 
 SOURCES = {
     "reads flat arrays": (source(np.ravel), "test_to_numpy", "shape (1,) instead of ()"),
-    "reads memory as it lies": (source(scrambled), "test_to_numpy", "to_numpy(), for", " instead of "),
+    "reads memory as it lies": (source(subtle_plugins.scrambled), "test_to_numpy", "to_numpy(), for", " instead of "),
     "narrows cubes": (source(lambda x: narrowed_cube(x).copy()), "test_to_numpy", "float32 instead of float64"),
-    "reads the same again": (source(remembering()), "test_to_numpy", "to_numpy(), for", " instead of "),
+    "reads the same again": (source(subtle_plugins.remembering()), "test_to_numpy", "to_numpy(), for", " instead of "),
     "shares": (
         source(lambda x: x), "test_to_numpy",
         "to_numpy_shares is False: the source must not change when the result is written to",
@@ -432,8 +342,8 @@ SOURCES = {
         "array_types are ('toy_library.Other',)",
     ),
     "has no blocks": (
-        source(blocks=lambda self, xs, axis, **options: 3), "test_blocks",
-        "returned an int instead of an arrayferry.Blocks",
+        (source(), streaming(lambda self, xs, axis, **options: 3, "columns")), "test_blocks",
+        "returned an int instead of an arrayferry_streams.Blocks",
     ),
 }  # fmt: skip
 
@@ -447,7 +357,7 @@ def test_a_correct_source_passes():
 @pytest.mark.parametrize("fault", SOURCES)
 def test_a_fault_of_a_source_is_caught(fault):
     part, test, *words = SOURCES[fault]
-    message = source_failures(part)[test]
+    message = source_failures(*(part if isinstance(part, tuple) else (part,)))[test]
     assert [word for word in words if word not in message] == [], message
 
 
@@ -486,31 +396,31 @@ def test_a_correct_container_passes():
     check_container(Pairs(), PAIR)
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ({"types": (Pair, f"{__name__}.Pear")}, r"has \['[\w.]+\.Pear'\], and there is no such type"),
-        ({"children": lambda self, value: [value.left]}, r"children\(\) leaves out \.right"),
-        ({"rebuild": lambda self, value, children: None}, r"rebuild\(\) returned None"),
-        ({"rebuild": lambda self, value, xs: Pair(xs[1], xs[0])}, r"given \[array.*\{'x'.* holds \[\{'x'"),
-        ({"rebuild": lambda self, value, xs: value}, "has changed the value"),
-        ({"rebuild": written}, "has changed the value"),
-        ({"rebuild": lambda self, value, xs: Pair(*xs, None)}, r"lost the attributes \['name'\]"),
-        ({"rebuild": lambda self, value, xs: Pair(*xs, "")}, r"has \{'name': ''\} instead of"),
-        (
-            {
-                "static": lambda self, value: value.name,
-                "rebuild": lambda self, value, xs: Pair(*xs, "b"),
-            },
-            "has 'b' instead of 'a'",
-        ),
-        (
-            {"rebuild": lambda self, value, xs: Pair(*map(as_numpy, xs), value.name)},
-            r"given \[.*and its result holds \[array",
-        ),
-        ({"rebuild": lambda self, value, xs: Pair(xs[0], None)}, r"and its result holds \[array\(.*, None\]"),
-    ],
-)  # fmt: skip
+FAULTY = [
+    ({"types": (Pair, f"{__name__}.Pear")}, r"has \['[\w.]+\.Pear'\], and there is no such type"),
+    ({"children": lambda self, value: [value.left]}, r"children\(\) leaves out \.right"),
+    ({"rebuild": lambda self, value, children: None}, r"rebuild\(\) returned None"),
+    ({"rebuild": lambda self, value, xs: Pair(xs[1], xs[0])}, r"given \[array.*\{'x'.* holds \[\{'x'"),
+    ({"rebuild": lambda self, value, xs: value}, "has changed the value"),
+    ({"rebuild": written}, "has changed the value"),
+    ({"rebuild": lambda self, value, xs: Pair(*xs, None)}, r"lost the attributes \['name'\]"),
+    ({"rebuild": lambda self, value, xs: Pair(*xs, "")}, r"has \{'name': ''\} instead of"),
+    (
+        {
+            "static": lambda self, value: value.name,
+            "rebuild": lambda self, value, xs: Pair(*xs, "b"),
+        },
+        "has 'b' instead of 'a'",
+    ),
+    (
+        {"rebuild": lambda self, value, xs: Pair(*map(as_numpy, xs), value.name)},
+        r"given \[.*and its result holds \[array",
+    ),
+    ({"rebuild": lambda self, value, xs: Pair(xs[0], None)}, r"and its result holds \[array\(.*, None\]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "words"), FAULTY)
 def test_a_fault_of_a_container_is_named(fault, words):
     with pytest.raises(AssertionError, match=words):
         check_container(type("Faulty", (Pairs,), fault)(), PAIR)
@@ -546,17 +456,14 @@ class OnGPU(Correct):
     """Names a GPU that is not there."""
 
     error: Exception
-
-    def devices(self):
-        return ("cpu", "cuda:0")
+    devices = devices(
+        names=lambda self: ("cpu", "cuda:0"), move=lambda self, x, device: NotImplemented
+    )
 
     def from_numpy(self, x, device=None):
         if device == "cuda:0":
             raise self.error
         return Array(x, device or "cpu")
-
-    def to_device(self, x, device):
-        return self.from_numpy(x.values.copy(), device)
 
 
 @pytest.mark.usefixtures("toy")
@@ -590,9 +497,7 @@ def test_what_is_missing_in_one_method_reads_the_same_in_each_test():
 def test_what_comes_after_a_missing_device_is_tested():
     class Both(OnGPU):
         error = RuntimeError("No CUDA GPUs are available")
-
-        def devices(self):
-            return ("cpu", "cuda:0", "toy:1")
+        devices = devices(names=lambda self: ("cpu", "cuda:0", "toy:1"))
 
         def from_numpy(self, x, device=None):
             made = super().from_numpy(x, device)
@@ -620,11 +525,10 @@ def test_no_converter_is_blamed_for_a_compiler_that_is_missing(method, register)
 def test_gradients_that_need_a_compiler(monkeypatch):
     pytest.importorskip("jax")
 
-    class Compiled(type(TorchBackend.autodiff)):
-        def vjp(self, function, wanted, *, compiled):
-            raise missing(LACKING["no compiler"])
+    def vjp(self, function, wanted, *, compiled):
+        raise missing(LACKING["no compiler"])
 
-    monkeypatch.setattr(TorchBackend, "autodiff", Compiled())
+    monkeypatch.setattr(TorchAutodiff, "vjp", vjp)
     with pytest.raises(pytest.skip.Exception, match="not tested: the library lacks something here"):
         TorchContract().test_gradients_cross()
 

@@ -102,9 +102,8 @@ def test_a_loader_does_not_go_on_with_other_rows(workers):
     same.load_state_dict(state)
     assert [int(block[0]) for block in same] == [3, 6, 9]
     other.load_state_dict(state)
-    with pytest.raises(
-        af.OptionError, match=r"has 4 blocks, 12 rows where this stream has 4 blocks, 11 rows"
-    ):
+    words = r"has 4 blocks, 12 rows where this stream has 4 blocks, 11 rows"
+    with pytest.raises(af.OptionError, match=words):
         next(iter(other))
 
 

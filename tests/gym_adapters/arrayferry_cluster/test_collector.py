@@ -19,39 +19,18 @@ import distributed.actor
 import jax
 import numpy as np
 import pytest
+import remote_workers
 import torch
 from cases import crossed, quick_if
 from gymnasium.vector import SyncVectorEnv
-from remote_workers import (
-    CARTPOLE,
-    MODES,
-    WEIGHTS,
-    Failing,
-    Numbering,
-    acting,
-    cluster,
-    connected,
-    eventually,
-    functional,
-    held,
-    same,
-    versions,
-)
+from remote_workers import CARTPOLE, WEIGHTS, Failing, Numbering, eventually, functional, same
 
 import arrayferry as af
 import arrayferry_cluster
-from arrayferry_cluster import (
-    Collector,
-    DistributedEnvError,
-    EnvFailedError,
-    NotReadyError,
-    PolicyFailedError,
-    SchedulerLostError,
-    SpaceMismatchError,
-    WorkerSetupError,
-)
+from arrayferry_cluster import Collector, EnvFailedError, PolicyFailedError, WorkerSetupError
 from arrayferry_cluster._workers.infos import Infos
 from arrayferry_envs import CartPole, Pendulum, rollout, wrap
+from arrayferry_gym import make_rng
 from arrayferry_gym.wrappers.kernels import NormalizeObservation
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
@@ -60,7 +39,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot im
 @pytest.fixture(scope="module")
 def client():
     """A client of two workers in this process, where JAX compiles once for all tests."""
-    with connected(processes=False) as client:
+    with remote_workers.connected(processes=False) as client:
         yield client
 
 
@@ -70,7 +49,7 @@ def nothing_is_left(request):
     yield
     if "client" in request.fixturenames:
         client = request.getfixturevalue("client")
-        eventually(lambda: not held(client) or gc.collect() < 0, 20)
+        eventually(lambda: not remote_workers.held(client) or gc.collect() < 0, 20)
 
 
 def leaning(params, observation, key, lock=None):
@@ -136,10 +115,10 @@ def test_random_numbers_follow_from_seed_group_segment_and_step(client, library)
     for x, y in zip(one, other, strict=True):
         same(x, y)
     if library != "jax":
-        rng = af.registry.backend(library).random((3, 1, 2, 5))
+        rng = make_rng(library, (3, 1, 2, 5))
         assert one[2].action[5, 2:].tolist() == rng.integers((2,), 0, 2).tolist()
     else:
-        key = af.registry.backend("jax").random((3, 1, 2)).key()
+        key = make_rng("jax", (3, 1, 2)).key()
         drawn = jax.random.randint(jax.random.fold_in(key, 5), (2,), 0, 2)
         assert one[2].action[5, 2:].tolist() == drawn.tolist()
 
@@ -263,14 +242,14 @@ def test_functional_environments_are_rollouts(client, env, policy):
     for group, rows in enumerate([slice(0, 2), slice(2, 5)]):
         carry = None
         for number, part in enumerate(parts):
-            key = af.registry.backend("jax").random((3, group, number)).key()
+            key = make_rng("jax", (3, group, number)).key()
             n = rows.stop - rows.start
             carry, expected = rollout(env, policy, WEIGHTS, key, 30, n, carry=carry)
             own = jax.tree.map(lambda x: x[:, rows], tuple(part[:10]))  # noqa: B023
             same(own, jax.tree.map(np.asarray, tuple(expected[:10])))
 
 
-@MODES
+@remote_workers.MODES
 def test_a_checkpoint_goes_on_exactly(client, mode):
     options = {"num_steps": 12, "num_envs": 4, "groups": 2, "mode": mode, "seed": 3}
     with Collector(CartPole, functional, WEIGHTS, client=client, **options) as collector:
@@ -320,13 +299,11 @@ def test_an_environment_that_raises_is_named(client, mode):
     makers = [lambda: Failing("none")] * 3 + [lambda: Failing("raise")]
 
     options = {"num_steps": 4, "groups": 2, "client": client, "seed": 3, "mode": mode}
-    with Collector(makers, acting, 0, **options) as collector:
+    with Collector(makers, remote_workers.acting, 0, **options) as collector:
         next(collector)
         collector.update(1)
-        with pytest.raises(
-            EnvFailedError,
-            match=r"environment 3 raised KeyError: 'broken part', in step \d of segment \d of group 1",
-        ) as failure:
+        words = r"environment 3 raised KeyError: 'broken part', in step \d of segment \d of group 1"
+        with pytest.raises(EnvFailedError, match=words) as failure:
             list(itertools.islice(collector, 50))
         assert failure.value.indices == (3,)
         collector.update(0)
@@ -360,14 +337,13 @@ def test_an_environment_that_cannot_be_made_is_named(client):
     def broken():
         raise ValueError("no display")
 
-    with pytest.raises(
-        EnvFailedError, match="environment 1 raised ValueError: no display"
-    ) as failure:
+    words = "environment 1 raised ValueError: no display"
+    with pytest.raises(EnvFailedError, match=words) as failure:
         Collector([CARTPOLE, broken, CARTPOLE], leaning, WEIGHTS, num_steps=4, client=client)
     assert failure.value.indices == (1,)
     assert isinstance(failure.value.__cause__, ValueError)
     assert failure.value.worker in client.nthreads()
-    with pytest.raises(SpaceMismatchError, match="environment 2") as mismatch:
+    with pytest.raises(arrayferry_cluster.SpaceMismatchError, match="environment 2") as mismatch:
         Collector([CARTPOLE, CARTPOLE, Failing], leaning, WEIGHTS, num_steps=4, client=client)
     assert mismatch.value.indices == (2,)
 
@@ -403,16 +379,16 @@ def test_environments_that_use_an_array_again(client):
     assert all(x.flags.writeable for x in (part.observation, part.reward, part.began))
 
 
-@pytest.mark.parametrize(
-    ("envs", "policy", "error", "words"),
-    [
-        ([CARTPOLE] * 2, lambda params, observation, key: (1 / params, None), PolicyFailedError, r"ZeroDivisionError.*in step 0 of segment 0 of "),
-        ([CARTPOLE] * 2, lambda params, observation, key: (np.full(len(observation), 7), None), PolicyFailedError, "step 0 of segment 0"),
-        ([CARTPOLE] * 2, lambda params, observation, key: 1, PolicyFailedError, "the policy returned int, not an action and extras"),
-        ([Numbering, functools.partial(Misshapen, 0)], drawing, DistributedEnvError, "ValueError.* of group 0"),
-        ([Numbering, functools.partial(Misshapen, 1)], drawing, DistributedEnvError, "ValueError.* of group 0"),
-    ],
-)  # fmt: skip
+GROUPS = [
+    ([CARTPOLE] * 2, lambda params, observation, key: (1 / params, None), PolicyFailedError, r"ZeroDivisionError.*in step 0 of segment 0 of "),
+    ([CARTPOLE] * 2, lambda params, observation, key: (np.full(len(observation), 7), None), PolicyFailedError, "step 0 of segment 0"),
+    ([CARTPOLE] * 2, lambda params, observation, key: 1, PolicyFailedError, "the policy returned int, not an action and extras"),
+    ([Numbering, functools.partial(Misshapen, 0)], drawing, arrayferry_cluster.DistributedEnvError, "ValueError.* of group 0"),
+    ([Numbering, functools.partial(Misshapen, 1)], drawing, arrayferry_cluster.DistributedEnvError, "ValueError.* of group 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("envs", "policy", "error", "words"), GROUPS)
 def test_a_failure_of_a_group_is_named(client, envs, policy, error, words):
     options = {"num_steps": 4, "groups": 1, "client": client}
     with Collector(envs, policy, 0.0, **options) as collector:
@@ -428,9 +404,8 @@ def test_a_compiled_segment_that_fails_is_named_and_begins_anew(client):
     options = {"num_steps": 4, "num_envs": 2, "groups": 1, "client": client}
     with Collector(CartPole, policy, {}, **options) as collector:
         for _ in range(2):
-            with pytest.raises(
-                EnvFailedError, match=r"KeyError: 'missing', in segment 0 of group 0"
-            ):
+            words = r"KeyError: 'missing', in segment 0 of group 0"
+            with pytest.raises(EnvFailedError, match=words):
                 next(collector)
         collector.update({"missing": WEIGHTS})
         assert next(collector).restarted.all()
@@ -451,7 +426,7 @@ def _refused():
 @pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.long)])
 def test_weights_that_cannot_be_loaded_are_replaced_by_no_others(client, mode):
     options = {"num_steps": 2, "groups": 2, "mode": mode, "client": client}
-    with Collector([Numbering] * 2, versions, 0, **options) as collector:
+    with Collector([Numbering] * 2, remote_workers.versions, 0, **options) as collector:
         parts = [next(collector)]
         collector.update([np.zeros(()).view(Unloadable)])
         with pytest.raises(WorkerSetupError, match="cannot import theirs"):
@@ -471,14 +446,14 @@ def test_what_workers_cannot_import(tmp_path, monkeypatch):
     (tmp_path / "only_here_env.py").write_text(
         "import gymnasium\n\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
     )
-    with connected(1) as client:
+    with remote_workers.connected(1) as client:
         monkeypatch.syspath_prepend(str(tmp_path))  # not on the worker, which is there already
         module = importlib.import_module("only_here_env")
         with pytest.raises(WorkerSetupError, match="cannot import only_here_env") as info:
             Collector([CARTPOLE] * 3 + [module.make], still, num_steps=2, client=client)
         assert (info.value.module, info.value.indices) == ("only_here_env", (3,))
         assert info.value.worker in client.nthreads()
-        eventually(lambda: not held(client) or gc.collect() < 0)
+        eventually(lambda: not remote_workers.held(client) or gc.collect() < 0)
 
 
 def test_modules_of_two_groups_on_one_worker(client):
@@ -500,31 +475,31 @@ def test_modules_of_two_groups_on_one_worker(client):
             collector.update({"bias": torch.tensor(float(number % 2))})
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"num_steps": 0}, "num_steps"),
-        ({"mode": "fast"}, "mode='fast'"),
-        ({"seed": -1}, "seed=-1"),
-        ({"num_envs": 3}, "num_envs=3"),
-        ({"groups": 0}, "groups=0"),
-        ({"policy_state": np.zeros(3), "policy": lambda p, o, k, s: (o, None, s)}, "policy_state"),
-        ({"env_params": {}}, "FunctionalEnv"),
-        ({"infos": (1,)}, "infos"),
-        ({"policy": 3}, "cannot be called"),
-        ({"policy": lambda observation: observation}, "does not take"),
-        ({"envs": CartPole, "num_envs": 2, "policy_xp": "torch"}, "computes in JAX"),
-        ({"envs": CartPole}, "num_envs"),
-        ({"policy": functools.partial(leaning, lock=threading.Lock())}, "pickled"),
-        ({"timeout": 0}, "timeout"),
-        ({"envs": [CARTPOLE()]}, "not a list of functions"),
-        ({"envs": [lambda: threading.Lock(), 3]}, "not a list of functions"),
-        ({"workers": "a"}, "workers='a'"),
-        ({"workers": []}, "workers="),
-        ({"resources": {"GPU": "1"}}, "resources="),
-        ({"client": 3}, "client=3 is not a Dask client"),
-    ],
-)
+WRONG_OPTIONS = [
+    ({"num_steps": 0}, "num_steps"),
+    ({"mode": "fast"}, "mode='fast'"),
+    ({"seed": -1}, "seed=-1"),
+    ({"num_envs": 3}, "num_envs=3"),
+    ({"groups": 0}, "groups=0"),
+    ({"policy_state": np.zeros(3), "policy": lambda p, o, k, s: (o, None, s)}, "policy_state"),
+    ({"env_params": {}}, "FunctionalEnv"),
+    ({"infos": (1,)}, "infos"),
+    ({"policy": 3}, "cannot be called"),
+    ({"policy": lambda observation: observation}, "does not take"),
+    ({"envs": CartPole, "num_envs": 2, "policy_xp": "torch"}, "computes in JAX"),
+    ({"envs": CartPole}, "num_envs"),
+    ({"policy": functools.partial(leaning, lock=threading.Lock())}, "pickled"),
+    ({"timeout": 0}, "timeout"),
+    ({"envs": [CARTPOLE()]}, "not a list of functions"),
+    ({"envs": [lambda: threading.Lock(), 3]}, "not a list of functions"),
+    ({"workers": "a"}, "workers='a'"),
+    ({"workers": []}, "workers="),
+    ({"resources": {"GPU": "1"}}, "resources="),
+    ({"client": 3}, "client=3 is not a Dask client"),
+]
+
+
+@pytest.mark.parametrize(("options", "match"), WRONG_OPTIONS)
 def test_options_are_checked(client, options, match):
     options = {"num_steps": 4, "client": client, **options}
     envs, policy = options.pop("envs", [CARTPOLE] * 2), options.pop("policy", leaning)
@@ -534,12 +509,12 @@ def test_options_are_checked(client, options, match):
 
 @pytest.mark.long
 def test_clients_that_are_refused():
-    with pytest.raises(SchedulerLostError, match="there is no scheduler at"):
+    with pytest.raises(arrayferry_cluster.SchedulerLostError, match="there is no scheduler at"):
         Collector([CARTPOLE], drawing, num_steps=2, client="tcp://127.0.0.1:1")
-    with cluster(processes=False) as made:
+    with remote_workers.cluster(processes=False) as made:
         client = distributed.Client(made)
         client.close()
-        with pytest.raises(SchedulerLostError, match="cannot be reached"):
+        with pytest.raises(arrayferry_cluster.SchedulerLostError, match="cannot be reached"):
             Collector([CARTPOLE], drawing, num_steps=2, client=client)
 
 
@@ -565,7 +540,7 @@ def test_a_collector_that_is_closed(client):
     collector.close()
     collector.close()
     for use in (lambda: next(collector), lambda: collector.update(1), collector.state_dict):
-        with pytest.raises(NotReadyError, match="closed"):
+        with pytest.raises(arrayferry_cluster.NotReadyError, match="closed"):
             use()
 
 
@@ -580,9 +555,9 @@ def test_a_collector_that_is_dropped_leaves_nothing(client, kind, mode):
     try:
         collector.update(WEIGHTS)
         next(collector)
-        assert held(client)
+        assert remote_workers.held(client)
         del collector
-        eventually(lambda: not held(client), 60)
+        eventually(lambda: not remote_workers.held(client), 60)
     finally:
         gc.enable()
 
@@ -592,7 +567,7 @@ def test_a_forked_process_leaves_it_alone(client, run_forked):
         next(collector)
 
         def forked():
-            with pytest.raises(NotReadyError, match="forked"):
+            with pytest.raises(arrayferry_cluster.NotReadyError, match="forked"):
                 next(collector)
             collector.close()
 

@@ -15,34 +15,12 @@ import distributed
 import jax
 import numpy as np
 import pytest
-from cases import quick_if
-from remote_workers import (
-    CARTPOLE,
-    KINDS,
-    MODES,
-    WEIGHTS,
-    Failing,
-    Numbering,
-    acting,
-    cluster,
-    connected,
-    eventually,
-    functional,
-    held,
-    kill,
-    restored,
-    same,
-    versions,
-)
+import remote_workers
+from cases import crossed
+from remote_workers import KINDS, WEIGHTS, Failing, acting, connected, eventually, functional, kill
 
 import arrayferry_cluster
-from arrayferry_cluster import (
-    Collector,
-    EnvFailedError,
-    EnvTimeoutError,
-    NoWorkerError,
-    SchedulerLostError,
-)
+from arrayferry_cluster import Collector, EnvFailedError, EnvTimeoutError, NoWorkerError
 from arrayferry_envs import CartPole
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
@@ -57,13 +35,13 @@ def mortal_cluster():
 @pytest.fixture
 def mortal(mortal_cluster):
     """A client of two workers that may be killed. Nothing is left on them."""
-    eventually(lambda: restored(mortal_cluster))
+    eventually(lambda: remote_workers.restored(mortal_cluster))
     for module in ("arrayferry_envs", "gymnasium", "jax.numpy"):
         mortal_cluster.run(importlib.import_module, module)  # which takes no time of a segment
     yield mortal_cluster
-    eventually(lambda: restored(mortal_cluster))
+    eventually(lambda: remote_workers.restored(mortal_cluster))
     # what Dask makes of calls of actors, and of stacks, refers to itself
-    eventually(lambda: not held(mortal_cluster) or gc.collect() < 0, 60)
+    eventually(lambda: not remote_workers.held(mortal_cluster) or gc.collect() < 0, 60)
 
 
 def made(kind, client, mode, **options):
@@ -72,7 +50,7 @@ def made(kind, client, mode, **options):
     options = {**common, **options}
     if kind == "functional":
         return Collector(CartPole, functional, WEIGHTS, num_envs=4, **options)
-    return Collector([Numbering] * 4, versions, 0, **options)
+    return Collector([remote_workers.Numbering] * 4, remote_workers.versions, 0, **options)
 
 
 class History:
@@ -155,23 +133,17 @@ def check_history(client, kind, mode, number, kills):
         count = max(map(len, history.parts.values()))
         for group, expected in undisturbed(64 * -(-count // 64)).items():
             for own, whole in zip(history.parts[group], expected, strict=False):
-                same(own, whole)
+                remote_workers.same(own, whole)
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind"),
-    quick_if(
-        itertools.product(["sync", "async"], ["ordinary", "functional"]),
-        ("sync", "ordinary").__eq__,
-    ),
-)
+@pytest.mark.parametrize(("mode", "kind"), crossed(["sync", "async"], ["ordinary", "functional"]))
 def test_each_segment_comes_once_and_each_loss_is_told_once(mortal, kind, mode):
     check_history(mortal, kind, mode, 0, kills=2)
 
 
 @pytest.mark.long
 @KINDS
-@MODES
+@remote_workers.MODES
 @pytest.mark.parametrize("number", range(1, 1 + int(os.environ.get("HISTORIES", "1"))))
 def test_histories_of_ten_kills(mortal, kind, mode, number):
     check_history(mortal, kind, mode, number, kills=10)
@@ -220,7 +192,7 @@ def interrupted(client, kind, mode, comes):
 
 @pytest.mark.long
 @KINDS
-@MODES
+@remote_workers.MODES
 def test_an_interrupt_at_any_line_loses_nothing(kind, mode):
     places = {}
 
@@ -234,7 +206,7 @@ def test_an_interrupt_at_any_line_loses_nothing(kind, mode):
             at_that = lambda frame, at=place: (frame.f_code, frame.f_lineno) == at  # noqa: E731
             for group, parts in interrupted(client, kind, mode, at_that).items():
                 for part, expected in zip(parts, whole[group], strict=False):
-                    same(part["observation"], expected["observation"])
+                    remote_workers.same(part["observation"], expected["observation"])
 
 
 @pytest.mark.long
@@ -255,7 +227,7 @@ def test_each_worker_compiles_once(mortal, tmp_path):
         kill(mortal, 0)
         for _ in range(20):
             next(collector)
-        eventually(lambda: restored(mortal))
+        eventually(lambda: remote_workers.restored(mortal))
         for _ in range(10_000):
             if len(compilations(path)) == 3:  # the worker that came back has work again
                 break
@@ -298,7 +270,9 @@ def test_an_environment_that_hangs(mortal, groups):
         assert isinstance(failure.value, TimeoutError)
         collector.update(0)
         part = next(collector)
-        same(part.observation[:, part.group == 0], first.observation[:, part.group == 0])
+        remote_workers.same(
+            part.observation[:, part.group == 0], first.observation[:, part.group == 0]
+        )
         assert part.restarted[part.group == 0].all()
         assert not part.restarted[part.group == 1].any()
         eventually(lambda: failure.value.worker not in mortal.nthreads())
@@ -358,15 +332,13 @@ def test_a_worker_that_answers_no_more(mortal):
         assert next(collector).restarted.sum() == 1
 
 
-@pytest.mark.parametrize(
-    ("failure", "words"),
-    [
-        ("exit", "environment 0 raised SystemExit: 3"),
-        pytest.param(
-            "kill", "died again and again in segment 1 of group 0", marks=pytest.mark.long
-        ),
-    ],
-)
+ENDING = [
+    ("exit", "environment 0 raised SystemExit: 3"),
+    pytest.param("kill", "died again and again in segment 1 of group 0", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("failure", "words"), ENDING)
 def test_an_environment_that_ends_its_process_is_named(mortal, failure, words):
     workers = set(mortal.nthreads())
     options = {"num_steps": 4, "groups": 1, "client": mortal}
@@ -403,13 +375,14 @@ def test_no_worker_is_left(kind):
 
 @pytest.mark.parametrize("kind", ["ordinary", pytest.param("functional", marks=pytest.mark.long)])
 def test_the_scheduler_is_gone(kind):
-    with cluster(processes=False, protocol="tcp") as gone:
+    with remote_workers.cluster(processes=False, protocol="tcp") as gone:
         client = distributed.Client(gone, set_as_default=False)
         with made(kind, client, "sync") as collector:
             next(collector)
             gone.close()
             for _ in range(2):
-                with pytest.raises(SchedulerLostError, match="cannot be reached") as failure:
+                words = "cannot be reached"
+                with pytest.raises(arrayferry_cluster.SchedulerLostError, match=words) as failure:
                     next(collector)
                 assert isinstance(failure.value, ConnectionError)
         client.close()
@@ -420,6 +393,8 @@ def test_no_worker_fits():
         options = {"num_steps": 2, "client": client, "timeout": 0.5}
         for wrong in ({"resources": {"GPU": 2}}, {"workers": ["other"]}):
             with pytest.raises(NoWorkerError, match="there is no worker"):
-                Collector([CARTPOLE], acting, 0, **wrong, **options)
-        with Collector([CARTPOLE], acting, 0, resources={"GPU": 1}, **options) as collector:
+                Collector([remote_workers.CARTPOLE], acting, 0, **wrong, **options)
+        with Collector(
+            [remote_workers.CARTPOLE], acting, 0, resources={"GPU": 1}, **options
+        ) as collector:
             next(collector)

@@ -48,14 +48,14 @@ def test_vectors_of_single_ones(name, mode):
 OURS = [*itertools.product(NAMES, ["numpy", "torch"])]
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        CHECKED["an adapter of JAX"],
-        lambda: NumpyToTorch(CARTPOLE()),
-        *(lambda env=env: gym.make(f"arrayferry/{env[0]}-v0", xp=env[1]) for env in OURS),
-    ],
-)
+SINGLE = [
+    CHECKED["an adapter of JAX"],
+    lambda: NumpyToTorch(CARTPOLE()),
+    *(lambda env=env: gym.make(f"arrayferry/{env[0]}-v0", xp=env[1]) for env in OURS),
+]
+
+
+@pytest.mark.parametrize("make", SINGLE)
 def test_torchrl_checks_specs(make):
     envs = pytest.importorskip("torchrl.envs")
     env = envs.GymWrapper(make())
@@ -63,19 +63,19 @@ def test_torchrl_checks_specs(make):
     assert env.rollout(20)["observation"].shape[0] > 5
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: vector.ArrayConversion(make_vec(3, AutoresetMode.SAME_STEP), target_xp="numpy"),
-        lambda: vector.NumpyToTorch(make_vec(3, AutoresetMode.SAME_STEP), reward_dtype="float32"),
-        *(
-            lambda env=env: gym.make_vec(
-                f"arrayferry/{env[0]}-v0", num_envs=3, autoreset_mode="SameStep", xp=env[1]
-            )
-            for env in OURS
-        ),
-    ],
-)
+VECTORS = [
+    lambda: vector.ArrayConversion(make_vec(3, AutoresetMode.SAME_STEP), target_xp="numpy"),
+    lambda: vector.NumpyToTorch(make_vec(3, AutoresetMode.SAME_STEP), reward_dtype="float32"),
+    *(
+        lambda env=env: gym.make_vec(
+            f"arrayferry/{env[0]}-v0", num_envs=3, autoreset_mode="SameStep", xp=env[1]
+        )
+        for env in OURS
+    ),
+]
+
+
+@pytest.mark.parametrize("make", VECTORS)
 def test_torchrl_rolls_out_vectors_in_same_step_mode(make):
     envs = make()
     rollout = pytest.importorskip("torchrl.envs").GymWrapper(envs)

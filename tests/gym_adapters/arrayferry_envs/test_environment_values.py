@@ -50,9 +50,8 @@ def test_whole_rewards_lose_no_digits_without_a_word(library, dtype):
     options = LIBRARIES[library]
     if library == "jax":
         dtype = "int32"
-        with pytest.warns(
-            UserWarning, match=r"rewards of Rewards\.step\(\) are of dtype int32.*float32"
-        ):
+        words = r"rewards of Rewards\.step\(\) are of dtype int32.*float32"
+        with pytest.warns(UserWarning, match=words):
             first(of(3), **options)
         with pytest.warns(UserWarning, match="16,777,216"):
             rollout(of(3), still, None, jax.random.key(0), 2, N)

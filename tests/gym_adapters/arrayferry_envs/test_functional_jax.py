@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
 from typing import Any
 
 import equinox
@@ -15,22 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from boxes import Plain
-from cases import quick_if
+from cases import crossed, quick_if
 from envs import MODES, begun
 from functional_envs import Bare, Sums, at_random, compilations
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_envs import (
-    CartPole,
-    FunctionalEnv,
-    Functions,
-    Pendulum,
-    evaluate,
-    repeat_action,
-    rollout,
-    wrap,
-)
+import arrayferry_envs
+from arrayferry_envs import CartPole, FunctionalEnv, Functions, Pendulum, evaluate, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 CLASSES = [CartPole, Pendulum]
@@ -173,17 +164,7 @@ def cosine(params, observation, key):
     return jnp.cos(observation.reshape(observation.shape[0], -1)[:, 0]).astype(jnp.float32), None
 
 
-@pytest.mark.parametrize(
-    ("flag", "name"),
-    quick_if(
-        sorted(itertools.product(FLAGS, FLAGGED)),
-        {
-            ("debug_nans", "no pytree"),
-            ("rank_promotion", "no pytree"),
-            ("enable_x64", "statistics"),
-        }.__contains__,
-    ),
-)
+@pytest.mark.parametrize(("flag", "name"), crossed(FLAGS, FLAGGED))
 def test_flags_of_jax(name, flag, enable_x64):
     env, key = FLAGGED[name], jax.random.key(0)
     policy = at_random if isinstance(env.action_space, spaces.Discrete) else cosine
@@ -247,9 +228,8 @@ def of_flax():
 def of_haiku():
     haiku = pytest.importorskip("haiku")
     module = haiku.transform(lambda x: haiku.Linear(2)(x))
-    return lambda params, x, key: module.apply(params, key, x), module.init(
-        jax.random.key(0), jnp.zeros((1, 4))
-    )
+    params = module.init(jax.random.key(0), jnp.zeros((1, 4)))
+    return lambda params, x, key: module.apply(params, key, x), params
 
 
 @pytest.mark.long
@@ -473,5 +453,9 @@ def test_arrays_that_environments_share_are_not_reset(n):
     assert observation[:2].tolist() == [[1, 3], [0, 3]]
     seen = [envs.step(np.zeros(n, int))[0] for _ in range(2)]  # then one is reset alone
     assert np.stack(seen)[:, :2].tolist() == [[[0, 4], [1, 4]], [[1, 5], [0, 5]]]
-    envs = begun(repeat_action(SharesAClock(), 3).make_vec(n, xp="jax", autoreset_mode="Disabled"))
+    envs = begun(
+        arrayferry_envs.repeat_action(SharesAClock(), 3).make_vec(
+            n, xp="jax", autoreset_mode="Disabled"
+        )
+    )
     assert envs.step(np.zeros(n, int))[0][0].tolist() == [2, 3]

@@ -12,6 +12,7 @@ from raw_random import Fed
 
 import arrayferry as af
 from arrayferry_envs import CartPole, Functions, evaluate, rollout, wrap
+from arrayferry_gym import make_rng
 from arrayferry_gym.wrappers import kernels
 
 GENERATORS = ["threefry2x32", "rbg", "unsafe_rbg"]
@@ -85,7 +86,7 @@ def test_served_environments_keep_the_generator_that_they_were_seeded_with(name,
 def test_random_numbers_go_back_to_a_state():
     for name in ("numpy", "torch", "jax", "array_api_strict"):
         backend = af.registry.backend(name)
-        for rng in (backend.random(3), backend.random()):
+        for rng in (make_rng(name, 3), make_rng(backend)):
             rng.normal((2,))
             state = pickle.loads(pickle.dumps(rng.getstate()))
             first = [backend.to_numpy(rng.uniform((3,))).tolist() for _ in range(6)]

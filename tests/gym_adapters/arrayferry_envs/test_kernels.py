@@ -3,7 +3,6 @@
 import copy
 import functools
 import io
-import itertools
 import pickle
 import types
 from unittest import mock
@@ -42,13 +41,7 @@ CHAINS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("chain", "mode"),
-    quick_if(
-        itertools.product(CHAINS, MODES),
-        {("statistics", "NEXT_STEP"), ("frames", "SAME_STEP")}.__contains__,
-    ),
-)
+@pytest.mark.parametrize(("chain", "mode"), crossed(CHAINS, MODES))
 def test_compiled_steps_are_those_of_served_environments(chain, mode):
     env = wrap(Sums(), *CHAINS[chain]())
     functions = Functions(env, autoreset_mode=mode)
@@ -104,13 +97,12 @@ def test_rewards_with_several_objectives_keep_their_shape(xp):
 
 @pytest.mark.parametrize(("xp", "mode"), [*zip(ALL_LIBRARIES, (*MODES, "SAME_STEP"), strict=True)])
 def test_statistics_of_several_objectives_are_those_of_each(xp, mode):
-    envs, other = (env.make_vec(3, xp=xp, autoreset_mode=mode) for env in (TwoRewards(), Sums()))
-    envs, other = (
-        begun(
-            vector_wrappers.NormalizeReward(vector_wrappers.RecordEpisodeStatistics(x, gamma=0.5))
-        )
-        for x in (envs, other)
-    )
+    def made(env):
+        envs = env.make_vec(3, xp=xp, autoreset_mode=mode)
+        envs = vector_wrappers.RecordEpisodeStatistics(envs, gamma=0.5)
+        return begun(vector_wrappers.NormalizeReward(envs))
+
+    envs, other = made(TwoRewards()), made(Sums())
     rng, ends = np.random.default_rng(0), 0
     for _ in range(20):
         action = af.convert(rng.uniform(0, 1, 3).astype(np.float32), xp)
@@ -120,10 +112,8 @@ def test_statistics_of_several_objectives_are_those_of_each(xp, mode):
         np.testing.assert_allclose(rewards, np.stack([reward, -reward], axis=1), rtol=1e-5)
         assert infos.keys() == infos_of_one.keys()
         for name in ("r", "dr") if "episode" in infos else ():
-            one = infos_of_one["episode"][name]
-            np.testing.assert_allclose(
-                infos["episode"][name], np.stack([one, -one], axis=1), rtol=1e-5
-            )
+            ours, one = (each["episode"][name] for each in (infos, infos_of_one))
+            np.testing.assert_allclose(ours, np.stack([one, -one], axis=1), rtol=1e-5)
         ended = flags[0] | flags[1]
         ends += ended.sum()
         if mode == "DISABLED" and ended.any():
@@ -150,9 +140,8 @@ def test_compiled_statistics_of_several_objectives_are_those_of_each():
     found = env.state_dict(carry.running)
     mean = statistics["mean"]
     np.testing.assert_allclose(found["return_rms"]["mean"], [mean, -mean], rtol=1e-5)
-    with pytest.raises(
-        af.OptionError, match=r"returns of the shape \(2,\), but rewards have the shape \(\)"
-    ):
+    words = r"returns of the shape \(2,\), but rewards have the shape \(\)"
+    with pytest.raises(af.OptionError, match=words):
         run(one, wrapper_state=found)
 
 
@@ -323,19 +312,16 @@ def test_evaluation_uses_statistics_and_leaves_them():
     assert values["obs_rms"]["count"] == 16 + 200 * 16 + ended.sum()
     key = jax.random.key(1)
     trained = carry.running.wrappers
-    results = [
-        evaluate(env, policy, key=key, num_envs=8, wrapper_state=state)
-        for state in (trained, values)
-    ]
-    np.testing.assert_array_equal(results[0].returns, results[1].returns)
-    assert (results[0].returns > 0).all()
-    after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=freeze(trained))
-    assert env.state_dict(after.running) == values
-    loaded = freeze(env.wrapper_state(values))
-    after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=loaded)
-    assert env.state_dict(after.running) == values
-    after, _ = rollout(env, policy, None, key, 5, 8, wrapper_state=values)
-    assert env.state_dict(after.running)["obs_rms"]["count"] >= values["obs_rms"]["count"] + 48
+
+    def after(state):
+        return env.state_dict(rollout(env, policy, None, key, 5, 8, wrapper_state=state)[0].running)
+
+    run = functools.partial(evaluate, env, policy, key=key, num_envs=8)
+    first, second = (run(wrapper_state=state).returns for state in (trained, values))
+    np.testing.assert_array_equal(first, second)
+    assert (first > 0).all()
+    assert after(freeze(trained)) == after(freeze(env.wrapper_state(values))) == values
+    assert after(values)["obs_rms"]["count"] >= values["obs_rms"]["count"] + 48
     with pytest.raises(af.OptionError, match="carry and wrapper_state"):
         rollout(env, policy, None, key, 5, 16, carry=carry, wrapper_state=values)
 

@@ -25,14 +25,14 @@ def test_single_environments(env_id):
     takes_every_form(env_id)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "mode"),
-    [
-        ("CartPole-v1", "sync"),
-        ("CartPole-v1", "vector_entry_point"),
-        ("Pendulum-v1", "sync"),
-        ("arrayferry/CartPole-v0", "vector_entry_point"),
-    ],
-)
+VECTORS = [
+    ("CartPole-v1", "sync"),
+    ("CartPole-v1", "vector_entry_point"),
+    ("Pendulum-v1", "sync"),
+    ("arrayferry/CartPole-v0", "vector_entry_point"),
+]
+
+
+@pytest.mark.parametrize(("env_id", "mode"), VECTORS)
 def test_vector_environments(env_id, mode):
     takes_every_form_in_batches(lambda: begun(gym.make_vec(env_id, 3, mode), 3), 3)

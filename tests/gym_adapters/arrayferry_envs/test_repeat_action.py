@@ -14,16 +14,8 @@ from functional_envs import Count, still
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_envs import (
-    CartPole,
-    EnvResultError,
-    Functions,
-    check,
-    evaluate,
-    repeat_action,
-    rollout,
-    wrap,
-)
+import arrayferry_envs
+from arrayferry_envs import CartPole, Functions, check, evaluate, repeat_action, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 
@@ -204,26 +196,26 @@ def test_rewards_are_floats_before_they_are_added_up(xp, reward, rest):
     assert not (terminated | truncated).any()
 
 
-@pytest.mark.parametrize(
-    ("results", "why"),
-    [
-        ((np.full(3, 2**24 + 1),), "loses digits"),
-        ((np.ones(3, np.complex64),), "real part"),
-        ((np.float32(1),), "begin with 3 environments"),
-        (("much",), "begin with 3 environments"),
-        ((1.0, 1), "terminated of Rewards"),
-        ((1.0, np.ones(3, int)), "terminated of Rewards"),
-        ((1.0, False, (np.True_,)), "truncated of Rewards"),
-        ((1.0, False, (1,)), "truncated of Rewards"),
-        ((1.0, False, (np.zeros(3, np.int8),)), "truncated of Rewards"),
-        ((1.0, False, (np.zeros((3, 1), bool),)), "truncated of Rewards"),
-        ((1.0, False, (None, None)), "5 values, not three or four"),
-    ],
-)
+CHECKED = [
+    ((np.full(3, 2**24 + 1),), "loses digits"),
+    ((np.ones(3, np.complex64),), "real part"),
+    ((np.float32(1),), "begin with 3 environments"),
+    (("much",), "begin with 3 environments"),
+    ((1.0, 1), "terminated of Rewards"),
+    ((1.0, np.ones(3, int)), "terminated of Rewards"),
+    ((1.0, False, (np.True_,)), "truncated of Rewards"),
+    ((1.0, False, (1,)), "truncated of Rewards"),
+    ((1.0, False, (np.zeros(3, np.int8),)), "truncated of Rewards"),
+    ((1.0, False, (np.zeros((3, 1), bool),)), "truncated of Rewards"),
+    ((1.0, False, (None, None)), "5 values, not three or four"),
+]
+
+
+@pytest.mark.parametrize(("results", "why"), CHECKED)
 def test_what_the_environment_inside_returns_is_checked(results, why):
     for env in (Rewards(*results), repeat_action(Rewards(*results), 2)):
         envs = begun(env.make_vec(3))
-        with pytest.raises(EnvResultError, match=why):
+        with pytest.raises(arrayferry_envs.EnvResultError, match=why):
             envs.step([0, 1, 0])
 
 

@@ -83,16 +83,16 @@ def test_drawn_parameters_in_compiled_calls():
     assert (outcome.reward == observation["end"]).all()
 
 
-@pytest.mark.parametrize(
-    ("drawn", "told"),
-    [
-        (lambda xp, rng, n, p: None, "returned the parameters"),
-        (lambda xp, rng, n, p: {**p, "more": rng.uniform((n,))}, "returned the parameters"),
-        (lambda xp, rng, n, p: {**p, "end": 3.0}, r"returned 3.0 for params\['end'\]"),
-        (lambda xp, rng, n, p: {**p, "end": rng.uniform((n + 1,))}, "begins with the 4 environ"),
-        (lambda xp, rng, n, p: {**p, "label": "other"}, r"'other' for params\['label'\]"),
-    ],
-)
+NOT_DRAWN = [
+    (lambda xp, rng, n, p: None, "returned the parameters"),
+    (lambda xp, rng, n, p: {**p, "more": rng.uniform((n,))}, "returned the parameters"),
+    (lambda xp, rng, n, p: {**p, "end": 3.0}, r"returned 3.0 for params\['end'\]"),
+    (lambda xp, rng, n, p: {**p, "end": rng.uniform((n + 1,))}, "begins with the 4 environ"),
+    (lambda xp, rng, n, p: {**p, "label": "other"}, r"'other' for params\['label'\]"),
+]
+
+
+@pytest.mark.parametrize(("drawn", "told"), NOT_DRAWN)
 def test_what_cannot_be_drawn(drawn, told):
     class Wrong(Drawn):
         def sample_params(self, xp, rng, n, params):

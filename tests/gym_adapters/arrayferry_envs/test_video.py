@@ -88,15 +88,14 @@ def test_a_failure_leaves_the_file_that_was_there(env, tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("missing", "words"),
-    [
-        (["imageio.v2"], "a video needs imageio"),
-        (["av", "imageio_ffmpeg"], "an .mp4 also PyAV or imageio-ffmpeg"),
-        (["rich.console"], "progress is shown by rich"),
-    ],
-    ids=str,
-)
+MISSING = [
+    (["imageio.v2"], "a video needs imageio"),
+    (["av", "imageio_ffmpeg"], "an .mp4 also PyAV or imageio-ffmpeg"),
+    (["rich.console"], "progress is shown by rich"),
+]
+
+
+@pytest.mark.parametrize(("missing", "words"), MISSING, ids=str)
 def test_missing_libraries_are_named(missing, words, monkeypatch, tmp_path):
     for module in missing:
         monkeypatch.setitem(sys.modules, module, None)
@@ -119,17 +118,17 @@ class Zero(torch.nn.Module):
 EPISODE = [0, 8, 16, 24, 32]
 
 
+SHOWN = [
+    Ends,
+    wrap(Ends(), kernels.ClipReward(-1, 1)),
+    Ends().make(render_mode="rgb_array"),
+    arrayferry_gym.NumpyToTorch(Ends().make(render_mode="rgb_array")),
+    Ends().make_vec(3, xp="jax", autoreset_mode="Disabled", render_mode="rgb_array"),
+]
+
+
 @pytest.mark.parametrize("policy", [Zero(), still])
-@pytest.mark.parametrize(
-    "env",
-    [
-        Ends,
-        wrap(Ends(), kernels.ClipReward(-1, 1)),
-        Ends().make(render_mode="rgb_array"),
-        arrayferry_gym.NumpyToTorch(Ends().make(render_mode="rgb_array")),
-        Ends().make_vec(3, xp="jax", autoreset_mode="Disabled", render_mode="rgb_array"),
-    ],
-)
+@pytest.mark.parametrize("env", SHOWN)
 def test_an_agent_is_shown(env, policy, tmp_path):
     xp = None if isinstance(policy, Zero) else "jax"
     path = record(env, policy, path=tmp_path / "agent.gif", episodes=2, policy_xp=xp)

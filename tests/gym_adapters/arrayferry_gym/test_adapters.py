@@ -105,15 +105,15 @@ def test_an_agents_writes_never_reach_a_jax_environment(size, copying):
             np.testing.assert_array_equal(np.asarray(env.env.buffer), np.full(size, step))
 
 
-@pytest.mark.parametrize(
-    ("options", "kinds"),
-    [
-        ({}, (int, jax.Array)),
-        ({"scalars": "convert"}, (jax.Array, jax.Array)),
-        ({"convert_info": False}, (int, np.ndarray)),
-        ({"target_xp": "torch"}, (int, jax.Array)),
-    ],
-)
+INFOS = [
+    ({}, (int, jax.Array)),
+    ({"scalars": "convert"}, (jax.Array, jax.Array)),
+    ({"convert_info": False}, (int, np.ndarray)),
+    ({"target_xp": "torch"}, (int, jax.Array)),
+]
+
+
+@pytest.mark.parametrize(("options", "kinds"), INFOS)
 def test_infos_are_of_their_library_before_that_of_the_agent_is_known(options, kinds):
     told = {"text": np.array(["a"]), "mission": "go", "large": np.array([1e300])}
     told["masked"] = np.ma.masked_array([1], [True])
@@ -238,17 +238,17 @@ def test_adapters_are_pickled_and_copied_after_actions(space, checked, library):
             again.step(wrong)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        NumpyToTorch,
-        lambda env: NumpyToTorch(env, device="cpu"),
-        lambda env: NumpyToTorch(env, device=torch.device("cpu"), copy=True),
-        lambda env: ArrayConversion(env, np, torch),
-        lambda env: ArrayConversion(env, target_xp="torch", info_xp=np, narrowing="allow"),
-        lambda env: ArrayConversion(env, like=torch.ones(1)),
-    ],
-)
+SENT = [
+    NumpyToTorch,
+    lambda env: NumpyToTorch(env, device="cpu"),
+    lambda env: NumpyToTorch(env, device=torch.device("cpu"), copy=True),
+    lambda env: ArrayConversion(env, np, torch),
+    lambda env: ArrayConversion(env, target_xp="torch", info_xp=np, narrowing="allow"),
+    lambda env: ArrayConversion(env, like=torch.ones(1)),
+]
+
+
+@pytest.mark.parametrize("make", SENT)
 def test_specs_can_be_sent_as_json(make):
     env = make(gym.make("CartPole-v1"))
     spec = EnvSpec.from_json(env.spec.to_json())

@@ -15,6 +15,7 @@ import torch
 from envs import Samples
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from refusals import refused_step
 from simulators import LIMIT, ONE, Genesis, IsaacLab, ManiSkill, Mjlab, Simulator
 
 import arrayferry as af
@@ -54,8 +55,7 @@ def test_last_observations_are_not_lost_in_silence(simulator):
     envs = from_simulator(simulator, autoreset_mode="SameStep")
     envs.reset(seed=1)
     envs.step(torch.zeros(3))
-    with pytest.raises(af.OptionError, match="the last observation of the episode is lost"):
-        envs.step(torch.ones(3))
+    refused_step(envs, torch.ones(3), "the last observation of the episode is lost", af.OptionError)
 
 
 def test_a_mode_that_is_not_said_is_asked_for():
@@ -161,8 +161,7 @@ def test_results_of_another_form_are_refused():
     simulator.step = lambda actions: (simulator.observed(), None, flags, flags, {})
     envs = from_simulator(simulator)
     envs.reset()
-    with pytest.raises(TypeError, match="returned rewards None"):
-        envs.step(torch.zeros(2))
+    refused_step(envs, torch.zeros(2), "returned rewards None", TypeError)
 
 
 def test_wrappers_of_gymnasium_do_not_hide_it():
@@ -272,8 +271,7 @@ def test_time_outs_of_any_dtype_may_come_late(dtype):
     envs.reset()
     for number in range(LIMIT):
         if dtype == "a column" and number == LIMIT - 1:
-            with pytest.raises(TypeError, match="returned truncations"):
-                envs.step(torch.zeros(3))
+            refused_step(envs, torch.zeros(3), "returned truncations", TypeError)
             break
         *_, terminated, truncated, _ = envs.step(torch.zeros(3))
         assert terminated.dtype == truncated.dtype == torch.bool
@@ -314,17 +312,17 @@ class First(gym.Wrapper):
 WORDS = r"was given .*, which is {} environments in one batch, as in Isaac Lab.*VectorEnv"
 
 
+WRAPPED = [
+    lambda env: env,
+    gym.wrappers.OrderEnforcing,
+    lambda env: gym.wrappers.TimeLimit(env, 3),
+    lambda env: gym.wrappers.TransformReward(gym.wrappers.OrderEnforcing(env), lambda x: 2 * x),
+]
+
+
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("inner", [lambda count: ManiSkill(count).unwrapped, IsaacLab])
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda env: env,
-        gym.wrappers.OrderEnforcing,
-        lambda env: gym.wrappers.TimeLimit(env, 3),
-        lambda env: gym.wrappers.TransformReward(gym.wrappers.OrderEnforcing(env), lambda x: 2 * x),
-    ],
-)
+@pytest.mark.parametrize("made", WRAPPED)
 def test_batches_are_refused_when_they_are_wrapped(count, inner, made):
     torchrl = pytest.importorskip("arrayferry_gym.torchrl", exc_type=ImportError)
     env = made(inner(count))
@@ -365,26 +363,26 @@ def single(num_envs, shape=(3,), **attributes):
     return env
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        single(1),
-        single(4),
-        single(3),  # as many as there are numbers in an observation
-        single(2, (2, 3)),
-        single(1, (1, 3)),
-        single(None),
-        single(0),
-        single("4"),
-        single(1, (1, 3), single_observation_space=spaces.Box(-1, 1, (1, 3), np.float32)),
-        single(4, (4, 3), single_observation_space=spaces.Box(-1, 1, (4, 3), np.float32)),
-        single(4, single_observation_space=PART, single_action_space=spaces.Discrete(2)),
-        gym.wrappers.FlattenObservation(single(2, (2, 3))),
-        First(ManiSkill(1)),
-        First(ManiSkill(4)),
-        gym.make("CartPole-v1"),
-    ],
-)
+ONES = [
+    single(1),
+    single(4),
+    single(3),  # as many as there are numbers in an observation
+    single(2, (2, 3)),
+    single(1, (1, 3)),
+    single(None),
+    single(0),
+    single("4"),
+    single(1, (1, 3), single_observation_space=spaces.Box(-1, 1, (1, 3), np.float32)),
+    single(4, (4, 3), single_observation_space=spaces.Box(-1, 1, (4, 3), np.float32)),
+    single(4, single_observation_space=PART, single_action_space=spaces.Discrete(2)),
+    gym.wrappers.FlattenObservation(single(2, (2, 3))),
+    First(ManiSkill(1)),
+    First(ManiSkill(4)),
+    gym.make("CartPole-v1"),
+]
+
+
+@pytest.mark.parametrize("env", ONES)
 def test_single_environments_go_on(env):
     env = wrappers.ClipReward(ArrayConversion(env, target_xp="torch"), -1, 1)
     observation, _ = env.reset(seed=1)

@@ -126,16 +126,16 @@ def test_a_mistake_gets_a_warning(mistake):
         make()
 
 
-@pytest.mark.parametrize(
-    ("module", "needed", "package"),
-    [
-        ("sb3", "stable_baselines3.common.vec_env", "stable-baselines3"),
-        ("torchrl", "torchrl.envs", "torchrl"),
-        ("tianshou", "tianshou.env", "tianshou"),
-        ("rsl_rl", "rsl_rl.env", "rsl-rl-lib"),
-        ("pettingzoo", "pettingzoo.utils.env", "pettingzoo"),
-    ],
-)
+BRIDGES = [
+    ("sb3", "stable_baselines3.common.vec_env", "stable-baselines3"),
+    ("torchrl", "torchrl.envs", "torchrl"),
+    ("tianshou", "tianshou.env", "tianshou"),
+    ("rsl_rl", "rsl_rl.env", "rsl-rl-lib"),
+    ("pettingzoo", "pettingzoo.utils.env", "pettingzoo"),
+]
+
+
+@pytest.mark.parametrize(("module", "needed", "package"), BRIDGES)
 def test_a_bridge_says_what_to_install(monkeypatch, module, needed, package):
     monkeypatch.setitem(sys.modules, needed, None)
     monkeypatch.setitem(sys.modules, needed.partition(".")[0], None)
@@ -145,14 +145,14 @@ def test_a_bridge_says_what_to_install(monkeypatch, module, needed, package):
     assert isinstance(error.value.__cause__, ImportError)
 
 
-@pytest.mark.parametrize(
-    ("package", "remedy"),
-    [
-        ("stable_baselines3.common.vec_env", "wrapper_class"), ("pettingzoo.utils.env", "ParallelConversion"),
-        ("gymnax.environments", "GymnaxToGymWrapper"), ("brax.envs.base", "jitted reset and step"),
-        ("torchrl.envs", "GymWrapper"), ("gym", "Shimmy"),
-    ],
-)  # fmt: skip
+OTHERS = [
+    ("stable_baselines3.common.vec_env", "wrapper_class"), ("pettingzoo.utils.env", "ParallelConversion"),
+    ("gymnax.environments", "GymnaxToGymWrapper"), ("brax.envs.base", "jitted reset and step"),
+    ("torchrl.envs", "GymWrapper"), ("gym", "Shimmy"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("package", "remedy"), OTHERS)
 def test_environments_of_other_projects_get_an_answer(package, remedy):
     other = type("Env", (), {"__module__": package})()
     for adapter in (NumpyToTorch, vector.NumpyToTorch):

@@ -17,7 +17,7 @@ backend = af.registry.backend("jax")
 for sharding in (rows, everywhere, SingleDeviceSharding(jax.devices()[2])):
     convert = af.converter("jax", device=sharding)
     here = jax.device_put(x, sharding)
-    assert backend.device_of(here) == backend.device_name(sharding)
+    assert backend.device_of(here) == backend.devices.name_of(sharding)
     import torch, dask.array as da
     for value in (x, torch.tensor(x), jnp.arange(8.0), da.from_array(x), jax.device_put(x, jax.devices()[1])):
         for _ in range(4):
@@ -32,7 +32,7 @@ for sharding in (rows, everywhere, SingleDeviceSharding(jax.devices()[2])):
     assert af.convert(here, "jax") is here
     for target in ("numpy", "torch", "dask"):
         assert np.asarray(af.convert(here, target)).tolist() == x.tolist()
-assert backend.device_name(rows) == "cpu,cpu:1,cpu:2,cpu:3"
+assert backend.devices.name_of(rows) == "cpu,cpu:1,cpu:2,cpu:3"
 
 # the same devices, but other shards
 other = jax.device_put(x, everywhere)
@@ -136,8 +136,8 @@ def expected(default):
 
 
 backend = af.registry.backend("jax")
-assert backend.devices() == ("cpu", "cpu:1", "cpu:2", "cpu:3"), backend.devices()
-for number, device in enumerate(backend.devices()):
+assert backend.devices.names() == ("cpu", "cpu:1", "cpu:2", "cpu:3"), backend.devices.names()
+for number, device in enumerate(backend.devices.names()):
     for value in (x, {"x": [x]}, jax.device_put(x, third)):
         for _ in range(3):
             found = jax.tree.leaves(af.convert(value, "jax", device=device))[0]

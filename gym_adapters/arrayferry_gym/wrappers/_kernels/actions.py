@@ -11,6 +11,7 @@ from gymnasium.spaces import Box
 
 import arrayferry as af
 from arrayferry_gym._arrays import dtype_in, plain_name, select
+from arrayferry_gym._random import Random
 from arrayferry_gym._spaces.trees import build, leaves, split
 
 from .kernel import Kernel, Spaces, State
@@ -43,7 +44,7 @@ class ClipAction(OfGymnasium):
         low, high = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]
         return State(fixed=(xp.asarray(low, device=device), xp.asarray(high, device=device)))
 
-    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
         low, high = state.fixed
         return state, xp.where(action < low, low, xp.where(action > high, high, action))
 
@@ -87,7 +88,7 @@ class RescaleAction(OfGymnasium):
         bounds = (_inner(bound, dtype) for bound in (box.low, box.high))
         return State(fixed=(scale, tuple(xp.asarray(x[None], device=device) for x in bounds)))
 
-    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
         (*width, factor, intercept), bounds = state.fixed
         if bounds:
             action = xp.astype(action, factor.dtype)
@@ -154,7 +155,7 @@ class StickyAction(OfGymnasium):
             "last": last, "known": known, "left": xp.zeros((n,), dtype=xp.int32, device=device)
         })  # fmt: skip
 
-    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
         last, known, left = (state.episode[name] for name in ("last", "known", "left"))
         n, duration = known.shape[0], self.repeat_action_duration
         low, high = (duration, duration) if isinstance(duration, int) else duration
@@ -197,5 +198,5 @@ class TransformAction(Kernel):
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
         return observation, self.action_space or action
 
-    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
         return state, self.func(action)

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from gymnasium import Space
 
-import arrayferry as af
 from arrayferry_gym._arrays import mapped, select, to_shape
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._keys import KEPT, Immutable, freeze, is_made
+from arrayferry_gym._random import Random
 
 
 class Spaces(NamedTuple):
@@ -121,7 +121,7 @@ class Kernel(Immutable):
         """
         return state, observation
 
-    def action(self, xp: Any, rng: af.Random, state: State, action: Any) -> tuple[State, Any]:
+    def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
         """Return the actions for the environment inside, (n, ...), given the agent's."""
         return state, action
 

@@ -10,9 +10,12 @@ is dL/dx + i dL/dy, as in PyTorch. JAX uses its conjugate.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
+
+from arrayferry import Backend, registry
+from arrayferry.extending import Part
 
 
 class Flat(NamedTuple):
@@ -55,7 +58,7 @@ class Crossing(Protocol):
         """Call the function.
 
         Args:
-            arrays: the arguments. They may be traced if the library overrides `Backend.callback`.
+            arrays: the arguments. They may be traced if the library overrides `Autodiff.callback`.
             wanted: the indices of the arguments to differentiate with respect to.
 
         Returns:
@@ -76,14 +79,16 @@ class Crossing(Protocol):
         ...
 
 
-class Autodiff(ABC):
-    """How a library differentiates. A backend holds one as `autodiff`.
+class Autodiff(Part):
+    """How a library differentiates. The hook `arrayferry_gradients` returns one for each library.
 
     Attributes:
+        name: the name of the backend.
         takes_numpy: whether a compiled function takes NumPy arrays in place of its library's arrays, and this is
             cheaper than converting them. They have dtypes that the library has, and memory that nothing else uses.
     """
 
+    contract = "arrayferry_functions._contract:AutodiffTests"
     takes_numpy: bool = False
 
     def compiles(self, function: Callable[..., Any]) -> bool:
@@ -139,5 +144,46 @@ class Autodiff(ABC):
             The results, arrays of this library, which carry gradients as the arguments do.
         """
 
-    def __repr__(self) -> str:
-        return f"<Autodiff {type(self).__name__}>"
+    def callback(
+        self,
+        function: Callable[[list[Any]], Sequence[Any]],
+        arrays: Sequence[Any],
+        results: Sequence[tuple[tuple[int, ...], str]],
+        *,
+        name: str,
+    ) -> list[Any]:
+        """Call a Python function from a traced one, with the values at run time.
+
+        Args:
+            function: takes NumPy arrays, and returns NumPy arrays as `results` says.
+            arrays: arrays of this library, some of them traced.
+            results: the shape and the dtype of each result.
+            name: the name of the function in errors.
+
+        Returns:
+            Arrays of this library.
+
+        Raises:
+            NotImplementedError: the library has no such callbacks.
+        """
+        raise NotImplementedError(f"{self.name} has no calls from traced functions")
+
+    def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that the library's compiler calls without tracing it."""
+        return function
+
+
+HOOK = "arrayferry_gradients"
+
+
+def autodiff_of(backend: Backend) -> Autodiff | None:
+    """Return how a library differentiates, None if gradients cannot cross to it.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> from arrayferry_functions import autodiff_of
+        >>> autodiff_of(af.backends()["torch"]), autodiff_of(af.backends()["numpy"])
+        (<Autodiff torch>, None)
+    """
+    autodiff: Autodiff | None = registry.parts(HOOK).of(backend)
+    return autodiff

@@ -12,7 +12,7 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any
 
-from arrayferry._cache import existing
+from arrayferry._utilities.cache import existing
 
 
 class Threads(Executor):

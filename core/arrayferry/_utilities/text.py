@@ -21,6 +21,11 @@ def short_repr(value: Any, most: int = 40) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+def type_name(cls: type) -> str:
+    """Return the dotted path of a class, that of a type of Python without its module."""
+    return f"{cls.__module__}.{cls.__qualname__}".removeprefix("builtins.")
+
+
 def describe_value(value: Any) -> str:
     """Describe an object by its type, as it is imported: "an aslib.Array", "None"."""
     if value is None:

@@ -9,22 +9,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry._cache import once
-from arrayferry._errors import OptionError
-from arrayferry._repr import never_raises
+from arrayferry import Backend, OptionError, registry
+from arrayferry._utilities.cache import once
+from arrayferry._utilities.text import never_raises
+from arrayferry.extending import Part
+from arrayferry.typing import Target
 
 Seed = int | Sequence[int] | None
 """An integer of at least 0, several of them, or None for a seed from the operating system."""
 
 
 class Random(ABC):
-    """Random numbers as arrays of one library, as returned by `Backend.random(seed)`.
+    """Random numbers as arrays of one library, as returned by `make_rng`.
 
     The same seed gives the same numbers in the same library, but not across libraries.
 
     Examples:
-        >>> import arrayferry as af
-        >>> rng = af.registry.backend("numpy").random(seed=1)
+        >>> from arrayferry_gym import make_rng
+        >>> rng = make_rng("numpy", seed=1)
         >>> rng.uniform((2, 3), -1.0, 1.0).shape
         (2, 3)
         >>> sorted(set(rng.integers((1000,), 0, 3).tolist()))
@@ -87,8 +89,8 @@ class Random(ABC):
         """Return a state from which `setstate` draws the same next numbers again. It can be pickled.
 
         Examples:
-            >>> import arrayferry as af
-            >>> rng = af.registry.backend("numpy").random(seed=1)
+            >>> from arrayferry_gym import make_rng
+            >>> rng = make_rng("numpy", seed=1)
             >>> state = rng.getstate()
             >>> first = rng.uniform((3,))
             >>> rng.setstate(state)
@@ -115,6 +117,46 @@ class Random(ABC):
             "rng.key() was called, but only JAX has keys",
             remedy="Draw numbers by rng.uniform, normal, integers or categorical, which any library has.",
         )
+
+
+class RandomFactory(Part):
+    """Makes the random numbers of a library. The hook `arrayferry_random` returns one for each library that has its own.
+
+    Attributes:
+        name: the name of the backend.
+    """
+
+    contract = "arrayferry_gym._contract:RandomTests"
+
+    @abstractmethod
+    def make(self, seed: Seed = None, device: Any = None) -> Random:
+        """Return a random number generator.
+
+        Args:
+            seed: an integer of at least 0, several of them, or None for a seed from the operating system.
+            device: the device of the numbers, None for the library's own choice.
+        """
+
+
+def make_rng(to: Target, seed: Seed = None, device: Any = None) -> Random:
+    """Return a random number generator for a library. Without a plugin for that, NumPy draws, and numbers are converted.
+
+    Args:
+        to: the library: a name, a namespace module or a `Backend`.
+        seed: an integer of at least 0, several of them, or None for a seed from the operating system.
+        device: the device of the numbers, None for the library's own choice.
+
+    Raises:
+        UnknownBackendError: there is no such library.
+
+    Examples:
+        >>> from arrayferry_gym import make_rng
+        >>> make_rng("torch", seed=0).uniform((2,)).shape
+        torch.Size([2])
+    """
+    backend = registry.backend(to)
+    factory: RandomFactory | None = registry.parts("arrayferry_random").of(backend)
+    return HostRandom(backend, seed, device) if factory is None else factory.make(seed, device)
 
 
 def check_integers(low: Any, high: Any, dtype: str) -> None:
@@ -176,12 +218,12 @@ class HostRandom(Random):
     """Random numbers for any library: drawn by NumPy in host memory, and converted.
 
     Args:
-        backend: the `Backend` of the results.
+        backend: the backend of the results.
         seed: the seed.
         device: the device of the results.
     """
 
-    def __init__(self, backend: Any, seed: Seed = None, device: Any = None) -> None:
+    def __init__(self, backend: Backend, seed: Seed = None, device: Any = None) -> None:
         self._seed = seed
         self._backend = backend
         self._device = device

@@ -1,24 +1,23 @@
-"""Trees of small NumPy arrays that go to a GPU together: one transfer for each dtype, not one for each array.
+"""Shared by the plugins with direct converters, and by those of libraries with CUDA.
 
-A transfer takes some microseconds however little it moves, and a tree may have dozens of arrays.
+Trees of small NumPy arrays go to a GPU together: one transfer for each dtype, not one for each array. A transfer takes
+some microseconds however little it moves, and a tree may have dozens of arrays.
 """
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from arrayferry import ArrayFerryError, Backend, Options, fit_dtype
-from arrayferry.adapting import dtype_info
-
-from ._bound import Bound
+from arrayferry import ArrayFerryError, Backend, Converter, Options, fit_dtype
+from arrayferry.extending import dtype_info
+from arrayferry.typing import Cost
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from arrayferry.typing import Cost
 
 SMALL = 1024 * 1024
 """Size in bytes up to which arrays go together."""
@@ -34,6 +33,26 @@ Parts = tuple[tuple[int, int, tuple[int, ...]], ...]
 def cut(flat: Any, parts: Parts) -> list[Any]:
     """Return parts of a one-dimensional array, in their shapes."""
     return [flat[start:end].reshape(shape) for start, end, shape in parts]
+
+
+def is_capturing() -> bool:
+    """Return whether PyTorch is capturing a CUDA graph in this thread. Meanwhile, the device must not be queried."""
+    cuda = sys.modules.get("torch.cuda")
+    return cuda is not None and cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
+
+
+def unless_capturing(done: Callable[[], bool]) -> Callable[[], bool]:
+    """Return a function that calls `done`. While a CUDA graph is captured, it returns False without a query."""
+    return lambda: not is_capturing() and done()
+
+
+class Bound(Converter):
+    """A converter that is called as `bind` says."""
+
+    def convert(self, x: Any, device: Any = None, copy: bool | None = None) -> Any:
+        # the user's narrowing is not known here, so the general path handles other dtypes
+        bound = self.bind(Options(device=device, copy=copy, narrowing="forbid"))
+        return NotImplemented if bound is None else bound(x)
 
 
 class Packed(Bound):
@@ -75,7 +94,7 @@ class Packed(Bound):
         return flat, flat
 
     def bind(self, options: Options) -> Callable[[Any], Any] | None:
-        several = options.device is not None and not self.backend.is_named(options.device)
+        several = options.device is not None and not self.backend.devices.is_named(options.device)
         return None if several or options.copy is False else lambda x: NotImplemented
 
     def bind_many(self, options: Options) -> Callable[[list[Any]], list[Any]] | None:

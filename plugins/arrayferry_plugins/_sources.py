@@ -1,15 +1,21 @@
-"""Shared by the plugins of libraries that keep arrays in files and stores, which are read whole or in stored parts."""
+"""Shared by the plugins with sources, such as arrays in files and stores, which are read whole or in stored parts."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from arrayferry import Blocks, ConversionError, Slices, Source, UnsupportedDtypeError, even_lengths
+from arrayferry import ConversionError, Source, UnsupportedDtypeError
+from arrayferry.typing import Memory
 
-if TYPE_CHECKING:
-    from arrayferry.typing import Memory
+
+def refused(what: str, first: str, dtype: Any = None, why: str = "") -> ConversionError:
+    """Return the error for what cannot be converted, perhaps since NumPy lacks its dtype, unless a call comes first."""
+    reason, remedy = f"{what} cannot be converted{why}", f"Call {first} first."
+    if dtype is None:
+        return ConversionError(reason, remedy=remedy)
+    return UnsupportedDtypeError(reason, remedy=remedy, dtype=str(dtype))
 
 
 class StoredSource(Source):
@@ -18,13 +24,14 @@ class StoredSource(Source):
     Attributes:
         what: the word for an array in errors.
         remedy: how to read an array of text or objects.
+        unportable: why a stream of them cannot be pickled, "" if it can.
     """
 
     what: str
     remedy: str
+    unportable: str = ""
     memory: Memory = "lazy"
     to_numpy_shares: bool | None = False
-    slices: type[Slices] = Slices
 
     def refuse(self, x: Any) -> None:
         """Raise an error for an array that cannot be converted. The default refuses text and objects."""
@@ -44,19 +51,6 @@ class StoredSource(Source):
 
         self.refuse(x)
         return np.asarray(x[()])
-
-    def blocks(
-        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
-    ) -> Blocks:
-        lengths = []
-        for x in xs:
-            self.refuse(x)
-            stored = self.stored(x)
-            multiple = stored[axis] if stored else 1
-            lengths.append(
-                even_lengths(x.shape, x.dtype.itemsize, axis, multiple=multiple, wanted=block)
-            )
-        return self.slices(xs, axis, lengths)
 
 
 class GroupSource(Source):

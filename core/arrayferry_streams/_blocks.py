@@ -8,17 +8,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from arrayferry._repr import never_raises
+from arrayferry._utilities.text import never_raises
+from arrayferry.extending import Part
 
 BLOCK_BYTES = 64 * 1024 * 1024
 """The size of the blocks of arrays that have no blocks of their own."""
+
+HOOK = "arrayferry_blocks"
 
 BlockIndices = Sequence[tuple[int, int]]
 """The blocks that are read together: pairs of the index of an array and the index of one of its blocks."""
 
 
 class Blocks(ABC):
-    """The blocks of some arrays along one axis, as returned by `Origin.blocks`.
+    """The blocks of some arrays along one axis, as returned by `Streaming.blocks`.
 
     Attributes:
         lengths: for each array, the lengths of its blocks along the axis, in order.
@@ -94,6 +97,55 @@ class Reader:
         return f"<{type(self).__name__} of {len(self._steps)} steps>"
 
 
+class Streaming(Part):
+    """How `stream` reads what a plugin knows. The hook `arrayferry_blocks` returns one for a library or a container.
+
+    Attributes:
+        name: the name of the backend or source, or the dotted path of the class of the container.
+
+    Examples:
+        >>> from arrayferry_streams import Slices, Streaming, even_lengths
+        >>> class Files(Streaming):
+        ...     name = "myfiles"
+        ...     def blocks(self, xs, axis, *, block=None, client=None):
+        ...         lengths = [
+        ...             even_lengths(x.shape, x.dtype.itemsize, axis, multiple=x.chunks[axis], wanted=block)
+        ...             for x in xs
+        ...         ]
+        ...         return Slices(xs, axis, lengths)
+        >>> Files()
+        <Streaming myfiles>
+    """
+
+    contract = "arrayferry_streams._contract:StreamingTests"
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Blocks | None:
+        """Return the blocks of arrays, None if the arrays are to be sliced in memory.
+
+        It is called for arrays that are computed or read on demand (`memory` is "lazy"): only their library knows
+        how to read part of them.
+
+        Args:
+            xs: the arrays, of the same length along the axis.
+            axis: the axis, counted from 0.
+            block: the block length that the user requested. Other lengths may be returned: blocks are split and
+                joined.
+            client: the cluster that computes blocks, as passed to `stream`.
+        """
+        return None
+
+    def streamed(self, value: Any) -> Any:
+        """Return a tree of arrays to use in place of a container that cannot be made of blocks.
+
+        Returns:
+            Such a tree, or the value itself: its children are then split, and it is rebuilt for each block. This must
+            not read any data.
+        """
+        return value
+
+
 class Slices(Blocks):
     """Blocks of arrays that read part of a file when indexed.
 
@@ -103,20 +155,10 @@ class Slices(Blocks):
         lengths: for each array, the lengths of its blocks.
 
     Examples:
-        >>> import arrayferry as af
         >>> import numpy as np
-        >>> class Files(af.Source):
-        ...     name = package = "myfiles"
-        ...     array_types = ("myfiles.File",)
-        ...     memory = "lazy"
-        ...     def to_numpy(self, x):
-        ...         return x[:]
-        ...     def blocks(self, xs, axis, *, block=None, client=None):
-        ...         lengths = [
-        ...             af.even_lengths(x.shape, x.dtype.itemsize, axis, multiple=x.chunks[axis], wanted=block)
-        ...             for x in xs
-        ...         ]
-        ...         return af.Slices(xs, axis, lengths)
+        >>> from arrayferry_streams import Slices
+        >>> Slices([np.arange(5)], 0, [[2, 3]]).read(0, 1)
+        array([2, 3, 4])
     """
 
     def __init__(self, xs: Sequence[Any], axis: int, lengths: Sequence[Sequence[int]]) -> None:

@@ -23,7 +23,7 @@ class once(Generic[V]):  # noqa: N801
         make: returns the value for an object.
 
     Examples:
-        >>> from arrayferry.adapting import once
+        >>> from arrayferry._utilities.cache import once
         >>> class Table:
         ...     @once
         ...     def rows(self):
@@ -62,7 +62,7 @@ class Cache(dict[K, V]):
         limit: the maximum number of entries.
 
     Examples:
-        >>> from arrayferry.adapting import Cache
+        >>> from arrayferry._utilities.cache import Cache
         >>> cache = Cache(2)
         >>> for number in (1, 2, 3):
         ...     cache[number] = number**2
@@ -98,7 +98,7 @@ class CostlyCache(dict[K, V]):
         used: the values that were used lately. Code that uses a value adds it here.
 
     Examples:
-        >>> from arrayferry.adapting import CostlyCache
+        >>> from arrayferry._utilities.cache import CostlyCache
         >>> programs = CostlyCache(2)
         >>> for number in (1, 2, 3):
         ...     if programs.make_room(number) is not None:  # else do without it

@@ -1,0 +1,92 @@
+"""`Devices`: where the arrays of a library can be, as a part of its backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+
+class Devices:
+    """The devices of a library. A backend holds one as `devices`.
+
+    Subclass it for a library whose arrays are not only in host memory: every method has a default for one whose are.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> class MylibDevices(af.Devices):
+        ...     def names(self):
+        ...         return ("cpu", "cuda:0")
+        ...     def move(self, x, device):
+        ...         return x.to(device)
+        >>> MylibDevices().default()
+        'cpu'
+    """
+
+    def names(self) -> Sequence[str]:
+        """Return the names of the devices that are usable now, the default first: `("cpu", "cuda:0")`."""
+        return ("cpu",)
+
+    def default(self) -> str:
+        """Return the name of the default device of new arrays: the first of `names`.
+
+        Override it if it is known without querying a driver.
+        """
+        return self.names()[0]
+
+    def name_of(self, device: Any) -> str:
+        """Return the name of a device object of the library, as `names` spells it.
+
+        An object that stands for several devices has their names joined by commas: `"cuda:0,cuda:1"`.
+        """
+        return str(device)
+
+    def is_named(self, device: Any) -> bool:
+        """Return whether a device object is fully described by its name. A JAX sharding is not."""
+        return True
+
+    def place_of(self, x: Any) -> Any:
+        """Return the device to name so that another array is put where `x` is. The option `like` uses it.
+
+        It is None if the name of its device, `Backend.device_of`, is enough, which it is not for a sharded array. It is
+        "default" for an array that the library placed by itself, if the library distinguishes such arrays from those
+        that were placed by name.
+        """
+        return None
+
+    def is_on(self, x: Any, device: Any) -> bool:
+        """Return whether an array is already where a device object of the library would put it.
+
+        It is asked only for a device that is not fully described by its name.
+        """
+        return False
+
+    def move(self, x: Any, device: Any) -> Any:
+        """Move an array to another device of the same library. `NotImplemented` moves it through host memory."""
+        return NotImplemented
+
+    def use(self, device: Any) -> AbstractContextManager[Any]:
+        """Return a context in which new arrays are made on a device unless another one is named.
+
+        Args:
+            device: a device, as `names` names it.
+        """
+        return nullcontext()
+
+    def fence(self, x: Any) -> Callable[[], bool] | None:
+        """Return a test of whether the work queued for an array so far is done.
+
+        A library that queues its work on device streams returns one. arrayferry keeps the source of a copy alive
+        until the copy is done. Otherwise the memory of a dropped source would be reused too early.
+
+        Args:
+            x: an array of the library, the result of a copy or move on the current stream of its device.
+
+        Returns:
+            The test. None if nothing is queued, or if the library reuses freed memory only after the queued work.
+        """
+        return None
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Return whether an error of the library means that memory ran out. Such an error is raised unchanged."""
+        return isinstance(error, MemoryError)

@@ -1,0 +1,52 @@
+"""`DLPack`: how a library hands its arrays to others without copying them, as a part of its backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arrayferry._dtypes import dtype_name
+
+
+class DLPack:
+    """The exchange of arrays by DLPack. A backend holds one as `dlpack`, or None if its arrays are not exchanged.
+
+    Attributes:
+        kinds: the kinds of device ("cpu", "cuda") on which arrays are exchanged.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> import numpy as np
+        >>> class NumpyDLPack(af.DLPack):
+        ...     kinds = ("cpu",)
+        ...     def load(self, x, device=None):
+        ...         return np.from_dlpack(x)
+        >>> dlpack = NumpyDLPack()
+        >>> dlpack.load(dlpack.export(np.arange(3)))
+        array([0, 1, 2])
+    """
+
+    kinds: tuple[str, ...] = ("cuda",)
+
+    def export(self, x: Any) -> Any:
+        """Return an object with `__dlpack__` and `__dlpack_device__` that exports the array."""
+        return x
+
+    def load(self, x: Any, device: Any = None) -> Any:
+        """Return an array that shares the memory of an object with `__dlpack__`.
+
+        Args:
+            x: the object. Its strides are not negative.
+            device: the device that it is already on, if the user requested one.
+
+        Raises:
+            BufferError, TypeError, ValueError, NotImplementedError: the library cannot take it. It then gets a
+                compact copy on the same device. If it cannot take that either, it gets the values from host memory.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} takes no arrays by DLPack")
+
+    def dtype_of(self, x: Any) -> str:
+        """Return the name of the dtype of an array's numbers, as `Backend.dtypes` spells it.
+
+        Override it if `x.dtype` does not name it, as of an array whose elements are vectors.
+        """
+        return dtype_name(x.dtype)

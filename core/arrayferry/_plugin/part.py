@@ -1,0 +1,40 @@
+"""`Part`: what a plugin says to a layer, a package that builds on arrayferry and has hooks of its own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from arrayferry._utilities.text import never_raises
+
+
+class Part:
+    """A base class for the parts of the hooks that a layer announces. Layers subclass it, and plugins their classes.
+
+    Attributes:
+        name: what the part is about: the name of a backend or source, or the dotted path of a class of backends,
+            sources or containers, as in `"mylib.plugin.MyContainer"`. A layer may use other names for other things.
+        replaces: names of parts that this one replaces, if both are installed.
+
+    Examples:
+        >>> from arrayferry.extending import Part
+        >>> class Units(Part):
+        ...     def unit(self, x):
+        ...         return ""
+        >>> class PintUnits(Units):
+        ...     name = "pint"
+        ...     def unit(self, x):
+        ...         return str(x.units)
+        >>> PintUnits()
+        <Units pint>
+    """
+
+    name: str
+    replaces: tuple[str, ...] = ()
+    contract: ClassVar[str] = ""
+    """Where a layer has tests of its parts, `"module:Class"`. Subclasses of `arrayferry.testing.BackendContract` and
+    `SourceContract` inherit them."""
+
+    @never_raises
+    def __repr__(self) -> str:
+        kinds = [cls for cls in type(self).__mro__ if Part in cls.__bases__]
+        return f"<{(kinds or [Part])[0].__name__} {self.name:.80}>"

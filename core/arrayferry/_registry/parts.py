@@ -1,0 +1,148 @@
+"""`Parts`: what plugins say to a layer, by the hooks that the layer announces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from arrayferry._errors import PluginError, describe_error
+from arrayferry._utilities.cache import Cache
+from arrayferry._utilities.text import never_raises, type_name
+
+from .owners import Owners
+from .plugins import LeftOut, PluginManager
+
+MAX_OWNERS = 1_000
+"""The maximum number of backends, sources and containers whose parts are cached for one hook."""
+
+
+class Named(Mapping[str, Any]):
+    """A mapping by name that cannot be changed.
+
+    Args:
+        what: what it holds, for its `repr`.
+        items: the mapping.
+    """
+
+    def __init__(self, what: str, items: Mapping[str, Any]) -> None:
+        self._what = what
+        self._items = MappingProxyType(items)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._items)
+
+    def copy(self) -> dict[str, Any]:
+        """Return the items as a dict."""
+        return dict(self._items)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._items)
+
+    @never_raises
+    def __repr__(self) -> str:
+        names = (
+            name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
+        )
+        return f"<{self._what}: {', '.join(names) or 'none'}>"
+
+
+def _installed(part: Any) -> bool:
+    try:
+        return bool(getattr(part, "installed", True))
+    except Exception:
+        return False
+
+
+class Parts(Named):
+    """The parts of one hook by name, in the order of pluggy. It cannot be changed.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> parts = af.registry.parts("arrayferry_gradients")
+        >>> parts.of(af.backends()["torch"])
+        <Autodiff torch>
+        >>> parts.of(af.backends()["numpy"]) is None
+        True
+    """
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        super().__init__("Parts", parts)
+        self._known: Cache[Any, Any] = Cache(MAX_OWNERS)
+
+    def of(self, owner: object, default: Any = None) -> Any:
+        """Return the part of a backend, a source or a container.
+
+        It is the part of its name, or that of the first class that it inherits from and for which there is one: by
+        the name that the class states, or by its dotted path.
+
+        Args:
+            owner: the backend, source or container.
+            default: what is returned if there is no such part.
+        """
+        key = type(owner), _text(getattr(owner, "name", None))
+        part = self._known.get(key, self)
+        if part is self:
+            bases = type(owner).__mro__
+            names = (
+                key[1],
+                *(each for cls in bases for each in (_text(vars(cls).get("name")), type_name(cls))),
+            )
+            part = self._known[key] = next((self[name] for name in names if name in self), None)
+        return default if part is None else part
+
+
+def find_parts(manager: PluginManager, hook: str, refuse: str, left_out: list[LeftOut]) -> Parts:
+    """Call the hook of a layer, and let the parts claim their names, as backends do.
+
+    Args:
+        manager: the plugins.
+        hook: the name of the hook.
+        refuse: the name of a plugin. If a part of it cannot be used, an error is raised.
+        left_out: the parts that are not used are added to it.
+
+    Raises:
+        PluginError: no layer announces that hook, or its class cannot be loaded.
+    """
+    found = manager.of_layer(hook, load_kind(manager, hook), refuse)
+    owners = Owners(found, refuse, manager.warn)
+    left_out += owners.left_out
+    order = {id(each): number for number, each in enumerate(found)}
+    names = sorted(owners.names, key=lambda name: order[id(owners.names[name])])
+    return Parts({name: owners.names[name].part for name in names})
+
+
+def load_kind(manager: PluginManager, hook: str) -> type:
+    """Import the class of the parts of a layer's hook.
+
+    Raises:
+        PluginError: no layer announces that hook, or the import fails.
+    """
+    point = manager.layers.get(hook)
+    if point is None:
+        raise PluginError(
+            f"no installed package announces a hook {hook!r}", remedy=manager.advice(hook)
+        )
+    try:
+        kind = point.load()
+    except Exception as error:
+        raise PluginError(
+            f"the class of the parts of {hook}, {point.value}, cannot be imported: {describe_error(error)}"
+        ) from error
+    if not isinstance(kind, type):
+        raise PluginError(f"{point.value}, which {hook} announces, is not a class: {kind!r:.80}")
+    return kind
+
+
+def _text(name: Any) -> str | None:
+    """Return a name, None for what is no text, as an author's container may have such an attribute of its own."""
+    return name if isinstance(name, str) else None

@@ -1,0 +1,179 @@
+"""What packages that build on arrayferry use besides its conversions: layers, plugins, adapters and tools.
+
+    from arrayferry.extending import map_arrays, observed_read, observers
+
+- Trees: `map_arrays` calls a function with every array. `Kind` says how a conversion treats a value.
+- Conversions: `kept_conversion` makes one for a target and options once. `conversion_like` and `device_like` find the
+  target of the option `like`. `copy_required` is the error of `copy=False`.
+- Dtypes: `dtype_name`, `dtype_named`, `dtype_info`, `target_dtype`, `unknown_dtypes`, and `cast_checked` for numbers.
+- Plugins: `call_backend` and `raise_named` name a plugin that fails. `overrides` says whether it has an optional method.
+  `has_item` says whether arrays of a type have `item()`.
+  `is_built_in`, `chosen_plugins`, `load_parts` and `check_part` answer questions about installed plugins and their parts.
+- Routes: `route_between` and `device_kind`.
+- Keys: `exact_key` for the type and the contents of a value, and `IdentityKey` for an object itself.
+- Observers: `observers` and `observed_read` make reads of numbers visible to `arrayferry.trace`.
+
+Importing this loads no array library. Types to annotate such packages with are in `arrayferry.typing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any, overload
+
+from ._api import conversion_like, device_like, kept_conversion
+from ._dtypes import DtypeInfo, dtype_info, dtype_name, dtype_named, unknown_dtypes
+from ._errors import ConversionError, describe_error
+from ._observers import observers
+from ._options import checked_count
+from ._plugin.backend import Backend
+from ._plugin.call import call_backend, overrides, raise_named
+from ._plugin.origin import Origin
+from ._plugin.part import Part
+from ._plugin.types import has_item, resolve_type
+from ._registry.checks import check_part
+from ._registry.discovery import (
+    CHOICE,
+    GROUP,
+    announced_hooks,
+    chosen_plugins,
+    is_built_in,
+    is_ours,
+)
+from ._registry.parts import Parts
+from ._registry.registry import Registry, default_registry
+from ._route.devices import device_kind
+from ._route.dtypes import target_dtype
+from ._route.memory import copy_required, never_changes, runs_backwards
+from ._route.narrowing import cast_checked
+from ._route.route import Route, Step, describe_route
+from ._tree.keys import IdentityKey, exact_key
+from ._tree.kind import Kind
+from ._tree.layout import flatten as flatten_by
+from ._tree.tree import Tree
+from ._tree.values import refuse_more_than_values
+
+if TYPE_CHECKING:
+    from ._types import K, V, X
+
+__all__ = [
+    "ENTRY_POINT_GROUP", "PLUGINS_VARIABLE", "DtypeInfo", "IdentityKey", "Kind", "Origin",
+    "Part", "Parts", "Step", "announced_hooks", "call_backend", "cast_checked", "check_part",
+    "checked_count", "chosen_plugins", "conversion_like", "copy_required", "describe_error",
+    "device_kind", "device_like", "dtype_info", "dtype_name", "dtype_named", "exact_key",
+    "flatten_by", "has_item", "is_built_in", "is_ours", "kept_conversion", "load_parts",
+    "map_arrays", "never_changes", "observed_read", "observers", "overrides", "raise_named",
+    "refuse_more_than_values", "resolve_type", "route_between", "runs_backwards",
+    "target_dtype", "unknown_dtypes",
+]  # fmt: skip
+
+ENTRY_POINT_GROUP = GROUP
+"""The group of entry points in which plugins are found."""
+PLUGINS_VARIABLE = CHOICE
+"""The environment variable that names the plugins to load."""
+
+
+@overload
+def map_arrays(function: Callable[[Any], V], value: X) -> V: ...
+@overload
+def map_arrays(function: Callable[[Any], V], value: dict[K, Any]) -> dict[K, Any]: ...
+@overload
+def map_arrays(function: Callable[[Any], V], value: Any) -> Any: ...
+def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
+    """Call a function with every array in a tree, and return the tree of its results.
+
+    Args:
+        function: takes an array.
+        value: an array, a tree, or any other value. It is never modified.
+
+    Raises:
+        ConversionError: the function raised it. The place in the tree is added.
+        StructureError: the tree is cyclic or too deep, or cannot hold the results.
+
+    Examples:
+        >>> import numpy as np
+        >>> from arrayferry.extending import map_arrays
+        >>> map_arrays(np.shape, {"image": np.zeros((4, 3)), "name": "cart"})
+        {'image': (4, 3), 'name': 'cart'}
+    """
+    tree = Tree(value, default_registry().catalog.kind)
+    results = []
+    for index, array in enumerate(tree.arrays):
+        try:
+            results.append(function(array))
+        except ConversionError as error:
+            error.locate(path=tree.path_of(index))
+            raise
+    return tree.build(results)
+
+
+def load_parts(point: EntryPoint) -> dict[str, list[Any]]:
+    """Load a plugin and return its parts, without registering it.
+
+    Args:
+        point: its entry point.
+
+    Returns:
+        Lists of its backends, converters, containers and sources, under these keys. Empty lists are left out.
+
+    Raises:
+        PluginError: the plugin cannot be loaded, or a hook returns something wrong. The reason names the line.
+
+    Examples:
+        >>> from importlib.metadata import EntryPoint
+        >>> from arrayferry.extending import load_parts
+        >>> load_parts(EntryPoint("scipy", "arrayferry_plugins.scipy_", "arrayferry"))
+        {'sources': [<Source scipy>]}
+    """
+    parts: dict[str, list[Any]] = {}
+    for each in Registry(autoload=False).manager.load(point):
+        parts.setdefault(each.hook.removeprefix("arrayferry_"), []).append(each.part)
+    return parts
+
+
+def route_between(
+    source: Origin, target: Backend, *, source_device: str, device: Any = None
+) -> Route:
+    """Return the route of arrays that are on one device, as `arrayferry.route` does for the default device.
+
+    Args:
+        source: a backend or a source that can be used here.
+        target: a backend that can be used here.
+        source_device: the name of the device that the arrays are on.
+        device: the device to convert to, None to let the target choose.
+
+    Raises:
+        DeviceError: the target has no such device.
+
+    Examples:
+        >>> import arrayferry as af
+        >>> from arrayferry.extending import route_between
+        >>> backends = af.backends()
+        >>> print(route_between(backends["numpy"], backends["torch"], source_device="cpu"))
+        numpy (cpu) -> torch (cpu) shared
+    """
+    return describe_route(default_registry().catalog, source, target, device, source_device)
+
+
+def observed_read(read: Callable[[Any], Any], x: Any) -> Any:
+    """Read a number from an array, and report it to the traces. Call it only if there are `observers`.
+
+    Args:
+        read: returns the number.
+        x: the array, or anything else.
+
+    Examples:
+        >>> import numpy as np
+        >>> from arrayferry.extending import observed_read, observers
+        >>> x = np.array([3])
+        >>> observed_read(np.ndarray.item, x) if observers else x.item()
+        3
+    """
+    from ._trace.watch import read_number  # most programs never trace
+
+    return read_number(read, x)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

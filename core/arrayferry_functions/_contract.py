@@ -1,0 +1,50 @@
+"""The tests that an `Autodiff` must pass. The contract kit finds them by `Autodiff.contract`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from arrayferry import Backend, convert
+
+from ._agnostic import agnostic
+from ._autodiff import Flat, autodiff_of
+
+
+class AutodiffTests:
+    """The tests of gradients. A backend without them passes."""
+
+    tested: Any
+
+    def test_gradients_cross(self: Any) -> None:
+        """Gradients cross to and from every other library that has them, and so do second derivatives."""
+        mine = self.tested
+        if isinstance(mine, Backend) and autodiff_of(mine) is not None and self._has("float32"):
+            others = [other for other in self._others() if autodiff_of(other) is not None]
+            pairs = [pair for other in others for pair in ((mine, other), (other, mine))]
+            self.every(partial(self._check_gradients, *pair) for pair in pairs)
+
+    def _check_gradients(self: Any, inner: Backend, outer: Backend) -> None:
+        """Check gradients of a library through a function of another one."""
+        values = np.array([0.5, -1.0, 2.0], np.float32)
+        cube = agnostic(inner, differentiable=True)(lambda x: x * x * x)
+        x = self.make(values) if outer is self.tested else convert(values, outer)
+        ones = convert(np.ones(3, np.float32), outer)
+        autodiff = autodiff_of(outer)
+        assert autodiff is not None
+
+        def function(xs: list[Any]) -> Flat:
+            return Flat([cube(xs[0])])
+
+        result, pullback = autodiff.vjp(function, (0,), compiled=False)([x])
+        found = [result.arrays[0], pullback([ones])[0], pullback([ones])[0]]
+        gradient = autodiff.gradient(function, 1, (0,))
+        _, pullback = autodiff.vjp(gradient, (0,), compiled=False)([x, ones])
+        found += pullback([ones])[:1]
+        expected = (values**3, 3 * values**2, 3 * values**2, 6 * values)
+        names = ("value", "gradient", "gradient again", "second derivative")
+        for name, y, right in zip(names, found, expected, strict=True):
+            what = f"vjp() and call() of autodiff: the {name} of {outer.name} through {inner.name}"
+            self.same(convert(y, "numpy"), right, what)

@@ -1,0 +1,74 @@
+"""The tests that a `Streaming` must pass. The contract kit finds them by `Streaming.contract`."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from types import NoneType
+from typing import Any
+
+import numpy as np
+
+from arrayferry.extending import describe_error
+
+from ._blocks import HOOK, Blocks, Reader
+
+
+class StreamingTests:
+    """The tests of how arrays are read block by block. A library that says nothing about that passes."""
+
+    def test_blocks(self: Any) -> None:
+        """`blocks` reads every part of an array once, in any order, from several threads."""
+        part = self.part(HOOK)
+        if part is None:
+            return
+        memory = self.tested.memory
+        self.equal(memory, "lazy", "memory, which must be lazy for blocks() to be called")
+        duty = "an arrayferry_streams.Blocks, or None", (Blocks, NoneType)
+        cases = (((7, 3), 0), ((3, 7), 1), ((5,), 0), ((1, 1), 0), ((0, 2), 0), ((2, 5, 3), 1))
+        for shape, axis in cases:
+            for block in (None, 1, 3, 100):
+                values = [self.numbers(shape) + number for number in (0, 20)]
+                arrays = [self.make(x) for x in values]
+                case = f"two arrays of shape {shape}, axis={axis}, block={block}"
+                blocks = self.ask(
+                    "blocks", arrays, axis, block=block, case=case, of=part, duty=duty
+                )
+                if blocks is not None:
+                    self._check_blocks(blocks, values, axis, case)
+
+    def _check_blocks(self: Any, blocks: Blocks, values: list[Any], axis: int, case: str) -> None:
+        """Check all blocks: read one by one in several threads, and in steps by a reader."""
+        try:
+            lengths = [[int(length) for length in each] for each in blocks.lengths]
+        except Exception as error:
+            what = f"lengths of blocks(), for {case}: raised {describe_error(error)}"
+            raise AssertionError(what) from error
+        expected = [values[0].shape[axis]] * len(values)
+        what = f"lengths {lengths} of blocks(), for {case}: sums"
+        self.equal([*map(sum, lengths)], expected, what)
+        ends = [np.cumsum(each)[:-1] for each in lengths]
+        parts = [np.split(x, own, axis) for x, own in zip(values, ends, strict=True)]
+        given = [
+            self.given((array, block), part, f"(array, block) {(array, block)} of {case}")
+            for array, own in enumerate(parts)
+            for block, part in enumerate(own[: len(lengths[array])])
+        ][::-1]
+
+        def read(pairs: list[Any]) -> list[Any]:
+            with ThreadPoolExecutor(4) as pool:
+                return list(pool.map(lambda pair: blocks.read(*pair), pairs))
+
+        for _ in range(2):  # the first time, the results are written to
+            for x in self.run(self.call("read() of blocks()", read), *given):
+                if isinstance(x, np.ndarray) and x.flags.writeable:
+                    x[...] = -1
+        pairs = [given[n : n + 2] for n in range(0, len(given), 2)]
+        steps = [[each.x for each in pair] for pair in pairs]
+        case, duty = f"blocks(), for {case}", ("an arrayferry_streams.Reader", Reader)
+        reader = self.ask("open", steps, case=f"{steps} of {case}", of=blocks, duty=duty)
+        name = f"read() of open({steps}) of {case}"
+        call = self.call(name, lambda xs: reader.read(steps.index(xs)))
+        with closing(reader):
+            for pair in pairs:
+                self.run(call, *pair)

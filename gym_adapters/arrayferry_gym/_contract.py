@@ -1,0 +1,76 @@
+"""The tests that random numbers must pass. The contract kit finds them by `RandomFactory.contract`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from arrayferry import Backend
+
+from ._random import Random, make_rng
+
+_LOGITS = np.array([0.0, 3.0, -100.0], np.float32)
+_DRAWS: dict[str, tuple[str, tuple[Any, ...], tuple[float, float], tuple[float, float]]] = {
+    "uniform": ("float32", (-1.0, 2.0), (-1.0, 2.0), (0.5, 0.866)),
+    "integers": ("int32", (3, 7), (3, 6), (4.5, 1.118)),
+    "normal": ("float32", (0.0, 1.0), (-np.inf, np.inf), (0.0, 1.0)),
+    "categorical": ("int32", (_LOGITS,), (0, 1), (0.953, 0.213)),
+}
+"""Methods of `Random`: the default dtype, arguments, the range of the numbers, their mean and deviation."""
+_SHAPE = (50, 40)
+
+
+class _Maker(NamedTuple):
+    """Makes random numbers of one library, as the contract asks a plugin."""
+
+    backend: Backend
+
+    def make_rng(self, *arguments: Any) -> Random:
+        return make_rng(self.backend, *arguments)
+
+
+class RandomTests:
+    """The tests of random numbers."""
+
+    def test_random_numbers(self: Any) -> None:
+        """Random numbers depend only on the seed, and have the shape, the dtype and the range asked for."""
+        for name, (dtype, arguments, bounds, moments) in _DRAWS.items():
+            if not isinstance(self.tested, Backend):
+                return
+            if self._has(dtype) and self._has("float32"):
+                first, again, other = (self._drawn(name, seed) for seed in (1, 1, 2))
+                call = f"make_rng(seed).{name}({', '.join(map(str, (_SHAPE, *arguments)))})"
+                self.equal(first[0].shape, _SHAPE, f"{call}: shape")
+                self.equal(first.dtype.name, dtype, f"{call}: dtype")
+                pairs = (first, again), (first, other), (first[0], first[1])
+                same = [np.array_equal(x, y) for x, y in pairs]
+                which = "of one seed, of two seeds, and of two calls"
+                what = f"{call}: whether numbers {which} are the same"
+                self.equal(same, [True, False, False], what)
+                found = float(first.min()), float(first.max())
+                is_right = bounds[0] <= found[0] <= found[1] <= bounds[1]
+                assert is_right, f"{call}: from {found} instead of {bounds}"
+                found = float(first.mean()), float(first.std())
+                is_right = np.allclose(found, moments, atol=0.06, rtol=0)
+                assert is_right, f"{call}: mean and deviation {found} instead of {moments}"
+
+    def test_random_numbers_are_on_the_requested_device(self: Any) -> None:
+        """Random numbers can be drawn on each device."""
+        if isinstance(self.tested, Backend) and self._has("float32"):
+            self.every(partial(self._draws_on, device) for device in self.ask("devices.names"))
+
+    def _draws_on(self: Any, device: str) -> None:
+        drawn = self._rng(1, device).uniform((3,), 0.0, 1.0)
+        on = self.tested.device_of(drawn)
+        self.equal(on, device, f"make_rng(1, {device!r}): device_of()")
+
+    def _rng(self: Any, *arguments: Any) -> Any:
+        maker, duty = _Maker(self.tested), ("an arrayferry_gym.Random", Random)
+        return self.ask("make_rng", *arguments, of=maker, duty=duty)
+
+    def _drawn(self: Any, name: str, seed: int) -> Any:
+        mine, draw = self.tested, getattr(self._rng(seed), name)
+        given = [mine.from_numpy(x) if x is _LOGITS else x for x in _DRAWS[name][1]]
+        return np.stack([np.asarray(mine.to_numpy(draw(_SHAPE, *given))) for _ in range(2)])

@@ -1,0 +1,66 @@
+"""How streams read arrays in stores, and containers that are not made of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from arrayferry import Container
+from arrayferry._utilities.text import type_name
+from arrayferry_streams import Slices, Streaming, even_lengths
+
+from ._sources import StoredSource
+
+
+class StoredStreaming(Streaming):
+    """Reads arrays of a store by the parts in which they are stored.
+
+    Args:
+        source: their source.
+    """
+
+    def __init__(self, source: StoredSource) -> None:
+        self.name = source.name
+        self._source = source
+
+    def blocks(
+        self, xs: Sequence[Any], axis: int, *, block: int | None = None, client: Any = None
+    ) -> Slices:
+        lengths = []
+        for x in xs:
+            self._source.refuse(x)
+            stored = self._source.stored(x)
+            multiple = stored[axis] if stored else 1
+            lengths.append(
+                even_lengths(x.shape, x.dtype.itemsize, axis, multiple=multiple, wanted=block)
+            )
+        return _StoredSlices(self._source, xs, axis, lengths)
+
+
+class _StoredSlices(Slices):
+    """Parts of arrays of a store."""
+
+    def __init__(self, source: StoredSource, xs: Sequence[Any], axis: int, lengths: Any) -> None:
+        super().__init__(xs, axis, lengths)
+        self._source = source
+
+    def read(self, array: int, block: int) -> Any:
+        self._source.device_of(self._xs[array])  # raises for a closed file
+        return super().read(array, block)
+
+    def portable_client(self) -> Any:
+        if self._source.unportable:
+            raise TypeError(self._source.unportable)
+
+
+class ContainerStreaming(Streaming):
+    """Streams a tree of arrays in place of a container.
+
+    Args:
+        container: the class of the container.
+        streamed: makes the tree.
+    """
+
+    def __init__(self, container: type[Container], streamed: Callable[[Any], Any]) -> None:
+        self.name = type_name(container)
+        self.streamed = streamed  # type: ignore[method-assign,assignment]

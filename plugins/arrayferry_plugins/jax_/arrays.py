@@ -1,0 +1,77 @@
+"""Kinds of JAX arrays: sparse and traced ones, and those that are refused; and their copies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from arrayferry import ConversionError
+from arrayferry_plugins._sources import refused
+
+from .identity import owned
+from .placement import keeping_dtype, without_mesh
+
+
+def is_sparse(x: Any) -> bool:
+    """Return whether an array is sparse."""
+    return isinstance(x, getattr(sys.modules.get("jax.experimental.sparse"), "JAXSparse", ()))
+
+
+def is_traced(x: Any) -> bool:
+    """Return whether an array, or a part of a sparse one, is a traced value."""
+    import jax
+
+    if is_sparse(x):
+        return any(map(is_traced, parts(x)))
+    return isinstance(x, jax.core.Tracer)
+
+
+def parts(x: Any) -> Sequence[Any]:
+    """Return the arrays that a sparse array is made of."""
+    import jax
+
+    return list(jax.tree.leaves(x))
+
+
+def copied(x: Any) -> Any:
+    """Return a copy of an array, or of each part of a sparse one, in the same place."""
+    import jax
+    import jax.numpy as jnp
+
+    if is_sparse(x):
+        return jax.tree.map(copied, x)
+    refuse(x)
+    with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x):
+        try:
+            y = jnp.array(x, copy=True)
+        except ValueError:  # it has left a mesh, and its type still names the mesh
+            import numpy as np
+
+            y = jax.device_put(owned(np.asarray(x)), x.sharding)
+    if x.committed and not y.sharding.is_equivalent_to(x.sharding, x.ndim):
+        y = jax.device_put(y, x.sharding)  # an array that is empty or in host memory
+    return y
+
+
+def refuse(x: Any) -> None:
+    """Raise for a reference, and for an array that was deleted."""
+    import jax
+
+    if isinstance(x, getattr(jax, "Ref", ())):
+        raise ConversionError(
+            "a jax.Ref cannot be converted, since its values may change",
+            remedy="Pass ref[...], its values now.",
+        )
+    if x.is_deleted():
+        raise ConversionError(
+            "a deleted JAX array cannot be converted: it was deleted, or donated to a jitted function",
+            remedy="Convert it before that, or do not donate it.",
+        )
+
+
+def refuse_unreduced(x: Any) -> None:
+    """Raise for an array whose values are still to be summed over its devices."""
+    if getattr(getattr(getattr(x, "sharding", None), "spec", None), "unreduced", None):
+        array = "a JAX array that is not summed up over its devices yet"
+        raise refused(array, "jax.reshard(x, jax.P())", why=f": {x.sharding.spec}")

@@ -1,0 +1,104 @@
+"""Kinds of tensors: read-only ones, those that are made of others, and those that are more than values."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from arrayferry import ArrayFerryError, UnsupportedDtypeError
+from arrayferry.extending import describe_error
+from arrayferry_plugins._sources import refused
+
+from .dtypes import dtype_names
+
+
+def plain(x: Any) -> Any:
+    """Return the tensor in a `ReadOnlyTensorWrapper`, which allows nothing but DLPack; any other tensor as it is."""
+    import torch
+
+    wrapper = getattr(sys.modules.get("torch.utils.dlpack"), "ReadOnlyTensorWrapper", ())
+    if not isinstance(x, wrapper):
+        return x
+    with torch._C.DisableTorchFunctionSubclass():
+        return x.as_subclass(torch.Tensor)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error of PyTorch means that memory ran out."""
+    import torch
+
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    )
+
+
+@contextmanager
+def explaining_errors(x: Any) -> Iterator[None]:
+    """Explain an error of a tensor that is made of others, such as a DTensor: only its class knows its values."""
+    import torch
+
+    try:
+        yield
+    except Exception as error:
+        cls = type(x)
+        ordinary = cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        if ordinary or isinstance(error, ArrayFerryError) or is_out_of_memory(error):
+            raise
+        names = ("full_tensor", "dequantize", "to_dense", "to_tensor")
+        own = (n for n in names if getattr(cls, n, None) is not getattr(torch.Tensor, n, None))
+        method = next(own, None)
+        first = f"x.{method}()" if method else "what makes an ordinary tensor of it"
+        what = f"a {cls.__module__}.{cls.__qualname__}, which is made of other tensors,"
+        raise refused(what, first, why=f" ({describe_error(error)})") from error
+
+
+def refuse(x: Any) -> None:
+    """Raise for a tensor that is more than values in a strided block of memory."""
+    import torch
+
+    if hasattr(x, "_masked_data"):  # torch.masked.MaskedTensor
+        what, first = "a masked tensor, whose mask would be lost,", "x.to_tensor(value)"
+    elif torch.nn.parameter.is_lazy(x):
+        what, first = "an uninitialized parameter", "its module with an input"
+    elif x.is_nested:
+        what, first = "a nested tensor", "x.unbind(), or torch.nested.to_padded_tensor(x, 0.0),"
+    elif is_sparse(x):
+        what, first = "a sparse tensor", "x.to_dense()"
+    elif x.is_mkldnn:
+        what, first = "an MKL-DNN tensor", "x.to_dense()"
+    elif x.is_quantized:
+        what, first = "a quantised tensor", "x.dequantize()"
+    elif x.is_meta:
+        what = "a meta tensor, which has no values,"
+        first = "x.to_empty(device='cpu'), and fill it,"
+    elif freed(x):
+        what = "a tensor whose storage was freed"
+        first = "what allocates it again, such as unshard(),"
+    elif str(x.dtype).removeprefix("torch.") not in dtype_names():
+        bits = "x.view(torch.uint8), which has its bytes,"
+        first = "x.to(torch.complex64)" if x.dtype.is_complex else bits
+        raise UnsupportedDtypeError(
+            f"a tensor of dtype {x.dtype} cannot be converted, since no other library has that dtype",
+            remedy=f'Call {first} first, or pass unsupported="keep".',
+            dtype=str(x.dtype),
+        )
+    else:
+        return
+    raise refused(what, first)
+
+
+def is_sparse(x: Any) -> bool:
+    """Return whether a tensor has a sparse layout."""
+    return str(x.layout).startswith("torch.sparse_")
+
+
+def freed(x: Any) -> bool:
+    """Return whether a tensor is larger than its storage, as after the storage was resized to zero."""
+    import torch
+
+    if x.layout is not torch.strided or x.is_nested or x.numel() == 0 or x._is_zerotensor():
+        return False
+    last = x.storage_offset() + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return bool(x.untyped_storage().nbytes() < (last + 1) * x.itemsize)
