@@ -121,6 +121,21 @@ def test_methods_of_a_container(register, name, method, words, times):
     assert isinstance(af.convert({"p": [X]}, "torch")["p"][0], torch.Tensor)
 
 
+def test_a_plan_checks_what_rebuild_returns(register):
+    """`rebuild` may fail for the first time after code was written for the structure."""
+
+    def rebuild(self, value, children):
+        return None if value.x[0] else HeldContainer.rebuild(self, value, children)
+
+    register(type("Pairs", (HeldContainer,), {"rebuild": rebuild})())
+    convert = af.converter("torch")
+    for _ in range(20):
+        assert convert(Held(X)).x.tolist() == [0, 1, 2]
+    assert "rebuilt(" in convert.explain()
+    with pytest.raises(af.StructureError, match=r"rebuild\(\) returned None"):
+        convert(Held(X + 1))
+
+
 def test_children_may_be_any_iterable(register):
     register(type("Pairs", (HeldContainer,), {"children": lambda self, value: iter([value.x])})())
     for _ in range(4):
