@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from ._errors import OptionError
 from ._utilities.text import changed_arguments
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ._types import Keywords
 
 Narrowing = Literal["checked", "forbid", "allow"]
 Scalars = Literal["keep", "convert"]
@@ -58,9 +63,10 @@ class Options(_Options):
 
     __slots__ = ()
 
-    def __new__(cls, *args: Any, **options: Any) -> Options:
+    def __new__(cls, *args: Any, **options: Unpack[Keywords]) -> Options:
         """Check the options."""
-        made = super().__new__(cls, *args, **options)
+        named: Any = options  # any of them may be among `args`
+        made = super().__new__(cls, *args, **named)
         for option, choices in _CHOICES.items():
             value = getattr(made, option)
             if not any(type(value) is type(choice) and value == choice for choice in choices):

@@ -16,6 +16,7 @@
 Importing this loads no array library. Types to annotate such packages with are in `arrayferry.typing`.
 """
 
+# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -328,7 +328,8 @@ def _first_argument(values: Sequence[Any]) -> tuple[Any, Backend | None, bool]:
                 number = number if number[1] else found
             elif found[1] is not None:
                 first = found
-    return *(first or number), columns
+    array, backend = first or number
+    return array, backend, columns
 
 
 def _flat(

@@ -1,5 +1,6 @@
 """`stream`: arrays that are larger than memory, converted block by block."""
 
+# pyright: reportInvalidTypeVarUse=false
 from __future__ import annotations
 
 from numbers import Real

@@ -88,7 +88,6 @@ class GenericBackend(Backend):
 
     memory = "unknown"
     array_types = ()
-    devices: GenericDevices
 
     def __init__(self, namespace: ModuleType) -> None:
         self.xp: Any = namespace
@@ -125,8 +124,9 @@ class GenericBackend(Backend):
         return x.todense()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
-        chosen = device is not None and self.devices.can_choose
-        placed = {"device": self.devices.object_of(device)} if chosen else {}
+        devices: Any = self.devices
+        chosen = device is not None and devices.can_choose
+        placed = {"device": devices.object_of(device)} if chosen else {}
         name = x.dtype.name
         dtype = getattr(self.xp, name, None)  # some choose another themselves, as MLX for float64
         y = self.xp.asarray(x, dtype=dtype, **placed)

@@ -97,7 +97,8 @@ class Parts(Named):
                 key[1],
                 *(each for cls in bases for each in (_text(vars(cls).get("name")), type_name(cls))),
             )
-            part = self._known[key] = next((self[name] for name in names if name in self), None)
+            found = (self[name] for name in names if name is not None and name in self)
+            part = self._known[key] = next(found, None)
         return default if part is None else part
 
 
