@@ -27,11 +27,11 @@ from ._utilities.cache import Cache
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from ._options import Keywords
     from ._types import (
         DaskArray,
         JaxArray,
         K,
-        Keywords,
         NamedT,
         NumpyArray,
         ToDask,

@@ -9,9 +9,7 @@ from ._errors import OptionError
 from ._utilities.text import changed_arguments
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from ._types import Keywords
+    from typing import TypedDict, Unpack
 
 Narrowing = Literal["checked", "forbid", "allow"]
 Scalars = Literal["keep", "convert"]
@@ -27,6 +25,20 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "unknown": get_args(Unknown),
     "sparse": get_args(Sparse),
 }
+
+
+if TYPE_CHECKING:
+
+    class Keywords(TypedDict, total=False):
+        """The options of a conversion, as keyword arguments."""
+
+        device: Any
+        copy: bool | None
+        narrowing: Narrowing
+        scalars: Scalars
+        unsupported: Unsupported
+        unknown: Unknown
+        sparse: Sparse
 
 
 class _Options(NamedTuple):

@@ -45,7 +45,7 @@ class _Named(Protocol):
 
 
 if TYPE_CHECKING:
-    from typing import TypeAlias, TypedDict
+    from typing import TypeAlias
 
     import cupy
     import dask.array
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from typing_extensions import TypeVar  # every checker knows it, installed or not
-
-    from ._options import Narrowing, Scalars, Sparse, Unknown, Unsupported
 
     NumpyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
     TorchArray: TypeAlias = torch.Tensor
@@ -67,17 +65,6 @@ if TYPE_CHECKING:
         | _Torch | _Jax | _Dask
     )  # fmt: skip
     """An array that is converted as a whole, or a NumPy scalar. Not an array of text or objects."""
-
-    class Keywords(TypedDict, total=False):
-        """The options of a conversion, as keyword arguments."""
-
-        device: Any
-        copy: bool | None
-        narrowing: Narrowing
-        scalars: Scalars
-        unsupported: Unsupported
-        unknown: Unknown
-        sparse: Sparse
 
     A = TypeVar("A", default=Any, covariant=True)
     K = TypeVar("K")

@@ -32,7 +32,8 @@ from ._plugin.origin import Memory
 from ._types import ToCupy, ToDask, ToJax, ToNumpy, ToTorch
 
 if TYPE_CHECKING:
-    from ._types import Array, CupyArray, DaskArray, JaxArray, Keywords, NumpyArray, TorchArray
+    from ._options import Keywords
+    from ._types import Array, CupyArray, DaskArray, JaxArray, NumpyArray, TorchArray
 else:
     Keywords = dict
     Array = NumpyArray = TorchArray = JaxArray = CupyArray = DaskArray = Any
