@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import arrayferry as af
-from arrayferry import _types
+from arrayferry import _options
 from arrayferry._types import TargetName
 
 HERE = Path(__file__).parent
@@ -69,7 +69,7 @@ def test_they_know_the_names_of_all_built_in_libraries():
 
 
 def test_they_know_the_options():
-    source = ast.parse(inspect.getsource(_types))
+    source = ast.parse(inspect.getsource(_options))
     classes = {each.name: each for each in ast.walk(source) if isinstance(each, ast.ClassDef)}
     fields = {
         each.target.id for each in classes["Keywords"].body if isinstance(each, ast.AnnAssign)
