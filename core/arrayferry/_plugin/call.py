@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from operator import attrgetter
 from typing import Any, NoReturn
@@ -52,8 +53,12 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
 
 
 def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
-    """Return whether an error of one of these libraries means that memory ran out."""
-    return any(origin.devices.is_out_of_memory(error) for origin in origins)
+    """Return whether an error of one of these libraries means that memory ran out, False if a plugin cannot tell."""
+    for origin in origins:
+        with suppress(Exception):  # otherwise it would take the place of the error
+            if origin.devices.is_out_of_memory(error):
+                return True
+    return False
 
 
 def wrong_result(origin: Origin, method: str, came: str, duty: str) -> ContractError:

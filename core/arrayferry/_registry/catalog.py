@@ -95,7 +95,7 @@ class Catalog:
         """
         parts = self._parts.get(hook)
         if parts is None:  # without a lock, since plugins import modules here
-            found = find_parts(self._manager, hook, refuse, self.left_out)
+            found = find_parts(self._manager, hook, refuse)
             parts = self._parts.setdefault(hook, found)
         return parts
 

@@ -92,7 +92,7 @@ def describe_failure(error: BaseException, point: EntryPoint | None) -> str:
     """Describe an error that a plugin raised, with the line that failed."""
     if isinstance(error, PluginError):
         return str(error).rstrip(".")
-    top = point.module.partition(".")[0] if point else ""
+    top = _top(point) if point else ""
     frames = [
         (frame.f_code.co_filename, line)
         for frame, line in walk_tb(error.__traceback__)
@@ -121,8 +121,12 @@ def is_built_in(part: object) -> bool:
 
 def is_ours(point: EntryPoint) -> bool:
     """Return whether an entry point belongs to the distribution of arrayferry itself."""
-    inside = point.dist is not None and point.module.partition(".")[0] == HOME
-    return inside and _is_arrayferry(point.dist)
+    return _top(point) == HOME and _is_arrayferry(point.dist)
+
+
+def _top(point: EntryPoint) -> str:
+    """Return the package of an entry point, whose value may be malformed."""
+    return point.value.partition(":")[0].partition(".")[0].strip()
 
 
 @functools.lru_cache(maxsize=8)
@@ -131,6 +135,9 @@ def _is_arrayferry(dist: Any) -> bool:
 
     `dist.name` would parse all of the metadata, which takes longer than the rest of the discovery.
     """
-    metadata = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
+    try:
+        metadata = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
+    except Exception:  # there is no distribution, or its metadata cannot be read
+        return False
     name = re.search(r"^Name:[ \t]*(\S+)", metadata, re.MULTILINE | re.IGNORECASE)
     return name is not None and re.sub(r"[-_.]+", "-", name[1]).lower() == DISTRIBUTION

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -66,6 +66,9 @@ def _installed(part: Any) -> bool:
 class Parts(Named):
     """The parts of one hook by name, in the order of pluggy. It cannot be changed.
 
+    Attributes:
+        left_out: the parts that are not used, since others have their names.
+
     Examples:
         >>> import arrayferry as af
         >>> parts = af.registry.parts("arrayferry_gradients")
@@ -75,8 +78,9 @@ class Parts(Named):
         True
     """
 
-    def __init__(self, parts: Mapping[str, Any]) -> None:
+    def __init__(self, parts: Mapping[str, Any], left_out: Sequence[LeftOut] = ()) -> None:
         super().__init__("Parts", parts)
+        self.left_out = left_out
         self._known: Cache[Any, Any] = Cache(MAX_OWNERS)
 
     def of(self, owner: object, default: Any = None) -> Any:
@@ -102,24 +106,22 @@ class Parts(Named):
         return default if part is None else part
 
 
-def find_parts(manager: PluginManager, hook: str, refuse: str, left_out: list[LeftOut]) -> Parts:
+def find_parts(manager: PluginManager, hook: str, refuse: str) -> Parts:
     """Call the hook of a layer, and let the parts claim their names, as backends do.
 
     Args:
         manager: the plugins.
         hook: the name of the hook.
         refuse: the name of a plugin. If a part of it cannot be used, an error is raised.
-        left_out: the parts that are not used are added to it.
 
     Raises:
         PluginError: no layer announces that hook, or its class cannot be loaded.
     """
     found = manager.of_layer(hook, load_kind(manager, hook), refuse)
     owners = Owners(found, refuse, manager.warn)
-    left_out += owners.left_out
     order = {id(each): number for number, each in enumerate(found)}
     names = sorted(owners.names, key=lambda name: order[id(owners.names[name])])
-    return Parts({name: owners.names[name].part for name in names})
+    return Parts({name: owners.names[name].part for name in names}, owners.left_out)
 
 
 def load_kind(manager: PluginManager, hook: str) -> type:

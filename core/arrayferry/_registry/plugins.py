@@ -32,6 +32,10 @@ FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
 """What pluggy takes for a hook."""
 
 
+Entry = tuple[EntryPoint | None, int]
+"""The entry point of a plugin, None if it was registered at run time, and the first number of the turn of its parts."""
+
+
 class Contribution(NamedTuple):
     """One part of a plugin.
 
@@ -105,7 +109,7 @@ class PluginManager(pluggy.PluginManager):
         self.add_hookspecs(hookspecs)
         self._registry = registry
         self._parts: dict[str, list[Contribution]] = {}
-        self._origins: dict[str, tuple[EntryPoint | None, int]] = {}  # and the group of its turn
+        self._entries: dict[str, Entry] = {}
         self.at_run_time: dict[str, Any] = {}
         self._held: dict[str, Any] = {}  # what pluggy has in place of these
         self.left_out: list[LeftOut] = []
@@ -219,14 +223,16 @@ class PluginManager(pluggy.PluginManager):
         Raises:
             PluginError: there is no such hook.
         """
-        for name in vars(self.hook).keys() - HOOKS.keys() - self.layers.keys():
-            for call in getattr(self.hook, name).get_hookimpls():
-                if not call.optionalhook:
-                    raise PluginError(
-                        f"unknown hook {name!r} in {call.plugin!r:.80}",
-                        remedy=f"{self.advice(name)} If the package that calls it may be missing, mark it with "
-                        "hookimpl(optionalhook=True).",
-                    )
+        for hook, call in self._calls(list(vars(self.hook))):
+            self._check_hook(hook, call)
+
+    def _check_hook(self, hook: str, call: pluggy.HookImpl) -> None:
+        if hook not in HOOKS and hook not in self.layers and not call.optionalhook:
+            raise PluginError(
+                f"unknown hook {hook!r} in {call.plugin!r:.80}",
+                remedy=f"{self.advice(hook)} If the package that calls it may be missing, mark it with "
+                "hookimpl(optionalhook=True).",
+            )
 
     def add(
         self,
@@ -254,7 +260,6 @@ class PluginManager(pluggy.PluginManager):
             held = _as_plugin(plugin, name, parts)
             try:
                 super().register(held, name)
-                self.check_pending()
             except (ValueError, pluggy.PluginValidationError) as error:
                 reason = " ".join(str(error).partition("\n{")[0].split())
                 remedy = "" if isinstance(error, ValueError) else self.advice()
@@ -262,9 +267,7 @@ class PluginManager(pluggy.PluginManager):
             self._parts[name] = found = self._ask(held, name, point)
             if point is None:
                 self.at_run_time[name], self._held[name] = plugin, held
-                catalog = self._registry.update(name)
-                for hook in parts:
-                    catalog.parts(hook, name)
+                self._registry.update(name, parts)
         except BaseException:
             self._forget(name)
             if self._registry.current is not before:
@@ -287,8 +290,10 @@ class PluginManager(pluggy.PluginManager):
 
     def _ask(self, plugin: Any, name: str, point: EntryPoint | None) -> list[Contribution]:
         """Call the hooks of one plugin, and check the parts. Those of built-in plugins are checked by tests instead."""
-        calls = self._calls(HOOKS, plugin)
-        if not calls and not self._calls(self.layers, plugin):
+        calls = dict(self._calls(list(vars(self.hook)), plugin))
+        for hook, call in calls.items():
+            self._check_hook(hook, call)
+        if not calls:
             raise PluginError(
                 f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
                 remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
@@ -296,9 +301,10 @@ class PluginManager(pluggy.PluginManager):
         found: list[Contribution] = []
         silent: list[str] = []  # the hooks that returned None, which pluggy ignores
         built_in = point is not None and is_ours(point)
-        self._origins[name] = point, next(self._turns) if point is None else int(not built_in)
-        for hook, call in calls:
-            parts = self._call(hook, call, HOOKS[hook])
+        entry = point, next(self._turns) if point is None else int(not built_in)
+        self._entries[name] = entry
+        for hook in (each for each in HOOKS if each in calls):
+            parts = self._call(hook, calls[hook], HOOKS[hook], entry)
             silent += [hook] if parts is None else []
             found += parts or []
         if silent and not found:
@@ -306,7 +312,9 @@ class PluginManager(pluggy.PluginManager):
         self._check(found)
         return found
 
-    def _call(self, hook: str, call: pluggy.HookImpl, kind: type) -> list[Contribution] | None:
+    def _call(
+        self, hook: str, call: pluggy.HookImpl, kind: type, entry: Entry
+    ) -> list[Contribution] | None:
         """Call a hook of one plugin. Return its parts, None if it returned None, which pluggy ignores."""
         if call.wrapper or call.hookwrapper:
             mark = "wrapper=True" if call.wrapper else "hookwrapper=True"
@@ -314,7 +322,7 @@ class PluginManager(pluggy.PluginManager):
                 f"{hook}() of the plugin {call.plugin_name!r} is marked with {mark}, but plugins are called one by one",
                 remedy=f"Remove {mark} from its hookimpl, and return what the plugin brings.",
             )
-        point, group = self._origins[call.plugin_name]
+        point, group = entry
         turn = (group, call.trylast - call.tryfirst, call.plugin_name)
         others = [each for each in self.get_plugins() if each is not call.plugin]
         results = self.subset_hook_caller(hook, others)()
@@ -349,8 +357,11 @@ class PluginManager(pluggy.PluginManager):
         """
         found: list[Contribution] = []
         for _, call in self._calls([hook]):
+            entry = self._entries.get(call.plugin_name)
+            if entry is None:  # another thread has unregistered it
+                continue
             try:
-                parts = self._call(hook, call, kind)
+                parts = self._call(hook, call, kind, entry)
                 if parts is None:
                     raise _nothing(hook, kind)
                 self._check(parts, kind)
@@ -358,8 +369,8 @@ class PluginManager(pluggy.PluginManager):
             except BaseException as error:
                 if call.plugin_name == refuse or isinstance(error, KeyboardInterrupt):
                     raise
-                point, _ = self._origins[call.plugin_name]
-                home, why = describe_plugin(call.plugin_name, point), describe_failure(error, point)
+                home = describe_plugin(call.plugin_name, entry[0])
+                why = describe_failure(error, entry[0])
                 self.warn(f"arrayferry left out {hook} of {home}: {why}")
         return found
 
@@ -370,7 +381,7 @@ class PluginManager(pluggy.PluginManager):
             if not caller.has_spec() and not caller.get_hookimpls():
                 delattr(self.hook, hook)
         plugin = self.at_run_time.pop(name, plugin)
-        for table in (self._held, self._origins, self._parts):
+        for table in (self._held, self._entries, self._parts):
             table.pop(name, None)
         return plugin
 

@@ -9,7 +9,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from arrayferry._errors import PluginError, PluginWarning
@@ -92,13 +92,19 @@ class Registry:
             logger.warning(text)
             warnings.warn(text, PluginWarning, stacklevel=3)
 
-    def update(self, new: str = "") -> Catalog:
+    def update(self, new: str = "", hooks: Iterable[str] = ()) -> Catalog:
         """Make a new catalog of the parts of all plugins. The caller holds the lock.
 
+        Args:
+            new: the name of a plugin whose faults are raised.
+            hooks: the hooks of layers whose parts are asked for at once.
+
         Raises:
-            PluginError: the plugin of the name `new` claims a name or a type of another one. The catalog is as before.
+            PluginError: that plugin claims a name or a type of another one. The catalog is as before.
         """
         catalog = Catalog(self._manager, self.warn, self._notify, new)
+        for hook in hooks:
+            catalog.parts(hook, new)
         if not self._loading:  # otherwise a plugin asks while it is being loaded
             self.invalidate()
             self.current = catalog

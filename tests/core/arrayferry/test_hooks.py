@@ -170,7 +170,7 @@ def test_of_two_parts_of_a_name_the_first_plugin_has_it(install):
     assert list(parts) == ["x"]
     assert "left out the part of units for 'x' of the plugin 'two'" in message
     assert "the name 'x' is taken by the part of units for 'x' of the plugin 'one'" in message
-    assert "two" in {each.plugin for each in registry.catalog.left_out}
+    assert "two" in {each.plugin for each in parts.left_out}
 
 
 @pytest.mark.parametrize("name", ["x", "y"])
@@ -209,6 +209,25 @@ def test_hooks_that_nobody_announces(install):
     assert list(registry.parts("units")) == []
     with pytest.raises(af.PluginError, match=r"announces a hook 'unitz'\. Did you mean units\?"):
         registry.parts("unitz")
+
+
+def test_a_plugin_may_have_only_a_hook_of_a_missing_layer(install):
+    code = "import arrayferry as af\n@af.hookimpl(optionalhook=True)\ndef missing(): return 1 / 0"
+    registry, messages = install(only=code, lib=part())
+    assert (messages, registry.manager.has_plugin("only")) == ([], True)
+    assert list(registry.parts("units")) == ["lib"]
+
+
+def test_metadata_that_cannot_be_read_breaks_nothing(install, folder):
+    install()
+    (folder / "units-1.0.dist-info/METADATA").write_bytes(b"Name: \xff")
+    write_distribution(folder, "odd", "")
+    (folder / "arrayferry_odd-1.0.dist-info/entry_points.txt").write_text(
+        "[arrayferry]\nodd = a-b:c\n"
+    )
+    registry, (message,) = load(folder, {"lib": marked(part())})
+    assert "left out the plugin 'odd' of" in message
+    assert list(registry.parts("units")) == ["lib"]
 
 
 def test_a_layer_that_cannot_be_imported(install, folder):
