@@ -150,10 +150,10 @@ def test_a_fork_while_another_thread_registers(fork_while):
     class Waiting(af.Registry):
         """Waits while it holds its lock."""
 
-        def update(self, new=""):
+        def update(self, *new):
             if new:
                 wait()
-            return super().update(new)
+            return super().update(*new)
 
     registry = Waiting()
     conversion = af.Conversion("numpy", af.Options(), registry)
