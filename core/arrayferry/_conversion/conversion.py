@@ -18,7 +18,7 @@ from arrayferry._route.devices import resolve_device
 from arrayferry._types import A
 from arrayferry._utilities.text import changed_arguments, never_raises
 
-from .compiled import CompiledConversion
+from .plans import Plans
 
 if TYPE_CHECKING:
     from arrayferry._types import K, NamedT, V, X
@@ -52,14 +52,14 @@ class Conversion(Generic[A]):
         [tensor([1., 1.], dtype=torch.float64), 'text']
     """
 
-    __slots__ = ("__weakref__", "_compiled", "_device", "_to", "options", "registry")
+    __slots__ = ("__weakref__", "_device", "_plans", "_to", "options", "registry")
 
     def __init__(self, target: AnyTarget, options: Options, registry: Registry) -> None:
         self.options: Options = options
         self.registry: Registry = registry
         self._to = _portable_target(target, registry)
         self._device: str | None = None
-        self._compiled: CompiledConversion | None = None
+        self._plans: Plans | None = None
         registry.watch(self)
 
     @overload
@@ -84,12 +84,12 @@ class Conversion(Generic[A]):
             A value of the same structure, as `arrayferry.convert` returns it.
         """
         try:  # `try` costs nothing, and reading the attribute before the call is faster
-            run = self._compiled.run  # type: ignore[union-attr]
+            run = self._plans.run  # type: ignore[union-attr]
         except AttributeError:  # this is the first call, or the registry has changed
             run = self._prepare().run
         return run(value)
 
-    def _prepare(self) -> CompiledConversion:
+    def _prepare(self) -> Plans:
         """Look up the target, and start without plans."""
         __tracebackhide__ = True
         registry, options = self.registry, self.options
@@ -104,33 +104,31 @@ class Conversion(Generic[A]):
             target = catalog.backend(self._to)
             if options.device is not None:
                 self._device, _ = resolve_device(target, options.device, "cpu")
-            compiled = CompiledConversion(catalog, target, options)
-            self._compiled = compiled
-            compiled.notice_observers()
+            self._plans = plans = Plans(catalog, target, options)
+            plans.notice_observers()
             # otherwise the registry changed before this conversion could be notified
             if registry.catalog is catalog:
-                return compiled
+                return plans
 
     def registry_changed(self) -> None:
         """Drop everything cached from the registry."""
-        self._compiled = None
+        self._plans = None
 
     @property
     def target(self) -> Backend:
         """The backend of the results."""
-        return (self._compiled or self._prepare()).target
+        return (self._plans or self._prepare()).pairs.target
 
     def slow_path(self, value: Any) -> Any:
         """Convert a value without a plan, as for a new structure."""
-        compiled = self._compiled or self._prepare()
+        plans = self._plans or self._prepare()
         if observers:
-            return compiled.convert_watched(compiled.slow_path, value)
-        return compiled.slow_path(value)
+            return plans.convert_watched(plans.slow_path, value)
+        return plans.slow_path(value)
 
     def explain(self) -> str:
         """Return the code generated for structures so far, as text."""
-        compiled = self._compiled
-        codes = [] if compiled is None else [plan.code for plan in compiled.plans.all]
+        codes = [] if self._plans is None else [plan.code for plan in self._plans.all]
         return "\n\n".join(codes) or (
             "no structure has been converted twice yet, so there is no plan"
         )
@@ -205,6 +203,6 @@ def notice_observers() -> None:
     """Start or stop showing existing conversions to observers. Later ones are shown from the start."""
     for registry in registries():
         for watcher in registry.watchers():
-            compiled = watcher._compiled if isinstance(watcher, Conversion) else None
-            if compiled is not None:
-                compiled.notice_observers()
+            plans = watcher._plans if isinstance(watcher, Conversion) else None
+            if plans is not None:
+                plans.notice_observers()

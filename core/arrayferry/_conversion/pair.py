@@ -19,7 +19,7 @@ from arrayferry._errors import (
 )
 from arrayferry._observers import note, observers, open_conversion
 from arrayferry._options import Options
-from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.backend import Backend, same_library
 from arrayferry._plugin.call import (
     ask_backend,
     call_backend,
@@ -30,7 +30,7 @@ from arrayferry._plugin.call import (
 )
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
-from arrayferry._route.devices import device_kind, resolve_device
+from arrayferry._route.devices import on_host, resolve_device
 from arrayferry._route.direct import Direct
 from arrayferry._route.memory import copy_required
 from arrayferry._route.route import describe_route
@@ -66,10 +66,9 @@ class Pair:
     forget: Callable[[], None]
 
     def __post_init__(self) -> None:
-        source = self.source
         self.kind_of: Callable[[Any], Kind] = self.catalog.kind
-        self.same: bool = isinstance(source, Backend) and source.name == self.target.name
-        self._has_sparse = not self.same and overrides(source, Origin.is_sparse)
+        self.same: bool = same_library(self.source, self.target)
+        self._has_sparse = not self.same and overrides(self.source, Origin.is_sparse)
         self.direct: Direct | None = self._find_direct()
         self._without = frozenset((self.direct.converter,)) if self.direct else frozenset()
 
@@ -85,7 +84,7 @@ class Pair:
         if self.same:
             return None
         there, device = resolve_device(self.target, self.options.device, "cpu")
-        if device_kind(there) == "cpu" and device not in (None, "cpu"):
+        if on_host(there) and device not in (None, "cpu"):
             return None
         route = describe_route(self.catalog, self.source, self.target, device, "cpu")
         converter = route.steps[0].converter if len(route.steps) == 1 else None
@@ -217,7 +216,11 @@ class Pair:
             return
         raised, call.raised = call.raised, None
         with suppress(Exception):  # it is only a note
-            if raised is direct or self.source.device_of(x) != "cpu" or self.source.is_traced(x):
+            if (
+                raised is direct
+                or not on_host(self.source.device_of(x))
+                or self.source.is_traced(x)
+            ):
                 return  # noted already, or the converter does not apply
             what = f"a {type(x).__name__} of dtype {getattr(x, 'dtype', None)}"
             note(self.source.name, self.target.name, direct.converter, "does not take", what)

@@ -1,4 +1,4 @@
-"""`Plans`: the code that a conversion has written for structures, and how the code for a value is found.
+"""`Plans`: the code that a conversion has written for structures, and which function converts the next value.
 
 Values often alternate: an observation, a reward, an observation again. So each plan remembers which plan came next,
 and that one is tried first. A plan checks all that it relies on, so trying a wrong one does no harm. If it does not
@@ -8,12 +8,19 @@ handle the value, the plan is looked up by the structure.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from arrayferry._errors import ArrayFerryError
+from arrayferry._observers import observers
+from arrayferry._options import Options
+from arrayferry._plugin.backend import Backend
+from arrayferry._registry.catalog import Catalog
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.tree import Tree
 from arrayferry._utilities.cache import Cache, CostlyCache
 
+from .pairs import Pairs
 from .structure import Reader, reader_of, structure_of
 
 if TYPE_CHECKING:
@@ -35,40 +42,67 @@ def _missed(value: Any) -> Any:
     return _MISSED
 
 
-def _is_plain(tree: Tree, target: str) -> bool:
-    """Return whether there is no array of objects or to be computed, and no rebuilt container is in two places.
-
-    Computing takes longer than anything that code could save.
-    """
-    origins = (kind.origin for kind in tree.kinds)
-    return not any(
-        branch.container is OBJECT_ARRAY or (branch.rebuilt and branch.repeated)
-        for branch in tree.branches
-    ) and not any(each and each.memory == "lazy" and each.name != target for each in origins)
-
-
 class Plans:
-    """The plans of a conversion.
+    """The plans of a conversion, made from one catalog. It decides what the next call of the conversion does.
 
     Args:
-        conversion: the `CompiledConversion`. It converts values without a plan, and is told which function to call next.
+        catalog: finds routes.
+        target: the backend of the results.
+        options: the options of the conversion.
 
     Attributes:
+        pairs: converts values without a plan.
+        run: converts a value. If there are observers, it notifies them.
         counts: how often each structure was converted without a plan. Keys are hashes, which keep no type alive.
     """
 
-    def __init__(self, conversion: Any) -> None:
-        self._conversion = conversion
+    def __init__(self, catalog: Catalog, target: Backend, options: Options) -> None:
+        self.pairs: Pairs = Pairs(catalog, target, options, self.forget)
         self.forget()
 
     def forget(self) -> None:
         """Drop all plans."""
-        self._conversion.use(self._conversion.slow_path)
+        self._use(self.slow_path)
         self._plans: CostlyCache[int, Plan] = CostlyCache(MAX_PLANS)
         self.counts: Cache[int, int] = Cache(MAX_STRUCTURES)
         self._readers: dict[type, Reader] = {}
         self._last: Plan | None = None
         self._streak = 0
+
+    def _use(self, convert: Callable[[Any], Any]) -> None:
+        """Convert with a function from now on."""
+        self._convert: Callable[[Any], Any] = convert
+        self.notice_observers()
+
+    def notice_observers(self) -> None:
+        """Start showing conversions to observers if there are any, or stop if there are none."""
+        while True:
+            watched = bool(observers)
+            self.run: Callable[[Any], Any] = self._watched if watched else self._convert
+            if watched is bool(observers):  # no observer has just come or gone in another thread
+                return
+
+    def _watched(self, value: Any) -> Any:
+        return self.convert_watched(self._convert, value)
+
+    def convert_watched(self, convert: Callable[[Any], Any], value: Any) -> Any:
+        """Convert a value with a function, and show the conversion to the observers."""
+        for observer in observers:
+            return observer.watch(self.pairs, convert, value)
+        self.notice_observers()  # the observers are in the parent of this forked process
+        return convert(value)
+
+    def slow_path(self, value: Any) -> Any:
+        """Convert a value without a plan, and count its structure."""
+        __tracebackhide__ = True
+        try:
+            tree = Tree(value, self.pairs.kind_of, self.pairs.options)
+            result = self.pairs.convert(tree)
+        except ArrayFerryError as error:
+            # the frames of this package do not help the user, unlike those of the cause
+            raise error.with_traceback(None) from error.__cause__
+        self._learn(value, tree)
+        return result
 
     @property
     def all(self) -> list[Plan]:
@@ -88,7 +122,7 @@ class Plans:
                 else:
                     self._streak += 1
                     if self._streak >= STREAK:
-                        self._conversion.use(plan.run)
+                        self._use(plan.run)
                 return result
         return self._search(value, plan)
 
@@ -99,7 +133,7 @@ class Plans:
     def miss(self, value: Any) -> Any:
         """Convert a value that the directly called plan did not handle."""
         __tracebackhide__ = True
-        self._conversion.use(self._run)
+        self._use(self._run)
         return self._search(value, self._last)
 
     def _search(self, value: Any, tried: Plan | None) -> Any:
@@ -116,16 +150,16 @@ class Plans:
                     self._last.next = plan
                 self._chosen(plan)
                 return result
-        return self._conversion.slow_path(value)
+        return self.slow_path(value)
 
-    def learn(self, value: Any, tree: Tree) -> None:
+    def _learn(self, value: Any, tree: Tree) -> None:
         """Write a plan for the structure of a value that has been converted before.
 
         Args:
             value: the value.
             tree: the same, taken apart.
         """
-        if not tree.cacheable or not _is_plain(tree, self._conversion.target.name):
+        if not tree.cacheable or not self._is_plain(tree):
             return
         try:
             readers = {type(branch.value): reader_of(branch) for branch in tree.branches}
@@ -160,15 +194,24 @@ class Plans:
         plan.readers = readers
         all_readers = [each.readers for each in (*self.all, plan)]
         self._readers = {cls: read for some in all_readers for cls, read in some.items()}
-        self._conversion.use(self._run if self._plans else plan.run)
+        self._use(self._run if self._plans else plan.run)
         self._plans[key] = plan
         if self._last is not None:
             self._last.next = plan
         self._chosen(plan)
 
+    def _is_plain(self, tree: Tree) -> bool:
+        """Return whether there is no array of objects or to be computed, and no rebuilt container is in two places.
+
+        Computing takes longer than anything that code could save.
+        """
+        return not any(
+            branch.container is OBJECT_ARRAY or (branch.rebuilt and branch.repeated)
+            for branch in tree.branches
+        ) and not any(map(self.pairs.is_lazy, {kind.origin for kind in tree.kinds}))
+
     def _write(self, tree: Tree, structure: Any, *, with_routes: bool) -> Plan | None:
         from .plan import write_plan  # a first conversion writes none
 
-        conversion = self._conversion
-        snippet_for = functools.partial(conversion.snippet_for, with_routes=with_routes)
-        return write_plan(tree, snippet_for, structure, conversion.target.name, self.miss)
+        snippet_for = functools.partial(self.pairs.snippet_for, with_routes=with_routes)
+        return write_plan(tree, snippet_for, structure, self.pairs.target.name, self.miss)

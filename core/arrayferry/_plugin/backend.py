@@ -125,6 +125,11 @@ class Backend(Origin):
         return {"bool": "bool", "int": "int64", "float": "float64"}.get(kind, "complex128")
 
 
+def same_library(source: Origin, target: Backend) -> bool:
+    """Return whether arrays of one are arrays of the other. A source may have the name of a backend."""
+    return isinstance(source, Backend) and source.name == target.name
+
+
 def native(x: Any) -> Any:
     """Return a NumPy array in native byte order, as `from_numpy` takes it."""
     import numpy

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from arrayferry._errors import ArrayFerryError, ContractError, describe_error
+from arrayferry._errors import ArrayFerryError, ContractError, PluginWarning, describe_error
 from arrayferry._utilities.text import type_name
 
 from .origin import Origin
@@ -59,6 +60,11 @@ def is_out_of_memory(error: Exception, *origins: Origin) -> bool:
             if origin.devices.is_out_of_memory(error):
                 return True
     return False
+
+
+def warn_of_plugin(text: str) -> None:
+    """Warn of a plugin that fails in a conversion which is done in another way."""
+    warnings.warn(text, PluginWarning, stacklevel=3)
 
 
 def wrong_result(origin: Origin, method: str, came: str, duty: str) -> ContractError:

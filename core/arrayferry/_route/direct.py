@@ -7,16 +7,15 @@ are wrong is no longer used, and a warning says so.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from arrayferry._errors import PluginWarning, describe_error
+from arrayferry._errors import describe_error
 from arrayferry._observers import note, observers, open_conversion
 from arrayferry._options import Options
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import describe_array, is_out_of_memory
+from arrayferry._plugin.call import describe_array, is_out_of_memory, warn_of_plugin
 from arrayferry._plugin.converter import Converter, Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
@@ -188,5 +187,4 @@ def _bound(converter: Converter, method: str, options: Options) -> Any:
 
 
 def _warn(converter: Converter, text: str) -> None:
-    module = type(converter).__module__
-    warnings.warn(f"{converter!r} ({module}) {text}", PluginWarning, stacklevel=2)
+    warn_of_plugin(f"{converter!r} ({type(converter).__module__}) {text}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
-from arrayferry._errors import ArrayFerryError, PluginWarning, describe_error
+from arrayferry._errors import ArrayFerryError, describe_error
 from arrayferry._observers import note
 from arrayferry._options import Options
-from arrayferry._plugin.call import call_backend, is_out_of_memory, overrides
-from arrayferry._plugin.devices import Devices
+from arrayferry._plugin.call import call_backend, is_out_of_memory, warn_of_plugin
 from arrayferry._plugin.origin import Origin
 
+from .devices import tells_when_done
 from .memory import COPIED, copy_required, decide, runs_backwards, share_memory
 from .narrowing import narrow_on_device
 from .queued import keep_source
@@ -79,7 +78,10 @@ class Exchange(NamedTuple):
             if is_out_of_memory(error, before, after):
                 raise
             if not on_host and not isinstance(error, REFUSALS):
-                _warn(before, after, error)
+                warn_of_plugin(
+                    f"{before.name} could not hand over an array to {after.name} on its device "
+                    f"({describe_error(error)}), so it goes through host memory"
+                )
             raise NotHandledError("dlpack") from error
 
     def _copied_by_target(self, x: Any) -> Any:
@@ -93,8 +95,7 @@ class Exchange(NamedTuple):
             if after.memory != "writable":
                 return None
             return after.copy(after.dlpack.load(before.dlpack.export(x), self.device))
-        tells = overrides(after.devices, Devices.fence)
-        if not tells or "immutable" not in (before.memory, after.memory):
+        if not tells_when_done(after) or "immutable" not in (before.memory, after.memory):
             return None
         shared = self._handed_over(x)
         y = after.copy(shared)
@@ -168,12 +169,3 @@ def _wait_for(y: Any, before: Any, after: Any) -> bool:
             raise
         return False
     return True
-
-
-def _warn(before: Any, after: Any, error: Exception) -> None:
-    warnings.warn(
-        f"{before.name} could not hand over an array to {after.name} on its device "
-        f"({describe_error(error)}), so it goes through host memory",
-        PluginWarning,
-        stacklevel=2,
-    )

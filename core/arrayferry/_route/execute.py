@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from arrayferry._errors import ContractError, TracedValueError
 from arrayferry._observers import note
 from arrayferry._options import Options
-from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.backend import Backend, same_library
 from arrayferry._plugin.call import ask_backend, call_backend
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
-from .devices import device_of, resolve_device
+from .devices import device_of, on_host, resolve_device
 from .direct import Direct
 from .dtypes import target_dtype
 from .exchange import Exchange, NotHandledError
@@ -80,13 +80,13 @@ class Executor:
         source, target = self.source, self.target
         if way is None:
             traced = call_backend(source, "is_traced", x)
-            if isinstance(source, Backend) and target.name == source.name:
+            if same_library(source, target):
                 return x if traced else self._within(x, source)
             if traced:
                 raise _traced(source, target)
             way = self._way(x)
         route, source_device, target_device, device = way
-        if "cpu" not in (source_device, target_device):
+        if not (on_host(source_device) or on_host(target_device)):
             release()
         if values is not None:  # a converter would compute them again
             without |= {each for each in self.catalog.converters if each.source == source.name}
@@ -192,7 +192,7 @@ class Executor:
         first = route.steps[0]
         return way if first.converter else way._replace(route=route), first.target == HOST
 
-    def _within(self, x: Any, backend: Backend) -> Any:
+    def _within(self, x: Any, backend: Any) -> Any:
         """Convert within one library: return the array itself, or move or copy it."""
         options = self.options
         if options.device is None and not options.copy:

@@ -78,12 +78,19 @@ def address_of(origin: Origin, x: Any) -> int:
         return 0
 
 
-def share_memory(x: Any, source: Origin, y: Any, target: Origin) -> bool | None:
-    """Return whether two arrays of the same values use the same memory, None if that is not known."""
+def share_memory(
+    x: Any, source: Origin, y: Any, target: Origin, *, reads: bool | None = None
+) -> bool | None:
+    """Return whether two arrays of the same values use the same memory, None if that is not known.
+
+    Where an address is not known, `reads` says whether to read both into NumPy, by default if neither is copied then.
+    """
     at = address_of(source, x), address_of(target, y)
     if all(at):
         return at[0] == at[1]
-    if source.to_numpy_shares and target.to_numpy_shares:
+    if reads is None:
+        reads = bool(source.to_numpy_shares and target.to_numpy_shares)
+    if reads:
         with suppress(Exception):  # it is only a check
             a, b = source.to_numpy(x), target.to_numpy(y)
             return True if a.size and overlap(a, b) else None

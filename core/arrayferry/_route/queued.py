@@ -6,16 +6,16 @@ then reuse the memory for its next array, and the copy would read that array.
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from arrayferry._errors import PluginWarning, describe_error
+from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import native
-from arrayferry._plugin.call import call_backend, overrides
-from arrayferry._plugin.devices import Devices
+from arrayferry._plugin.call import call_backend, warn_of_plugin
+
+from .devices import tells_when_done
 
 AT_ONCE = 8
 """The number of copies that are checked in one call."""
@@ -52,16 +52,14 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     Returns:
         Whether the library says when that is.
     """
-    if not overrides(backend.devices, Devices.fence):
+    if not tells_when_done(backend):
         return False
     try:
         done = backend.devices.fence(copy)
     except Exception as error:
-        warnings.warn(
+        warn_of_plugin(
             f"devices.fence() of the backend {backend.name!r} raised {describe_error(error)}, so the sources of its "
-            "copies are not kept until the copies are made",
-            PluginWarning,
-            stacklevel=2,
+            "copies are not kept until the copies are made"
         )
         return False
     if done is None:

@@ -16,17 +16,21 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from arrayferry._errors import ConversionError
-from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend, overrides
+from arrayferry._plugin.backend import Backend, same_library
+from arrayferry._plugin.call import call_backend
 from arrayferry._plugin.converter import COSTS, Converter, Cost
-from arrayferry._plugin.devices import Devices
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
-from .devices import device_kind, memory_of, resolve_device
+from .devices import device_kind, memory_of, resolve_device, tells_when_done
 from .memory import COPIED, decide
 
 Via = Literal["converter", "dlpack", "host", "device"]
+How = Literal["shared", "copied", "transferred", "computed"]
+HOW: dict[Cost, How] = {
+    "share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"
+}  # fmt: skip
+"""What happens to the memory of an array, by the cost of a step."""
 
 
 class Place(NamedTuple):
@@ -56,6 +60,11 @@ class Step(NamedTuple):
     cost: Cost
     via: Via
     converter: Converter | None = None
+
+    @property
+    def how(self) -> How:
+        """What happens to the memory of the array, in a word."""
+        return HOW[self.cost]
 
 
 class Route(NamedTuple):
@@ -98,11 +107,8 @@ class Route(NamedTuple):
         text = names[0]
         for step, name in zip(self.steps, names[1:], strict=True):
             by = " by DLPack" if step.via == "dlpack" else ""
-            text += f" -> {name} {_WORDS[step.cost]}{by}"
+            text += f" -> {name} {step.how}{by}"
         return text
-
-
-_WORDS = {"share": "shared", "copy": "copied", "transfer": "transferred", "compute": "computed"}
 
 
 HOST = Place("numpy", "cpu")
@@ -165,8 +171,7 @@ class _Search:
         self.dlpack = "dlpack" not in without
         # the target's library may move an array only if the source never writes to it again;
         # the array is then kept until the move is done
-        tells = overrides(target.devices, Devices.fence)
-        self.moves_by_target = tells and source.memory == "immutable"
+        self.moves_by_target = tells_when_done(target) and source.memory == "immutable"
         places = dict.fromkeys((HOST, goal, *self._between(target)))
         self.places = [place for place in places if place.backend in self.backends]
         self.devices = sorted({place.device for place in self.places})
@@ -263,7 +268,7 @@ def describe_route(
     catalog: Catalog, source: Origin, target: Backend, device: Any, source_device: str
 ) -> Route:
     """Return the route of an array of `source` on the device `source_device`."""
-    same = isinstance(source, Backend) and source.name == target.name
+    same = same_library(source, target)
     target_device = source_device
     if not same or device is not None:
         target_device, _ = resolve_device(target, device, source_device)

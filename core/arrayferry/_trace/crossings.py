@@ -8,21 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from arrayferry._conversion.compiled import CompiledConversion
+from arrayferry._conversion.pairs import Pairs
 from arrayferry._dtypes import dtype_name, dtype_named
 from arrayferry._errors import CopyRequiredError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.origin import Origin
-from arrayferry._route.devices import device_if_known, memory_of
-from arrayferry._route.memory import address_of, decide, overlap
-from arrayferry._route.route import Route, describe_route
+from arrayferry._route.devices import device_if_known, memory_of, on_host
+from arrayferry._route.memory import address_of, decide, share_memory
+from arrayferry._route.route import How, Route, describe_route
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.nodes import Branch, Leaf
 from arrayferry._tree.tree import Tree
-
-How = Literal["shared", "copied", "transferred", "computed"]
 
 SMALL = 1 << 24
 """The maximum size in bytes of an array that may be read to see whether memory is shared."""
@@ -62,31 +60,29 @@ class ArrayCrossing:
 def number_crossing(x: Any, backend: Backend) -> ArrayCrossing:
     """Return the crossing of a number that was read from an array without a conversion."""
     device = device_if_known(backend, x)
-    how: How = "copied" if memory_of(device) in ("cpu", "") else "transferred"
+    how: How = "copied" if not device or on_host(device) else "transferred"
     return ArrayCrossing(backend.name, "python", device, "cpu", how, nbytes_of(x))
 
 
-def crossings_of(
-    value: Any, result: Any, compiled: CompiledConversion, *, asked: bool
-) -> list[ArrayCrossing]:
+def crossings_of(value: Any, result: Any, pairs: Pairs, *, asked: bool) -> list[ArrayCrossing]:
     """Compare a value with its conversion, array by array.
 
     Args:
         value: the value.
         result: the result.
-        compiled: the conversion.
+        pairs: the pairs of the conversion.
         asked: whether the user's own code called the conversion, and so gave its options.
 
     Returns:
         One for each array that is now another object.
     """
-    tree = Tree(value, compiled.kind_of, compiled.options)
+    tree = Tree(value, pairs.kind_of, pairs.options)
     crossings: dict[tuple[int, int], ArrayCrossing] = {}
-    for index, y in _pairs(tree.root, result, compiled.kind_of):
+    for index, y in _pairs(tree.root, result, pairs.kind_of):
         x, kind = tree.arrays[index], tree.kinds[index]
-        own = kind.category == "scalar" and compiled.target.name == "numpy"
+        own = kind.category == "scalar" and pairs.target.name == "numpy"
         if y is not x and not own and (id(x), id(y)) not in crossings:
-            crossings[id(x), id(y)] = _crossing(x, y, kind, compiled, asked=asked)
+            crossings[id(x), id(y)] = _crossing(x, y, kind, pairs, asked=asked)
     return list(crossings.values())
 
 
@@ -108,12 +104,10 @@ def _pairs(root: Any, result: Any, kind_of: Callable[[Any], Kind]) -> Iterator[t
                 waiting.extend(zip(node.children[::-1], children[::-1], strict=True))
 
 
-def _crossing(
-    x: Any, y: Any, kind: Kind, compiled: CompiledConversion, *, asked: bool
-) -> ArrayCrossing:
+def _crossing(x: Any, y: Any, kind: Kind, pairs: Pairs, *, asked: bool) -> ArrayCrossing:
     """Say what happened to the memory of an array, and why."""
-    origin, options = kind.origin or compiled.catalog.backend("numpy"), compiled.options
-    target = compiled.kind_of(y).backend or compiled.target
+    origin, options = kind.origin or pairs.catalog.backend("numpy"), pairs.options
+    target = pairs.kind_of(y).backend or pairs.target
     number = kind.category in ("number", "scalar")
     source = "python" if kind.category == "number" else origin.name
     here = "cpu" if number else device_if_known(origin, x)
@@ -132,7 +126,7 @@ def _crossing(
     if shared:
         crossing.how = "shared"
         return crossing
-    route = describe_route(compiled.catalog, origin, target, options.device, here or "cpu")
+    route = describe_route(pairs.catalog, origin, target, options.device, here or "cpu")
     if shared is None and options.copy is not True and not route.copies:
         crossing.how = "shared"
         return crossing
@@ -151,16 +145,10 @@ def _crossing(
 
 def _is_shared(crossing: ArrayCrossing, origin: Origin, target: Backend) -> bool | None:
     """Return whether an array and its result use the same memory, None if that cannot be seen."""
-    before, after = crossing.addresses
-    if crossing.nbytes == 0 or (before and after):
-        return crossing.nbytes == 0 or before == after
-    devices = {crossing.source_device, crossing.target_device}
-    if devices != {"cpu"} or crossing.nbytes > SMALL:
-        return None
-    try:
-        return overlap(origin.to_numpy(crossing.before), target.to_numpy(crossing.after))
-    except Exception:  # such as a traced value
-        return False
+    if crossing.nbytes == 0:
+        return True
+    small = crossing.nbytes <= SMALL and on_host(crossing.source_device)
+    return share_memory(crossing.before, origin, crossing.after, target, reads=small)
 
 
 def _why_copied(x: Any, y: Any, origin: Origin, target: Backend, route: Route) -> tuple[str, str]:

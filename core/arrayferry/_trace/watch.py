@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from arrayferry._conversion.compiled import CompiledConversion
+from arrayferry._conversion.pairs import Pairs
 from arrayferry._observers import OpenConversion, call_site, observers, open_conversion
 from arrayferry._registry.registry import default_registry
 
@@ -21,7 +21,7 @@ counting = threading.RLock()
 """The lock of all traces. It is held to count a conversion, and to start and stop a trace."""
 
 
-def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: Any) -> Any:
+def watch(pairs: Pairs, convert: Callable[[Any], Any], value: Any) -> Any:
     """Convert a value, and report it to all traces."""
     outer = open_conversion.call
     call = OpenConversion()
@@ -29,7 +29,7 @@ def watch(compiled: CompiledConversion, convert: Callable[[Any], Any], value: An
     try:
         open_conversion.call = call
         result = convert(value)
-        _report(call, start, lambda asked: crossings_of(value, result, compiled, asked=asked))
+        _report(call, start, lambda asked: crossings_of(value, result, pairs, asked=asked))
         return result
     finally:
         open_conversion.call = outer

@@ -15,7 +15,7 @@ from cases import crossed, quick_if
 
 import arrayferry as af
 from arrayferry._conversion import plan, plans
-from arrayferry._conversion.compiled import CompiledConversion
+from arrayferry._conversion.plans import Plans
 from arrayferry_plugins.jax_.identity import Identity, chunks, identity
 
 X = np.arange(3, dtype=np.float32)
@@ -325,10 +325,10 @@ def test_the_number_of_plans_is_bounded(few_plans):
     for size in range(1, 2 * few_plans):
         for _ in range(4):
             conversion([{"k": X}, *bits(size)])
-    assert len(conversion._compiled.plans.all) == few_plans
+    assert len(conversion._plans.all) == few_plans
     for number in range(2 * few_plans):
         convert_often(conversion, type(f"Made{number}", (dict,), {})(x=X))
-    assert len(conversion._compiled.plans.all) <= few_plans
+    assert len(conversion._plans.all) <= few_plans
 
 
 def test_types_of_dropped_plans_are_freed(few_plans):
@@ -378,13 +378,13 @@ T = torch.arange(3)
 def without_plans(monkeypatch):
     """Return a list of the values that no plan was there for."""
     values = []
-    slow_path = CompiledConversion.slow_path
+    slow_path = Plans.slow_path
 
     def noted(self, value):
         values.append(value)
         return slow_path(self, value)
 
-    monkeypatch.setattr(CompiledConversion, "slow_path", noted)
+    monkeypatch.setattr(Plans, "slow_path", noted)
     return values
 
 
@@ -439,7 +439,7 @@ def test_plans_in_use_stay_and_others_make_room(without_plans, few_plans, monkey
         for value in many:
             conversion(value)
     assert few_plans <= len(written) < 4 * few_plans
-    assert len(conversion._compiled.plans.all) == few_plans
+    assert len(conversion._plans.all) == few_plans
     for first in (0, 50, 0):  # what was dropped is learnt again
         few = [[X, bits(number)] for number in range(first, first + few_plans // 2)]
         for _ in range(400):
@@ -449,7 +449,7 @@ def test_plans_in_use_stay_and_others_make_room(without_plans, few_plans, monkey
             if not without_plans:
                 break
         assert not without_plans
-        assert len(conversion._compiled.plans.all) <= few_plans
+        assert len(conversion._plans.all) <= few_plans
 
 
 def test_a_plan_that_is_in_use_stays_wherever_it_is_chosen(without_plans):
@@ -477,7 +477,7 @@ def test_the_number_of_structures_that_are_counted_is_bounded(monkeypatch):
     conversion = af.converter("torch")
     for number in range(1_100):
         conversion([X, *bits(number), *bits(number // 512)])
-    assert len(conversion._compiled.plans.counts) <= 1_000
+    assert len(conversion._plans.counts) <= 1_000
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: [X, x], lambda x: [x] * 20])

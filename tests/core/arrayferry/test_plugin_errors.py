@@ -174,7 +174,7 @@ def test_the_types_that_a_direct_converter_was_asked_about_are_few(register):
     for number in range(300):
         cls = type(f"Array{number}", (Box,), {})
         assert conversion(cls(X)).tolist() == [0, 1, 2]
-    direct = conversion._compiled.pair(af.registry.backend("boxes")).direct
+    direct = conversion._plans.pairs.pair(af.registry.backend("boxes")).direct
     assert isinstance(direct.converter, DirectToTorch)
     assert len(asked) >= 300
     assert direct._taken.cache_info().currsize <= 64

@@ -29,7 +29,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def is_watched(conversion):
-    return conversion._compiled.run == conversion._compiled._watched
+    return conversion._plans.run == conversion._plans._watched
 
 
 def run_as(file):
@@ -429,13 +429,13 @@ def test_what_was_compiled_is_kept():
     conversion = af.converter("torch")
     for _ in range(3):
         conversion({"a": X})
-    compiled, plans = conversion._compiled, conversion.explain()
+    compiled, plans = conversion._plans, conversion.explain()
     with af.trace():
         assert conversion.explain() == plans
         conversion({"a": X})
         assert conversion.target.name == "torch"
         assert repr(pickle.loads(pickle.dumps(conversion))) == repr(conversion)
-    assert conversion._compiled is compiled
+    assert conversion._plans is compiled
     assert conversion.explain() == plans
     with af.trace() as t:
         conversion.slow_path({"a": X})
@@ -539,28 +539,28 @@ def test_the_registry_may_change(register):
     assert t.calls == 3
     conversion([X])
     assert not is_watched(conversion)
-    assert conversion._compiled.catalog is af.registry.catalog
+    assert conversion._plans.pairs.catalog is af.registry.catalog
 
 
 def test_what_was_compiled_from_another_registry_does_not_come_back(monkeypatch):
     """The registry changes between the moment that a trace reads what was learnt and the one that it writes."""
-    from arrayferry._conversion.compiled import CompiledConversion
+    from arrayferry._conversion.plans import Plans
 
     conversion = af.converter("torch")
     conversion([X])
-    compiled, notice = conversion._compiled, CompiledConversion.notice_observers
+    compiled, notice = conversion._plans, Plans.notice_observers
 
     def meanwhile(self):
         if self is compiled:
             af.registry.refresh()
         notice(self)
 
-    monkeypatch.setattr(CompiledConversion, "notice_observers", meanwhile)
+    monkeypatch.setattr(Plans, "notice_observers", meanwhile)
     with af.trace():
         monkeypatch.undo()
-        assert conversion._compiled is None
+        assert conversion._plans is None
         conversion([X])
-        assert conversion._compiled.catalog is af.registry.catalog
+        assert conversion._plans.pairs.catalog is af.registry.catalog
 
 
 def test_other_registries(registry):

@@ -51,7 +51,7 @@ def converted(value: Any, target: str, planned: bool = True, **options: Any) -> 
     """Convert a value without a plan and with one, and see that it is not altered, and that all are equal."""
     before, conversion = said(value), af.converter(target, **options)
     first, *others = (conversion(value) for _ in range(4))
-    assert len(conversion._compiled.plans.all) == planned
+    assert len(conversion._plans.all) == planned
     for other in others:
         assert type(other) is type(first)
         assert said(other) == said(first)

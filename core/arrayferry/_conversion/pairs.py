@@ -1,7 +1,7 @@
-"""`CompiledConversion`: the pairs of backends and the plans that a conversion has made from one catalog.
+"""`Pairs`: converts the arrays of trees to one target, those of one library together.
 
-When the registry changes, the conversion drops it as a whole, so that nothing in it can outlive the change, even if
-other threads still use it.
+It belongs to one catalog. When the registry changes, a conversion drops it with its plans, so that nothing in it can
+outlive the change, even if other threads still use it.
 """
 
 from __future__ import annotations
@@ -10,81 +10,49 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from arrayferry._errors import ArrayFerryError, ConversionError, CopyRequiredError
-from arrayferry._observers import observers
+from arrayferry._errors import ConversionError, CopyRequiredError
 from arrayferry._options import Options
-from arrayferry._plugin.backend import Backend
+from arrayferry._plugin.backend import Backend, same_library
 from arrayferry._plugin.converter import Inline
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.narrowing import number_array
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.tree import Tree
+from arrayferry._utilities.cache import once
 
 from .lazy import LazyPair
 from .pair import Pair
-from .plans import Plans
 from .snippets import CodeSnippet, snippet_of
 
 
-class CompiledConversion:
-    """The pairs and plans that a conversion has made from one catalog.
+class Pairs:
+    """The pairs of backends of a conversion.
 
     Args:
         catalog: finds routes.
         target: the backend of the results.
         options: the options of the conversion.
+        forget: called when code that was written with a pair must not be used any more.
 
     Attributes:
-        catalog, target, options: the arguments.
+        catalog, target, options, forget: the arguments.
         kind_of: returns the kind of a value.
-        plans: the plans for structures.
-        run: converts a value. If there are observers, it notifies them.
     """
 
-    def __init__(self, catalog: Catalog, target: Backend, options: Options) -> None:
+    def __init__(
+        self, catalog: Catalog, target: Backend, options: Options, forget: Callable[[], None]
+    ) -> None:
         self.catalog = catalog
         self.target = target
         self.options = options
+        self.forget = forget
         self.kind_of: Callable[[Any], Kind] = catalog.kind
         self._pairs: dict[Origin, Pair] = {}
-        self._computed: CompiledConversion | None = None
-        self.plans: Plans = Plans(self)
 
-    def use(self, convert: Callable[[Any], Any]) -> None:
-        """Convert with a function from now on."""
-        self._convert: Callable[[Any], Any] = convert
-        self.notice_observers()
-
-    def notice_observers(self) -> None:
-        """Start showing conversions to observers if there are any, or stop if there are none."""
-        while True:
-            watched = bool(observers)
-            self.run: Callable[[Any], Any] = self._watched if watched else self._convert
-            if watched is bool(observers):  # no observer has just come or gone in another thread
-                return
-
-    def _watched(self, value: Any) -> Any:
-        return self.convert_watched(self._convert, value)
-
-    def convert_watched(self, convert: Callable[[Any], Any], value: Any) -> Any:
-        """Convert a value with a function, and show the conversion to the observers."""
-        for observer in observers:
-            return observer.watch(self, convert, value)
-        self.notice_observers()  # the observers are in the parent of this forked process
-        return convert(value)
-
-    def slow_path(self, value: Any) -> Any:
-        """Convert a value without a plan, and count its structure."""
-        __tracebackhide__ = True
-        try:
-            tree = Tree(value, self.kind_of, self.options)
-            result = tree.build(self._convert_arrays(tree))
-        except ArrayFerryError as error:
-            # the frames of this package do not help the user, unlike those of the cause
-            raise error.with_traceback(None) from error.__cause__
-        self.plans.learn(value, tree)
-        return result
+    def convert(self, tree: Tree) -> Any:
+        """Convert a value that was taken apart."""
+        return tree.build(self._convert_arrays(tree))
 
     def _convert_arrays(self, tree: Tree) -> list[Any]:
         """Convert the arrays of a tree, those of one backend together."""
@@ -114,6 +82,12 @@ class CompiledConversion:
                 arrays[index] = y
         return arrays
 
+    @once
+    def _copying(self) -> Pairs:
+        """The same pairs with `copy=True`."""
+        options = self.options._replace(copy=True)
+        return Pairs(self.catalog, self.target, options, self.forget)
+
     def _convert_computed(self, value: Any, fresh: bool, path: str) -> Any:
         """Convert a computed lazy array into memory that nobody else holds.
 
@@ -122,16 +96,9 @@ class CompiledConversion:
             fresh: whether nobody else holds its memory. If not, the library that computed it may have kept it.
             path: its place in the tree.
         """
-        compiled = self
-        if not fresh:
-            if self._computed is None:
-                options = self.options._replace(copy=True)
-                self._computed = CompiledConversion(self.catalog, self.target, options)
-                self._computed._computed = self._computed
-            compiled = self._computed
+        pairs = self if fresh or self.options.copy else self._copying
         try:
-            tree = Tree(value, self.kind_of, self.options, whole=not path)
-            return tree.build(compiled._convert_arrays(tree))
+            return pairs.convert(Tree(value, self.kind_of, self.options, whole=not path))
         except ConversionError as error:
             error.path = path + error.path
             raise
@@ -149,12 +116,17 @@ class CompiledConversion:
             )
         return number_array(number, self.target, self.options.narrowing)
 
+    def is_lazy(self, source: Origin | None) -> bool:
+        """Return whether arrays of a library are computed when they are converted."""
+        return (
+            source is not None and source.memory == "lazy" and not same_library(source, self.target)
+        )
+
     def pair(self, source: Origin) -> Pair:
         """Return the pair for arrays of one backend or source."""
         if source not in self._pairs:
-            same = isinstance(source, Backend) and source.name == self.target.name
-            sides = self.catalog, source, self.target, self.options, self.plans.forget
-            if source.memory == "lazy" and not same:
+            sides = self.catalog, source, self.target, self.options, self.forget
+            if self.is_lazy(source):
                 self._pairs[source] = LazyPair(*sides, convert_computed=self._convert_computed)
             else:
                 self._pairs[source] = Pair(*sides)
