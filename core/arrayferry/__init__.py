@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from arrayferry_functions import agnostic as agnostic
+    from arrayferry_streams import BlockError as BlockError
+    from arrayferry_streams import BlockTimeoutError as BlockTimeoutError
     from arrayferry_streams import Stream as Stream
     from arrayferry_streams import stream as stream
 
@@ -33,6 +35,8 @@ __version__ = "0.1.0"
 _MODULES = ("extending", "testing", "typing")
 """Public modules, which are imported on first use: `testing` needs pytest."""
 _LAYERS = {
+    "BlockError": "arrayferry_streams",
+    "BlockTimeoutError": "arrayferry_streams",
     "Stream": "arrayferry_streams",
     "agnostic": "arrayferry_functions",
     "stream": "arrayferry_streams",

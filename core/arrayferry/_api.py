@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from arrayferry._utilities.text import type_name
 
 from ._conversion.conversion import Conversion, make_conversion
-from ._errors import NotAnArrayError, OptionError
+from ._errors import ConversionError, NotAnArrayError, OptionError
 from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Backend, Target
 from ._plugin.call import call_backend
@@ -266,14 +266,12 @@ def conversion_like(
 def device_like(array: Any, backend: Backend) -> Any:
     """Return the device of an array, or the object for its several devices, or None if it is traced."""
     try:
-        place = backend.devices.place_of(array)
-        return backend.device_of(array) if place is None else place
-    except Exception:
+        place = call_backend(backend, "devices.place_of", array)
+        return call_backend(backend, "device_of", array) if place is None else place
+    except ConversionError:
         if call_backend(backend, "is_traced", array):
             return None
-        name = call_backend(backend, "device_of", array)
-        place = call_backend(backend, "devices.place_of", array)
-        return name if place is None else place
+        raise
 
 
 def backend_of(value: Any, *, registry: Registry | None = None) -> Backend:

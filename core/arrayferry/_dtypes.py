@@ -17,23 +17,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 STANDARD_DTYPES = frozenset(
-    [
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    ]
-)
+    (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+        "float16", "float32", "float64", "complex64", "complex128",
+    )
+)  # fmt: skip
 """The dtypes of the Array API standard, and float16: those of a backend that does not override `dtypes`."""
 
 _OF_ML_DTYPES = re.compile(r"bfloat16|b?complex32|float\d_\w+|u?int[124]")

@@ -7,8 +7,6 @@
     |-- PluginError (TypeError)                 a plugin is wrong
     |   `-- ContractError                       it broke its contract in a conversion; a ConversionError, too
     `-- ConversionError (ValueError)            a value cannot be converted
-        |-- BlockError (RuntimeError)           a block of a stream cannot be read or computed
-        |   `-- BlockTimeoutError (TimeoutError)    a block does not arrive in time
         |-- CopyRequiredError (BufferError)     copy=False, but a copy is necessary
         |-- DeviceError (LookupError)           the target has no such device
         |-- NarrowingError (OverflowError)      the numbers do not fit the target's dtypes
@@ -55,7 +53,7 @@ class ArrayFerryError(Exception):
 
 
 def _restore(cls: type[ArrayFerryError], reason: str, state: dict[str, Any]) -> ArrayFerryError:
-    # BlockTimeoutError is a TimeoutError, which only OSError.__new__ makes
+    # only OSError.__new__ makes an OSError, such as a TimeoutError
     make = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
     error = make(cls, reason)
     Exception.__init__(error, reason)
@@ -167,35 +165,6 @@ def in_checkout(part: object) -> bool:
     module = sys.modules.get(type(part).__module__)
     folders = (getattr(module, "__file__", None) or "").split(os.sep)
     return part is not None and not {"site-packages", "dist-packages"}.intersection(folders)
-
-
-class BlockError(ConversionError, RuntimeError):
-    """A block of a stream cannot be read or computed.
-
-    Attributes:
-        block: the number of the block.
-        start: where it begins along the axis of the stream.
-        stop: where it ends.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        remedy: str = "",
-        block: int = -1,
-        start: int = -1,
-        stop: int = -1,
-        **place: str,
-    ) -> None:
-        super().__init__(reason, remedy=remedy, **place)
-        self.block = block
-        self.start = start
-        self.stop = stop
-
-
-class BlockTimeoutError(BlockError, TimeoutError):
-    """A block of a stream did not arrive in time."""
 
 
 class CopyRequiredError(ConversionError, BufferError):

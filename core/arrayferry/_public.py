@@ -12,8 +12,6 @@ from ._conversion.conversion import Conversion as Conversion
 from ._dtypes import STANDARD_DTYPES as STANDARD_DTYPES
 from ._errors import ArrayFerryError as ArrayFerryError
 from ._errors import BackendUnavailableError as BackendUnavailableError
-from ._errors import BlockError as BlockError
-from ._errors import BlockTimeoutError as BlockTimeoutError
 from ._errors import ContractError as ContractError
 from ._errors import ConversionError as ConversionError
 from ._errors import CopyRequiredError as CopyRequiredError

@@ -9,18 +9,13 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from arrayferry import (
-    ArrayFerryError,
-    BlockTimeoutError,
-    ContractError,
-    PluginWarning,
-    backend_of,
-)
+from arrayferry import ArrayFerryError, ContractError, PluginWarning, backend_of
 from arrayferry._utilities.threads import Threads
 from arrayferry.extending import call_backend, describe_error
 
 from ._arrays import StreamedArray
 from ._blocks import Blocks, Reader
+from ._errors import BlockTimeoutError
 
 _Part = tuple[StreamedArray, int]
 """A part that is read: an array, and the number of one of its own blocks."""

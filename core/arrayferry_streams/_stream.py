@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from arrayferry import BlockError, BlockTimeoutError, Conversion, ConversionError, OptionError
+from arrayferry import Conversion, ConversionError, OptionError
 from arrayferry._utilities.cache import Cache
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import copy_required, describe_error
 
 from ._arrays import by_file_name, common_length, cut, grouped, take_apart
+from ._errors import BlockError, BlockTimeoutError
 from ._reads import Arrays, FailedError, Reads
 
 if TYPE_CHECKING:

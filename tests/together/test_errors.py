@@ -86,8 +86,8 @@ CAUSES = {
     af.TracedValueError: (
         traced,
         "TypeError",
-        "a traced jax value has no values yet, so it cannot become a numpy array, at ['x'], from jax to numpy. "
-        "Convert outside the traced function (jit, grad, vmap), or let a function convert its arguments and results: arrayferry.agnostic('numpy', result_like=...).",
+        "a traced jax value has no values yet, at ['x'], from jax to numpy. Convert outside the traced function (jit, grad, vmap), "
+        "or let a function convert its arguments and results: arrayferry.agnostic(..., result_like=...).",
     ),
     af.UnknownBackendError: (lambda: af.converter("toch"), "LookupError", "no array library is known as 'toch'. Did you mean 'torch'?"),
     af.UnsupportedDtypeError: (
@@ -142,6 +142,7 @@ def test_every_error_is_raised_by_a_test_and_documented():
     }
     assert errors - {af.ArrayFerryError} == set(CAUSES)
     tree = (ROOT / "core/arrayferry/_errors.py").read_text().split('"""')[1]
+    tree += (ROOT / "core/arrayferry_streams/_errors.py").read_text().split('"""')[1]
     for error in errors:
         assert error.__name__ in tree
         assert error.__doc__

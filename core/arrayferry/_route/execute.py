@@ -83,7 +83,11 @@ class Executor:
             if same_library(source, target):
                 return x if traced else self._within(x, source)
             if traced:
-                raise _traced(source, target)
+                call_backend(source, "to_numpy", x)  # its own error says more
+                raise TracedValueError(
+                    f"a traced {source.name} value has no values yet",
+                    remedy="Convert outside the traced function.",
+                )
             way = self._way(x)
         route, source_device, target_device, device = way
         if not (on_host(source_device) or on_host(target_device)):
@@ -235,13 +239,3 @@ def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None
         target_dtype(dtype, target, options.narrowing)
     if options.copy is False:
         raise copy_required(f"{route.source.backend} arrays are computed when they are converted")
-
-
-def _traced(source: Origin, target: Backend) -> TracedValueError:
-    return TracedValueError(
-        f"a traced {source.name} value has no values yet, so it cannot become a {target.name} array",
-        remedy="Convert outside the traced function (jit, grad, vmap), or let a function "
-        f"convert its arguments and results: arrayferry.agnostic({target.name!r}, result_like=...)."
-        if source.name == "jax"
-        else "Convert outside the transformed function.",
-    )

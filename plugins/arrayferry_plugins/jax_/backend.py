@@ -139,7 +139,11 @@ class JaxBackend(Backend):
         import numpy as np
 
         if is_traced(x):
-            raise TracedValueError("a traced jax value has no values yet")
+            raise TracedValueError(
+                "a traced jax value has no values yet",
+                remedy="Convert outside the traced function (jit, grad, vmap), or let a function convert its "
+                "arguments and results: arrayferry.agnostic(..., result_like=...).",
+            )
         if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
             raise refused("a JAX PRNG key array", "jax.random.key_data(x)")
         refuse(x)

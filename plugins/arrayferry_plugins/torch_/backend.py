@@ -120,7 +120,10 @@ class TorchBackend(Backend):
 
     def to_numpy(self, x: Any) -> Any:
         if self.is_traced(x):
-            raise TracedValueError("a traced torch value has no values yet")
+            raise TracedValueError(
+                "a traced torch value has no values yet",
+                remedy="Convert outside the transformed function.",
+            )
         inner = plain(x)
         if inner is not x:
             values = self.to_numpy(inner).view()
