@@ -8,12 +8,12 @@ from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
 from ._contract.errors import EnvResultError, ImpureError, usable
+from ._contract.functional_env import FunctionalEnv
 from ._evaluate import evaluate
 from ._evaluation import Evaluation
 from ._export import export
 from ._from_env import from_env
 from ._ids import register_all
-from ._served.base import FunctionalEnv
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Outcome, Running

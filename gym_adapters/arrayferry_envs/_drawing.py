@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._served.base import FunctionalEnv
+from ._contract.functional_env import FunctionalEnv
 
 
 class ClassicEnv(FunctionalEnv):

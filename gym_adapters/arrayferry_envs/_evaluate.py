@@ -23,7 +23,7 @@ from arrayferry_gym._options.env_options import (
     count_of,
 )
 
-from ._contract.dynamics import Dynamics
+from ._contract.functional_env import FunctionalEnv
 from ._evaluation import Evaluation
 from ._progress import shown
 
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 @overload
 def evaluate(env: Env[Any, Any] | VectorEnv[Any, Any, Any], policy: Any, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 @overload
-def evaluate(env: Dynamics | type[Dynamics], policy: Module, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Module, *, policy_xp: Target | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 @overload
-def evaluate(env: Dynamics | type[Dynamics], policy: Any, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
+def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, *, policy_xp: ToJax | None = None, **options: Unpack[EvaluateOptions]) -> Evaluation[JaxArray]: ...
 @overload
-def evaluate(env: Dynamics | type[Dynamics], policy: Any, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
+def evaluate(env: FunctionalEnv | type[FunctionalEnv], policy: Any, *, policy_xp: Target, **options: Unpack[EvaluateOptions]) -> Evaluation[NumpyArray]: ...
 # fmt: on
 
 
 def evaluate(
-    env: Dynamics | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[Dynamics],
+    env: FunctionalEnv | Env[Any, Any] | VectorEnv[Any, Any, Any] | type[FunctionalEnv],
     policy: Any,
     *_misplaced: Never,
     policy_params: Any = None,

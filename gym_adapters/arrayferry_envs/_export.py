@@ -10,11 +10,11 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym._options.env_options import UNSET, check_flag
 
-from ._contract.dynamics import Dynamics, checked_dynamics
+from ._contract.functional_env import FunctionalEnv, checked_env
 
 
 def export(
-    env: Dynamics | type[Dynamics],
+    env: FunctionalEnv | type[FunctionalEnv],
     path: str | os.PathLike[str],
     *,
     num_envs: int = 1,
@@ -82,7 +82,7 @@ def export(
     """
     from ._onnx import OnnxGraph
 
-    env = checked_dynamics(env)
+    env = checked_env(env)
     check_flag("param_inputs", param_inputs)
     if policy is None and policy_params is not None:
         raise af.OptionError("policy_params was passed without a policy", remedy="Pass policy=.")

@@ -29,7 +29,7 @@ from arrayferry_gym.wrappers._kernels import moments as moments_of
 
 from ._around.wrapped import WrappedEnv, chain_of, check_wrapped
 from ._contract.checked import CheckedEnv
-from ._contract.dynamics import Dynamics
+from ._contract.functional_env import FunctionalEnv
 from ._contract.mistakes import last_line
 from ._contract.params import prepare
 from ._contract.policies import check_arguments, check_policy, checked_results
@@ -141,7 +141,7 @@ class OnnxGraph:
     """
 
     def __init__(
-        self, env: Dynamics, num_envs: Any, env_params: Any, param_inputs: bool, max_episode_steps: Any,
+        self, env: FunctionalEnv, num_envs: Any, env_params: Any, param_inputs: bool, max_episode_steps: Any,
         autoreset_mode: Any,
     ) -> None:  # fmt: skip
         base = env.base

@@ -17,8 +17,8 @@ import arrayferry as af
 from arrayferry.typing import Target
 from arrayferry_gym._options.env_options import UNSET, check_flag, check_keywords, count_of
 
-from ._contract.dynamics import Dynamics
 from ._contract.errors import EnvResultError
+from ._contract.functional_env import FunctionalEnv
 from ._progress import INSTALL, shown
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def record(
-    env: Dynamics | type[Dynamics] | Env[Any, Any] | VectorEnv[Any, Any, Any],
+    env: FunctionalEnv | type[FunctionalEnv] | Env[Any, Any] | VectorEnv[Any, Any, Any],
     policy: Any,
     *_misplaced: Never,
     path: str | Path,

@@ -8,8 +8,8 @@ import gymnasium as gym
 
 import arrayferry as af
 
+from ._contract.functional_env import FunctionalEnv
 from ._ids import register_id
-from ._served.base import FunctionalEnv
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 

@@ -82,9 +82,9 @@ def _meant(env: Any) -> str:
     import gymnasium as gym
     from gymnasium.vector import VectorEnv
 
-    from arrayferry_envs._contract.dynamics import Dynamics
+    from arrayferry_envs import FunctionalEnv
 
-    if isinstance(env, Dynamics):
+    if isinstance(env, FunctionalEnv):
         return "It is a FunctionalEnv already"
     if isinstance(env, (gym.Env, VectorEnv)):
         return (

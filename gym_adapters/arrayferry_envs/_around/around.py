@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from arrayferry_envs._contract.dynamics import Dynamics
-from arrayferry_envs._served.base import FunctionalEnv
+from arrayferry_envs._contract.functional_env import FunctionalEnv
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -18,7 +17,7 @@ class AroundEnv(FunctionalEnv):
     """
 
     # the other fields follow from the inner environment, and need not be compared
-    env: Dynamics
+    env: FunctionalEnv
     observation_space: Any = dataclasses.field(init=False, compare=False)
     action_space: Any = dataclasses.field(init=False, compare=False)
     default_params: Any = dataclasses.field(init=False, compare=False)

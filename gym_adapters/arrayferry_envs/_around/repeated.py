@@ -7,7 +7,7 @@ import functools
 from typing import Any, NamedTuple
 
 import arrayferry as af
-from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.step_results import StepResults
 from arrayferry_gym import Random
 from arrayferry_gym._arrays import mapped, select, select_leaves
@@ -106,7 +106,7 @@ class RepeatedEnv(AroundEnv):
 
 
 def repeat_action(
-    env: Dynamics | type[Dynamics], num_repeats: int, *, maximum: bool = False
+    env: FunctionalEnv | type[FunctionalEnv], num_repeats: int, *, maximum: bool = False
 ) -> RepeatedEnv:
     """Make an environment in which each action is repeated for several steps, like Gymnasium's `RepeatAction`.
 
@@ -130,7 +130,7 @@ def repeat_action(
         >>> envs.step(envs.action_space.sample())[1]
         array([4., 4.], dtype=float32)
     """
-    env = checked_dynamics(env)
+    env = checked_env(env)
     if env.kernels:
         raise af.OptionError(
             f"{env!r} is wrapped, and its kernels see the steps of an agent",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
 import arrayferry_gym.wrappers as wrappers
-from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_envs._contract.errors import EnvResultError
+from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_gym._keys import memo_of
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.wrappers._kernels import moments as moments_of
@@ -47,7 +47,7 @@ class WrappedEnv(AroundEnv):
             self.action_space: Any = chain.outside.action
 
     @property
-    def base(self) -> Dynamics:
+    def base(self) -> FunctionalEnv:
         """The environment without the kernels."""
         return self.env
 
@@ -82,12 +82,12 @@ class WrappedEnv(AroundEnv):
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
     ) -> Any:
         """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalVectorEnv`."""
-        env = self.env.make_vec(num_envs, xp=xp, **options)  # type: ignore[attr-defined]
+        env = self.env.make_vec(num_envs, xp=xp, **options)
         return self._wrapped(env, wrappers.vector._OF_KERNEL, wrappers.vector.KernelVectorWrapper)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
         """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalSingleEnv`."""
-        env = self.env.make(xp=xp, **options)  # type: ignore[attr-defined]
+        env = self.env.make(xp=xp, **options)
         return self._wrapped(env, wrappers._OF_KERNEL, wrappers.KernelWrapper)
 
     def _wrapped(self, env: Any, own: dict[type[Kernel], Any], other: Any) -> Any:
@@ -219,14 +219,14 @@ class WrappedEnv(AroundEnv):
         return f"<wrap({self.env!r}, {', '.join(map(repr, self.kernels))})>"
 
 
-def chain_of(env: Dynamics, limit: int | None) -> Chain:
+def chain_of(env: FunctionalEnv, limit: int | None) -> Chain:
     """Return the kernels of an environment around its spaces, for episodes with a step limit."""
     base = env.base
     inside = Spaces(base.observation_space, base.action_space, base._limited(limit))
     return Chain(env.kernels, inside)
 
 
-def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
+def wrap(env: FunctionalEnv | type[FunctionalEnv], *kernels: Kernel) -> WrappedEnv:
     """Put wrappers around a `FunctionalEnv`, for `rollout`, `evaluate`, `Functions`, `make` and `make_vec`.
 
     Args:
@@ -253,7 +253,7 @@ def wrap(env: Dynamics | type[Dynamics], *kernels: Kernel) -> WrappedEnv:
         >>> env.state_dict(carry.running)["return_rms"]["count"]
         800
     """
-    env = checked_dynamics(env)
+    env = checked_env(env)
     for kernel in kernels:
         if not isinstance(kernel, Kernel):
             raise af.OptionError(

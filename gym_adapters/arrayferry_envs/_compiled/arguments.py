@@ -10,7 +10,7 @@ import jax
 
 import arrayferry as af
 from arrayferry_envs._around.wrapped import lasting_state, warn_if_fresh
-from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._contract.policies import check_policy
 from arrayferry_envs._simulators.random_keys import checked_key
@@ -63,7 +63,7 @@ class Call:
     sharding: Any
 
     def __post_init__(self) -> None:
-        self.env = env = checked_dynamics(self.env)
+        self.env = env = checked_env(self.env)
         self.max_episode_steps = limit_of(self.max_episode_steps, env.max_episode_steps)
         self.num_envs = n = count_of("num_envs", self.num_envs)
         self.env_params = _prepared(env, self.env_params, n)
@@ -89,7 +89,7 @@ class Call:
         return Program(self, rest, options)
 
 
-def _prepared(env: Dynamics, given: Any, n: int) -> Params:
+def _prepared(env: FunctionalEnv, given: Any, n: int) -> Params:
     """Return parameters in JAX. The defaults are arrays, which cost less to pass than numbers, and are made once."""
     backend, defaults = af.registry.backend("jax"), env.default_params
     if given is not None:

@@ -15,7 +15,7 @@ from arrayferry._utilities.text import never_raises
 from arrayferry_envs._around.wrapped import WrappedEnv, chain_of, check_wrapped
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.checked import CheckedEnv
-from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._simulators.engine import Outcome, Running, advance, restart
 from arrayferry_envs._simulators.random_keys import checked_key
@@ -103,13 +103,13 @@ class Functions:
 
     def __init__(
         self,
-        env: Dynamics,
+        env: FunctionalEnv,
         *,
         autoreset_mode: Any = AutoresetMode.SAME_STEP,
         max_episode_steps: Any = UNSET,
         sharding: Any = None,
     ) -> None:
-        self.env: Dynamics = checked_dynamics(env)
+        self.env: FunctionalEnv = checked_env(env)
         self.autoreset_mode: AutoresetMode = autoreset_mode_of(autoreset_mode)
         self.max_episode_steps: int | None = limit_of(max_episode_steps, self.env.max_episode_steps)
         self.sharding: Any = sharding

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_envs._around.wrapped import chain_of
 from arrayferry_envs._contract.actions import bounds_of
-from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import (
     VALUE,
     Frame,
@@ -125,7 +125,7 @@ class GymnaxForm:
         max_episode_steps: the step limit among its default parameters, None for none.
     """
 
-    env: Dynamics
+    env: FunctionalEnv
     max_episode_steps: int | None
 
     @property
@@ -202,7 +202,7 @@ class GymnaxForm:
         return f"<to_gymnax({self.env!r})>"
 
 
-def to_gymnax(env: Dynamics, *, max_episode_steps: Any = UNSET) -> GymnaxForm:
+def to_gymnax(env: FunctionalEnv, *, max_episode_steps: Any = UNSET) -> GymnaxForm:
     """Return an environment in the form of gymnax, for trainers in JAX that expect it, such as rejax and PureJaxRL.
 
     Its methods are pure functions of one environment, for `vmap`, `jit` and `scan`:
@@ -244,7 +244,7 @@ def to_gymnax(env: Dynamics, *, max_episode_steps: Any = UNSET) -> GymnaxForm:
         >>> rewards
         Array([1., 1., 1.], dtype=float32)
     """
-    env = checked_dynamics(env)
+    env = checked_env(env)
     form = GymnaxForm(env, limit_of(max_episode_steps, env.max_episode_steps))
     form._functions(form.default_params, AutoresetMode.SAME_STEP)._checked(1, None)
     return form

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry.typing import JaxArray
-from arrayferry_envs._contract.dynamics import Dynamics
+from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._contract.params import Params
 from arrayferry_envs._contract.policies import Policy, check_arguments
 from arrayferry_gym._episodes import summed
@@ -87,7 +87,7 @@ class Carry(NamedTuple):
 
 
 def rollout(
-    env: Dynamics,
+    env: FunctionalEnv,
     policy: Policy,
     policy_params: Any,
     key: Any,

@@ -19,7 +19,7 @@ from arrayferry_gym import make_rng
 from arrayferry_gym._arrays import plain_name
 
 from .checked import CheckedEnv
-from .dynamics import Dynamics, checked_dynamics
+from .functional_env import FunctionalEnv, checked_env
 from .mistakes import explanation, first_line, last_line, wrong_signatures
 from .named_rows import NamedRows
 from .params import Params, prepare
@@ -66,7 +66,10 @@ class Problems(list[Problem]):
 
 
 def check(
-    env: Dynamics | type[Dynamics], libraries: Iterable[str] = LIBRARIES, *, params: Any = None
+    env: FunctionalEnv | type[FunctionalEnv],
+    libraries: Iterable[str] = LIBRARIES,
+    *,
+    params: Any = None,
 ) -> Problems:
     """Try an environment in several libraries, and return the problems that its author has to fix.
 
@@ -105,25 +108,25 @@ def check(
         ...     print(problem.what)
         it asks whether an array is true, by if, while, and, or, not, min or max
     """
-    dynamics = checked_dynamics(env)
+    functional = checked_env(env)
     problems = [
         Problem(
-            name, first_line(dynamics, name), "its signature does not match", f"Write {text}.", ()
+            name, first_line(functional, name), "its signature does not match", f"Write {text}.", ()
         )
-        for name, text in wrong_signatures(dynamics)
+        for name, text in wrong_signatures(functional)
     ]
     told: list[str] = []
     dtypes: dict[str, list[tuple[str, str]]] = {}
     if not problems:
         for name in libraries:
             backend = _usable(name)
-            if backend is None or dynamics.library not in (None, backend.name):
+            if backend is None or functional.library not in (None, backend.name):
                 continue
-            trial = _Trial(dynamics, backend, params)
+            trial = _Trial(functional, backend, params)
             problems += trial.problems()
             told += trial.warned
             dtypes[backend.name] = trial.dtypes
-        problems += _different_dtypes(dynamics, dtypes)
+        problems += _different_dtypes(functional, dtypes)
     for text in told if not problems else ():
         warnings.warn(text, stacklevel=2)
     return Problems(_merged(problems))
@@ -155,7 +158,7 @@ class _Trial:
     """An environment in one library.
 
     Args:
-        dynamics: the environment.
+        functional: the environment.
         backend: the library.
         params: parameters.
 
@@ -164,13 +167,13 @@ class _Trial:
         warned: what is unusual, but may be meant.
     """
 
-    def __init__(self, dynamics: Dynamics, backend: af.Backend, params: Any) -> None:
+    def __init__(self, functional: FunctionalEnv, backend: af.Backend, params: Any) -> None:
         self.dtypes: list[tuple[str, str]] = []
         self.warned: list[str] = []
-        self._dynamics = dynamics
+        self._dynamics = functional
         self._backend = backend
         self._params = self._prepared(params)
-        self._env = CheckedEnv(dynamics, backend, N, dynamics.max_episode_steps)
+        self._env = CheckedEnv(functional, backend, N, functional.max_episode_steps)
 
     def _prepared(self, params: Any) -> Params:
         return prepare(params, self._dynamics.default_params, N, self._backend, None)
@@ -458,7 +461,7 @@ def _agree(a: Any, b: Any, *, floats: float = 0.0, others: bool = True) -> bool:
 
 
 def _different_dtypes(
-    dynamics: Dynamics, dtypes: dict[str, list[tuple[str, str]]]
+    functional: FunctionalEnv, dtypes: dict[str, list[tuple[str, str]]]
 ) -> Iterator[Problem]:
     """Find arrays of states whose dtype differs between libraries, except JAX, which has no 64 bits by default."""
     known = {name: parts for name, parts in dtypes.items() if name != "jax" and parts}
@@ -466,7 +469,7 @@ def _different_dtypes(
         names = dict(zip(known, (dtype for _, dtype in parts), strict=True))
         if len(set(names.values())) > 1:
             text = ", ".join(f"{dtype} in {name}" for name, dtype in names.items())
-            yield Problem("reset", first_line(dynamics, "reset"), f"state{parts[0][0]} is {text}",
+            yield Problem("reset", first_line(functional, "reset"), f"state{parts[0][0]} is {text}",
                           "Say which dtype is meant: xp.zeros((n,), dtype=xp.float32).", tuple(known))  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from .actions import clipper
 from .drawn import DrawnParams
-from .dynamics import Dynamics
 from .errors import EnvResultError
+from .functional_env import FunctionalEnv
 from .held import held_arrays
 from .mistakes import line_of, wrong_signatures
 from .step_results import StepResults
@@ -24,7 +24,7 @@ class CheckedEnv:
     """A batch of environments in one library, whose methods' results are checked.
 
     Args:
-        dynamics: the environment.
+        functional: the environment.
         backend: the library that its methods compute in.
         n: the number of environments.
         limit: the number of steps after which an episode is truncated, None for no limit.
@@ -39,17 +39,17 @@ class CheckedEnv:
 
     def __init__(
         self,
-        dynamics: Dynamics,
+        functional: FunctionalEnv,
         backend: af.Backend,
         n: int,
         limit: int | None,
         device: Any = None,
     ) -> None:
-        self.dynamics = dynamics
-        self.name = type(dynamics).__name__
-        if dynamics.library not in (None, backend.name):
+        self.functional = functional
+        self.name = type(functional).__name__
+        if functional.library not in (None, backend.name):
             raise af.OptionError(
-                f"{self.name} computes in {dynamics.library}, not in {backend.name}",
+                f"{self.name} computes in {functional.library}, not in {backend.name}",
                 remedy=f"Serve it by make_vec(xp={backend.name!r}), which converts.",
             )
         self.backend = backend
@@ -65,8 +65,8 @@ class CheckedEnv:
                 )
         self.layout: af.Layout | None = None
         self.forms: list[tuple[Any, tuple[int, ...]]] = []
-        self.has_info = dynamics._informs
-        space = dynamics.observation_space
+        self.has_info = functional._informs
+        space = functional.observation_space
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self._uneven = False
         self.known = False
@@ -74,33 +74,33 @@ class CheckedEnv:
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(self.name, self.xp, n)
         called = "reset", "step", "observe"  # the others may never be
-        for method, definition in wrong_signatures(dynamics, called):
+        for method, definition in wrong_signatures(functional, called):
             raise EnvResultError(
                 f"{self._source(method)} does not take the arguments it gets",
                 remedy=f"Write {definition}.",
             )
         self.drawn: DrawnParams | None = None
-        if dynamics._draws_params:
-            self.drawn = DrawnParams(dynamics, self._results, keeps=not self._traces)
-        self._methods: Any = self.drawn or dynamics
-        for part, _ in (*leaves(space), *leaves(dynamics.action_space)):
+        if functional._draws_params:
+            self.drawn = DrawnParams(functional, self._results, keeps=not self._traces)
+        self._methods: Any = self.drawn or functional
+        for part, _ in (*leaves(space), *leaves(functional.action_space)):
             if not isinstance(part, ARRAYS):
                 raise EnvResultError(
                     f"{self.name} has the space {part}, whose values are not arrays of one shape",
                     remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
                 )
         self._casts = self._observed_dtypes()
-        self.clip = clipper(dynamics.action_space, backend, device)
+        self.clip = clipper(functional.action_space, backend, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (
-            self.dynamics, portable(self.backend), self.n, self.limit, self.device, self.layout
+            self.functional, portable(self.backend), self.n, self.limit, self.device, self.layout
         )  # fmt: skip
 
     def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...], str]]:
         """Return the dtype, the shape and the place of each array of an observation."""
         casts = []
-        for space, path in leaves(self.dynamics.observation_space):
+        for space, path in leaves(self.functional.observation_space):
             name = held_dtype(space.dtype, self.backend)
             dtype = self.backend.from_numpy(np.zeros((), name)).dtype
             casts.append((dtype, (self.n, *(space.shape or ())), path))
@@ -109,7 +109,7 @@ class CheckedEnv:
     def reset(self, rng: Any, n: int, params: Any, fixed: Any = ()) -> Any:
         """Return states of `n` environments at the start of an episode."""
         if self.drawn is None:
-            state = self.dynamics.reset(self.xp, rng, n, params)
+            state = self.functional.reset(self.xp, rng, n, params)
         else:
             state = self.drawn.reset(self.xp, rng, n, params, fixed)
         return state if self.known else self._same(state, "reset", n)
@@ -177,7 +177,7 @@ class CheckedEnv:
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
                     remedy=f"Keep its dtype, for instance by xp.astype(x, xp.{plain_name(dtype)}).",
                 )
-            if tuple(leaf.shape) != (n, *rest) and index not in self.dynamics._shared:
+            if tuple(leaf.shape) != (n, *rest) and index not in self.functional._shared:
                 raise EnvResultError(
                     f"{self._source(source)} gave the shape {tuple(leaf.shape)} for state{path}, but with {n} environments "
                     f"it must be {(n, *rest)}",
@@ -187,13 +187,13 @@ class CheckedEnv:
 
     def _source(self, source: str) -> str:
         """Return the source of a state for messages: a method with its line, or as given."""
-        method = getattr(self.dynamics, source, None)
+        method = getattr(self.functional, source, None)
         return f"{self.name}.{source}() ({line_of(method)})" if method else source
 
     def observe(self, state: Any, params: Any) -> Any:
         """Check observations, and return them in the dtypes of their space."""
         observation = self._methods.observe(self.xp, state, params)
-        space = self.dynamics.observation_space
+        space = self.functional.observation_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
             dtype, shape, path = self._casts[0]
             if observation.dtype == dtype and observation.shape == shape:
@@ -244,14 +244,14 @@ class CheckedEnv:
 
     def held(self) -> frozenset[int]:
         """Return the ids of the NumPy arrays in the attributes of the environment."""
-        count = len(vars(self.dynamics))
+        count = len(vars(self.functional))
         if count != self._held[0]:  # at first, and when it has computed a cached property
-            self._held = count, held_arrays(self.dynamics)
+            self._held = count, held_arrays(self.functional)
         return self._held[1]
 
     def select(self, mask: Any, new: Any, old: Any) -> Any:
         """Return the states of `new` where the mask is true, and those of `old` elsewhere."""
-        shared = self.dynamics._shared
+        shared = self.functional._shared
         return self.join(select_leaves(self.xp, mask, self.leaves(new), self.leaves(old), shared))
 
     def leaves(self, state: Any) -> list[Any]:
@@ -269,8 +269,8 @@ _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 
 
 def _restored(
-    dynamics: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any
+    functional: Any, backend: Any, n: int, limit: Any, device: Any, layout: Any
 ) -> CheckedEnv:
-    env = CheckedEnv(dynamics, af.registry.backend(backend), n, limit, device)
+    env = CheckedEnv(functional, af.registry.backend(backend), n, limit, device)
     env.layout = layout
     return env

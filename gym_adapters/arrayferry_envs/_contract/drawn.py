@@ -9,8 +9,8 @@ import numpy as np
 
 import arrayferry as af
 
-from .dynamics import Dynamics
 from .errors import EnvResultError
+from .functional_env import FunctionalEnv
 from .params import Params, completed
 from .step_results import StepResults
 
@@ -36,7 +36,7 @@ class DrawnParams:
         keeps: whether the parameters of the last call are kept for the next. Traced values must not be.
     """
 
-    def __init__(self, env: Dynamics, results: StepResults, *, keeps: bool) -> None:
+    def __init__(self, env: FunctionalEnv, results: StepResults, *, keeps: bool) -> None:
         self._env = env
         self._results = results
         self._keeps = keeps

@@ -11,7 +11,7 @@ from typing import Any
 import arrayferry as af
 from arrayferry_gym._options.caller import authors_line
 
-from .dynamics import Dynamics
+from .functional_env import FunctionalEnv
 from .params import field_names
 
 SIGNATURES = {
@@ -26,13 +26,13 @@ SIGNATURES = {
 
 
 def wrong_signatures(
-    dynamics: Dynamics, methods: Iterable[str] = SIGNATURES
+    functional: FunctionalEnv, methods: Iterable[str] = SIGNATURES
 ) -> Iterator[tuple[str, str]]:
     """Find methods that cannot be called with their arguments. Return their names, and how they are defined."""
     for name in methods:
         wanted = SIGNATURES[name]
         try:
-            inspect.signature(getattr(dynamics, name)).bind(*wanted)
+            inspect.signature(getattr(functional, name)).bind(*wanted)
         except TypeError:
             yield name, f"def {name}(self, {', '.join(wanted)})"
         except ValueError:  # it has no signature
@@ -45,21 +45,21 @@ def line_of(method: Any) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "without source"
 
 
-def first_line(dynamics: Dynamics, method: str) -> str:
+def first_line(functional: FunctionalEnv, method: str) -> str:
     """Return the line in which a method begins."""
-    return Path(line_of(getattr(type(dynamics), method))).name
+    return Path(line_of(getattr(type(functional), method))).name
 
 
-def last_line(dynamics: Dynamics, error: BaseException, method: str) -> str:
+def last_line(functional: FunctionalEnv, error: BaseException, method: str) -> str:
     """Return the author's last line in a traceback."""
     codes = {
         function.__code__
-        for kind in type(dynamics).__mro__
-        if kind is not Dynamics
+        for kind in type(functional).__mro__
+        if kind is not FunctionalEnv
         for name, function in vars(kind).items()
         if name in SIGNATURES and inspect.isfunction(function)
     }
-    return authors_line(error, codes) or first_line(dynamics, method)
+    return authors_line(error, codes) or first_line(functional, method)
 
 
 def explanation(error: Exception, params: Any) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 import arrayferry as af
 import arrayferry_gym
 from arrayferry_envs._around import wrapped
-from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
+from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.policies import check_arguments, check_policy
 from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._arrays import as_rewards
@@ -62,7 +62,9 @@ class EnvOptions(NamedTuple):
 
 def is_functional(env: Any) -> bool:
     """Tell whether an environment is a `FunctionalEnv`, or its class."""
-    return isinstance(env, Dynamics) or (isinstance(env, type) and issubclass(env, Dynamics))
+    return isinstance(env, FunctionalEnv) or (
+        isinstance(env, type) and issubclass(env, FunctionalEnv)
+    )
 
 
 def library_of(
@@ -267,14 +269,14 @@ class _BatchOfOne(SyncVectorEnv):
         pass
 
 
-def _checked(what: str, env: Any) -> Dynamics:
+def _checked(what: str, env: Any) -> FunctionalEnv:
     """Return a `FunctionalEnv`.
 
     Raises:
         TypeError: it is something else.
     """
     if is_functional(env):
-        return checked_dynamics(env)
+        return checked_env(env)
     meant = "Pass a FunctionalEnv, or what gymnasium.make or make_vec returns"
     if isinstance(env, str):
         meant = f"Write gymnasium.make_vec({env!r}, num_envs=8)"

@@ -13,8 +13,8 @@ import arrayferry as af
 from arrayferry.typing import Target
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.checked import CheckedEnv
-from arrayferry_envs._contract.dynamics import Dynamics, checked_dynamics
 from arrayferry_envs._contract.errors import traced_env, usable
+from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._simulators.numpy_simulator import NumpySimulator
 from arrayferry_envs._simulators.simulator import Simulator
@@ -43,7 +43,7 @@ class Served:
         render_mode: as given.
     """
 
-    functional: Dynamics
+    functional: FunctionalEnv
     metadata: dict[str, Any]
     render_mode: str | None
     _begun = False
@@ -51,7 +51,7 @@ class Served:
 
     def _set_up(
         self,
-        env: Dynamics | type[Dynamics],
+        env: FunctionalEnv | type[FunctionalEnv],
         n: int,
         mode: AutoresetMode,
         xp: Target,
@@ -64,7 +64,7 @@ class Served:
         differentiable: bool,
     ) -> None:
         """Check the options of `n` environments, and prepare to serve them."""
-        self.functional = env = checked_dynamics(env)
+        self.functional = env = checked_env(env)
         if env.kernels:
             raise TypeError(f"{env!r} is wrapped. Call its make() or make_vec() instead.")
         self.metadata = dict(env.metadata)
@@ -89,25 +89,25 @@ class Served:
     def _use(self, backend: af.Backend, device: Any) -> None:
         """Set the library of observations and actions."""
         usable(backend)
-        dynamics, n, sharding = self.functional, self._n, None
+        functional, n, sharding = self.functional, self._n, None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
         libraries = Libraries({}, "numpy", backend, None, device)
         held_on = None if device is None else backend.devices.name_of(device)
-        computing = _computing(dynamics.library, backend, held_on, self._differentiable)
+        computing = _computing(functional.library, backend, held_on, self._differentiable)
         # whether the simulator, and the parameters, are in another library than observations and actions
         self._converts = computing is not backend
         if self._converts and computing.name == "numpy":
             held_on = "cpu"
         device = None if self._converts else device
-        env = CheckedEnv(dynamics, computing, n, self._own_limit, device)
+        env = CheckedEnv(functional, computing, n, self._own_limit, device)
         self._params = prepare(
-            self._given_params, dynamics.default_params, n, computing, device,
-            draws=dynamics._draws_params,
+            self._given_params, functional.default_params, n, computing, device,
+            draws=functional._draws_params,
         )  # fmt: skip
         self._device = device if sharding is None else sharding
         self._actions = Actions(
-            env.name, dynamics.action_space, self._rows, computing, self._device,
+            env.name, functional.action_space, self._rows, computing, self._device,
             check=self._check_actions,
         )  # fmt: skip
         self._simulator = _simulator(env, self._mode, sharding)

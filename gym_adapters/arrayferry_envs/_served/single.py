@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import map_arrays
 from arrayferry.typing import Target
-from arrayferry_envs._contract.dynamics import Dynamics
+from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._simulators.simulator import unmasked
 from arrayferry_gym._options.env_options import UNSET, seed_of
 from arrayferry_gym._options.libraries import Libraries
@@ -63,7 +63,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     def __init__(
         self,
-        env: Dynamics | type[Dynamics],
+        env: FunctionalEnv | type[FunctionalEnv],
         *,
         xp: Target = "numpy",
         device: Any = None,

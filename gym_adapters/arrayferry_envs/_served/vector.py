@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_space
 
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
-from arrayferry_envs._contract.dynamics import Dynamics
+from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of
 from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._options.types import ActT, ArrT, ObsT
@@ -71,7 +71,7 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
 
     def __init__(
         self,
-        env: Dynamics | type[Dynamics],
+        env: FunctionalEnv | type[FunctionalEnv],
         num_envs: int = 1,
         *,
         xp: Target = "numpy",

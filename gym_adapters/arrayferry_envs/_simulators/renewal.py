@@ -66,7 +66,7 @@ class Renewal:
             fresh = env.leaves(env.reset(rng, count, self._params, self._fixed))
             # of a few, each goes to another row
             rows = None if count == env.n else jnp.clip(jnp.cumsum(mask) - 1, 0, count - 1)
-            chosen = select_leaves(jnp, mask, fresh, before, env.dynamics._shared, rows)
+            chosen = select_leaves(jnp, mask, fresh, before, env.functional._shared, rows)
             leaves = tuple(map(without_weak_type, chosen))
             return leaves, env.observe(env.join(leaves), self._params), rng.key()
 

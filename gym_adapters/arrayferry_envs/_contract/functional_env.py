@@ -1,9 +1,9 @@
-"""`Dynamics`: the methods that the author of an environment writes, and what is checked of it."""
+"""`FunctionalEnv`: the base class of environments that belong to no array library."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
@@ -13,11 +13,60 @@ from arrayferry_gym._keys import Immutable, is_made
 
 from .errors import ImpureError
 
+if TYPE_CHECKING:
+    from typing import Unpack
 
-class Dynamics(Immutable, ABC):
-    """The dynamics of an environment: its spaces, and pure functions of a batch of states.
+    from arrayferry.typing import Target
+    from arrayferry_envs import FunctionalSingleEnv, FunctionalVectorEnv
+    from arrayferry_gym._options.types import Served, VectorServed
 
-    Authors subclass `FunctionalEnv`, which also makes environments of Gymnasium from them.
+
+class FunctionalEnv(Immutable, ABC):
+    """An environment as pure functions of a batch of states, written once for every array library.
+
+    Subclass it, set the spaces, and write `reset`, `step` and `observe` with the functions of `xp`, a namespace of
+    the Array API standard, and the random numbers of `rng`. The rest is done for you: it is served as a Gymnasium
+    environment in any library, its steps are counted, finished episodes are reset, actions are clipped to their
+    space, and in JAX it is compiled.
+
+    A state is any tree of arrays whose first axis is that of the environments: a named tuple, a dataclass, a dict,
+    an Equinox module. Parameters are a similar tree of numbers or arrays.
+
+    The methods must be pure: anything that changes belongs in the state. An environment is immutable after its constructor:
+    assigning to `self` is an error in every library.
+
+    Attributes:
+        observation_space: the space of the observations of one environment. Observations are cast to its dtype.
+        action_space: the space of the actions of one environment. Actions are clipped to it.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
+        default_params: a tree of parameters: numbers, arrays, and anything else. The integers, booleans and
+            strings in it are static: they may set shapes and choose branches, and JAX compiles for each of
+            their values. Floats and arrays are values: users may pass an array with one number for each environment
+            in place of a number.
+        metadata: as in Gymnasium: "render_modes" and "render_fps".
+        library: the library that the methods need, None for any. With "jax", for instance, methods take and return
+            JAX arrays, and results are converted for agents that use another library.
+
+    Examples:
+        >>> from typing import Any, NamedTuple
+        >>> import numpy as np
+        >>> from gymnasium import spaces
+        >>> from arrayferry_envs import FunctionalEnv
+        >>> class Walk(FunctionalEnv):
+        ...     observation_space = spaces.Box(-10.0, 10.0, (1,), np.float32)
+        ...     action_space = spaces.Discrete(2)
+        ...     max_episode_steps = 50
+        ...     def reset(self, xp, rng, n, params):
+        ...         return rng.uniform((n,), -1.0, 1.0)
+        ...     def step(self, xp, rng, state, action, params):
+        ...         state = state + xp.astype(2 * action - 1, xp.float32)
+        ...         return state, -xp.abs(state), xp.abs(state) > 9.0
+        ...     def observe(self, xp, state, params):
+        ...         return state[:, None]
+        >>> envs = Walk().make_vec(3, xp="torch")
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations.shape
+        torch.Size([3, 1])
     """
 
     observation_space: Space[Any]
@@ -33,19 +82,19 @@ class Dynamics(Immutable, ABC):
     """The numbers of those arrays of a state that all environments share: they have no axis of environments."""
 
     @property
-    def base(self) -> Dynamics:
+    def base(self) -> FunctionalEnv:
         """The environment without wrapper kernels."""
         return self
 
     @property
     def _informs(self) -> bool:
         """Whether it has infos."""
-        return type(self).info is not Dynamics.info
+        return type(self).info is not FunctionalEnv.info
 
     @property
     def _draws_params(self) -> bool:
         """Whether it draws parameters at each reset."""
-        return type(self).sample_params is not Dynamics.sample_params
+        return type(self).sample_params is not FunctionalEnv.sample_params
 
     def _limited(self, limit: int | None) -> int | None:
         """Return the number of steps before truncation, given a limit that is counted outside; None for no limit."""
@@ -113,6 +162,20 @@ class Dynamics(Immutable, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be rendered")
 
+    def make_vec(
+        self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
+    ) -> FunctionalVectorEnv:
+        """Serve it as a vector environment. The options are those of `FunctionalVectorEnv`."""
+        from arrayferry_envs import FunctionalVectorEnv
+
+        return FunctionalVectorEnv(self, num_envs, xp=xp, **options)
+
+    def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> FunctionalSingleEnv:
+        """Serve it as a single environment. The options are those of `FunctionalSingleEnv`."""
+        from arrayferry_envs import FunctionalSingleEnv
+
+        return FunctionalSingleEnv(self, xp=xp, **options)
+
     def __setattr__(self, name: str, value: Any) -> None:
         _refuse_change(self, name)
         super().__setattr__(name, value)
@@ -125,15 +188,15 @@ class Dynamics(Immutable, ABC):
         return f"<{type(self).__name__}>"
 
 
-def checked_dynamics(env: Any) -> Dynamics:
+def checked_env(env: Any) -> FunctionalEnv:
     """Return an environment, made if its class was given.
 
     Raises:
         TypeError: it is not a `FunctionalEnv`.
     """
-    if isinstance(env, type) and issubclass(env, Dynamics):
+    if isinstance(env, type) and issubclass(env, FunctionalEnv):
         return env()
-    if isinstance(env, Dynamics):
+    if isinstance(env, FunctionalEnv):
         return env
     raise TypeError(f"a FunctionalEnv is needed, but got {env!r:.80}. {_meant(env)}.")
 
@@ -141,7 +204,7 @@ def checked_dynamics(env: Any) -> Dynamics:
 def _meant(env: Any) -> str:
     """Return advice on what to write instead of something that is not a `FunctionalEnv`."""
     inner = getattr(env, "unwrapped", None)
-    if isinstance(getattr(inner, "functional", None), Dynamics):
+    if isinstance(getattr(inner, "functional", None), FunctionalEnv):
         return "It serves one: pass its .functional, or its .unwrapped.functional if it is wrapped"
     if isinstance(env, str):
         return (
@@ -157,7 +220,7 @@ def _meant(env: Any) -> str:
     return "Pass an object or a subclass of it, such as CartPole()"
 
 
-def _refuse_change(env: Dynamics, name: str) -> None:
+def _refuse_change(env: FunctionalEnv, name: str) -> None:
     """Refuse a change of an environment, except while it is made."""
     if not is_made(env):
         return
