@@ -81,6 +81,8 @@ def with_two_rewards(env):
     """Return a class of environments with a second reward, which is the first one with the other sign."""
 
     class TwoRewards(env):
+        reward_shape = (2,)
+
         def step(self, xp, rng, state, action, params):
             state, reward, *flags = super().step(xp, rng, state, action, params)
             return state, xp.stack([reward, -reward], axis=1), *flags

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from typing import Any
 
 import numpy as np
@@ -341,19 +339,18 @@ def check_starts(trainer: str, *own: Space[Any]) -> None:
 
 def _reward_shape(envs: Any) -> tuple[int, ...]:
     """Return the shape of the reward of one environment, () if it is only known from a step."""
+    kernels = []
     while isinstance(envs, VectorWrapper):
         if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
             return ()
+        kernels.append(getattr(envs, "_kernel", None))
         envs = envs.env
-    if "arrayferry_envs" in sys.modules:  # otherwise, they are none of its environments
-        from arrayferry_envs import FunctionalVectorEnv
-
-        if isinstance(envs, FunctionalVectorEnv) and envs.functional.library is None:
-            with contextlib.suppress(Exception):  # the same error is raised when the user steps
-                trial = FunctionalVectorEnv(envs.functional, envs.num_envs)
-                trial.reset(seed=0)
-                return tuple(trial.step(trial.action_space.sample())[1].shape[1:])
-    return getattr(getattr(envs, "reward_space", None), "shape", None) or ()
+    functional = getattr(envs, "functional", None)
+    space = getattr(envs, "reward_space", None)
+    shape: Any = getattr(functional, "reward_shape", None) or getattr(space, "shape", None) or ()
+    for kernel in filter(None, reversed(kernels)):
+        shape, _ = kernel.rewards(shape, None)
+    return tuple(shape)
 
 
 def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:

@@ -115,7 +115,9 @@ class OtherEnv(FunctionalEnv):
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
         self.observation_space = self.observations(self._observed(example, self.default_params))
         self.action_space = self.actions(example)
-        self._dtypes = self._lasting_dtypes(example)
+        after, reward, *_ = self._after(example)
+        self.reward_shape = tuple(reward.shape)
+        self._dtypes = _lasting_dtypes(example, after)
         self._shared = self.shared(example)
 
     # what the adapters of libraries write, for one environment
@@ -152,16 +154,11 @@ class OtherEnv(FunctionalEnv):
         """Return an image, of shape (height, width, 3 or 4) and dtype uint8."""
         raise NotImplementedError
 
-    def _lasting_dtypes(self, first: Any) -> tuple[Any, ...]:
-        """Return dtypes for the arrays of a state that hold both the first values and those after a step."""
+    def _after(self, first: Any) -> Any:
+        """Return the shapes and dtypes of the results of a step."""
         action = jax.tree.map(jnp.asarray, self.action_space.sample())
         rest = action, self.default_params
-        after = jax.eval_shape(lambda kept: self.advance(jax.random.key(0), kept, *rest)[0], first)
-        dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
-        if len(dtypes[0]) != len(dtypes[1]):  # refused later, with the place
-            return ()
-        pairs = zip(*dtypes, strict=True)
-        return tuple(old if old == new else jnp.promote_types(old, new) for old, new in pairs)
+        return jax.eval_shape(lambda kept: self.advance(jax.random.key(0), kept, *rest), first)
 
     def _kept(self, tree: Any) -> OtherState:
         """Return states in their lasting dtypes."""
@@ -233,6 +230,15 @@ class OtherEnv(FunctionalEnv):
     def __repr__(self) -> str:
         name = getattr(self.env, "name", None)
         return f"<from_env({name if isinstance(name, str) else type(self.env).__name__})>"
+
+
+def _lasting_dtypes(first: Any, after: Any) -> tuple[Any, ...]:
+    """Return dtypes for the arrays of a state that hold both the first values and those after a step."""
+    dtypes = [[x.dtype for x in jax.tree.leaves(kept)] for kept in (first, after)]
+    if len(dtypes[0]) != len(dtypes[1]):  # refused later, with the place
+        return ()
+    pairs = zip(*dtypes, strict=True)
+    return tuple(old if old == new else jnp.promote_types(old, new) for old, new in pairs)
 
 
 def _copied(env: Any, params: Any) -> tuple[Any, Any]:

@@ -104,9 +104,7 @@ def _compiled_reset(plan: bytes, n: int) -> Callable[[Any], Any]:
     def reset(key: Any, values: Any) -> Any:
         given = Params(params.frame, values, params.batched, params.fixed)
         running, observation = functions.reset(key, n, given)
-        outcome = jax.eval_shape(lambda: functions.step(key, running, action, given)[1])
-        dtype = jnp.promote_types(outcome.reward.dtype, jnp.float32)
-        total = jnp.zeros(outcome.reward.shape, dtype)
+        total = functions.first_returns(n, lambda: functions.step(key, running, action, given)[1])
         return running, observation, jnp.ones(n, bool), total, jnp.zeros(n, jnp.int32)
 
     return lambda key: reset(key, params.values)

@@ -59,7 +59,8 @@ class RepeatedEnv(AroundEnv):
         """Take several steps, until an episode ends, and return the sum of the rewards."""
         inner, elapsed, last = state
         terminated = truncated = over = elapsed < 0  # nowhere
-        results = StepResults(type(self.env).__name__, xp, elapsed.shape[0])
+        name, n = type(self.env).__name__, elapsed.shape[0]
+        results = StepResults(name, xp, n, self.env.reward_shape, self.env.reward_dtype)
         total: Any = None
         for _ in range(self.num_repeats):
             result = self.env.step(xp, rng, inner, action, params)

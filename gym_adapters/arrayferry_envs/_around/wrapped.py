@@ -42,6 +42,7 @@ class WrappedEnv(AroundEnv):
         super().__post_init__()
         self.max_episode_steps = self.env.max_episode_steps
         chain, limit_is_known = self._any_chain()
+        self.reward_shape, self.reward_dtype = chain.rewards(self.reward_shape, self.reward_dtype)
         if limit_is_known:
             self.observation_space: Any = chain.outside.observation
             self.action_space: Any = chain.outside.action

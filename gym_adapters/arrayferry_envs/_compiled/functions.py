@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.text import never_raises
@@ -21,8 +20,9 @@ from arrayferry_envs._simulators.engine import Outcome, Running, advance, restar
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.renewal import Renewal, random_of, without_weak_type
 from arrayferry_envs._simulators.shardings import batch_sharding, spread
-from arrayferry_gym._arrays import to_shape
+from arrayferry_gym._arrays import held_dtype, to_shape
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
+from arrayferry_gym.wrappers._kernels.kernel import StepResult
 
 
 class Packed:
@@ -146,27 +146,45 @@ class Functions:
         rng, env = random_of(checked_key(key)), self._checked(num_envs, None)
         prepared = self._params(params, num_envs)
         state = env.reset(rng, num_envs, prepared.tree, prepared.fixed)
-        running, observation, _ = restart(env, state, prepared.tree)
+        running, observation, info = restart(env, state, prepared.tree)
         check_wrapped(self.env, wrapper_state)
         states = self._chain.init(jnp, num_envs, None)
-        states = self._shaped(running._replace(wrappers=states), num_envs, params)
+        states = self._shaped(states, observation, info)
         if isinstance(self.env, WrappedEnv) and wrapper_state is not None:
             states = self.env.given(jnp, states, wrapper_state)
         states, observation = self._chain.begin(jnp, states, None, observation)
         return self._for_caller(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
 
-    def _shaped(self, running: Running, n: int, params: Any) -> Any:
-        """Return the states of the kernels in the shape of rewards, which is only known from a step."""
+    def _shaped(self, states: Any, observation: Any, info: dict[str, Any]) -> Any:
+        """Return the states of the kernels in the shape of rewards."""
         if not any("reward" in kernel.parts for kernel in self._chain.kernels):
-            return running.wrappers
-        action = batch_space(self._chain.outside.action, n).sample()
-        pytree = running._replace(state=as_pytree(running.state))
-        after = jax.eval_shape(lambda: self.step(jax.random.key(0), pytree, action, params)[0])
+            return states
+        base, n = self.env.base, jax.tree.leaves(observation)[0].shape[0]
+        dtype = held_dtype(base.reward_dtype or "float32", af.registry.backend("jax"))
+        rewards, flags = jnp.zeros((n, *base.reward_shape), dtype), jnp.zeros(n, bool)
+        result = StepResult(observation, rewards, flags, flags, info)
+        after = jax.eval_shape(
+            lambda: self._chain.take(jnp, states, result, None, observation, same_step=True)[0]
+        )
 
         def shaped(x: Any, y: Any) -> Any:
             return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
 
-        return jax.tree.map(shaped, running.wrappers, after.wrappers)
+        return jax.tree.map(shaped, states, after)
+
+    def first_returns(self, n: int, step: Callable[[], Outcome]) -> Any:
+        """Return the returns of episodes before their first step.
+
+        Args:
+            n: the number of environments.
+            step: takes a step. It is evaluated abstractly if the dtype of rewards is not stated.
+        """
+        shape, dtype = self.env.reward_shape, self.env.reward_dtype
+        if dtype is None:
+            held = jax.eval_shape(step).reward.dtype
+        else:
+            held = held_dtype(dtype, af.registry.backend("jax"))
+        return jnp.zeros((n, *shape), jnp.promote_types(held, jnp.float32))
 
     def _for_caller(self, running: Running, result: Any, n: int) -> Any:
         """Return environments as a pytree, and what was computed with them, spread over the devices."""

@@ -246,6 +246,7 @@ class Steps:
             wrapper_state=values.wrapper_state,
         )  # fmt: skip
         self._advance = functools.partial(functions.step, params=params)
+        self._first_returns = functions.first_returns
 
         def act(observation: Any, key: Any, state: Any) -> tuple[Any, Any, Any]:
             action, results, state = acted(self._policy, policy_params, observation, key, state)
@@ -269,8 +270,9 @@ class Steps:
         """Restart all environments."""
         running, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
-        reward = jax.eval_shape(self._step, key, key, running, observation, state)[-1].reward
-        total = jnp.zeros(reward.shape, jnp.promote_types(reward.dtype, jnp.float32))
+        total = self._first_returns(
+            n, lambda: self._step(key, key, running, observation, state)[-1]
+        )
         length = jnp.zeros(n, jnp.int32)
         return Carry(running, observation, jnp.ones(n, bool), total, length, state, state)
 

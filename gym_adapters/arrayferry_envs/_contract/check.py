@@ -210,7 +210,6 @@ class _Trial:
                 self._check_observations(results["observe"])
             results["step"] = state, reward, *_ = self._called("step", number, *given)
             if in_numpy:
-                self._check_reward_shape(reward)
                 self._check_rows("reset", number)
                 first = self._called("reset", number)
                 ended.append(_ended(self._called("step", number, first, given[1])))
@@ -284,13 +283,6 @@ class _Trial:
             if not space.contains(one):
                 raise self._found("observe", f"the observation {one!r:.120} is not in the space {space}",
                                   "Widen the bounds of the space, or clip the observation.")  # fmt: skip
-
-    def _check_reward_shape(self, reward: Any) -> None:
-        """Check that a reward has no axis of length 1, which would be broadcast in an agent's code."""
-        shape = np.shape(reward)
-        if len(shape) > 1 and set(shape[1:]) == {1}:
-            raise self._found("step", f"the reward has the shape {shape}",
-                              f"Return one number for each environment, of shape ({N},): reward[:, 0].")  # fmt: skip
 
     def _check_not_nan(self, rewards: Any) -> None:
         """Check that no reward is NaN in all environments and steps."""

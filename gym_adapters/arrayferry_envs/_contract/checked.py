@@ -72,7 +72,9 @@ class CheckedEnv:
         self.known = False
         self._traces = backend.name == "jax"  # which calls the methods once for each form
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
-        self._results = StepResults(self.name, self.xp, n)
+        self._results = StepResults(
+            self.name, self.xp, n, functional.reward_shape, functional.reward_dtype
+        )
         called = "reset", "step", "observe"  # the others may never be
         for method, definition in wrong_signatures(functional, called):
             raise EnvResultError(

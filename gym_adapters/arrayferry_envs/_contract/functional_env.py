@@ -38,6 +38,9 @@ class FunctionalEnv(Immutable, ABC):
     Attributes:
         observation_space: the space of the observations of one environment. Observations are cast to its dtype.
         action_space: the space of the actions of one environment. Actions are clipped to it.
+        reward_shape: the shape of the reward of one environment, () for a number, (2,) for two objectives.
+        reward_dtype: the name of the dtype that rewards are cast to, such as "float64". With None, floats stay as `step`
+            returns them, and whole numbers become float32.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
         default_params: a tree of parameters: numbers, arrays, and anything else. The integers, booleans and
             strings in it are static: they may set shapes and choose branches, and JAX compiles for each of
@@ -71,6 +74,8 @@ class FunctionalEnv(Immutable, ABC):
 
     observation_space: Space[Any]
     action_space: Space[Any]
+    reward_shape: tuple[int, ...] = ()
+    reward_dtype: str | None = None
     max_episode_steps: int | None = None
     default_params: Any = None
     metadata: dict[str, Any] = {"render_modes": []}
@@ -124,8 +129,7 @@ class FunctionalEnv(Immutable, ABC):
             params: the parameters.
 
         Returns:
-            States of the same structure, shapes and dtypes; rewards of shape (n,), or (n, k) for several
-            objectives; booleans of shape (n,); and, if the environment itself truncates episodes, booleans of
+            States of the same structure, shapes and dtypes; rewards of shape (n, *reward_shape); booleans of shape (n,); and, if the environment itself truncates episodes, booleans of
             shape (n,) for that. As with Gymnasium's TimeLimit, an episode is truncated if this says so or if it has
             reached `max_episode_steps`, even if it has also terminated.
         """

@@ -9,7 +9,8 @@ import numpy as np
 from array_api_compat import is_numpy_namespace
 
 import arrayferry as af
-from arrayferry_gym._arrays import cast_numbers, plain_name
+from arrayferry_gym._arrays import cast_numbers, dtype_in, plain_name
+from arrayferry_gym._options.env_options import is_whole
 
 from .errors import EnvResultError
 
@@ -21,12 +22,26 @@ class StepResults:
         name: the name of the environment in messages.
         xp: the namespace of the library.
         n: the number of environments.
+        reward_shape: the shape of the reward of one environment.
+        reward_dtype: the name of the dtype that rewards are cast to, None to keep that of floats.
     """
 
-    def __init__(self, name: str, xp: Any, n: int) -> None:
+    def __init__(
+        self, name: str, xp: Any, n: int, reward_shape: Any = (), reward_dtype: str | None = None
+    ) -> None:
         self._name = name
         self._xp = xp
         self._n = n
+        self._shape = (n, *_checked_shape(name, reward_shape))
+        self._dtype: Any = None if reward_dtype is None else _stated_dtype(name, xp, reward_dtype)
+        self._whole: Any = xp.float32 if reward_dtype is None else self._dtype  # of whole numbers
+        held = (
+            "float32"
+            if reward_dtype is None
+            else plain_name(xp.zeros((1,), dtype=self._whole).dtype)
+        )
+        self._whole_name = held
+        self._exact = _LONG if held == "float64" else _SHORT
         self._in_numpy = is_numpy_namespace(xp)
         self._float: Any = None  # the dtype of the last reward, which needs no check
         self._warned: set[str] = set()
@@ -47,27 +62,26 @@ class StepResults:
         return state, reward, terminated, truncated
 
     def reward(self, reward: Any) -> Any:
-        """Return a reward as floats that begin with the environments.
+        """Return a reward as floats of shape (n, *reward_shape).
 
-        Whole numbers become float32. If that loses digits, an error is raised. In JAX and on a GPU, where reading them
+        Whole numbers become float32, unless a dtype is stated. If that loses digits, an error is raised. In JAX and on a GPU, where reading them
         would wait for the device, there is a warning instead, once for each dtype.
         """
-        if type(reward) is float:
-            return self._full(reward, self._xp.float32)
-        if isinstance(reward, (int, float)):
-            if isinstance(reward, int) and reward.bit_length() > 24:
+        if type(reward) is float and len(self._shape) == 1:
+            return self._full(reward, self._whole)
+        if isinstance(reward, (int, float)) and len(self._shape) == 1:
+            if isinstance(reward, int):
                 self._check_exact(np.asarray(reward))
-            return self._full(float(reward), self._xp.float32)
+            return self._full(float(reward), self._whole)
         dtype = getattr(reward, "dtype", None)
-        if dtype is None or tuple(reward.shape)[:1] != (self._n,):
-            raise EnvResultError(
-                f"the reward of {self._name}.step() is {reward!r:.80}, but must begin with {self._n} environments",
-                remedy=f"Return an array of shape ({self._n},).",
-            )
+        if dtype is None or tuple(reward.shape) != self._shape:
+            raise self._of_another_shape(reward)
         if dtype == self._float:
             return reward
         kind = plain_name(dtype)
         if "float" in kind:
+            if self._dtype is not None and self._dtype != dtype:
+                return self._xp.astype(reward, self._dtype)
             self._float = dtype
             return reward
         if kind.startswith("complex"):
@@ -75,7 +89,7 @@ class StepResults:
                 f"the reward of {self._name}.step() is of dtype {kind}",
                 remedy="Return its real part.",
             )
-        if kind not in _SHORT:
+        if kind not in self._exact:
             backend = af.backend_of(reward)
             reads = backend.name != "jax" and not backend.is_traced(reward)
             if reads and backend.device_of(reward) == "cpu":
@@ -84,11 +98,31 @@ class StepResults:
             elif kind not in self._warned and not getattr(reward, "weak_type", False):
                 self._warned.add(kind)
                 warnings.warn(
-                    f"the rewards of {self._name}.step() are of dtype {kind}. They become float32, which is exact up to "
-                    "16,777,216. Return xp.astype(reward, xp.float32) if they never exceed that",
+                    f"the rewards of {self._name}.step() are of dtype {kind}. They become {self._whole_name}, which is exact up to "
+                    f"{2 ** (np.finfo(self._whole_name).nmant + 1):,}. Return xp.astype(reward, xp.{self._whole_name}) if they "
+                    "never exceed that",
                     stacklevel=2,
                 )
-        return self._xp.astype(reward, self._xp.float32)
+        return self._xp.astype(reward, self._whole)
+
+    def _of_another_shape(self, reward: Any) -> EnvResultError:
+        """Return the error for a reward of a shape that the environment does not state."""
+        rest, given = self._shape[1:], np.shape(reward)
+        remedy = f"Return an array of shape {self._shape}."
+        if hasattr(reward, "dtype") and given[:1] == (self._n,):
+            remedy = f"Set reward_shape = {tuple(given[1:])} in the class, or return an array of shape {self._shape}."
+            if given[1:] == (1,) and not rest:
+                remedy = (
+                    f"Return one number for each environment, of shape {self._shape}: reward[:, 0]."
+                )
+            got = f"has the shape {tuple(given)}"
+        else:
+            got = f"is {reward!r:.80}"
+        return EnvResultError(
+            f"the reward of {self._name}.step() {got}, but with {self._n} environments and reward_shape = {rest} it must "
+            f"have the shape {self._shape}",
+            remedy=remedy,
+        )
 
     def flag(self, which: str, value: Any) -> Any:
         """Return "terminated" or "truncated" as booleans of shape (n,)."""
@@ -111,15 +145,41 @@ class StepResults:
         return self._xp.full((self._n,), value, dtype=dtype)
 
     def _check_exact(self, reward: Any) -> None:
-        """Check that whole numbers fit float32."""
+        """Check that whole numbers keep all digits."""
         try:
-            cast_numbers(reward, np.dtype(np.float32))
+            cast_numbers(reward, np.dtype(self._whole_name))
         except ValueError as error:
             raise EnvResultError(
                 f"the reward of {self._name}.step() loses digits: {error}",
-                remedy="Return floats: xp.astype(reward, xp.float64), or smaller numbers.",
+                remedy='Set reward_dtype = "float64" in the class, or return smaller numbers.',
             ) from None
+
+
+def _checked_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """Return the shape of the reward of one environment, as its class states it."""
+    if isinstance(shape, (tuple, list)) and all(is_whole(size) and size >= 0 for size in shape):
+        return tuple(map(int, shape))
+    raise EnvResultError(
+        f"reward_shape of {name} is {shape!r:.80}",
+        remedy="Set it to a tuple of whole numbers: () for one number, (2,) for two objectives.",
+    )
+
+
+def _stated_dtype(name: str, xp: Any, dtype: Any) -> Any:
+    """Return the dtype of rewards that a class states, as the library has it."""
+    try:
+        kind = np.dtype(dtype).kind
+    except TypeError:
+        kind = ""
+    if kind != "f":
+        raise EnvResultError(
+            f"reward_dtype of {name} is {dtype!r:.80}",
+            remedy='Set it to the name of a dtype of floats, such as "float64", or to None.',
+        )
+    return dtype_in(xp, np.dtype(dtype))
 
 
 _SHORT = {"bool", "int8", "uint8", "int16", "uint16"}
 """Integer dtypes whose values all fit float32."""
+_LONG = _SHORT | {"int32", "uint32"}
+"""The same for float64."""

@@ -90,6 +90,7 @@ def table():
 class Tabled(Base):
     observation_space = spaces.Box(-99, 99, (2,), np.float32)
     shared = table()
+    reward_shape = (2,)
 
     def __init__(self, held=None, of=lambda held: held):
         self.held, self.of = held, of

@@ -227,6 +227,7 @@ class Dots(FunctionalEnv):
         {"move": spaces.Box(-1, 1, (2,)), "turn": spaces.MultiDiscrete([2, 3], start=[1, -1])}
     )
     max_episode_steps = 7
+    reward_shape = (2,)
     default_params: Any = {"wind": 0.5, "table": np.arange(6, dtype=np.float32), "sides": 2}
 
     def sample_params(self, xp, rng, n, params):

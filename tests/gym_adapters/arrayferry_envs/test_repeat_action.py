@@ -28,6 +28,7 @@ class Counts(Count):
 
     def __init__(self, objectives=False, sign=1):
         self.objectives, self.sign = objectives, sign
+        self.reward_shape = (2,) if objectives else ()
 
     def sample_params(self, xp, rng, n, params):
         row = xp.arange(n, dtype=xp.float32)
@@ -199,8 +200,8 @@ def test_rewards_are_floats_before_they_are_added_up(xp, reward, rest):
 CHECKED = [
     ((np.full(3, 2**24 + 1),), "loses digits"),
     ((np.ones(3, np.complex64),), "real part"),
-    ((np.float32(1),), "begin with 3 environments"),
-    (("much",), "begin with 3 environments"),
+    ((np.float32(1),), "with 3 environments and reward_shape"),
+    (("much",), "with 3 environments and reward_shape"),
     ((1.0, 1), "terminated of Rewards"),
     ((1.0, np.ones(3, int)), "terminated of Rewards"),
     ((1.0, False, (np.True_,)), "truncated of Rewards"),

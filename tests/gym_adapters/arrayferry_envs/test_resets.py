@@ -182,6 +182,7 @@ class Forms(Masked):
 
     def __init__(self, form):
         self.form = form
+        self.reward_shape = (2,) if form == "objectives" else ()
 
     def step(self, xp, rng, state, action, params):
         state, reward, over = super().step(xp, rng, state, action, params)

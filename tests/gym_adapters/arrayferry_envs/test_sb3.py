@@ -144,6 +144,8 @@ def test_masks_of_infos_and_of_methods():
 @pytest.mark.parametrize("xp", ["numpy", "jax"])
 def test_several_rewards_are_refused_unless_they_are_combined(xp):
     class Two(CartPole):
+        reward_shape = (2,)
+
         def step(self, xp, rng, state, action, params):
             state, _, terminated = super().step(xp, rng, state, action, params)
             return state, xp.ones((2, 2), dtype=xp.float32), terminated

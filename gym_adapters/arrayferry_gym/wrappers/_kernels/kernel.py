@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import sys
 from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
 from gymnasium import Space
+from gymnasium.vector.utils import create_empty_array
 
-from arrayferry_gym._arrays import mapped, select, to_shape
+import arrayferry as af
+from arrayferry_gym._arrays import dtype_in, mapped, namespace, plain_name, select, to_shape
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._keys import KEPT, Immutable, freeze, is_made
 from arrayferry_gym._random import Random
@@ -129,6 +134,20 @@ class Kernel(Immutable):
         """Return the step's result for the agent. Only rows in `result.rows` count."""
         return state, result
 
+    def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
+        """Return the shape and the dtype of the reward of one environment that the agent sees, given those inside.
+
+        By default, a kernel that reads or changes rewards takes a step with a batch of zeros to find out. Override this
+        if it cannot.
+
+        Args:
+            shape: the shape of the reward of one environment inside.
+            dtype: the name of its dtype, None if that is not stated.
+        """
+        if not self.steps or "reward" not in self.parts:
+            return shape, dtype
+        return of_zeros(self, shape, dtype)
+
     def around(self, inside: Spaces) -> Self:
         """Return this kernel around an environment with these spaces.
 
@@ -227,6 +246,29 @@ def take_step(
     return state, result, first
 
 
+def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
+    """Return what a kernel makes of rewards, found by a step with a batch of zeros, or as given if it takes none."""
+
+    def step(name: str) -> Any:
+        xp = namespace(af.registry.backend(name))
+        inside, flags = kernel.inside, xp.zeros((2,), dtype=xp.bool)
+        observation = af.convert(create_empty_array(inside.observation, 2, np.zeros), name)
+        rewards = xp.zeros((2, *shape), dtype=dtype_in(xp, np.dtype(dtype or "float32")))
+        result = StepResult(observation, rewards, flags, flags, {})
+        return kernel.step(xp, kernel.init(xp, 2, inside, None), result)[1].reward
+
+    for name in ("numpy", "torch", "jax"):
+        with contextlib.suppress(Exception):  # another library has what it calls
+            if name in sys.modules:
+                made = (
+                    sys.modules["jax"].eval_shape(lambda: step("jax"))
+                    if name == "jax"
+                    else step(name)
+                )
+                return tuple(made.shape[1:]), None if dtype is None else plain_name(made.dtype)
+    return shape, dtype
+
+
 class Chain:
     """Nested kernels, driven as one.
 
@@ -253,6 +295,12 @@ class Chain:
     def init(self, xp: Any, n: int, device: Any) -> tuple[State, ...]:
         """Return the states before the first episodes."""
         return tuple(kernel.init(xp, n, kernel.inside, device) for kernel in self.kernels)
+
+    def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
+        """Return the shape and dtype of rewards that the agent sees, as `Kernel.rewards` does."""
+        for kernel in self.kernels:
+            shape, dtype = kernel.rewards(shape, dtype)
+        return shape, dtype
 
     def begin(
         self, xp: Any, states: Any, rows: Any, observation: Any

@@ -43,6 +43,9 @@ class ClipReward(OfGymnasium):
         bounds = (self.min_reward, self.max_reward)
         return State(fixed=tuple(_bound(xp, x, device) for x in bounds))
 
+    def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
+        return shape, dtype
+
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         reward, (low, high) = as_rewards(result.reward), state.fixed
         if low is not None:
@@ -57,6 +60,8 @@ class TransformReward(Kernel):
 
     Args:
         func: takes and returns rewards of a batch, (n,).
+        shape: the shape of the reward of one environment that it returns. By default, it is called with zeros to find
+            out, when that is needed.
 
     Examples:
         >>> from arrayferry_envs import CartPole, wrap
@@ -69,8 +74,12 @@ class TransformReward(Kernel):
 
     parts: ClassVar[tuple[str, ...]] = ("reward",)
 
-    def __init__(self, func: Callable[[Any], Any]) -> None:
+    def __init__(self, func: Callable[[Any], Any], *, shape: tuple[int, ...] | None = None) -> None:
         self.func = func
+        self.shape = shape
+
+    def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
+        return super().rewards(shape, dtype) if self.shape is None else (self.shape, None)
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         return state, result._replace(reward=self.func(result.reward))

@@ -98,6 +98,9 @@ class NormalizeReward(OfGymnasium):
         returns = xp.zeros((n,), dtype=moments.mean.dtype, device=device)
         return State({"return": returns}, {"return_rms": moments})
 
+    def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
+        return shape, dtype
+
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         before, moments = state.episode["return"], state.lasting["return_rms"]
         reward = xp.astype(as_rewards(result.reward, before.shape[0]), before.dtype)
@@ -157,6 +160,9 @@ class RecordEpisodeStatistics(Kernel):
         names = ("r",) if self.gamma is None else ("r", "dr")
         returns = {name: xp.zeros((n,), dtype=dtype, device=device) for name in names}
         return State({**returns, "l": xp.zeros((n,), dtype=whole, device=device)})
+
+    def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
+        return shape, dtype
 
     def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
         lengths, ended = state.episode["l"], result.terminated | result.truncated

@@ -1,0 +1,99 @@
+"""The shape and the dtype of rewards: what an environment states, and what wrappers make of it."""
+
+import jax
+import numpy as np
+import pytest
+from functional_envs import Sums, with_two_rewards
+from numpy.testing import assert_array_equal
+
+import arrayferry as af
+from arrayferry_envs import EnvResultError, check, repeat_action, rollout, wrap
+from arrayferry_gym.wrappers import kernels
+
+
+class Added(kernels.Kernel):
+    """Adds the rewards of several objectives, without saying so."""
+
+    def step(self, xp, state, result):
+        return state, result._replace(reward=xp.sum(result.reward, axis=1))
+
+
+def stating(**attributes):
+    return type("Stating", (Sums,), attributes)()
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax", "array_api_strict"])
+def test_another_shape_than_the_stated_one_is_an_error(xp):
+    for shape, given in (((2,), r"\(3,\)"), ((), r"\(3, 2\)")):
+        envs = type(
+            "Odd", (with_two_rewards(Sums) if not shape else Sums,), {"reward_shape": shape}
+        )().make_vec(3, xp=xp)
+        envs.reset(seed=0)
+        with pytest.raises(
+            EnvResultError, match=rf"has the shape {given}, .*reward_shape = .*Set reward_shape"
+        ):
+            envs.step(envs.action_space.sample())
+    (problem,) = {each.what for each in check(stating(reward_shape=(2,)))}
+    assert "reward_shape = (2,)" in problem
+
+
+@pytest.mark.parametrize(("attributes", "words"), [
+    ({"reward_shape": 2}, "reward_shape of Stating is 2"), ({"reward_shape": (-1,)}, "tuple of whole numbers"),
+    ({"reward_dtype": "int32"}, "reward_dtype of Stating is 'int32'"), ({"reward_dtype": "text"}, "dtype of floats"),
+])  # fmt: skip
+def test_what_cannot_be_a_shape_or_a_dtype(attributes, words):
+    with pytest.raises(EnvResultError, match=words):
+        stating(**attributes).make_vec(2)
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "array_api_strict"])
+def test_rewards_have_the_stated_dtype(xp):
+    for env in (stating(reward_dtype="float64"), repeat_action(stating(reward_dtype="float64"), 2)):
+        envs = env.make_vec(2, xp=xp)
+        envs.reset(seed=0)
+        assert af.convert(envs.step(envs.action_space.sample())[1], "numpy").dtype == np.float64
+    assert stating(reward_dtype="float64").make_vec(2, xp="jax").reset(seed=0)  # 32 bits there
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Added(),
+        kernels.TransformReward(lambda r: r.sum(1)),
+        kernels.TransformReward(lambda r: r.sum(1), shape=()),
+    ],
+)
+def test_a_kernel_that_adds_rewards(kernel):
+    env = wrap(with_two_rewards(Sums)(), kernel, kernels.RecordEpisodeStatistics())
+    assert env.reward_shape == ()
+    carry, steps = rollout(
+        env,
+        lambda params, observation, key: (jax.numpy.ones(3), None),
+        None,
+        jax.random.key(0),
+        4,
+        3,
+    )
+    assert steps.reward.shape == (4, 3)
+    assert_array_equal(carry.episode_return, np.zeros(3))
+    assert_array_equal(carry.running.wrappers[1].episode["r"], np.zeros(3))
+
+
+def test_no_step_is_taken_to_find_out():
+    class Counted(with_two_rewards(Sums)):
+        steps = []
+
+        def step(self, xp, rng, state, action, params):
+            self.steps.append(xp)
+            return super().step(xp, rng, state, action, params)
+
+    env = wrap(Counted(), kernels.RecordEpisodeStatistics(), kernels.NormalizeReward())
+    assert env.reward_shape == (2,)
+    from arrayferry_envs import Functions
+
+    Functions(env).reset(jax.random.key(0), 3)
+    with pytest.raises(af.OptionError, match=r"shape \(3, 2\)"):
+        pytest.importorskip("arrayferry_gym.sb3").SB3VecEnv(
+            Counted().make_vec(3, autoreset_mode="SameStep")
+        )
+    assert Counted.steps == []
