@@ -21,6 +21,9 @@ from ._new_plugin import new_plugin
 from ._result import CommandError, Given, Result
 from ._routes import routes
 
+ENDING = ("SIGHUP", "SIGINT", "SIGTERM")
+"""The signals that end the command. Windows has no SIGHUP."""
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command.
@@ -32,33 +35,27 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         SystemExit: always, with the exit status.
     """
     if arguments is None:  # an exception ends the processes that this one has started, too
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)  # Windows has no SIGHUP
-            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+        for number in signal.Signals:
+            if number.name in ENDING and signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:  # it was closed
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper):  # not one that a test or a notebook put there
+        stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # it was closed  # noqa: SIM115
+        if isinstance(stream, io.TextIOWrapper):  # not one that a test or a notebook put there
             stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, stream)
+    parser = _parser()
     try:
-        given = _parser().parse_args(arguments)
+        given = parser.parse_args(arguments)
         report, lines, status = given.run(given)
         lines = [json.dumps(report, indent=2)] if given.json else lines
         print("".join(f"{line}\n" for line in lines), end="", flush=True)
     except CommandError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        status = error.status
+        parser.exit(error.status, f"Error: {error}\n")
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # the reader of the output has not ended
-            text = f"Error: the output or a temporary file cannot be written: {error}"
-            print(text, file=sys.stderr)
         sys.stdout = open(os.devnull, "w")  # Python would write what is left at exit  # noqa: SIM115
-        status = 1
-    except KeyboardInterrupt:
-        status = 130
-    sys.exit(status)
+        text = f"Error: there is no current folder, or the output or a temporary file cannot be written: {error}\n"
+        parser.exit(1, "" if isinstance(error, BrokenPipeError) else text)  # the reader has ended
+    parser.exit(status)
 
 
 def _parser() -> argparse.ArgumentParser:

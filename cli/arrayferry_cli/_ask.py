@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from arrayferry import ArrayFerryError
 from arrayferry._utilities.text import printable
+from arrayferry.extending import PLUGINS_VARIABLE
 
 from ._result import CommandError, UsageError
 
@@ -26,31 +27,31 @@ MAX_TEXT = 2_000
 """The maximum number of characters of one text in an answer."""
 SMALL = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 """Variables, so that a process does not take GPU memory from the programs that run on the GPU."""
-HIDDEN = subprocess.DEVNULL
-"""The output of a process is not shown. Only errors quote it."""
 
 
 def ask(
     task: Callable[..., Any],
-    arguments: dict[str, Any],
     timeout: float,
-    environment: dict[str, str] | None = None,
-    output: int | None = HIDDEN,
+    plugins: Iterable[str] | None,
+    output: int | None = None,
+    **arguments: Any,
 ) -> Any:
     """Call a function in a process of its own, and return its result.
 
     Args:
         task: the function. Its first argument is a function `step`, to be called before something that may end the
             process: with what is done next, and what to do about it if that fails.
-        arguments: its further arguments. They and the result are sent as JSON, in a file.
         timeout: seconds that it may take.
-        environment: the variables to set.
-        output: if it is to be shown, where standard output goes, as `subprocess` takes it.
+        plugins: the names of those to load, None for those that the user has chosen.
+        output: where standard output is shown, 1 or 2. With None, all output is hidden, and only errors quote it.
+        arguments: its further arguments. They and the result are sent as JSON, in a file.
 
     Raises:
         CommandError: it crashed, took too long, or raised an error.
     """
-    modules = {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
+    environment = {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
+    if plugins is not None:
+        environment[PLUGINS_VARIABLE] = ",".join(plugins)
     code = f"from {__name__} import answer; from {task.__module__} import {task.__name__} as task; answer(task)"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         message, printed = Path(folder, "message"), Path(folder, "output")
@@ -60,13 +61,13 @@ def ask(
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", code, str(message)],
                 stdin=subprocess.DEVNULL,
-                stdout=file if output == HIDDEN else output,
-                stderr=file if output == HIDDEN else None,
-                env={**SMALL, **os.environ, **modules, **(environment or {})},
+                stdout=file if output is None else output,
+                stderr=file if output is None else None,
+                env={**SMALL, **os.environ, **environment},
                 cwd=folder,
                 start_new_session=True,
             )
-            end = _end(process, timeout, shown=output != HIDDEN)
+            end = _end(process, timeout, shown=output is not None)
         lines = printed.read_text("utf-8", "replace").strip().splitlines()[-1:]
         end += "".join(f" ({line.strip()[:200]})" for line in lines)
         answer = _readable({"end": end, **json.loads(message.read_text("utf-8"))})
@@ -87,9 +88,8 @@ def _end(process: subprocess.Popen[bytes], timeout: float, shown: bool) -> str:
                 process.wait(5)
         return f"took longer than {timeout:g} seconds"
     finally:
-        with suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):  # Windows has none
-                os.killpg(process.pid, signal.SIGKILL)
+        with suppress(AttributeError, ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # Windows has no groups of processes
         process.kill()
         process.wait()
     if status >= 0:

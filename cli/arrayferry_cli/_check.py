@@ -13,7 +13,7 @@ from typing import Any
 from arrayferry import registry
 
 from ._ask import Announce, ask
-from ._plugins import all_points, survey
+from ._plugins import all_points, require, survey
 from ._result import CommandError, Facts, Given, Result, UsageError, working
 
 TESTS = """import pytest
@@ -46,18 +46,18 @@ def check(given: Given) -> Result:
     plugins = _matching(given.package, found)
     homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
     loaded = [each for each in found["plugins"] if each["status"] == "loaded"]
-    names = {each["name"] for each in loaded if each["distribution"] in homes}
     others = [plugin for plugin in plugins if plugin["distribution"] != "arrayferry"]
     containers = [name for plugin in others for name in plugin["containers"]]
     backends = _backends(given.package, plugins, found)
     registered = [] if backends else [plugin["name"] for plugin in plugins]
-    environment = {"ARRAYFERRY_PLUGINS": ",".join(names.difference(registered))}
-    output, checks = 2 if given.json else None, []
+    names = {each["name"] for each in loaded if each["distribution"] in homes}
+    chosen = names.difference(registered)
+    output, checks = 2 if given.json else 1, []
     for backend in backends or _ends(given.package, plugins, containers):
         working(f"testing {backend}")
-        arguments = {"backend": backend, "registered": registered}
         try:
-            checked = ask(run_pytest, arguments, given.timeout, environment, output)
+            arguments = {"backend": backend, "registered": registered}
+            checked = ask(run_pytest, given.timeout, chosen, output, **arguments)
         except CommandError as error:
             checked = {"error": error.reason, "made_by": {}, "tests": [], "status": 1}
         checks.append({"backend": backend, **checked})
@@ -86,10 +86,7 @@ def _matching(package: str, found: Facts) -> list[Facts]:
         reason = f"no plugin, backend or distribution with a plugin is named {package!r:.80}"
         remedy = f"{guess}arrayferry doctor lists the plugins that are installed."
         raise UsageError(reason, remedy=remedy)
-    for plugin in plugins:
-        if plugin["problem"]:
-            reason = f"the plugin {plugin['name']} is not used: {plugin['problem']}"
-            raise CommandError(reason, remedy=plugin["remedy"])
+    require(plugins)
     return plugins
 
 
@@ -114,8 +111,8 @@ def _backends(package: str, plugins: list[Facts], found: Facts) -> list[str]:
     backends = [x for x in found["libraries"] if x["kind"] == "backend" and x["plugin"] in owners]
     backends = [each for each in backends if package in each["names"]] or backends
     installed = [each["name"] for each in backends if not each["problem"]]
-    if backends and not installed:
-        raise CommandError(backends[0]["problem"], remedy=backends[0]["remedy"])
+    if not installed:
+        require(backends)
     return installed
 
 
@@ -129,10 +126,8 @@ def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str
     starts = list(dict.fromkeys(pair.partition(" -> ")[0] for pair in pairs)) or containers[:1]
     if not starts:
         reason = f"{package} has no backend, converter or container, and only these can be tested without its author"
-        tests = (
-            "Sources are tested by arrayferry.testing.SourceContract, in the tests of the plugin"
-        )
-        raise UsageError(reason, remedy=f"{tests}: its author has to say how an object is made.")
+        remedy = "Sources are tested by arrayferry.testing.SourceContract, in the tests of the plugin: its author has to say how an object is made."
+        raise UsageError(reason, remedy=remedy)
     return starts
 
 

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from arrayferry import BackendUnavailableError
 from arrayferry.extending import describe_error
 
 from ._ask import Announce, ask
@@ -28,28 +27,21 @@ def check_env(given: Given) -> Result:
     if not given.vector and not given.env.partition(":")[2]:
         remedy = "Write module:Class, or file.py:Class; an id of Gymnasium with --vector"
         raise UsageError(f"{given.env!r:.80} does not name a class", remedy=remedy)
-    try:
-        folder = os.getcwd()
-    except OSError as error:  # it was removed
-        raise UsageError(f"there is no current folder ({error.strerror})") from error
     working(f"trying {given.env}")
     steps = given.steps if given.vector else None
-    arguments = {"name": given.env, "folder": folder, "steps": steps}
-    report = ask(try_env, arguments, given.timeout)
+    report = ask(try_env, given.timeout, None, name=given.env, folder=os.getcwd(), steps=steps)
     return report, _describe(report), 0 if report["ok"] else 1
 
 
 def _describe(report: Facts) -> list[str]:
     count = len(report["problems"])
     found = "no problem was found" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
-    made = f" ({report['made']})" if report.get("made") else ""
+    made = f" ({report['made']})" if report["made"] else ""
     lines = [f"{report['env']}{made}: {found}"]
     lines += [f"Warning: {text}" for text in report["warnings"]]
     for each in report["problems"]:
-        method = f"{each['method']}(), " if "method" in each else ""
-        seen = f" (in {', '.join(each['libraries'])})" if each.get("libraries") else ""
-        seen += f" ({each['times']} times)" if each.get("times", 1) > 1 else ""
-        lines += ["", f"  {method}{each['place']}", f"    {each['what']}{seen}."]
+        place, _, text = each["text"].partition(": ")
+        lines += ["", f"  {place}", f"    {text.removesuffix(each['remedy']).rstrip()}"]
         lines += [f"    {each['remedy']}"] if each["remedy"] else []
     return lines
 
@@ -84,8 +76,7 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
         return envs
 
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             if steps is None:
                 from arrayferry_envs import check
 
@@ -94,19 +85,19 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
                 from arrayferry_audit import check_vector_env
 
                 problems = check_vector_env(make if callable(env) else env, steps=steps)
-    except (TypeError, BackendUnavailableError) as error:
-        raise UsageError(str(error)) from error
-    except gym.error.Error as error:
-        raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
+    except (TypeError, gym.error.Error) as error:
+        raise UsageError(f"{name!r:.80} cannot be tried: {describe_error(error)}") from error
     texts = [re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught]
-    report = {
+    return {
         "schema": 1,
         "ok": not problems,
         "env": name,
-        "problems": [each._asdict() | {"place": each.place} for each in problems],
+        "made": "".join(made[:1]),
+        "problems": [
+            each._asdict() | {"place": each.place, "text": str(each)} for each in problems
+        ],
         "warnings": list(dict.fromkeys(texts)),
     }
-    return report if steps is None else {**report, "made": "".join(made[:1])}
 
 
 def _named(module: str, attribute: str) -> Any:
@@ -126,16 +117,14 @@ def _named(module: str, attribute: str) -> Any:
 
 
 def _imported(name: str) -> Any:
-    if not name.endswith(".py"):
-        sys.path.insert(0, os.getcwd())
-        return importlib.import_module(name)
     path = Path(name).resolve()
+    sys.path.insert(0, str(path.parent))  # for a module, this is the current folder
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
     own_name = f"checked_env_{path.stem}"  # so that it does not replace another module
     spec = importlib.util.spec_from_file_location(own_name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise FileNotFoundError(f"there is no file {name}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[own_name] = module
-    sys.path.insert(0, str(path.parent))
+    module = sys.modules[own_name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

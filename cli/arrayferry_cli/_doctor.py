@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import distributions
+
+from arrayferry.extending import PLUGINS_VARIABLE
 
 from ._plugins import survey, try_libraries
 from ._result import Facts, Given, Result, table
 
-SETTINGS = ("ARRAYFERRY_PLUGINS",)
 VERSIONS = ("arrayferry", "numpy", "array-api-compat", "pluggy", "gymnasium")
 
 
@@ -23,47 +23,43 @@ def doctor(given: Given) -> Result:
     found = survey(given.timeout)
     libraries, plugins, problems = found["libraries"], found["plugins"], found["problems"]
     try_libraries(libraries, found, given.timeout)
-    distributions = packages_distributions()
-    for library in libraries:
-        top = library["package"].partition(".")[0]
-        names = distributions.get(top)
-        if names:
-            distribution = top if top in names else names[0]
-            library.update(distribution=distribution, version=_version(distribution))
-    broken = [("plugin", each) for each in plugins if each["problem"]]
-    broken += [("library", each) for each in libraries if each["status"] == "not usable"]
+    broken = [*_broken("plugin", plugins), *_broken("library", libraries)]
+    broken += [f"  {text}" for text in problems]
     report = {
         "schema": 1,
-        "ok": not (problems or broken),
+        "ok": not broken,
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),
         "versions": {name: _version(name) for name in VERSIONS},
-        "settings": {name: os.environ[name] for name in SETTINGS if name in os.environ},
+        "settings": {name: text for name, text in os.environ.items() if name == PLUGINS_VARIABLE},
         "libraries": libraries,
         "plugins": plugins,
         "problems": problems,
     }
-    lines = [*_known(report), *(_faults(broken, problems) or ["Nothing is broken."])]
-    return report, lines, 0 if report["ok"] else 1
+    lines = [
+        ", ".join(f"{name} {each or 'not installed'}" for name, each in report["versions"].items()),
+        f"Python {report['python']} ({report['implementation']}), {report['platform']}",
+        *(f"{name}={value}" for name, value in report["settings"].items()),
+        *("", "Libraries", *_libraries(libraries)),
+        *("", "Plugins", *_plugins(plugins)),
+        *("", *(["Broken", *broken] if broken else ["Nothing is broken."])),
+    ]
+    return report, lines, 1 if broken else 0
 
 
 def _version(distribution: str) -> str | None:
-    with suppress(PackageNotFoundError):
-        return version(distribution)
-    return None
+    return next((found.version for found in distributions(name=distribution)), None)
 
 
-def _known(report: Facts) -> list[str]:
-    versions = [f"{name} {each or 'not installed'}" for name, each in report["versions"].items()]
-    return [
-        ", ".join(versions),
-        f"Python {report['python']} ({report['implementation']}), {report['platform']}",
-        *(f"{name}={value}" for name, value in report["settings"].items()),
-        *("", "Libraries", *_libraries(report["libraries"])),
-        *("", "Plugins", *_plugins(report["plugins"])),
-        "",
-    ]
+def _broken(kind: str, parts: list[Facts]) -> list[str]:
+    """Return lines about the plugins or libraries that are broken."""
+    lines = []
+    for each in parts:
+        if each["problem"] and each["status"] != "not installed":
+            lines.append(f"  {kind} {each['name']}: {each['problem']}")
+            lines += [f"    {each['remedy']}"] if each["remedy"] else []
+    return lines
 
 
 def _libraries(libraries: list[Facts]) -> list[str]:

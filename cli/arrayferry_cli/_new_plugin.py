@@ -7,16 +7,13 @@ import os
 import re
 import shlex
 import shutil
-import sys
-from collections.abc import Iterator
-from importlib.metadata import packages_distributions
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 import arrayferry
 
-from ._plugins import survey
+from ._plugins import distribution_of, survey
 from ._result import Given, Result, UsageError
 
 OURS = (
@@ -33,21 +30,18 @@ def new_plugin(given: Given) -> Result:
     Where it is not complete, its tests fail and say what is missing. No file is overwritten.
     """
     backend = re.sub(r"[-_.]+", "_", given.name.lower()).removeprefix("arrayferry_")
-    package = given.package or backend
-    for reason, remedy in _wrong_names(given, backend, package):
-        raise UsageError(reason, remedy=remedy)
-    distribution = f"arrayferry-{backend.replace('_', '-')}"
-    texts = _texts(backend, package, distribution)
-    place = given.directory / distribution
+    package, module = given.package or backend, f"arrayferry_{backend}"
+    _refuse_wrong_names(given, backend, package)
+    texts = _texts(backend, package, module)
+    place = given.directory / module.replace("_", "-")
     _write(place, texts)
     folder = shlex.quote(str(place))
-    module, tests = list(texts)[2:]
     lines = [
         f"{place} was written:",
         *(f"  {path}" for path in texts),
         "Next:",
-        f"  write to_numpy() and from_numpy() in {folder}/{module}",
-        f"  write make() in {folder}/{tests}",
+        f"  write to_numpy() and from_numpy() in {folder}/{module}.py",
+        f"  write make() in {folder}/tests/test_{backend}.py",
         f"  pip install -e {shlex.quote(f'{place}[test]')}",
         f"  arrayferry check {backend}",
         f"  pytest {folder}",
@@ -55,53 +49,49 @@ def new_plugin(given: Given) -> Result:
     return {}, lines, 0
 
 
-def _wrong_names(given: Given, backend: str, package: str) -> Iterator[tuple[str, str]]:
-    """Yield why a name is wrong or taken, and what to do about it."""
-    name, other = given.name, "Use another name."
+def _refuse_wrong_names(given: Given, backend: str, package: str) -> None:
+    """Check the names of the plugin and of its library.
+
+    Raises:
+        UsageError: a name is wrong or taken.
+    """
+    name, module, other = given.name, f"arrayferry_{backend}", "Use another name."
     if not re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", backend):
         form = "Use letters, digits, and - between them, and begin with a letter, such as mylib or arrayferry-mylib."
-        yield f"{name!r} is not the name of a distribution", form
-    if f"arrayferry_{backend}" in OURS:
-        yield (
-            f"{name!r} would make a module arrayferry_{backend}, which is a part of arrayferry",
-            other,
-        )
-    if keyword.iskeyword(backend) or keyword.issoftkeyword(backend):
-        yield f"{name!r} is a keyword of Python", other
-    for part in package.split("."):
-        form = "Pass the name to import, such as mylib or mylib.numpy."
+        raise UsageError(f"{name!r} is not the name of a distribution", remedy=form)
+    if module in OURS:
+        reason = f"{name!r} would make a module {module}, which is a part of arrayferry"
+        raise UsageError(reason, remedy=other)
+    for part in (backend, *package.split(".")):
         if keyword.iskeyword(part):
-            yield f"{part!r} is a keyword of Python, so {package!r} cannot be imported", form
+            raise UsageError(f"{part!r} is a keyword of Python", remedy=other)
         if not part.isidentifier():
-            yield f"{part!r} is not the name of a module, so {package!r} cannot be imported", form
-    if package.partition(".")[0] in (*OURS, f"arrayferry_{backend}"):
+            form = "Pass the name to import, such as mylib or mylib.numpy."
+            raise UsageError(f"{package!r} is not the name of a module", remedy=form)
+    if package.partition(".")[0] in (*OURS, module):
         reason = f"{package!r} is a part of arrayferry, or the module of the plugin itself"
-        yield reason, "Pass the module of the array library."
+        raise UsageError(reason, remedy="Pass the module of the array library.")
     for library in survey(given.timeout)["libraries"]:
         known = f"the {library['kind']} {library['name']!r} of the plugin {library['plugin']!r}"
         if backend in library["names"]:
-            yield f"the name {backend!r} is taken by {known}", other
+            raise UsageError(f"the name {backend!r} is taken by {known}", remedy=other)
         if library["kind"] == "backend" and package in library["names"]:
-            yield f"{package} has a backend already, {known}", "Use that plugin."
+            raise UsageError(f"{package} has a backend already, {known}", remedy="Use that plugin.")
 
 
-def _texts(backend: str, package: str, distribution: str) -> dict[str, str]:
+def _texts(backend: str, package: str, module: str) -> dict[str, str]:
     """Return the files of the distribution, by their paths in its folder."""
-    module = distribution.replace("-", "_")
-    top = package.partition(".")[0]
-    known = next(iter(packages_distributions().get(top, ())), None)
-    requirement = known or top.replace("_", "-")
-    mark, note = ("", "") if known else ("# ", "  # remove the first # if this is its name on PyPI")
-    named = top not in sys.stdlib_module_names
+    known = distribution_of(package)
     values = {
         "name": backend,
         "package": package,
-        "distribution": distribution,
+        "distribution": module.replace("_", "-"),
         "module": module,
         "class_name": "".join(part.capitalize() for part in backend.split("_")) + "Backend",
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
-        "install": f'    {mark}install = "{requirement}"{note}\n' if named else "",
-        "dependencies": f'    {mark}"{requirement}",{note}\n' if named else "",
+        "requirement": known or package.partition(".")[0].replace("_", "-"),
+        "mark": "" if known else "# ",
+        "note": "" if known else "  # remove the first # if this is its name on PyPI",
     }
     paths = {
         "pyproject.toml": "pyproject.toml.txt",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 import warnings
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
 from typing import Any
 
 from arrayferry import ArrayFerryError, Backend, Container, Converter, convert, extending, registry
 
 from ._ask import Announce, ask
 from ._result import CommandError, Facts, working
+
+LOADING = "loading the plugin "
+"""How the step begins in which a plugin is loaded. Its name follows."""
+_homes = functools.cache(packages_distributions)
 
 
 def survey(timeout: float, *names: str) -> Facts:
@@ -24,7 +29,7 @@ def survey(timeout: float, *names: str) -> Facts:
         names: the names of up to two libraries to look for. From the first one, arrays are read.
 
     Returns:
-        What `look` found, with the `environment` that leaves out plugins that crash or hang.
+        What `look` found, and in `chosen` the names of the plugins to load, without those that crash or hang.
 
     Raises:
         CommandError: no library has such a name, or the plugins cannot be loaded together.
@@ -33,12 +38,10 @@ def survey(timeout: float, *names: str) -> Facts:
     while True:
         points = [point.name for point in all_points()] if chosen is None else chosen
         left = [name for name in points if name not in crashed]
-        environment = {"ARRAYFERRY_PLUGINS": ",".join(left)}
         try:
-            found = ask(look, {"crashed": crashed, "names": names}, timeout, environment)
-            return {**found, "environment": environment}
+            return {**ask(look, timeout, left, crashed=crashed, names=names), "chosen": left}
         except CommandError as error:
-            culprits = [name for name in left if error.reason.startswith(f"{_loading(name)} ")]
+            culprits = [name for name in left if error.reason.startswith(f"{LOADING}{name} ")]
             if not culprits:
                 raise
             crashed[culprits[0]] = error.reason
@@ -53,20 +56,35 @@ def try_libraries(libraries: list[Facts], found: Facts, timeout: float) -> None:
         timeout: seconds that each library may take.
     """
     working("importing the libraries")
-    for library in libraries:
-        if library["status"] == "not installed":
-            continue
+    for library in (each for each in libraries if each["status"] != "not installed"):
         try:
-            facts = ask(try_library, {"name": library["name"]}, timeout, found["environment"])
-            library.update(facts)
+            library.update(ask(try_library, timeout, found["chosen"], name=library["name"]))
         except CommandError as error:
             library.update(status="not usable", problem=error.reason, remedy=error.remedy or None)
+
+
+def require(parts: list[Facts]) -> None:
+    """Check that plugins or libraries can be used.
+
+    Raises:
+        CommandError: one cannot be used.
+    """
+    for each in parts:
+        if each["problem"]:
+            raise CommandError(each["problem"], remedy=each["remedy"])
 
 
 def all_points() -> list[EntryPoint]:
     """Return the entry points of all plugins that are installed."""
     points = set(entry_points(group=extending.ENTRY_POINT_GROUP))
     return sorted(points, key=lambda point: (point.name, point.value))
+
+
+def distribution_of(package: str) -> str | None:
+    """Return the distribution that a package is from: of several, the one of its name."""
+    top = package.partition(".")[0]
+    homes = _homes().get(top, [])
+    return top if top in homes else next(iter(homes), None)
 
 
 def find_origin(name: str) -> extending.Origin:
@@ -97,11 +115,9 @@ def look(step: Announce, crashed: dict[str, str], names: list[str]) -> Facts:
     """
     plugins = [_load(step, point, crashed.get(point.name)) for point in all_points()]
     step("loading all plugins together")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         origins: list[extending.Origin] = [*registry.backends().values(), *registry.sources()]
-        for text in registry.catalog.unknown_ends:
-            registry.warn(text)
+    texts = [*(str(each.message) for each in caught), *registry.catalog.unknown_ends]
     faults = [part.why for part in registry.catalog.left_out if part.broken]
     for plugin in (each for each in plugins if each["status"] == "loaded"):
         home = plugin["distribution"]
@@ -117,40 +133,36 @@ def look(step: Announce, crashed: dict[str, str], names: list[str]) -> Facts:
             plugins.append(_row(EntryPoint(origin.name, "", "")) | known | {kinds: [origin.name]})
     step("looking for libraries")
     named = [find(name) for name, find in zip(names, (find_origin, registry.backend), strict=False)]
-    texts = dict.fromkeys(str(each.message) for each in caught)
     return {
         "plugins": plugins,
         "libraries": [_describe(origin, plugins) for origin in origins],
         "named": [_describe(origin, plugins) for origin in named],
-        "problems": [text for text in texts if text not in faults],
+        "problems": [text for text in dict.fromkeys(texts) if text not in faults],
     }
-
-
-def _loading(name: str) -> str:
-    return f"loading the plugin {name}"
 
 
 def _load(step: Announce, point: EntryPoint, problem: str | None) -> Facts:
     """Load a plugin, and return what is known of it. It is not loaded if there is a problem."""
     row, remedy = _row(point), ""
-    row["status"] = "broken" if problem else "not loaded"
     if point.name in (extending.chosen_plugins() or ()):
-        step(_loading(point.name))
+        step(f"{LOADING}{point.name}")
         try:
-            row["status"], parts = "loaded", extending.load_parts(point)
-            row.update({kind: [*map(_name, found)] for kind, found in parts.items()})
+            parts = extending.load_parts(point)
+            row.update(
+                {kind: [*map(_name, found)] for kind, found in parts.items()}, status="loaded"
+            )
         except ArrayFerryError as error:
-            row["status"], problem, remedy = "broken", error.reason, error.remedy
+            problem, remedy = error.reason, error.remedy
     if problem:
         fix = f"Fix {point.module}, or update or uninstall {row['distribution'] or 'it'}."
-        row.update(problem=problem, remedy=remedy or fix)
+        row.update(status="broken", problem=problem, remedy=remedy or fix)
     return row
 
 
 def _row(point: EntryPoint) -> Facts:
     """Return what is known of a plugin before it is loaded."""
-    home, version = (point.dist.name, point.dist.version) if point.dist else (None, None)
-    known = {"name": point.name, "module": point.value, "distribution": home, "version": version}
+    home, release = (point.dist.name, point.dist.version) if point.dist else (None, None)
+    known = {"name": point.name, "module": point.value, "distribution": home, "version": release}
     state = {"origin": "entry point", "status": "not loaded", "problem": None, "remedy": None}
     return {**known, **state, "backends": [], "converters": [], "containers": [], "sources": []}
 
@@ -175,6 +187,7 @@ def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
     except Exception:  # it is reported when the library is tried
         problem = None
     names = [origin.name, origin.package, *getattr(origin, "aliases", ())]
+    home = distribution_of(origin.package)
     return {
         "name": origin.name,
         "names": [*names, getattr(origin, "namespace", "")],
@@ -182,8 +195,8 @@ def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
         "package": origin.package,
         "plugin": next(iter(owners), None),
         "status": "not installed" if problem else "usable",
-        "distribution": None,
-        "version": None,
+        "distribution": home,
+        "version": home and version(home),
         "devices": [],
         "float64": None,
         "problem": problem and problem.reason,
@@ -207,8 +220,8 @@ def try_library(step: Announce, name: str) -> Facts:
     problem = origin.problem()
     if problem is not None:
         raise problem
-    version = getattr(importlib.import_module(top), "__version__", None)
-    facts = {"version": " ".join(str(version).split()) if version else None}
+    text = getattr(importlib.import_module(top), "__version__", None)
+    facts = {"version": " ".join(str(text).split())} if text else {}
     return facts | _try_backend(step, origin) if isinstance(origin, Backend) else facts
 
 

@@ -7,12 +7,12 @@ import sys
 from copy import copy
 from typing import Any
 
-from arrayferry import Backend, Route, registry
+from arrayferry import Backend, Route
 from arrayferry.extending import Origin, Step, device_kind, route_between
 
 from ._ask import Announce, ask
-from ._plugins import all_points, find_origin, survey, try_libraries
-from ._result import CommandError, Facts, Given, Result, table
+from ._plugins import all_points, find_origin, require, survey, try_libraries
+from ._result import Facts, Given, Result, table
 
 COSTS = {
     "share": ("shared", "the same memory, nothing is copied"),
@@ -36,17 +36,15 @@ def routes(given: Given) -> Result:
         backends = [each for each in found["libraries"] if each["kind"] == "backend"]
         others = [each for each in backends if each["name"] not in names]
     try_libraries([*named, *others], found, given.timeout)
-    for each in named:
-        if each["problem"]:
-            raise CommandError(each["problem"], remedy=each["remedy"] or "")
+    require(named)
     usable = [each for each in others if not each["problem"]]
     pairs = [(a, b) for a in named[:1] or usable for b in named[1:] or usable]
     if len(named) == 1 and named[0]["kind"] == "backend":
         pairs += [(b, a) for a, b in pairs]
-    arguments = {"pairs": pairs, "every_device": given.target is not None}
+    every = given.target is not None
     report = {
         "schema": 1,
-        "routes": ask(find_routes, arguments, given.timeout, found["environment"]),
+        "routes": ask(find_routes, given.timeout, found["chosen"], pairs=pairs, every_device=every),
         "unusable": [
             *(_unusable(each, each["name"]) for each in others if each["problem"]),
             *(_unusable(e, f"the plugin {e['name']}") for e in found["plugins"] if e["problem"]),
@@ -78,7 +76,7 @@ def find_routes(step: Announce, pairs: list[list[Facts]], every_device: bool) ->
         for here in _one_of_each_kind(heres) if every_device else heres[:1]:
             for there in (None, *(_one_of_each_kind(theres) if every_device else ())):
                 route = route_between(a, b, source_device=here, device=there)
-                routes.setdefault((a, b, route.source, route.target), _report(route, a))
+                routes.setdefault((a, b, route.source, route.target), _report(route))
     return list(routes.values())
 
 
@@ -95,10 +93,10 @@ def _one_of_each_kind(devices: list[str]) -> list[str]:
     return list({device_kind(name): name for name in reversed(devices)}.values())[::-1]
 
 
-def _report(route: Route, source: Origin) -> Facts:
+def _report(route: Route) -> Facts:
     counts = {"copies": route.copies, "transfers": route.transfers, "computes": route.computes}
     steps = [
-        {**_places(step), "cost": step.cost, "via": step.via, "by": _by(step, source)}
+        {**_places(step), "cost": step.cost, "via": step.via, "by": _by(step)}
         for step in route.steps
     ]
     return {**_places(route), **counts, "steps": steps, "text": str(route)}
@@ -110,19 +108,17 @@ def _places(way: Route | Step) -> Facts:
     return source | target
 
 
-def _by(step: Step, origin: Origin) -> str:
+def _by(step: Step) -> str:
     """Say what does a step: a converter, or methods of plugins."""
     if step.converter is not None:
         kind = type(step.converter)
         return f"by the converter {kind.__qualname__} of {_module(kind.__module__)}"
-    ends = [step.source.backend, step.target.backend]
-    origins = [origin if name == origin.name else registry.backend(name) for name in ends]
-    a, b = (type(each).__qualname__ for each in origins)
+    a, b = (type(find_origin(place.backend)).__qualname__ for place in (step.source, step.target))
     if step.via == "dlpack":
         return f"by DLPack, with {a}.dlpack.export() and {b}.dlpack.load()"
     if step.via == "device":
         return f"within the library, by {a}.devices.move()"
-    return f"by {b}.from_numpy()" if ends[0] == "numpy" else f"by {a}.to_numpy()"
+    return f"by {b}.from_numpy()" if step.source.backend == "numpy" else f"by {a}.to_numpy()"
 
 
 def _module(name: str) -> str:
