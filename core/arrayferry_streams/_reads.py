@@ -9,7 +9,13 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from arrayferry import ArrayFerryError, BlockTimeoutError, ContractError, PluginWarning, backend_of
+from arrayferry import (
+    ArrayFerryError,
+    BlockTimeoutError,
+    ContractError,
+    PluginWarning,
+    backend_of,
+)
 from arrayferry._utilities.threads import Threads
 from arrayferry.extending import call_backend, describe_error
 
