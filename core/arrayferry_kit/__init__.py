@@ -43,14 +43,7 @@ from ._contract.values import DeviceTests, MemoryTests, ValueTests
 __all__ = ["BackendContract", "SourceContract", "check_container", "contract_for"]
 
 
-class BackendContract(
-    LayerTests,
-    PairTests,
-    DeviceTests,
-    MemoryTests,
-    DirectTests,
-    ValueTests,
-):
+class BackendContract(LayerTests, PairTests, DeviceTests, MemoryTests, DirectTests, ValueTests):
     """The tests that every backend must pass. Name your subclass `Test...`.
 
     Only the built-in plugins and the one under test are loaded while the tests run, so that no other installed

@@ -6,6 +6,7 @@ import itertools
 import operator
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from arrayferry import (
@@ -32,6 +33,7 @@ _ARRAY = Kind("array")
 _DEFAULT = Streaming()
 
 
+@dataclass(eq=False)
 class StreamedArray:
     """An array of a tree.
 
@@ -44,13 +46,12 @@ class StreamedArray:
         ends: where its own blocks end.
     """
 
-    def __init__(self, x: Any, path: str, axis: int | None) -> None:
-        self.x = x
-        self.path = path
-        self.axis = axis
-        self.group: int | None = None
-        self.number = 0
-        self.ends: list[int] = []
+    x: Any
+    path: str
+    axis: int | None
+    group: int | None = None
+    number: int = 0
+    ends: list[int] = field(default_factory=list)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, slice]]:
         """Yield for each of its own blocks between two rows: its number, its length, and its rows that are between them."""

@@ -135,11 +135,6 @@ def stream(
             )
         timeout = float(min(timeout, TIMEOUT_MAX))
     conversion = kept_conversion(
-        to,
-        device=device,
-        copy=copy,
-        narrowing=narrowing,
-        unsupported=unsupported,
-        sparse=sparse,
+        to, device=device, copy=copy, narrowing=narrowing, unsupported=unsupported, sparse=sparse
     )
     return Stream(value, conversion, axis, prefetch, block, client, timeout)

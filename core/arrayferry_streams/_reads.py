@@ -24,15 +24,8 @@ _Part = tuple[StreamedArray, int]
 class FailedError(Exception):
     """A block could not be read, or put together.
 
-    Args:
-        error: why, None if reading took too long.
-        path: the place of the array, if it is known.
+    Its arguments are why, None if reading took too long; and the place of the array, "" if it is not known.
     """
-
-    def __init__(self, error: BaseException | None, path: str = "") -> None:
-        super().__init__(error, path)  # the arguments when tblib unpickles it as a cause
-        self.error = error
-        self.path = path
 
 
 class Arrays(NamedTuple):
@@ -162,7 +155,7 @@ class Reads:
         if future is not None:
             wait([future], self.timeout)
             if not future.done():
-                raise FailedError(None)
+                raise FailedError(None, "")
             self._started[index] = None
         try:
             results = self._read(index) if future is None else future.result()
@@ -174,7 +167,7 @@ class Reads:
             wanted = self._of_group(self._reads[index], group)
             if len(values) != len(wanted):
                 text = f"{len(values)} blocks were read instead of {len(wanted)}"
-                raise FailedError(TypeError(text))
+                raise FailedError(TypeError(text), "")
             self._held.update(zip(wanted, values, strict=True))
 
     def _path_of(self, index: int) -> str:
@@ -223,8 +216,6 @@ def _concatenated(pieces: list[Any], axis: int) -> Any:
     """Join parts of blocks in memory of their own, so that no part keeps a whole block alive."""
     import numpy as np
 
-    if all(type(piece) is np.ndarray for piece in pieces):
-        return np.concatenate(pieces, axis)
     if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
         joined: Any = np.ma.concatenate  # numpy.concatenate drops masks
         return joined(pieces, axis)

@@ -174,7 +174,7 @@ class Stream(Generic[B]):
         try:
             return self._conversion(self._layout.unflatten(reads.take(step)))  # type: ignore[no-any-return]
         except FailedError as failed:
-            cause, path, target = failed.error, failed.path, self._conversion.target.name
+            (cause, path), target = failed.args, self._conversion.target.name
         except ConversionError as error:
             error.reason = f"{which}: {error.reason}"
             raise

@@ -4,18 +4,38 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError
 from arrayferry.typing import Memory
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def refused(what: str, first: str, dtype: Any = None, why: str = "") -> ConversionError:
-    """Return the error for what cannot be converted, perhaps since NumPy lacks its dtype, unless a call comes first."""
-    reason, remedy = f"{what} cannot be converted{why}", f"Call {first} first."
+
+def refused(
+    what: str, first: str = "", dtype: Any = None, why: str = "", *, remedy: str = ""
+) -> ConversionError:
+    """Return the error for what cannot be converted.
+
+    Args:
+        what: what it is.
+        first: what to call first, "" if `remedy` says what to do.
+        dtype: its dtype, if other libraries lack that.
+        why: further words, after those that it cannot be converted.
+        remedy: what to do.
+    """
+    reason, remedy = f"{what} cannot be converted{why}", remedy or f"Call {first} first."
     if dtype is None:
         return ConversionError(reason, remedy=remedy)
     return UnsupportedDtypeError(reason, remedy=remedy, dtype=str(dtype))
+
+
+def read_only(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a view that cannot be written to, of memory that others use too."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 class StoredSource(Source):
@@ -36,11 +56,8 @@ class StoredSource(Source):
     def refuse(self, x: Any) -> None:
         """Raise an error for an array that cannot be converted. The default refuses text and objects."""
         if x.dtype.kind in "OSTU" or x.dtype.hasobject:
-            raise UnsupportedDtypeError(
-                f"{self.what} of dtype {x.dtype} cannot be converted: it holds text or objects",
-                remedy=self.remedy,
-                dtype=str(x.dtype),
-            )
+            what, why = f"{self.what} of dtype {x.dtype}", ": it holds text or objects"
+            raise refused(what, dtype=x.dtype, why=why, remedy=self.remedy)
 
     @abstractmethod
     def stored(self, x: Any) -> Sequence[int] | None:
@@ -65,7 +82,5 @@ class GroupSource(Source):
     inside: str
 
     def to_numpy(self, x: Any) -> NoReturn:
-        raise ConversionError(
-            f"{self.what} {type(x).__name__} cannot be converted: it is not an array, but holds some",
-            remedy=f"Pass {self.inside}.",
-        )
+        what, why = f"{self.what} {type(x).__name__}", ": it is not an array, but holds some"
+        raise refused(what, why=why, remedy=f"Pass {self.inside}.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import Source, UnsupportedDtypeError
+from arrayferry import Source
 
-from ._sources import refused
+from ._sources import read_only, refused
 
 
 class AwkwardSource(Source):
@@ -22,7 +22,7 @@ class AwkwardSource(Source):
 
         _refuse_type(x)
         try:
-            values = ak.to_numpy(x, allow_missing=False).view()
+            return read_only(ak.to_numpy(x, allow_missing=False))
         except ValueError as error:
             what = "it is ragged"
             first = "ak.fill_none(ak.pad_none(x, n, clip=True), 0), for each ragged axis,"
@@ -30,8 +30,6 @@ class AwkwardSource(Source):
                 what, first = "it has missing values", "ak.fill_none(x, 0), or ak.drop_none(x),"
             array = f"an Awkward array of type {x.type!s:.80}"
             raise refused(array, first, why=f": {what}") from error
-        values.flags.writeable = False
-        return values
 
     def is_traced(self, x: Any) -> bool:
         import awkward as ak
@@ -58,11 +56,8 @@ def _refuse_type(x: Any) -> None:
             part = part.content
         else:
             return
-    raise UnsupportedDtypeError(
-        f"an Awkward array of type {x.type!s:.80} cannot be converted: it holds {what}",
-        remedy=remedy,
-        dtype=str(x.type),
-    )
+    array = f"an Awkward array of type {x.type!s:.80}"
+    raise refused(array, dtype=x.type, why=f": it holds {what}", remedy=remedy)
 
 
 def arrayferry_sources() -> list[Source]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import ConversionError, Source, hookimpl
+from arrayferry import Source, hookimpl
 
-from ._sources import GroupSource, StoredSource
+from ._sources import GroupSource, StoredSource, refused
 
 
 class H5pySource(StoredSource):
@@ -25,19 +25,15 @@ class H5pySource(StoredSource):
 
     def device_of(self, x: Any) -> str:
         if not getattr(x, "_dset", x):  # before all else, which needs the file to be open
-            raise ConversionError(
-                "a dataset of a closed file cannot be converted",
-                remedy="Convert it while the file is open.",
-            )
+            what = "a dataset of a closed file"
+            raise refused(what, remedy="Convert it while the file is open.")
         return "cpu"
 
     def refuse(self, x: Any) -> None:
         self.device_of(x)
         if x.shape is None:
-            raise ConversionError(
-                "a dataset that is h5py.Empty cannot be converted: it has no values",
-                remedy="Test for x.shape is None first.",
-            )
+            what, remedy = "a dataset that is h5py.Empty", "Test for x.shape is None first."
+            raise refused(what, why=": it has no values", remedy=remedy)
         super().refuse(x)
 
     def stored(self, x: Any) -> Sequence[int] | None:

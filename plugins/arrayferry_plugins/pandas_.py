@@ -6,7 +6,7 @@ from typing import Any
 
 from arrayferry import Source
 
-from ._sources import refused
+from ._sources import read_only, refused
 
 REMEDIES = {
     "CategoricalDtype": "x.cat.codes",
@@ -39,9 +39,7 @@ class PandasSource(Source):
             dtype = _plain_dtype(x)
             nullable = getattr(x.dtype, "na_value", None) is pd.NA  # elsewhere, NaN is a value
             if not (nullable and x.isna().any()):
-                values = x.to_numpy(dtype).view()
-                values.flags.writeable = False  # other objects of pandas may use this memory too
-                return values
+                return read_only(x.to_numpy(dtype))  # other objects may use this memory too
             number = "x.fillna(0), or "
             fill = {"b": "x.fillna(False), or ", "m": "", "M": ""}.get(dtype.kind, number)
             what, first = " with missing values", f"{fill}x.dropna(),"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import ConversionError, Source
+from arrayferry import Source
 from arrayferry.typing import Memory
 
 from ._sources import GroupSource, refused
@@ -37,10 +37,8 @@ class ArrowSource(Source):
         import pyarrow as pa
 
         if isinstance(x, (pa.Table, pa.RecordBatch)):
-            raise ConversionError(
-                f"a pyarrow {type(x).__name__}, a frame of columns, cannot be converted",
-                remedy="Take a column first: x[name].",
-            )
+            what = f"a pyarrow {type(x).__name__}, a frame of columns,"
+            raise refused(what, remedy="Take a column first: x[name].")
         shape, axes = _refuse_type(x.type)
         value = "False" if pa.types.is_boolean(x.type) else "0"
         fill = "" if shape or pa.types.is_temporal(x.type) else f"x.fill_null({value}), or "
@@ -96,11 +94,9 @@ def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
     if isinstance(kind, pa.FixedShapeTensorType):
         kind, shape, axes = kind.value_type, list(kind.shape), kind.permutation
         if axes is not None and [axes[axis] for axis in axes] != list(range(len(axes))):
-            raise ConversionError(
-                f"tensors of the permutation {axes} cannot be converted: "
-                "pyarrow itself reads and writes such tensors in different orders",
-                remedy="Call x.cast(x.type.storage_type) first, and reshape the result.",
-            )
+            why = ": pyarrow itself reads and writes such tensors in different orders"
+            remedy = "Call x.cast(x.type.storage_type) first, and reshape the result."
+            raise refused(f"tensors of the permutation {axes}", why=why, remedy=remedy)
     while types.is_fixed_size_list(kind):
         shape.append(kind.list_size)
         kind = kind.value_type

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from arrayferry import STANDARD_DTYPES, Backend, ConversionError, Devices, DLPack
+from arrayferry import STANDARD_DTYPES, Backend, Devices, DLPack
 from arrayferry.extending import dtype_named
 
 from ._direct import is_capturing, unless_capturing
+from ._sources import refused
 
 
 class WarpDevices(Devices):
@@ -73,9 +74,9 @@ class WarpBackend(Backend):
     def to_numpy(self, x: Any) -> Any:
         x = _held(x)
         if x.device is None:
-            raise ConversionError(
-                "a warp.array without memory, as annotations of kernels have it, cannot be converted",
-                remedy="Make an array with values, such as warp.zeros(shape, dtype).",
+            what = "a warp.array without memory, as annotations of kernels have it,"
+            raise refused(
+                what, remedy="Make an array with values, such as warp.zeros(shape, dtype)."
             )
         return x.numpy()
 

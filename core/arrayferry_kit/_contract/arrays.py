@@ -37,16 +37,6 @@ class BackendTests(Runner):
             "the library with the values, the shape and the dtype of a NumPy array, such as mylib.array(values)"
         )
 
-    def write(self, array: Any, value: float) -> None:
-        """Write a value to every element of an array, in place. Needed if arrays are writable."""
-        try:
-            array[...] = value
-        except TypeError as error:
-            raise AssertionError(
-                f"arrays cannot be written to by array[...] = value ({error}). Define write(array, value) in the class "
-                "of the tests, or set memory = 'immutable' if they never change"
-            ) from error
-
     def unportable(self) -> list[tuple[Any, str]]:
         """Return arrays that hold more than values, each with a word that its error must contain."""
         return []
@@ -103,9 +93,6 @@ class BackendTests(Runner):
         return supported is None or dtype in supported
 
     # Its arrays.
-
-    def _ordinary(self) -> Given:
-        return self._given(samples.sample(self._usual(), (2, 3)))
 
     def _samples(self, method: str, dtype: np.dtype[Any]) -> Iterator[list[Given]]:
         """Yield arrays of a dtype in all shapes and layouts, those of one shape together."""

@@ -127,8 +127,14 @@ class Runner:
         return np.array(self.tested.to_numpy(array))
 
     def write(self, array: Any, value: float) -> None:
-        """Write a value to every element of an array, in place."""
-        raise NotImplementedError
+        """Write a value to every element of an array, in place. Needed if arrays are writable."""
+        try:
+            array[...] = value
+        except TypeError as error:
+            raise AssertionError(
+                f"arrays cannot be written to by array[...] = value ({error}). Define write(array, value) in the class "
+                "of the tests, or set memory = 'immutable' if they never change"
+            ) from error
 
     def _supported(self) -> Iterable[str] | None:
         """Return the names of the dtypes that the library has, None for all of NumPy's."""
@@ -153,6 +159,9 @@ class Runner:
             error.add_note(f"If the library has no {own.dtype}, leave it out of dtypes().")
             raise
         return Given(x, values, samples.case_of(values, *details))
+
+    def _ordinary(self, method: str = "to_numpy") -> Given:
+        return self._given(samples.sample(self._usual(), (2, 3)), method=method)
 
     def _others(self) -> list[af.Backend]:
         """Return the other backends to convert to, and to convert from."""
@@ -265,8 +274,7 @@ class Runner:
 
     def test_its_arrays_are_recognised(self) -> None:
         """An array of the library is recognised by its type."""
-        given = self._given(samples.sample(self._usual(), (2, 3)))
-        self.check_library(given.x, self.tested, "make() of the test")
+        self.check_library(self._ordinary().x, self.tested, "make() of the test")
 
     # Memory.
 

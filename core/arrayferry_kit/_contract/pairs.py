@@ -81,7 +81,7 @@ class PairTests(BackendTests):
     def test_conversions_do_not_warn(self) -> None:
         """An ordinary conversion emits no warning."""
         for method in ("to_numpy", "from_numpy"):
-            given = self._given(sample(self._usual(), (2, 3)), method=method)
+            given = self._ordinary(method)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 self.run(self._call(method, None), given)

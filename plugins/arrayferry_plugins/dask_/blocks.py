@@ -27,17 +27,8 @@ PING = 3.0
 CONNECT = 5.0
 """Seconds to try to reach a cluster at an address."""
 
-_connecting = threading.RLock()
-
-
-def _after_fork() -> None:
-    """Replace the lock, which another thread of the parent may have held."""
-    global _connecting
-    _connecting = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_connecting: dict[int, threading.RLock] = {}
+"""A lock for each process: in one that was forked, another thread of the parent may hold that of the parent for ever."""
 
 
 class Clients:
@@ -105,14 +96,15 @@ class Clients:
         Returns:
             None, with a warning once, if this is the cluster that another process used and it is gone.
         """
-        with _connecting:
-            place = os.getpid(), address
+        process = os.getpid()
+        with _connecting.setdefault(process, threading.RLock()):
+            place = process, address
             client = self._own.get(place)
             if place not in self._own or (client is not None and client.status != "running"):
                 client = _connect(address)
                 self._own = {place: client}
                 if client is not None:
-                    weakref.finalize(self, _close, client, os.getpid())
+                    weakref.finalize(self, _close, client, process)
             return client
 
 

@@ -65,8 +65,7 @@ class DaskReader(Reader):
 
     def _plan(self) -> None:
         """Choose the results that are kept for later steps."""
-        # for each key whose result is kept, the step that computes it, and how many steps need it
-        self._first: dict[Any, int] = {}
+        # for each key whose result is kept, how many steps need it
         self._counts: dict[Any, int] = {}
         # for each step, those of these keys that it needs, and those that it computes, with the reason: "close",
         # "many" or "far"
@@ -84,7 +83,7 @@ class DaskReader(Reader):
             runs = steps
             if distance:
                 kind = "close" if distance <= CLOSE else "many" if len(steps) > 2 else "far"
-                self._first[key], self._counts[key] = start, len(steps)
+                self._counts[key] = len(steps)
                 self._at.setdefault(start, {})[key] = kind
                 for step in steps:
                     self._needed.setdefault(step, []).append(key)
@@ -149,13 +148,13 @@ class DaskReader(Reader):
     def _tasks(self, step: int) -> dict[Any, Any]:
         """Return the tasks of a step. Results that earlier steps kept stand in place of theirs."""
         tasks: dict[Any, Any] = {}
-        waiting = list(self._keys[step])
+        waiting, own = list(self._keys[step]), self._at.get(step, {})
         while waiting:
             key = waiting.pop()
             if key in tasks:
                 continue
             result, kept = NOT_KEPT, self._kept.get(key)
-            if kept is not None and self._first[key] < step:
+            if kept is not None and key not in own:
                 result = kept.result()  # waits for an earlier step, which began before this one
             if result is NOT_KEPT:
                 tasks[key] = self._graph[key]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from arrayferry import ConversionError, Source
+from arrayferry import Source
+from arrayferry_plugins._sources import refused
 
 _FROM_DELAYED = (
     "make a Dask array of it with dask.array.from_delayed, which needs the shape and dtype"
@@ -35,9 +36,7 @@ class NoArray(Source):
 
     def to_numpy(self, x: Any) -> NoReturn:
         name = next((cls.__name__ for cls in type(x).__mro__ if cls.__name__ in _REMEDIES), "")
-        raise ConversionError(
-            f"a Dask {type(x).__name__} cannot be converted", remedy=_REMEDIES.get(name, _FRAME)
-        )
+        raise refused(f"a Dask {type(x).__name__}", remedy=_REMEDIES.get(name, _FRAME))
 
 
 SOURCES: list[Source] = [

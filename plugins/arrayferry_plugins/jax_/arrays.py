@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from arrayferry import ConversionError
 from arrayferry_plugins._sources import refused
 
 from .identity import owned
@@ -59,15 +58,12 @@ def refuse(x: Any) -> None:
     import jax
 
     if isinstance(x, getattr(jax, "Ref", ())):
-        raise ConversionError(
-            "a jax.Ref cannot be converted, since its values may change",
-            remedy="Pass ref[...], its values now.",
-        )
+        why = ", since its values may change"
+        raise refused("a jax.Ref", why=why, remedy="Pass ref[...], its values now.")
     if x.is_deleted():
-        raise ConversionError(
-            "a deleted JAX array cannot be converted: it was deleted, or donated to a jitted function",
-            remedy="Convert it before that, or do not donate it.",
-        )
+        why = ": it was deleted, or donated to a jitted function"
+        remedy = "Convert it before that, or do not donate it."
+        raise refused("a deleted JAX array", why=why, remedy=remedy)
 
 
 def refuse_unreduced(x: Any) -> None:

@@ -157,9 +157,8 @@ class JaxBackend(Backend):
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         import jax
 
-        place = None if device is None else own_device(device)
         with jax.ensure_compile_time_eval():
-            return put(owned(x), place)
+            return put(owned(x), own_device(device))
 
     def is_sparse(self, x: Any) -> bool:
         return is_sparse(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
@@ -160,20 +161,14 @@ class JaxAutodiff(Autodiff):
         return _called(crossing, list(arrays), ())[0]
 
 
+@dataclass(frozen=True)
 class _Build:
     """Puts results in their places. All objects of it are equal, so that JAX does not compile again for another one."""
 
-    def __init__(self, build: Callable[..., Any]) -> None:
-        self.build = build
+    build: Callable[..., Any] = field(compare=False)
 
     def __call__(self, arrays: list[Any]) -> Any:
         return self.build(arrays)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Build)
-
-    def __hash__(self) -> int:
-        return 0
 
 
 def _packed(flat: Flat) -> Any:

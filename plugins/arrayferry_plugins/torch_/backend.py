@@ -9,8 +9,9 @@ from typing import Any
 
 from arrayferry import Backend, Devices, DLPack, TracedValueError
 from arrayferry_plugins._direct import is_capturing, unless_capturing
+from arrayferry_plugins._sources import read_only
 
-from .dtypes import dtype_bits, dtype_names, dtypes_by_bits
+from .dtypes import dtype_names, numpy_dtypes, torch_dtypes
 from .tensors import explaining_errors, freed, is_out_of_memory, is_sparse, plain, refuse
 
 
@@ -119,6 +120,8 @@ class TorchBackend(Backend):
     dlpack: DLPack | None = TorchDLPack()
 
     def to_numpy(self, x: Any) -> Any:
+        import torch
+
         if self.is_traced(x):
             raise TracedValueError(
                 "a traced torch value has no values yet",
@@ -126,9 +129,7 @@ class TorchBackend(Backend):
             )
         inner = plain(x)
         if inner is not x:
-            values = self.to_numpy(inner).view()
-            values.flags.writeable = False
-            return values
+            return read_only(self.to_numpy(inner))
         with explaining_errors(x):
             refuse(x)
             x = x.detach()
@@ -137,21 +138,19 @@ class TorchBackend(Backend):
             x = x.resolve_conj().resolve_neg()
             if x._is_zerotensor():
                 x = x.clone()
-            dtype = dtype_bits().get(x.dtype)
-            if dtype is not None:
-                raw, viewed = dtype
-                return x.view(raw).numpy().view(viewed)
+            own = numpy_dtypes().get(x.dtype)
+            if own is not None:
+                return x.view(getattr(torch, f"int{8 * x.itemsize}")).numpy().view(own)
             return x.numpy()
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         import torch
 
-        raw = dtypes_by_bits().get(x.dtype)
-        if raw is not None:
-            bits, dtype = raw
-            y = torch.from_numpy(x.view(bits)).view(dtype)
-        else:
+        dtype = torch_dtypes().get(x.dtype)
+        if dtype is None:
             y = torch.from_numpy(x)
+        else:
+            y = torch.from_numpy(x.view(f"int{8 * x.itemsize}")).view(dtype)
         return y if device is None or device == "cpu" else y.to(device)
 
     def is_sparse(self, x: Any) -> bool:

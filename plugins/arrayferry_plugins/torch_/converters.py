@@ -11,7 +11,7 @@ from arrayferry.typing import Cost
 from arrayferry_plugins._direct import Bound, Packed
 
 from .backend import BACKEND
-from .dtypes import dtype_bits
+from .dtypes import numpy_dtypes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,7 +105,7 @@ class TorchToNumpy(Bound):
     types: tuple[str, ...] = ("torch.Tensor",)
 
     def bind(self, options: Options) -> Callable[[Any], Any]:
-        view, general, extra = _view(), BACKEND.to_numpy, dtype_bits()
+        view, general, extra = _view(), BACKEND.to_numpy, numpy_dtypes()
 
         def values(x: Any) -> Any:
             # asking costs less than letting view() raise

@@ -28,22 +28,15 @@ def dtype_names() -> frozenset[str]:
 
 
 @cache
-def dtype_bits() -> dict[Any, tuple[Any, Any]]:
-    """For each dtype that NumPy lacks: a PyTorch dtype of the same size, and the one of `ml_dtypes`."""
+def numpy_dtypes() -> dict[Any, Any]:
+    """For each dtype that NumPy lacks: the one of `ml_dtypes`. Its values are passed on as integers of the same size."""
     import torch
 
-    return {
-        getattr(torch, name): (getattr(torch, f"int{8 * own.itemsize}"), own)
-        for name in dtype_names().intersection(EXTRA)
-        if (own := dtype_named(name)) is not None
-    }
+    named = {getattr(torch, name): dtype_named(name) for name in dtype_names().intersection(EXTRA)}
+    return {dtype: own for dtype, own in named.items() if own is not None}
 
 
 @cache
-def dtypes_by_bits() -> dict[Any, tuple[Any, Any]]:
-    """For each such dtype of `ml_dtypes`: a NumPy dtype of the same size, and the one of PyTorch."""
-    import numpy as np
-
-    return {
-        own: (np.dtype(f"int{8 * own.itemsize}"), dtype) for dtype, (_, own) in dtype_bits().items()
-    }
+def torch_dtypes() -> dict[Any, Any]:
+    """For each such dtype of `ml_dtypes`: the one of PyTorch."""
+    return {own: dtype for dtype, own in numpy_dtypes().items()}

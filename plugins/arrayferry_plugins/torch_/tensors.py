@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from arrayferry import ArrayFerryError, UnsupportedDtypeError
+from arrayferry import ArrayFerryError
 from arrayferry.extending import describe_error
 from arrayferry_plugins._sources import refused
 
@@ -79,11 +79,9 @@ def refuse(x: Any) -> None:
     elif str(x.dtype).removeprefix("torch.") not in dtype_names():
         bits = "x.view(torch.uint8), which has its bytes,"
         first = "x.to(torch.complex64)" if x.dtype.is_complex else bits
-        raise UnsupportedDtypeError(
-            f"a tensor of dtype {x.dtype} cannot be converted, since no other library has that dtype",
-            remedy=f'Call {first} first, or pass unsupported="keep".',
-            dtype=str(x.dtype),
-        )
+        what, why = f"a tensor of dtype {x.dtype}", ", since no other library has that dtype"
+        remedy = f'Call {first} first, or pass unsupported="keep".'
+        raise refused(what, dtype=x.dtype, why=why, remedy=remedy)
     else:
         return
     raise refused(what, first)
