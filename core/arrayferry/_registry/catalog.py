@@ -25,7 +25,7 @@ from .discovery import CHOICE, chosen_plugins
 from .generic import GenericBackend, find_namespace, is_namespace
 from .kinds import OTHER, Kinds
 from .owners import Owners
-from .parts import Named, Parts, find_parts
+from .parts import Backends, Parts, find_parts
 from .plugins import Contribution, LeftOut, PluginManager
 
 MAX_ROUTES = 1_000
@@ -74,9 +74,7 @@ class Catalog:
         self.containers: tuple[Container, ...] = _parts(used, "arrayferry_containers")
         self.sources: tuple[Source, ...] = _parts(owners.parts, "arrayferry_sources")
         backends = (each.part for each in owners.parts if isinstance(each.part, Backend))
-        self.backends: Mapping[str, Backend] = Named(
-            "Backends", {each.name: each for each in backends}
-        )
+        self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
         names = [*owners.packages.items(), *owners.names.items()]
         self._named: dict[str, Backend] = {
             name: each.part for name, each in names if isinstance(each.part, Backend)

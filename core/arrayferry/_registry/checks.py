@@ -30,7 +30,9 @@ def _tuple_of(check: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 def _one_of(*choices: Any) -> _Rule:
     text = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
-    return text, lambda value: any(value is choice or value == choice for choice in choices)
+    return text, lambda value: any(  # 0 is not False, and the comparison of an array is no bool
+        isinstance(value, type(choice)) and value == choice for choice in choices
+    )
 
 
 _TEXT: _Rule = "a string", lambda value: isinstance(value, str)
@@ -99,8 +101,9 @@ def check_part(item: Any, kind: type = object) -> None:
                 continue
             value = getattr(each, attribute, () if attribute == "replaces" else None)
             required = not hasattr(own, attribute) and attribute != "replaces"
-            if not holds(value) or (required and not value):
-                has = f"has {value!r:.80} for its" if value or value is False else "has no"
+            empty = value is None or (isinstance(value, (str, tuple)) and not value)
+            if not holds(value) or (required and empty):
+                has = "has no" if empty else f"has {value!r:.80} for its"
                 raise PluginError(
                     f"{own.__name__} {type(each).__qualname__} {has} {attribute}",
                     remedy=f"Set {attribute} to {expected}.",
