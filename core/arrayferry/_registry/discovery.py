@@ -6,13 +6,16 @@ import functools
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from importlib.metadata import EntryPoint, entry_points
+from itertools import accumulate
 from traceback import walk_tb
-from typing import Any
+from typing import Any, NamedTuple
 
 from arrayferry._errors import PluginError, describe_error
 from arrayferry._plugin.hookspecs import HOOKS
+from arrayferry._plugin.origin import NEVER_CAUGHT
+from arrayferry._plugin.types import is_importing
 
 GROUP = "arrayferry"
 LAYERS = "arrayferry.hooks"
@@ -25,6 +28,59 @@ def chosen_plugins() -> list[str] | None:
     """Return the names of the plugins that the environment variable selects, None for all installed plugins."""
     names = os.environ.get(CHOICE)
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
+class Installed(NamedTuple):
+    """What is installed: the plugins are imported, and not yet registered.
+
+    Attributes:
+        layers: the hooks that layers announce, with the entry points of the classes of their parts.
+        texts: warnings.
+        plugins: the entry point of each plugin, and the plugin.
+        failed: the entry points of those that cannot be imported, and the errors.
+        blocked: the names of those that are not to be loaded.
+        unfinished: the names of those that are being imported further up in this thread, and so come later.
+    """
+
+    layers: dict[str, EntryPoint]
+    texts: list[str]
+    plugins: list[tuple[EntryPoint, Any]]
+    failed: list[tuple[EntryPoint, BaseException]]
+    blocked: set[str]
+    unfinished: set[str]
+
+
+def import_installed(blocked: Container[str], autoload: bool) -> Installed:
+    """Import the installed plugins, and look up the hooks of layers.
+
+    No lock may be held: an import waits for another thread that imports the same module, and that module may ask the
+    registry.
+
+    Args:
+        blocked: the names of plugins that the user has blocked.
+        autoload: whether to look for plugins.
+    """
+    found, texts = entry_points(), list[str]()
+    made = Installed(announced_hooks(found, texts.append), texts, [], [], set(), set())
+    for point, allowed in installed_plugins(found, texts.append) if autoload else ():
+        if not allowed or point.name in blocked:
+            made.blocked.add(point.name)
+            continue
+        module, plugin, error = _module(point), None, None
+        try:
+            plugin = point.load()
+        except NEVER_CAUGHT:
+            raise
+        except BaseException as raised:
+            error = raised
+        needed = accumulate(module.split("."), "{}.{}".format) if error else [module]
+        if is_importing(needed):
+            made.unfinished.add(point.name)
+        elif error:
+            made.failed.append((point, error))
+        else:
+            made.plugins.append((point, plugin))
+    return made
 
 
 def installed_plugins(found: Any, warn: Callable[[str], None]) -> list[tuple[EntryPoint, bool]]:
@@ -72,8 +128,11 @@ def announced_hooks(
     for point in sorted(points, key=lambda point: not _is_arrayferry(point.dist)):
         name = point.name
         if name in HOOKS or name in hooks:
-            by = f"announced by {hooks[name].value}" if name in hooks else "one of arrayferry"
-            warn(f"arrayferry does not use the hook {name} of {point.value}: it is {by}")
+            first = hooks.get(name)
+            by = f"announced by {first.value} of {_home(first)}" if first else "one of arrayferry"
+            warn(
+                f"arrayferry does not use the hook {name} of {point.value} of {_home(point)}: it is {by}"
+            )
         else:
             hooks[name] = point
     return hooks
@@ -83,9 +142,12 @@ def describe_plugin(name: str, point: EntryPoint | None) -> str:
     """Return how messages name a plugin: with its distribution, unless it was registered at run time."""
     if point is None:
         return name
+    return f"the plugin {name!r} of {_home(point)}"
+
+
+def _home(point: EntryPoint) -> str:
     dist = point.dist  # looked up only now, since that takes a while
-    home = f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
-    return f"the plugin {name!r} of {home}"
+    return f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
 
 
 def describe_failure(error: BaseException, point: EntryPoint | None) -> str:
@@ -124,9 +186,14 @@ def is_ours(point: EntryPoint) -> bool:
     return _top(point) == HOME and _is_arrayferry(point.dist)
 
 
+def _module(point: EntryPoint) -> str:
+    """Return the module of an entry point, whose value may be malformed."""
+    return point.value.partition(":")[0].strip()
+
+
 def _top(point: EntryPoint) -> str:
-    """Return the package of an entry point, whose value may be malformed."""
-    return point.value.partition(":")[0].partition(".")[0].strip()
+    """Return the package of an entry point."""
+    return _module(point).partition(".")[0].strip()
 
 
 @functools.lru_cache(maxsize=8)

@@ -20,6 +20,7 @@ from arrayferry._utilities.cache import existing
 from arrayferry._utilities.text import never_raises
 
 from .catalog import Catalog
+from .discovery import Installed, import_installed
 from .parts import Parts
 from .plugins import PluginManager
 
@@ -50,6 +51,8 @@ class Registry:
         self._manager = PluginManager(self)
         self._loaded = self._loading = False
         self.current: Catalog | None = None
+        self.partial: Catalog | None = None  # while plugins are imported or loaded
+        self._unfinished: set[str] = set()
         self._warned: set[str] = set()
         _registries[id(self)] = self
 
@@ -63,21 +66,38 @@ class Registry:
     def catalog(self) -> Catalog:
         """The current registrations."""
         catalog = self.current
-        if catalog is None:
+        while catalog is None:
+            found = None if self._loaded else self._find()
             with self.lock:
-                catalog = self.current or (self.update() if self._loaded else self._load())
+                if self._loaded:
+                    catalog = self.current or self.partial or self.update()
+                elif found is not None:
+                    catalog = self._load(found)
         return catalog
 
-    def _load(self) -> Catalog:
-        """Load the installed plugins."""
+    def _find(self) -> Installed:
+        return import_installed(self._manager.user_blocked, self._autoload)
+
+    def _load(self, found: Installed) -> Catalog:
+        """Register what is installed, and return a catalog of it. The caller holds the lock.
+
+        If a plugin asks while it is imported, all others are loaded for now.
+        """
+        if found.unfinished and found.unfinished == self._unfinished and self.partial is not None:
+            return self.partial
         try:
-            self._warned, self._loaded, self._loading = set(), True, True
+            self._loaded = self._loading = True
+            self._manager.layers = found.layers
+            for text in found.texts:
+                self.warn(text)
             if self._autoload:
-                self._manager.reload()
-            self._loading = False
+                self._manager.reload(found)
+            self._unfinished = found.unfinished
+            self._loaded, self._loading = not found.unfinished, False
             return self.update()
         except BaseException:  # such as an interrupt: all are loaded again on next use
-            self.current, self._loaded, self._loading = None, False, False
+            self._loaded = self._loading = False
+            self.invalidate()
             raise
 
     def warn(self, text: str) -> None:
@@ -105,14 +125,16 @@ class Registry:
         catalog = Catalog(self._manager, self.warn, self._notify, new)
         for hook in hooks:
             catalog.parts(hook, new)
-        if not self._loading:  # otherwise a plugin asks while it is being loaded
-            self.invalidate()
+        self.invalidate()
+        if self._loaded and not self._loading:
             self.current = catalog
+        else:
+            self.partial = catalog
         return catalog
 
     def invalidate(self) -> None:
         """Drop the catalog before plugins change. A new one is made on next use. The caller holds the lock."""
-        self.current = None
+        self.current = self.partial = None
         self._notify()
 
     def _notify(self) -> None:
@@ -133,8 +155,10 @@ class Registry:
 
         Conversions that are running in other threads finish with the previous registrations.
         """
+        self._warned = set()
+        found = self._find()
         with self.lock:
-            self._load()
+            self._load(found)
 
     def register(
         self,
@@ -165,14 +189,15 @@ class Registry:
         Raises:
             PluginError: the part was not registered at run time.
         """
+        manager = self.manager
         with self.lock:
-            name = self.manager.get_name(part)
-            if name is None or name not in self._manager.at_run_time:
+            name = manager.get_name(part)
+            if name is None or not manager.is_at_run_time(name):
                 raise PluginError(
                     f"{part!r:.80} was not registered at run time",
                     remedy="Pass the same object that was passed to register().",
                 )
-            self._manager.unregister(name=name)
+            manager.unregister(name=name)
 
     def parts(self, hook: str) -> Parts:
         """Return what plugins say to a layer.
@@ -244,8 +269,8 @@ def _after_fork() -> None:
             registry.lock.release()
         else:
             registry.lock = threading.RLock()
-            registry.current, registry._loaded, registry._loading = None, False, False
-            registry._notify()  # the thread with the lock may not have done so yet
+            registry._loaded = registry._loading = False
+            registry.invalidate()  # the thread with the lock may not have done so yet
 
 
 if hasattr(os, "register_at_fork"):
