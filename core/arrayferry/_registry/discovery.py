@@ -31,56 +31,49 @@ def chosen_plugins() -> list[str] | None:
 
 
 class Installed(NamedTuple):
-    """What is installed: the plugins are imported, and not yet registered.
+    """The installed plugins, which are imported, and not yet registered.
 
     Attributes:
-        layers: the hooks that layers announce, with the entry points of the classes of their parts.
-        texts: warnings.
-        plugins: the entry point of each plugin, and the plugin.
-        failed: the entry points of those that cannot be imported, and the errors.
+        plugins: the entry point of each, the plugin, and the error if it cannot be imported.
         blocked: the names of those that are not to be loaded.
         unfinished: the names of those that are being imported further up in this thread, and so come later.
     """
 
-    layers: dict[str, EntryPoint]
-    texts: list[str]
-    plugins: list[tuple[EntryPoint, Any]]
-    failed: list[tuple[EntryPoint, BaseException]]
+    plugins: list[tuple[EntryPoint, Any, BaseException | None]]
     blocked: set[str]
     unfinished: set[str]
 
 
-def import_installed(blocked: Container[str], autoload: bool) -> Installed:
-    """Import the installed plugins, and look up the hooks of layers.
+def import_plugins(found: Any, blocked: Container[str], warn: Callable[[str], None]) -> Installed:
+    """Import the installed plugins.
 
     No lock may be held: an import waits for another thread that imports the same module, and that module may ask the
     registry.
 
     Args:
+        found: the entry points of everything that is installed.
         blocked: the names of plugins that the user has blocked.
-        autoload: whether to look for plugins.
+        warn: called with the text of a warning.
     """
-    found, texts = entry_points(), list[str]()
-    made = Installed(announced_hooks(found, texts.append), texts, [], [], set(), set())
-    for point, allowed in installed_plugins(found, texts.append) if autoload else ():
+    installed = Installed([], set(), set())
+    for point, allowed in installed_plugins(found, warn):
         if not allowed or point.name in blocked:
-            made.blocked.add(point.name)
+            installed.blocked.add(point.name)
             continue
-        module, plugin, error = _module(point), None, None
+        plugin = error = None
+        needed = [point.value.partition(":")[0].strip()]
         try:
             plugin = point.load()
         except NEVER_CAUGHT:
             raise
         except BaseException as raised:
             error = raised
-        needed = accumulate(module.split("."), "{}.{}".format) if error else [module]
+            needed = [*accumulate(needed[0].split("."), "{}.{}".format)]
         if is_importing(needed):
-            made.unfinished.add(point.name)
-        elif error:
-            made.failed.append((point, error))
+            installed.unfinished.add(point.name)
         else:
-            made.plugins.append((point, plugin))
-    return made
+            installed.plugins.append((point, plugin, error))
+    return installed
 
 
 def installed_plugins(found: Any, warn: Callable[[str], None]) -> list[tuple[EntryPoint, bool]]:
@@ -183,17 +176,12 @@ def is_built_in(part: object) -> bool:
 
 def is_ours(point: EntryPoint) -> bool:
     """Return whether an entry point belongs to the distribution of arrayferry itself."""
-    return _top(point) == HOME and _is_arrayferry(point.dist)
-
-
-def _module(point: EntryPoint) -> str:
-    """Return the module of an entry point, whose value may be malformed."""
-    return point.value.partition(":")[0].strip()
+    return point.value.startswith(f"{HOME}.") and _is_arrayferry(point.dist)
 
 
 def _top(point: EntryPoint) -> str:
-    """Return the package of an entry point."""
-    return _module(point).partition(".")[0].strip()
+    """Return the package of an entry point, whose value may be malformed."""
+    return point.value.partition(":")[0].partition(".")[0].strip()
 
 
 @functools.lru_cache(maxsize=8)

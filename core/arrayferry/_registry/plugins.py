@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple, cast
 
@@ -21,8 +21,10 @@ from .checks import check_part, near_misses
 from .discovery import (
     CHOICE,
     Installed,
+    announced_hooks,
     describe_failure,
     describe_plugin,
+    import_plugins,
     is_ours,
     trust,
 )
@@ -105,11 +107,12 @@ class PluginManager(pluggy.PluginManager):
 
     Args:
         registry: the registry, whose lock is held during a change.
+        autoload: whether to look for installed plugins.
 
     Attributes:
         layers: the hooks that installed layers announce, with the entry points of the classes of their parts.
         left_out: the installed plugins that are not used.
-        user_blocked: the names that the user has blocked.
+        warn: issues a warning, once.
 
     Examples:
         >>> import arrayferry as af
@@ -121,14 +124,16 @@ class PluginManager(pluggy.PluginManager):
         (False, True, True)
     """
 
-    def __init__(self, registry: Any) -> None:
+    def __init__(self, registry: Any, autoload: bool) -> None:
         super().__init__(hookspecs.PROJECT)
         self.add_hookspecs(hookspecs)
         self._registry = registry
+        self._autoload = autoload
+        self.warn: Callable[[str], None] = registry.warn
         self._registered: dict[str, _Registered] = {}
         self.layers: Mapping[str, EntryPoint] = {}
         self.left_out: list[LeftOut] = []
-        self.user_blocked: set[str] = set()
+        self._user_blocked: set[str] = set()
         self._turns = itertools.count(2)
 
     def register(
@@ -148,12 +153,8 @@ class PluginManager(pluggy.PluginManager):
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
         _ = self._registry.catalog  # installed plugins come first
-        for each in ("" if name is None else name, *(parts or ())):
-            if not isinstance(each, str):
-                raise PluginError(
-                    f"{plugin!r:.80} cannot be registered: {each!r:.80} is no name",
-                    remedy="Names of plugins and hooks are strings.",
-                )
+        if not isinstance(name, str | None):
+            raise PluginError(f"the name of a plugin must be a string, and not {name!r:.80}")
         with self._registry.lock:
             name = name or self.get_canonical_name(plugin)
             if self.is_blocked(name):
@@ -178,7 +179,7 @@ class PluginManager(pluggy.PluginManager):
         """Unregister the plugin of a name, and register none of that name until `unblock`."""
         with self._registry.lock:
             self._registry.invalidate()
-            self.user_blocked.add(name)
+            self._user_blocked.add(name)
             super().set_blocked(name)
 
     def unblock(self, name: str) -> bool:
@@ -188,7 +189,7 @@ class PluginManager(pluggy.PluginManager):
             Whether the name was blocked.
         """
         with self._registry.lock:
-            self.user_blocked.discard(name)
+            self._user_blocked.discard(name)
             blocked = super().unblock(name)
         if blocked:
             self._registry.refresh()
@@ -219,8 +220,12 @@ class PluginManager(pluggy.PluginManager):
         own = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
         value = own[name] if name in own else inspect.getattr_static(plugin, name, None)
         if not isinstance(value, _FUNCTIONS):  # without evaluating it
-            if name in HOOKS or _MARK in getattr(value, "__dict__", ()):
-                _refuse_callable(plugin, name, value)
+            meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
+            if meant and callable(value) and not isinstance(value, type):
+                raise PluginError(  # otherwise pluggy would silently leave it out
+                    f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, and pluggy only calls functions",
+                    remedy=f"Write a function that calls it: def {name}(): return ...",
+                )
             return None
         function = getattr(value, "__func__", None)  # which pluggy 1.5 misses for some
         options: Any = getattr(value, _MARK, None) or getattr(function, _MARK, None)
@@ -351,10 +356,7 @@ class PluginManager(pluggy.PluginManager):
             for part in _of_kind(results[0], hook, HOOKS.get(hook, kind)):
                 found.append(Contribution(hook, part, call.plugin_name, plugin.point, turn))
         if silent and not found:
-            raise PluginError(
-                f"{silent} returned None, where a list of {HOOKS.get(silent, kind).__name__} is expected",
-                remedy="Write return before the list, and return [] for none.",
-            )
+            _of_kind(None, silent, HOOKS.get(silent, kind))
         if plugin.turn == 0:
             trust(each.part for each in found)
             return found
@@ -363,10 +365,6 @@ class PluginManager(pluggy.PluginManager):
             for text in near_misses(each.part, kind):
                 self.warn(text)
         return found
-
-    def warn(self, text: str) -> None:
-        """Issue a warning, once."""
-        self._registry.warn(text)
 
     def of_layer(self, hook: str, kind: type, refuse: str) -> list[Contribution]:
         """Call the hook of a layer, each plugin alone, and return their parts in the order of pluggy.
@@ -404,6 +402,14 @@ class PluginManager(pluggy.PluginManager):
         known = self._registered.pop(name, None)
         return plugin if known is None else known.given
 
+    def find(self) -> Installed:
+        """Import the installed plugins, and look up the hooks of layers. See `import_plugins`."""
+        found = entry_points()
+        self.layers = announced_hooks(found, self.warn)
+        if not self._autoload:
+            return Installed([], set(), set())
+        return import_plugins(found, self._user_blocked, self.warn)
+
     def reload(self, installed: Installed) -> None:
         """Register the installed plugins. Those registered at run time come after them, as before."""
         # a plugin that is being loaded may register more
@@ -411,25 +417,24 @@ class PluginManager(pluggy.PluginManager):
         for name, plugin in self.list_name_plugin():
             if plugin is not None:
                 super().unregister(name=name)
-            elif name not in self.user_blocked:
+            elif name not in self._user_blocked:
                 super().unblock(name)
-        self._registered, failed = dict(kept), list(installed.failed)
-        for point, plugin in installed.plugins:
+        self._registered, self.left_out = dict(kept), []
+        for point, plugin, error in installed.plugins:
             self._registry.partial = None
             if self.is_blocked(point.name):
                 continue
             try:
+                if error is not None:
+                    raise error
                 self.add(plugin, point.name, point)
             except NEVER_CAUGHT:
                 raise
-            except BaseException as error:
-                failed.append((point, error))
-        self.left_out = []
-        for point, reason in failed:
-            home, text = describe_plugin(point.name, point), describe_failure(reason, point)
-            why = f"arrayferry left out {home} ({point.value}): {text}"
-            self.left_out.append(LeftOut(point.name, why, point.name))
-            self.warn(why)
+            except BaseException as reason:
+                home, text = describe_plugin(point.name, point), describe_failure(reason, point)
+                why = f"arrayferry left out {home} ({point.value}): {text}"
+                self.left_out.append(LeftOut(point.name, why, point.name))
+                self.warn(why)
         for name in installed.blocked - self._registered.keys():
             super().set_blocked(name)
         for name, each in kept.items():
@@ -440,7 +445,7 @@ class PluginManager(pluggy.PluginManager):
         for name, plugin in self.list_name_plugin():
             if plugin is None:
                 not_named = f"installed, but {CHOICE} does not name it"
-                why = "blocked" if name in self.user_blocked else not_named
+                why = "blocked" if name in self._user_blocked else not_named
                 yield LeftOut(name, f"the plugin of that name is {why}", name, broken=False)
 
     def contributions(self) -> list[Contribution]:
@@ -485,20 +490,12 @@ def _as_plugin(plugin: Any, name: str, parts: Mapping[str, object]) -> Any:
     return module
 
 
-def _refuse_callable(plugin: object, name: str, value: object) -> None:
-    """Raise for a hook that can be called, but that pluggy would silently leave out. A class is none."""
-    if callable(value) and not isinstance(value, type):
-        raise PluginError(
-            f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, and pluggy only calls functions",
-            remedy=f"Write a function that calls it: def {name}(): return ...",
-        )
-
-
 def _of_kind(parts: object, hook: str, kind: type) -> list[Any]:
     """Return the parts that a hook returned. An error is raised for a part of another type."""
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(
-            f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected"
+            f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected",
+            remedy="Write return before the list, and return [] for none.",
         )
     found = list(parts)
     for part in found:

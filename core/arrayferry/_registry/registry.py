@@ -20,7 +20,7 @@ from arrayferry._utilities.cache import existing
 from arrayferry._utilities.text import never_raises
 
 from .catalog import Catalog
-from .discovery import Installed, import_installed
+from .discovery import Installed
 from .parts import Parts
 from .plugins import PluginManager
 
@@ -45,14 +45,13 @@ class Registry:
     """
 
     def __init__(self, *, autoload: bool = True) -> None:
-        self._autoload = autoload
         self.lock: Any = threading.RLock()
         self._watchers: weakref.WeakValueDictionary[int, Watcher] = weakref.WeakValueDictionary()
-        self._manager = PluginManager(self)
+        self._manager = PluginManager(self, autoload)
         self._loaded = self._loading = False
         self.current: Catalog | None = None
         self.partial: Catalog | None = None  # while plugins are imported or loaded
-        self._unfinished: set[str] = set()
+        self._missing: set[str] | None = None  # what that catalog lacks
         self._warned: set[str] = set()
         _registries[id(self)] = self
 
@@ -67,34 +66,26 @@ class Registry:
         """The current registrations."""
         catalog = self.current
         while catalog is None:
-            found = None if self._loaded else self._find()
+            found = None if self._loaded else self._manager.find()
             with self.lock:
-                if self._loaded:
+                if self._loaded or (found and found.unfinished == self._missing):
                     catalog = self.current or self.partial or self.update()
                 elif found is not None:
                     catalog = self._load(found)
         return catalog
-
-    def _find(self) -> Installed:
-        return import_installed(self._manager.user_blocked, self._autoload)
 
     def _load(self, found: Installed) -> Catalog:
         """Register what is installed, and return a catalog of it. The caller holds the lock.
 
         If a plugin asks while it is imported, all others are loaded for now.
         """
-        if found.unfinished and found.unfinished == self._unfinished and self.partial is not None:
-            return self.partial
         try:
             self._loaded = self._loading = True
-            self._manager.layers = found.layers
-            for text in found.texts:
-                self.warn(text)
-            if self._autoload:
-                self._manager.reload(found)
-            self._unfinished = found.unfinished
+            self._manager.reload(found)
             self._loaded, self._loading = not found.unfinished, False
-            return self.update()
+            catalog = self.update()
+            self._missing = found.unfinished
+            return catalog
         except BaseException:  # such as an interrupt: all are loaded again on next use
             self._loaded = self._loading = False
             self.invalidate()
@@ -122,7 +113,7 @@ class Registry:
         Raises:
             PluginError: that plugin claims a name or a type of another one. The catalog is as before.
         """
-        catalog = Catalog(self._manager, self.warn, self._notify, new)
+        catalog = Catalog(self._manager, self._notify, new)
         for hook in hooks:
             catalog.parts(hook, new)
         self.invalidate()
@@ -134,7 +125,7 @@ class Registry:
 
     def invalidate(self) -> None:
         """Drop the catalog before plugins change. A new one is made on next use. The caller holds the lock."""
-        self.current = self.partial = None
+        self.current = self.partial = self._missing = None
         self._notify()
 
     def _notify(self) -> None:
@@ -156,7 +147,7 @@ class Registry:
         Conversions that are running in other threads finish with the previous registrations.
         """
         self._warned = set()
-        found = self._find()
+        found = self._manager.find()
         with self.lock:
             self._load(found)
 
