@@ -108,7 +108,7 @@ class Registry:
 
         Args:
             new: the name of a plugin whose faults are raised.
-            hooks: the hooks of layers whose parts are asked for at once.
+            hooks: the hooks of layers whose parts are asked for now.
 
         Raises:
             PluginError: that plugin claims a name or a type of another one. The catalog is as before.
