@@ -283,21 +283,20 @@ def test_plugins_and_parts_are_told_apart_by_identity(registry):
 
 
 def test_a_name_is_given_once(registry, install):
-    registry.register(HeldContainer(), "mine")
+    part = DirectToTorch()
+    registry.register(part, "mine")
     for name, words in {
-        "mine": "is taken by <Container", "torch": "is taken by <module 'arrayferry_plugins.torch_'",
+        "mine": "is taken by <Converter", "torch": "is taken by <module 'arrayferry_plugins.torch_'",
         ("mine",): "must be a string",
     }.items():  # fmt: skip
         with pytest.raises(af.PluginError, match=words):
             registry.register(HeldContainer(), name)
-    converter = DirectToTorch()
-    registry.register(converter)
-    with pytest.raises(af.PluginError, match="is already registered, as 'DirectToTorch'"):
-        registry.register(converter)
+    with pytest.raises(af.PluginError, match="is already registered, as 'mine'"):
+        registry.register(part)
     install(mine=library("mine"), lib=library("lib"), two=library("two"))
     words = (
         "the plugin 'mine' of the distribution arrayferry-mine.*"
-        "the name 'mine' is taken by <Container HeldContainer>"
+        "the name 'mine' is taken by <Converter boxes -> torch>"
     )
     with pytest.warns(af.PluginWarning, match=words) as caught:
         registry.refresh()
@@ -447,8 +446,7 @@ def arrayferry_sources():
 CONVERTS = """
 import sys, threading
 catalogs = []
-thread = threading.Thread(target=lambda: catalogs.append(af.registry.catalog))
-thread.start()
+(thread := threading.Thread(target=lambda: catalogs.append(af.registry.catalog))).start()
 while "arrayferry_plugins.numpy_" not in sys.modules: pass  # the thread is loading the plugins
 print(af.convert(np.ones(2), "numpy"))
 """
@@ -459,10 +457,8 @@ def test_a_plugin_may_convert_while_it_is_imported(tmp_path, run_python, start):
     """Also while another thread makes the first call of the process, and then waits for that import."""
     write_distribution(tmp_path, "asks", library("asks") + CONVERTS)
     script = f"""
-import sys; sys.path.insert(0, {str(tmp_path)!r})
-import arrayferry as af
-{start}
-import asks_plugin; asks_plugin.thread.join()
+import sys; sys.path.insert(0, {str(tmp_path)!r}); import arrayferry as af
+{start}; import asks_plugin; asks_plugin.thread.join()
 print(asks_plugin.catalogs == [af.registry.catalog], "asks" in af.backends())
 """
     assert run_python(script, timeout=60).split() == ["[1.", "1.]", "True", "True"]
