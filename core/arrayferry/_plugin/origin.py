@@ -17,6 +17,9 @@ from .dlpack import DLPack
 
 Memory = Literal["writable", "immutable", "lazy", "unknown"]
 
+NEVER_CAUGHT = (KeyboardInterrupt, GeneratorExit, MemoryError)
+"""Errors that say nothing about the plugin or library that is loaded. All others are its fault, even `SystemExit`."""
+
 
 class Origin(ABC):
     """The base class of `Backend` and `Source`, which describe its attributes."""
@@ -110,7 +113,9 @@ class Origin(ABC):
             return failure
         try:
             reason = self.check()
-        except Exception as error:
+        except NEVER_CAUGHT:
+            raise
+        except BaseException as error:
             reason = f"check() of its plugin raised {describe_error(error)}"
         if reason is None:
             return None
@@ -137,7 +142,7 @@ def failed_import(name: str, package: str, install: str) -> BackendUnavailableEr
     """
     try:
         importlib.import_module(package)
-    except KeyboardInterrupt:
+    except NEVER_CAUGHT:
         raise
     except BaseException as error:
         text = " ".join(word for word in str(error).split() if word.strip("="))  # one line

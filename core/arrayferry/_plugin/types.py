@@ -39,6 +39,12 @@ def resolve_types(entries: Iterable[Any]) -> list[type]:
     return [cls for entry in entries if (cls := resolve_type(entry)) is not None]
 
 
+def is_importing(modules: Iterable[str]) -> bool:
+    """Return whether one of some modules is being imported now: in another thread, or further up in this one."""
+    specs = (getattr(sys.modules.get(name), "__spec__", None) for name in modules)
+    return any(getattr(spec, "_initializing", False) for spec in specs)
+
+
 def has_item(backend: Backend, cls: type) -> bool:
     """Return whether `item()` of an array of exactly this type returns its number, as its backend's `item_types` says.
 

@@ -25,7 +25,7 @@ from .discovery import CHOICE, chosen_plugins
 from .generic import GenericBackend, find_namespace, is_namespace
 from .kinds import OTHER, Kinds
 from .owners import Owners
-from .parts import Named, Parts, find_parts
+from .parts import Backends, Parts, find_parts
 from .plugins import Contribution, LeftOut, PluginManager
 
 MAX_ROUTES = 1_000
@@ -41,7 +41,6 @@ class Catalog:
 
     Args:
         manager: the plugins. Parts that claim a name or type of another one are left out.
-        warn: called with the text of a warning.
         changed: called when a library was imported in the meantime, so that its types are now known.
         refuse: the name of a plugin. If it is part of a conflict, an error is raised.
 
@@ -60,23 +59,19 @@ class Catalog:
     def __init__(
         self,
         manager: PluginManager,
-        warn: Callable[[str], None],
         changed: Callable[[], None],
         refuse: str = "",
     ) -> None:
         contributions = manager.contributions()
-        self._warn = warn
         self._changed = changed
-        self._owners = owners = Owners(contributions, refuse, warn)
+        self._owners = owners = Owners(contributions, refuse, manager.warn)
         self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked(), *owners.left_out]
         used = [each for each in contributions if id(each) not in owners.unused]
         self.converters: tuple[Converter, ...] = _parts(used, "arrayferry_converters")
         self.containers: tuple[Container, ...] = _parts(used, "arrayferry_containers")
         self.sources: tuple[Source, ...] = _parts(owners.parts, "arrayferry_sources")
         backends = (each.part for each in owners.parts if isinstance(each.part, Backend))
-        self.backends: Mapping[str, Backend] = Named(
-            "Backends", {each.name: each for each in backends}
-        )
+        self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
         names = [*owners.packages.items(), *owners.names.items()]
         self._named: dict[str, Backend] = {
             name: each.part for name, each in names if isinstance(each.part, Backend)
@@ -190,7 +185,7 @@ class Catalog:
     @once
     def kinds(self) -> Kinds:
         """The kinds of values, by the types that have been imported."""
-        return Kinds(self._owners.types, self.containers, self.generic, self._warn)
+        return Kinds(self._owners.types, self.containers, self.generic, self._manager.warn)
 
     def kind(self, value: Any) -> Kind:
         """Return how a conversion treats a value."""

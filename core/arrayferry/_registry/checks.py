@@ -30,7 +30,8 @@ def _tuple_of(check: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 def _one_of(*choices: Any) -> _Rule:
     text = f"{', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}"
-    return text, lambda value: any(value is choice or value == choice for choice in choices)
+    # 0 is not False, and the comparison of an array is no bool
+    return text, lambda value: any(isinstance(value, type(one)) and value == one for one in choices)
 
 
 _TEXT: _Rule = "a string", lambda value: isinstance(value, str)
@@ -99,8 +100,9 @@ def check_part(item: Any, kind: type = object) -> None:
                 continue
             value = getattr(each, attribute, () if attribute == "replaces" else None)
             required = not hasattr(own, attribute) and attribute != "replaces"
-            if not holds(value) or (required and not value):
-                has = f"has {value!r:.80} for its" if value or value is False else "has no"
+            empty = value is None or (isinstance(value, (str, tuple)) and not value)
+            if not holds(value) or (required and empty):
+                has = "has no" if empty else f"has {value!r:.80} for its"
                 raise PluginError(
                     f"{own.__name__} {type(each).__qualname__} {has} {attribute}",
                     remedy=f"Set {attribute} to {expected}.",
@@ -109,8 +111,9 @@ def check_part(item: Any, kind: type = object) -> None:
 
 def _refuse_moved(item: Any, kind: type) -> None:
     """Raise for a member that has moved. A name that is still known counts only if it is a method."""
+    names, known = {*dir(item)}, _known(kind)
     for old, place in _MOVED.get(kind, {}).items():
-        own, default = (getattr_static(each, old, None) for each in (item, kind))
+        own, default = getattr_static(item, old, None) if old in names else None, known.get(old)
         if own is not default and (default is None or isroutine(own)):
             raise PluginError(
                 f"{kind.__name__} {type(item).__qualname__} has {old}, which is {place} now",
@@ -124,9 +127,12 @@ def near_misses(item: Any, kind: type) -> Iterator[str]:
     from difflib import get_close_matches
 
     for each, own in _described(item, kind):
-        defaults = {name: getattr_static(own, name, None) for name in _known(own)}
+        defaults = _known(own)
+        unknown = [name for name in dir(each) if name not in defaults and name[0] != "_"]
+        if not unknown:
+            continue
         unused = [name for name in defaults if getattr_static(each, name, None) is defaults[name]]
-        for name in (other for other in dir(each) if other not in defaults and other[0] != "_"):
+        for name in unknown:
             value = getattr_static(each, name, None)
             alike = [other for other in unused if _may_be(value, other, defaults[other])]
             for meant in get_close_matches(name, alike, n=1, cutoff=0.8):
@@ -151,6 +157,7 @@ def _described(item: Any, kind: type) -> list[tuple[Any, type]]:
 
 
 @cache
-def _known(kind: type) -> set[str]:
-    """Return the names of the attributes of a kind of part, also of those that have no default."""
-    return {*dir(kind), *(name for base in kind.__mro__ for name in get_annotations(base))}
+def _known(kind: type) -> dict[str, Any]:
+    """Return the attributes of a kind of part and their defaults, None for those that have none."""
+    names = {*dir(kind), *(name for base in kind.__mro__ for name in get_annotations(base))}
+    return {name: getattr_static(kind, name, None) for name in names}

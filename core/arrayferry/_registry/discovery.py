@@ -6,13 +6,16 @@ import functools
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from importlib.metadata import EntryPoint, entry_points
+from itertools import accumulate
 from traceback import walk_tb
-from typing import Any
+from typing import Any, NamedTuple
 
 from arrayferry._errors import PluginError, describe_error
 from arrayferry._plugin.hookspecs import HOOKS
+from arrayferry._plugin.origin import NEVER_CAUGHT
+from arrayferry._plugin.types import is_importing
 
 GROUP = "arrayferry"
 LAYERS = "arrayferry.hooks"
@@ -25,6 +28,52 @@ def chosen_plugins() -> list[str] | None:
     """Return the names of the plugins that the environment variable selects, None for all installed plugins."""
     names = os.environ.get(CHOICE)
     return None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
+class Installed(NamedTuple):
+    """The installed plugins, which are imported, and not yet registered.
+
+    Attributes:
+        plugins: the entry point of each, the plugin, and the error if it cannot be imported.
+        blocked: the names of those that are not to be loaded.
+        unfinished: the names of those that are being imported further up in this thread, and so come later.
+    """
+
+    plugins: list[tuple[EntryPoint, Any, BaseException | None]]
+    blocked: set[str]
+    unfinished: set[str]
+
+
+def import_plugins(found: Any, blocked: Container[str], warn: Callable[[str], None]) -> Installed:
+    """Import the installed plugins.
+
+    No lock may be held: an import waits for another thread that imports the same module, and that module may ask the
+    registry.
+
+    Args:
+        found: the entry points of everything that is installed.
+        blocked: the names of plugins that the user has blocked.
+        warn: called with the text of a warning.
+    """
+    installed = Installed([], set(), set())
+    for point, allowed in installed_plugins(found, warn):
+        if not allowed or point.name in blocked:
+            installed.blocked.add(point.name)
+            continue
+        plugin = error = None
+        needed = [point.value.partition(":")[0].strip()]
+        try:
+            plugin = point.load()
+        except NEVER_CAUGHT:
+            raise
+        except BaseException as raised:
+            error = raised
+            needed = [*accumulate(needed[0].split("."), "{}.{}".format)]
+        if is_importing(needed):
+            installed.unfinished.add(point.name)
+        else:
+            installed.plugins.append((point, plugin, error))
+    return installed
 
 
 def installed_plugins(found: Any, warn: Callable[[str], None]) -> list[tuple[EntryPoint, bool]]:
@@ -72,8 +121,11 @@ def announced_hooks(
     for point in sorted(points, key=lambda point: not _is_arrayferry(point.dist)):
         name = point.name
         if name in HOOKS or name in hooks:
-            by = f"announced by {hooks[name].value}" if name in hooks else "one of arrayferry"
-            warn(f"arrayferry does not use the hook {name} of {point.value}: it is {by}")
+            first = hooks.get(name)
+            by = f"announced by {first.value} of {_home(first)}" if first else "one of arrayferry"
+            warn(
+                f"arrayferry does not use the hook {name} of {point.value} of {_home(point)}: it is {by}"
+            )
         else:
             hooks[name] = point
     return hooks
@@ -83,9 +135,12 @@ def describe_plugin(name: str, point: EntryPoint | None) -> str:
     """Return how messages name a plugin: with its distribution, unless it was registered at run time."""
     if point is None:
         return name
+    return f"the plugin {name!r} of {_home(point)}"
+
+
+def _home(point: EntryPoint) -> str:
     dist = point.dist  # looked up only now, since that takes a while
-    home = f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
-    return f"the plugin {name!r} of {home}"
+    return f"the distribution {dist.name}" if dist is not None else "an unknown distribution"
 
 
 def describe_failure(error: BaseException, point: EntryPoint | None) -> str:
@@ -121,7 +176,7 @@ def is_built_in(part: object) -> bool:
 
 def is_ours(point: EntryPoint) -> bool:
     """Return whether an entry point belongs to the distribution of arrayferry itself."""
-    return _top(point) == HOME and _is_arrayferry(point.dist)
+    return point.value.startswith(f"{HOME}.") and _is_arrayferry(point.dist)
 
 
 def _top(point: EntryPoint) -> str:

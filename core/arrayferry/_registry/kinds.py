@@ -13,7 +13,7 @@ from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.container import Container
-from arrayferry._plugin.types import resolve_type
+from arrayferry._plugin.types import is_importing, resolve_type
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.state import class_attribute
@@ -163,9 +163,9 @@ class Kinds:
 
     def _is_importing(self) -> bool:
         """Return whether a package with a registered type is being imported now, by another thread."""
-        packages = {path.partition(".")[0] for path, cls in self._found.items() if cls is None}
-        specs = (getattr(sys.modules.get(name), "__spec__", None) for name in packages)
-        return any(getattr(spec, "_initializing", False) for spec in specs)
+        return is_importing(
+            {path.partition(".")[0] for path, cls in self._found.items() if cls is None}
+        )
 
 
 def _namespace_of(value: Any) -> ModuleType | None:

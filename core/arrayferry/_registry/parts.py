@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arrayferry._errors import PluginError, describe_error
+from arrayferry._plugin.origin import NEVER_CAUGHT
 from arrayferry._utilities.cache import Cache
 from arrayferry._utilities.text import never_raises, type_name
 
@@ -17,43 +17,27 @@ MAX_OWNERS = 1_000
 """The maximum number of backends, sources and containers whose parts are cached for one hook."""
 
 
-class Named(Mapping[str, Any]):
-    """A mapping by name that cannot be changed.
+class Named(dict[str, Any]):
+    """A dict by name that cannot be changed. A copy or a pickle of it is a plain dict."""
 
-    Args:
-        what: what it holds, for its `repr`.
-        items: the mapping.
-    """
+    def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{type(self).__name__} of a registry cannot be changed: copy() can")
 
-    def __init__(self, what: str, items: Mapping[str, Any]) -> None:
-        self._what = what
-        self._items = MappingProxyType(items)
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
-    def __getitem__(self, name: str) -> Any:
-        return self._items[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __reversed__(self) -> Iterator[str]:
-        return reversed(self._items)
-
-    def copy(self) -> dict[str, Any]:
-        """Return the items as a dict."""
-        return dict(self._items)
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self._items)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
 
     @never_raises
     def __repr__(self) -> str:
         names = (
             name if _installed(each) else f"{name} (not installed)" for name, each in self.items()
         )
-        return f"<{self._what}: {', '.join(names) or 'none'}>"
+        return f"<{type(self).__name__}: {', '.join(names) or 'none'}>"
+
+
+class Backends(Named):
+    """The backends of a registry, by name."""
 
 
 def _installed(part: Any) -> bool:
@@ -79,7 +63,7 @@ class Parts(Named):
     """
 
     def __init__(self, parts: Mapping[str, Any], left_out: Sequence[LeftOut] = ()) -> None:
-        super().__init__("Parts", parts)
+        super().__init__(parts)
         self.left_out = left_out
         self._known: Cache[Any, Any] = Cache(MAX_OWNERS)
 
@@ -137,7 +121,9 @@ def load_kind(manager: PluginManager, hook: str) -> type:
         )
     try:
         kind = point.load()
-    except Exception as error:
+    except NEVER_CAUGHT:
+        raise
+    except BaseException as error:
         raise PluginError(
             f"the class of the parts of {hook}, {point.value}, cannot be imported: {describe_error(error)}"
         ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple, cast
@@ -14,26 +14,26 @@ import pluggy
 from arrayferry._errors import PluginError
 from arrayferry._plugin import hookspecs
 from arrayferry._plugin.hookspecs import HOOKS
-from arrayferry._utilities.cache import once
+from arrayferry._plugin.origin import NEVER_CAUGHT
+from arrayferry._utilities.text import type_name
 
 from .checks import check_part, near_misses
 from .discovery import (
     CHOICE,
+    Installed,
     announced_hooks,
     describe_failure,
     describe_plugin,
-    installed_plugins,
+    import_plugins,
     is_ours,
     trust,
 )
 
 _NONE: Mapping[str, object] = MappingProxyType({})
-FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
+_MARK = f"{hookspecs.PROJECT}_impl"
+"""The attribute in which a mark of pluggy has its options."""
+_FUNCTIONS = (FunctionType, MethodType, staticmethod, classmethod)
 """What pluggy takes for a hook."""
-
-
-Entry = tuple[EntryPoint | None, int]
-"""The entry point of a plugin, None if it was registered at run time, and the first number of the turn of its parts."""
 
 
 class Contribution(NamedTuple):
@@ -81,6 +81,24 @@ class LeftOut(NamedTuple):
     broken: bool = True
 
 
+class _Registered(NamedTuple):
+    """A registered plugin.
+
+    Attributes:
+        given: what was registered: a plugin, or a part.
+        held: what pluggy has in place of it.
+        point: its entry point, None if it was registered at run time.
+        turn: the first number of the turn of its parts.
+        parts: its parts.
+    """
+
+    given: Any
+    held: Any
+    point: EntryPoint | None
+    turn: int
+    parts: list[Contribution]
+
+
 class PluginManager(pluggy.PluginManager):
     """The plugins of a registry, as pluggy manages them: `arrayferry.registry.manager`.
 
@@ -89,10 +107,12 @@ class PluginManager(pluggy.PluginManager):
 
     Args:
         registry: the registry, whose lock is held during a change.
+        autoload: whether to look for installed plugins.
 
     Attributes:
-        at_run_time: what was registered at run time, by its name.
+        layers: the hooks that installed layers announce, with the entry points of the classes of their parts.
         left_out: the installed plugins that are not used.
+        warn: issues a warning, once.
 
     Examples:
         >>> import arrayferry as af
@@ -104,22 +124,17 @@ class PluginManager(pluggy.PluginManager):
         (False, True, True)
     """
 
-    def __init__(self, registry: Any) -> None:
+    def __init__(self, registry: Any, autoload: bool) -> None:
         super().__init__(hookspecs.PROJECT)
         self.add_hookspecs(hookspecs)
         self._registry = registry
-        self._parts: dict[str, list[Contribution]] = {}
-        self._entries: dict[str, Entry] = {}
-        self.at_run_time: dict[str, Any] = {}
-        self._held: dict[str, Any] = {}  # what pluggy has in place of these
+        self._autoload = autoload
+        self.warn: Callable[[str], None] = registry.warn
+        self._registered: dict[str, _Registered] = {}
+        self.layers: Mapping[str, EntryPoint] = {}
         self.left_out: list[LeftOut] = []
-        self._blocked: set[str] = set()
+        self._user_blocked: set[str] = set()
         self._turns = itertools.count(2)
-
-    @once
-    def layers(self) -> Mapping[str, EntryPoint]:
-        """The hooks that installed layers announce, with the entry points of the classes of their parts."""
-        return announced_hooks(None, self.warn)
 
     def register(
         self, plugin: Any, name: str | None = None, parts: Mapping[str, object] | None = None
@@ -137,8 +152,10 @@ class PluginManager(pluggy.PluginManager):
         Raises:
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
+        _ = self._registry.catalog  # installed plugins come first
+        if not isinstance(name, str | None):
+            raise PluginError(f"the name of a plugin must be a string, and not {name!r:.80}")
         with self._registry.lock:
-            _ = self._registry.catalog  # installed plugins come first
             name = name or self.get_canonical_name(plugin)
             if self.is_blocked(name):
                 return None
@@ -162,7 +179,7 @@ class PluginManager(pluggy.PluginManager):
         """Unregister the plugin of a name, and register none of that name until `unblock`."""
         with self._registry.lock:
             self._registry.invalidate()
-            self._blocked.add(name)
+            self._user_blocked.add(name)
             super().set_blocked(name)
 
     def unblock(self, name: str) -> bool:
@@ -172,32 +189,46 @@ class PluginManager(pluggy.PluginManager):
             Whether the name was blocked.
         """
         with self._registry.lock:
-            self._blocked.discard(name)
+            self._user_blocked.discard(name)
             blocked = super().unblock(name)
-            if blocked:
-                self._registry.refresh()
-            return blocked
+        if blocked:
+            self._registry.refresh()
+        return blocked
 
     def get_name(self, plugin: Any) -> str | None:
         """Return the name of a plugin or of a part that was registered alone, None if it is not registered."""
-        for name, known in self.list_name_plugin():
-            if plugin is not None and (plugin is known or plugin is self.at_run_time.get(name)):
+        for name, known in list(self._registered.items()):
+            if plugin is not None and (plugin is known.given or plugin is known.held):
                 return name
         return None
 
+    def is_at_run_time(self, name: str) -> bool:
+        """Return whether the plugin of a name was registered at run time."""
+        return name in self._registered and self._registered[name].point is None
+
     def get_canonical_name(self, plugin: Any) -> str:
         """Return a name for a plugin: that of its module or class, with a number if it is taken."""
-        name = getattr(plugin, "__name__", None) or type(plugin).__qualname__
+        name = getattr(plugin, "__name__", None)
+        if not name or not isinstance(name, str):
+            name = type(plugin).__qualname__
         taken = {known for known, _ in self.list_name_plugin()}
         names = (f"{name}-{number}" for number in itertools.count(2))
         return next(each for each in itertools.chain([name], names) if each not in taken)
 
     def parse_hookimpl_opts(self, plugin: Any, name: str) -> pluggy.HookimplOpts | None:
         """Return the options of a function that is marked as a hook, or has the name `arrayferry_...` of one."""
-        known = vars(plugin).get(name) if isinstance(plugin, ModuleType) else None
-        if not isinstance(known or inspect.getattr_static(plugin, name, None), FUNCTIONS):
-            return None  # without evaluating it
-        options: Any = super().parse_hookimpl_opts(plugin, name)
+        own = vars(plugin) if isinstance(plugin, ModuleType) else _NONE
+        value = own[name] if name in own else inspect.getattr_static(plugin, name, None)
+        if not isinstance(value, _FUNCTIONS):  # without evaluating it
+            meant = name in HOOKS or _MARK in getattr(value, "__dict__", ())
+            if meant and callable(value) and not isinstance(value, type):
+                raise PluginError(  # otherwise pluggy would silently leave it out
+                    f"the hook {name} of {plugin!r:.80} is a {type_name(type(value))}, and pluggy only calls functions",
+                    remedy=f"Write a function that calls it: def {name}(): return ...",
+                )
+            return None
+        function = getattr(value, "__func__", None)  # which pluggy 1.5 misses for some
+        options: Any = getattr(value, _MARK, None) or getattr(function, _MARK, None)
         if options is None and not name.startswith("arrayferry_"):
             return None
         if options is None and name not in HOOKS and name not in self.layers:
@@ -217,22 +248,22 @@ class PluginManager(pluggy.PluginManager):
         layers = ", ".join(sorted(self.layers)) or "none"
         return f"{guess}The hooks are {', '.join(HOOKS)}, and those of layers: {layers}. They take no arguments."
 
-    def check_pending(self) -> None:
+    def check_pending(self, plugin: object = None) -> None:
         """Check that each function that is marked as a hook is one, unless it is marked with `optionalhook=True`.
+
+        Args:
+            plugin: the plugin whose functions are checked, None for all.
 
         Raises:
             PluginError: there is no such hook.
         """
-        for hook, call in self._calls(list(vars(self.hook))):
-            self._check_hook(hook, call)
-
-    def _check_hook(self, hook: str, call: pluggy.HookImpl) -> None:
-        if hook not in HOOKS and hook not in self.layers and not call.optionalhook:
-            raise PluginError(
-                f"unknown hook {hook!r} in {call.plugin!r:.80}",
-                remedy=f"{self.advice(hook)} If the package that calls it may be missing, mark it with "
-                "hookimpl(optionalhook=True).",
-            )
+        for hook, call in self._calls(list(vars(self.hook)), plugin):
+            if hook not in HOOKS and hook not in self.layers and not call.optionalhook:
+                raise PluginError(
+                    f"unknown hook {hook!r} in {call.plugin!r:.80}",
+                    remedy=f"{self.advice(hook)} If the package that calls it may be missing, mark it with "
+                    "hookimpl(optionalhook=True).",
+                )
 
     def add(
         self,
@@ -252,28 +283,34 @@ class PluginManager(pluggy.PluginManager):
         Raises:
             PluginError: the plugin is faulty or registered already, or a name or type is taken.
         """
-        known = self.get_plugin(name) or self.at_run_time.get(name)
-        if known is not None:
-            raise PluginError(f"the name {name!r} is taken by {known!r:.80}", remedy="Use another.")
+        if name in self._registered:
+            owner = self._registered[name].given
+            raise PluginError(f"the name {name!r} is taken by {owner!r:.80}", remedy="Use another.")
+        if (known := self.get_name(plugin)) is not None:
+            raise PluginError(f"{plugin!r:.80} is already registered, as {known!r}")
         before = self._registry.current
         try:
             held = _as_plugin(plugin, name, parts)
-            try:
-                super().register(held, name)
-            except (ValueError, pluggy.PluginValidationError) as error:
-                reason = " ".join(str(error).partition("\n{")[0].split())
-                remedy = "" if isinstance(error, ValueError) else self.advice()
-                raise PluginError(reason, remedy=remedy) from error
-            self._parts[name] = found = self._ask(held, name, point)
+            turn = next(self._turns) if point is None else int(not is_ours(point))
+            new = self._registered[name] = _Registered(plugin, held, point, turn, [])
+            super().register(held, name)
+            self.check_pending(held)
+            if not self._calls(vars(self.hook), held):
+                raise PluginError(
+                    f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
+                    remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
+                )
+            new.parts.extend(self._ask(new, self._calls(HOOKS, held)))
             if point is None:
-                self.at_run_time[name], self._held[name] = plugin, held
                 self._registry.update(name, parts)
-        except BaseException:
+        except BaseException as error:
             self._forget(name)
             if self._registry.current is not before:
                 self._registry.invalidate()
+            if isinstance(error, pluggy.PluginValidationError):
+                raise PluginError(" ".join(str(error).split()), remedy=self.advice()) from error
             raise
-        return found
+        return new.parts
 
     def load(self, point: EntryPoint) -> list[Contribution]:
         """Load an installed plugin without a new catalog, and return its parts.
@@ -283,67 +320,51 @@ class PluginManager(pluggy.PluginManager):
         """
         try:
             return self.add(point.load(), point.name, point)
-        except (KeyboardInterrupt, PluginError):
+        except NEVER_CAUGHT:
             raise
         except BaseException as error:
             raise PluginError(describe_failure(error, point)) from error
 
-    def _ask(self, plugin: Any, name: str, point: EntryPoint | None) -> list[Contribution]:
-        """Call the hooks of one plugin, and check the parts. Those of built-in plugins are checked by tests instead."""
-        calls = dict(self._calls(list(vars(self.hook)), plugin))
-        for hook, call in calls.items():
-            self._check_hook(hook, call)
-        if not calls:
-            raise PluginError(
-                f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
-                remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
-            )
+    def _ask(
+        self, plugin: _Registered, calls: Iterable[tuple[str, pluggy.HookImpl]], kind: type = object
+    ) -> list[Contribution]:
+        """Call some hooks of one plugin alone, and check the parts that they return.
+
+        Parts of built-in plugins are trusted, since tests check them.
+
+        Args:
+            plugin: the plugin.
+            calls: its functions, by their hooks.
+            kind: the class of the parts of a layer's hook.
+        """
         found: list[Contribution] = []
-        silent: list[str] = []  # the hooks that returned None, which pluggy ignores
-        built_in = point is not None and is_ours(point)
-        entry = point, next(self._turns) if point is None else int(not built_in)
-        self._entries[name] = entry
-        for hook in (each for each in HOOKS if each in calls):
-            parts = self._call(hook, calls[hook], HOOKS[hook], entry)
-            silent += [hook] if parts is None else []
-            found += parts or []
+        silent = ""  # a hook that returned None, which pluggy ignores
+        others = [each for each in self.get_plugins() if each is not plugin.held]
+        for hook, call in calls:
+            for mark in ("wrapper", "hookwrapper"):
+                if getattr(call, mark):
+                    raise PluginError(
+                        f"{hook}() of the plugin {call.plugin_name!r} is marked with {mark}=True, but plugins are "
+                        "called one by one",
+                        remedy=f"Remove {mark}=True from its hookimpl, and return what the plugin brings.",
+                    )
+            results = self.subset_hook_caller(hook, others)()
+            if not results:
+                silent = hook
+                continue
+            turn = (plugin.turn, call.trylast - call.tryfirst, call.plugin_name)
+            for part in _of_kind(results[0], hook, HOOKS.get(hook, kind)):
+                found.append(Contribution(hook, part, call.plugin_name, plugin.point, turn))
         if silent and not found:
-            raise _nothing(silent[0], HOOKS[silent[0]])
-        self._check(found)
-        return found
-
-    def _call(
-        self, hook: str, call: pluggy.HookImpl, kind: type, entry: Entry
-    ) -> list[Contribution] | None:
-        """Call a hook of one plugin. Return its parts, None if it returned None, which pluggy ignores."""
-        if call.wrapper or call.hookwrapper:
-            mark = "wrapper=True" if call.wrapper else "hookwrapper=True"
-            raise PluginError(
-                f"{hook}() of the plugin {call.plugin_name!r} is marked with {mark}, but plugins are called one by one",
-                remedy=f"Remove {mark} from its hookimpl, and return what the plugin brings.",
-            )
-        point, group = entry
-        turn = (group, call.trylast - call.tryfirst, call.plugin_name)
-        others = [each for each in self.get_plugins() if each is not call.plugin]
-        results = self.subset_hook_caller(hook, others)()
-        if not results:
-            return None
-        parts = _of_kind(results[0], hook, kind)
-        return [Contribution(hook, part, call.plugin_name, point, turn) for part in parts]
-
-    def _check(self, found: Sequence[Contribution], kind: type = object) -> None:
-        """Check parts of one plugin, or trust them if it is built in."""
-        if found and found[0].turn[0] == 0:
+            _of_kind(None, silent, HOOKS.get(silent, kind))
+        if plugin.turn == 0:
             trust(each.part for each in found)
-            return
+            return found
         for each in found:
             check_part(each.part, kind)
             for text in near_misses(each.part, kind):
                 self.warn(text)
-
-    def warn(self, text: str) -> None:
-        """Issue a warning, once."""
-        self._registry.warn(text)
+        return found
 
     def of_layer(self, hook: str, kind: type, refuse: str) -> list[Contribution]:
         """Call the hook of a layer, each plugin alone, and return their parts in the order of pluggy.
@@ -357,20 +378,18 @@ class PluginManager(pluggy.PluginManager):
         """
         found: list[Contribution] = []
         for _, call in self._calls([hook]):
-            entry = self._entries.get(call.plugin_name)
-            if entry is None:  # another thread has unregistered it
+            plugin = self._registered.get(call.plugin_name)
+            if plugin is None:  # another thread has unregistered it
                 continue
             try:
-                parts = self._call(hook, call, kind, entry)
-                if parts is None:
-                    raise _nothing(hook, kind)
-                self._check(parts, kind)
-                found += parts
+                found += self._ask(plugin, [(hook, call)], kind)
+            except NEVER_CAUGHT:
+                raise
             except BaseException as error:
-                if call.plugin_name == refuse or isinstance(error, KeyboardInterrupt):
+                if call.plugin_name == refuse:
                     raise
-                home = describe_plugin(call.plugin_name, entry[0])
-                why = describe_failure(error, entry[0])
+                home = describe_plugin(call.plugin_name, plugin.point)
+                why = describe_failure(error, plugin.point)
                 self.warn(f"arrayferry left out {hook} of {home}: {why}")
         return found
 
@@ -380,43 +399,53 @@ class PluginManager(pluggy.PluginManager):
         for hook, caller in list(vars(self.hook).items()):
             if not caller.has_spec() and not caller.get_hookimpls():
                 delattr(self.hook, hook)
-        plugin = self.at_run_time.pop(name, plugin)
-        for table in (self._held, self._entries, self._parts):
-            table.pop(name, None)
-        return plugin
+        known = self._registered.pop(name, None)
+        return plugin if known is None else known.given
 
-    def reload(self) -> None:
-        """Load the installed plugins. Those registered at run time come after them, as before."""
-        kept = self._held.copy()  # a plugin that is being loaded may register more
+    def find(self) -> Installed:
+        """Import the installed plugins, and look up the hooks of layers. See `import_plugins`."""
+        found = entry_points()
+        self.layers = announced_hooks(found, self.warn)
+        if not self._autoload:
+            return Installed([], set(), set())
+        return import_plugins(found, self._user_blocked, self.warn)
+
+    def reload(self, installed: Installed) -> None:
+        """Register the installed plugins. Those registered at run time come after them, as before."""
+        # a plugin that is being loaded may register more
+        kept = {name: each for name, each in self._registered.items() if each.point is None}
         for name, plugin in self.list_name_plugin():
             if plugin is not None:
                 super().unregister(name=name)
-            elif name not in self._blocked:
+            elif name not in self._user_blocked:
                 super().unblock(name)
-        self._parts = {name: self._parts[name] for name in kept}
-        self.left_out, found = [], entry_points()
-        vars(self)["layers"] = announced_hooks(found, self.warn)
-        for point, allowed in installed_plugins(found, self.warn):
-            name = point.name
-            if allowed and name not in self._blocked:
-                try:
-                    self.load(point)
-                except PluginError as error:
-                    home, text = describe_plugin(name, point), str(error).rstrip(".")
-                    why = f"arrayferry left out {home} ({point.value}): {text}"
-                    self.left_out.append(LeftOut(name, why, name))
-                    self.warn(why)
-            elif name not in self.at_run_time:
-                super().set_blocked(name)
-        for name, plugin in kept.items():
-            super().register(plugin, name)
+        self._registered, self.left_out = dict(kept), []
+        for point, plugin, error in installed.plugins:
+            self._registry.partial = None
+            if self.is_blocked(point.name):
+                continue
+            try:
+                if error is not None:
+                    raise error
+                self.add(plugin, point.name, point)
+            except NEVER_CAUGHT:
+                raise
+            except BaseException as reason:
+                home, text = describe_plugin(point.name, point), describe_failure(reason, point)
+                why = f"arrayferry left out {home} ({point.value}): {text}"
+                self.left_out.append(LeftOut(point.name, why, point.name))
+                self.warn(why)
+        for name in installed.blocked - self._registered.keys():
+            super().set_blocked(name)
+        for name, each in kept.items():
+            super().register(each.held, name)
 
     def blocked(self) -> Iterator[LeftOut]:
         """Yield the plugins that are blocked, by the user or by the environment variable."""
         for name, plugin in self.list_name_plugin():
             if plugin is None:
                 not_named = f"installed, but {CHOICE} does not name it"
-                why = "blocked" if name in self._blocked else not_named
+                why = "blocked" if name in self._user_blocked else not_named
                 yield LeftOut(name, f"the plugin of that name is {why}", name, broken=False)
 
     def contributions(self) -> list[Contribution]:
@@ -424,7 +453,7 @@ class PluginManager(pluggy.PluginManager):
         return [
             each
             for hook, call in self._calls(HOOKS)
-            for each in self._parts.get(call.plugin_name, ())
+            for each in self._registered[call.plugin_name].parts
             if each.hook == hook
         ]
 
@@ -452,8 +481,10 @@ def _as_plugin(plugin: Any, name: str, parts: Mapping[str, object]) -> Any:
         return plugin
     module = ModuleType(name)
     for each in dir(plugin) if not hooks else ():
-        if isinstance(inspect.getattr_static(plugin, each, None), FUNCTIONS) and each[:2] != "__":
-            setattr(module, each, getattr(plugin, each))
+        value = inspect.getattr_static(plugin, each, None)
+        if each[:2] != "__":
+            bound = isinstance(value, _FUNCTIONS)
+            setattr(module, each, getattr(plugin, each) if bound else value)
     for hook, part in [*((hook, plugin) for hook in hooks), *parts.items()]:
         setattr(module, hook, hookspecs.hookimpl(lambda part=part: [part]))
     return module
@@ -463,7 +494,8 @@ def _of_kind(parts: object, hook: str, kind: type) -> list[Any]:
     """Return the parts that a hook returned. An error is raised for a part of another type."""
     if isinstance(parts, (str, bytes)) or not isinstance(parts, Iterable):
         raise PluginError(
-            f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected"
+            f"{hook} returned {parts!r:.80}, where a list of {kind.__name__} is expected",
+            remedy="Write return before the list, and return [] for none.",
         )
     found = list(parts)
     for part in found:
@@ -473,10 +505,3 @@ def _of_kind(parts: object, hook: str, kind: type) -> list[Any]:
                 remedy=f"Return instances of subclasses of {kind.__module__.partition('.')[0]}.{kind.__name__}.",
             )
     return found
-
-
-def _nothing(hook: str, kind: type) -> PluginError:
-    return PluginError(
-        f"{hook} returned None, where a list of {kind.__name__} is expected",
-        remedy="Write return before the list, and return [] for none.",
-    )

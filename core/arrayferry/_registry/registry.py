@@ -20,6 +20,7 @@ from arrayferry._utilities.cache import existing
 from arrayferry._utilities.text import never_raises
 
 from .catalog import Catalog
+from .discovery import Installed
 from .parts import Parts
 from .plugins import PluginManager
 
@@ -44,12 +45,13 @@ class Registry:
     """
 
     def __init__(self, *, autoload: bool = True) -> None:
-        self._autoload = autoload
         self.lock: Any = threading.RLock()
         self._watchers: weakref.WeakValueDictionary[int, Watcher] = weakref.WeakValueDictionary()
-        self._manager = PluginManager(self)
+        self._manager = PluginManager(self, autoload)
         self._loaded = self._loading = False
         self.current: Catalog | None = None
+        self.partial: Catalog | None = None  # while plugins are imported or loaded
+        self._missing: set[str] | None = None  # what that catalog lacks
         self._warned: set[str] = set()
         _registries[id(self)] = self
 
@@ -63,21 +65,30 @@ class Registry:
     def catalog(self) -> Catalog:
         """The current registrations."""
         catalog = self.current
-        if catalog is None:
+        while catalog is None:
+            found = None if self._loaded else self._manager.find()
             with self.lock:
-                catalog = self.current or (self.update() if self._loaded else self._load())
+                if self._loaded or (found and found.unfinished == self._missing):
+                    catalog = self.current or self.partial or self.update()
+                elif found is not None:
+                    catalog = self._load(found)
         return catalog
 
-    def _load(self) -> Catalog:
-        """Load the installed plugins."""
+    def _load(self, found: Installed) -> Catalog:
+        """Register what is installed, and return a catalog of it. The caller holds the lock.
+
+        If a plugin asks while it is imported, all others are loaded for now.
+        """
         try:
-            self._warned, self._loaded, self._loading = set(), True, True
-            if self._autoload:
-                self._manager.reload()
-            self._loading = False
-            return self.update()
+            self._loaded = self._loading = True
+            self._manager.reload(found)
+            self._loaded, self._loading = not found.unfinished, False
+            catalog = self.update()
+            self._missing = found.unfinished
+            return catalog
         except BaseException:  # such as an interrupt: all are loaded again on next use
-            self.current, self._loaded, self._loading = None, False, False
+            self._loaded = self._loading = False
+            self.invalidate()
             raise
 
     def warn(self, text: str) -> None:
@@ -102,17 +113,19 @@ class Registry:
         Raises:
             PluginError: that plugin claims a name or a type of another one. The catalog is as before.
         """
-        catalog = Catalog(self._manager, self.warn, self._notify, new)
+        catalog = Catalog(self._manager, self._notify, new)
         for hook in hooks:
             catalog.parts(hook, new)
-        if not self._loading:  # otherwise a plugin asks while it is being loaded
-            self.invalidate()
+        self.invalidate()
+        if self._loaded and not self._loading:
             self.current = catalog
+        else:
+            self.partial = catalog
         return catalog
 
     def invalidate(self) -> None:
         """Drop the catalog before plugins change. A new one is made on next use. The caller holds the lock."""
-        self.current = None
+        self.current = self.partial = self._missing = None
         self._notify()
 
     def _notify(self) -> None:
@@ -133,8 +146,10 @@ class Registry:
 
         Conversions that are running in other threads finish with the previous registrations.
         """
+        self._warned = set()
+        found = self._manager.find()
         with self.lock:
-            self._load()
+            self._load(found)
 
     def register(
         self,
@@ -165,14 +180,15 @@ class Registry:
         Raises:
             PluginError: the part was not registered at run time.
         """
+        manager = self.manager
         with self.lock:
-            name = self.manager.get_name(part)
-            if name is None or name not in self._manager.at_run_time:
+            name = manager.get_name(part)
+            if name is None or not manager.is_at_run_time(name):
                 raise PluginError(
                     f"{part!r:.80} was not registered at run time",
                     remedy="Pass the same object that was passed to register().",
                 )
-            self._manager.unregister(name=name)
+            manager.unregister(name=name)
 
     def parts(self, hook: str) -> Parts:
         """Return what plugins say to a layer.
@@ -244,8 +260,8 @@ def _after_fork() -> None:
             registry.lock.release()
         else:
             registry.lock = threading.RLock()
-            registry.current, registry._loaded, registry._loading = None, False, False
-            registry._notify()  # the thread with the lock may not have done so yet
+            registry._loaded = registry._loading = False
+            registry.invalidate()  # the thread with the lock may not have done so yet
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,5 +1,6 @@
 """The hooks of layers: a package that builds on arrayferry announces them, and asks each plugin for its parts."""
 
+import builtins
 import importlib
 import itertools
 import re
@@ -164,6 +165,13 @@ def test_a_plugin_that_fails_is_left_out_with_one_warning(install, what):
     assert asked(registry) == (parts, [])
 
 
+@pytest.mark.parametrize("error", ["MemoryError", "KeyboardInterrupt", "GeneratorExit"])
+def test_what_is_no_fault_of_a_plugin_is_raised(install, error):
+    registry, _ = install(bad=f"import arrayferry as af\n@af.hookimpl\ndef units(): raise {error}")
+    with pytest.raises(getattr(builtins, error)):
+        registry.parts("units")
+
+
 def test_of_two_parts_of_a_name_the_first_plugin_has_it(install):
     registry, _ = install(one=part("x"), two=part("x"))
     parts, (message,) = asked(registry)
@@ -232,13 +240,13 @@ def test_metadata_that_cannot_be_read_breaks_nothing(install, folder):
 
 def test_a_layer_that_cannot_be_imported(install, folder):
     registry, _ = install(lib=part())
-    (folder / "units_plugin.py").write_text("1 / 0")
-    words = r"units, units_plugin:Units, cannot be imported: Zero"
-    with pytest.raises(af.PluginError, match=words):
-        registry.parts("units")
-    (folder / "units_plugin.py").write_text("Units = 3")
-    with pytest.raises(af.PluginError, match="is not a class: 3"):
-        registry.parts("units")
+    failed = "units, units_plugin:Units, cannot be imported: "
+    for code, words in {
+        "1 / 0": f"{failed}Zero", "raise SystemExit(3)": f"{failed}SystemExit: 3", "Units = 3": "is not a class: 3",
+    }.items():  # fmt: skip
+        (folder / "units_plugin.py").write_text(code)
+        with pytest.raises(af.PluginError, match=words):
+            registry.parts("units")
 
 
 def test_two_layers_announce_one_hook(install, folder):
@@ -248,10 +256,10 @@ def test_two_layers_announce_one_hook(install, folder):
     registry, messages = load(folder, {"lib": marked(part())})
     assert len(messages) == 2
     assert (
-        "does not use the hook units of units_plugin:Units: it is announced by other_plugin"
-        in messages[1]
+        "does not use the hook units of units_plugin:Units of the distribution units: "
+        "it is announced by other_plugin:Units of the distribution other" in messages[1]
     )
-    assert "arrayferry_backends of third_plugin:Units: it is one of arrayferry" in messages[0]
+    assert "third_plugin:Units of the distribution third: it is one of arrayferry" in messages[0]
     assert asked(registry)[0] == {}  # the part is one of the other layer
 
 
@@ -275,7 +283,7 @@ def test_a_part_for_one_backend_at_run_time(install):
     assert list(registry.parts("units")) == ["boxes", "lib"]  # pluggy asks the last one first
     registry.unregister(backend)
     assert list(registry.parts("units")) == ["lib"]
-    registry.register(types.SimpleNamespace(units=af.hookimpl(lambda: [own])), "only hooks")
+    registry.register(type("Hooks", (), {"units": af.hookimpl(staticmethod(lambda: [own]))}))
     assert registry.parts("units")["boxes"] is own
     registry.register(HeldContainer(), parts={"units": type("Of", (Own,), {"name": "held"})()})
     assert set(registry.parts("units")) == {"lib", "boxes", "held"}
@@ -301,7 +309,7 @@ def test_a_wrong_part_at_run_time_leaves_nothing(install, fault):
     registry.register(BoxBackend())
 
 
-def test_registries_have_parts_of_their_own(install):
+def test_registries_have_parts_of_their_own(install, folder):
     registry, _ = install(lib=part())
     other = af.Registry(autoload=False)
     assert list(other.parts("units")) == []
@@ -310,7 +318,9 @@ def test_registries_have_parts_of_their_own(install):
     assert other.parts("units")["lib"] is own
     assert list(registry.parts("units")) == ["lib"]
     with pytest.raises(af.PluginError, match="no installed package"):
-        af.Registry(autoload=False).parts("unit")
+        other.parts("unit")
+    write_layer(folder, "one", "unit")
+    assert (other.refresh(), other.parts("unit")) == (None, {})
 
 
 def test_threads_ask_together_and_get_the_same(install):

@@ -10,7 +10,7 @@ import types
 import numpy as np
 import pluggy
 import pytest
-from boxes import Box, BoxBackend, BoxSource, Held, HeldContainer
+from boxes import Box, BoxBackend, BoxSource, DirectToTorch, Held, HeldContainer
 from distributions import hooks, write_distribution
 from distributions import plugin as library
 from interrupts import interrupted
@@ -171,11 +171,11 @@ REFUSED = {
             *(
                 (BoxBackend, name, [value], rf"Backend Faulty has .*{name}\. Set {name} to ")
                 for name, value in {
-                    "memory": "writeable", "aliases": "box", "devices": None, "dlpack": "cuda", "replaces": ["torch"],
-                    "to_numpy_shares": "yes", "install": None, "item_types": ("Box",),
+                    "memory": "writeable", "aliases": np.array(["a", "b"]), "devices": None, "dlpack": "cuda", "replaces": ["torch"],
+                    "to_numpy_shares": 0, "from_numpy_shares": "yes", "install": None, "item_types": ("Box",),
                 }.items()
             ),
-            (BoxSource, "name", [""], "Source Faulty has no name"),
+            (BoxSource, "name", ["", 3, ["boxes"]], "Source Faulty has .* name"),
             (BoxSource, "replaces", ["pandas", ["pandas"], ("",), (3,)], r"Source Faulty has .*replaces\. Set replaces"),
             (
                 HeldContainer, "types", [Held, "builtins.list", (), (3,), ("nodots",), ["a.B"], None],
@@ -191,6 +191,13 @@ REFUSED = {
     "the class of a source": (BoxSource, r"BoxSource'> is not a Backend"),
     "a hook that returns a class": (hooks(backends=[BoxBackend]), r"BoxBackend'>, where a Backend is expected.*instances"),
     "a hook that is no function": (types.SimpleNamespace(arrayferry_backends=[]), "implements no hook"),
+    **{
+        f"the hook {name}": (
+            types.SimpleNamespace(**{name: af.hookimpl(made(list)), **vars(hooks(containers=[HeldContainer()]))}),
+            f"the hook {name} of .* is a functools.* only calls functions. Write a function",
+        )
+        for name, made in {"units": functools.cache, "arrayferry_backends": functools.partial}.items()
+    },
     "a name of a built-in source": (part(BoxSource, name="h5py"), "the name 'h5py' is taken by the .* 'h5py' of"),
 }  # fmt: skip
 
@@ -244,9 +251,6 @@ def test_names_of_hooks_are_enough_and_only_functions_count(registry):
 
     registry.register(Plugin())
     assert registry.catalog.containers[0] is Plugin.part
-    partial = types.SimpleNamespace(arrayferry_backends=functools.partial(list))
-    with pytest.raises(af.PluginError, match="implements no hook"):
-        registry.register(partial)
 
 
 @dataclasses.dataclass
@@ -279,14 +283,20 @@ def test_plugins_and_parts_are_told_apart_by_identity(registry):
 
 
 def test_a_name_is_given_once(registry, install):
-    registry.register(HeldContainer(), "mine")
-    for name, owner in (("mine", "'mine'>"), ("torch", "'arrayferry_plugins.torch_'")):
-        with pytest.raises(af.PluginError, match=rf"the name '{name}' is taken by <module {owner}"):
+    part = DirectToTorch()
+    registry.register(part, "mine")
+    for name, words in {
+        "mine": "is taken by <Converter", "torch": "is taken by <module 'arrayferry_plugins.torch_'",
+        ("mine",): "must be a string",
+    }.items():  # fmt: skip
+        with pytest.raises(af.PluginError, match=words):
             registry.register(HeldContainer(), name)
+    with pytest.raises(af.PluginError, match="is already registered, as 'mine'"):
+        registry.register(part)
     install(mine=library("mine"), lib=library("lib"), two=library("two"))
     words = (
         "the plugin 'mine' of the distribution arrayferry-mine.*"
-        "the name 'mine' is taken by <Container HeldContainer>"
+        "the name 'mine' is taken by <Converter boxes -> torch>"
     )
     with pytest.warns(af.PluginWarning, match=words) as caught:
         registry.refresh()
@@ -399,8 +409,8 @@ def test_an_interrupt_at_any_line_leaves_all_or_nothing(small, change):
     for number in itertools.count(1):
         if not interrupted(calls[change], number, places):
             break
-        has = manager.has_plugin("mine")
-        assert small.catalog.containers == ((part,) if has else ())
+        catalog, has = small.catalog, manager.has_plugin("mine")
+        assert catalog.containers == ((part,) if has else ())
         if change == "refresh":
             assert has
         held = Held([X])
@@ -408,6 +418,14 @@ def test_an_interrupt_at_any_line_leaves_all_or_nothing(small, change):
         assert "numpy" in small.backends()
         prepare()
     assert manager.has_plugin("mine") is (change in ("register", "refresh"))
+
+
+def test_a_refresh_that_fails_is_told_to_conversions(small, monkeypatch):
+    conversion = af.converter("numpy", registry=small)
+    monkeypatch.setattr(small, "update", raising)
+    with pytest.raises(ZeroDivisionError):
+        small.refresh()
+    assert conversion._compiled is None
 
 
 ASKS = """
@@ -423,6 +441,27 @@ def arrayferry_sources():
     af.registry.manager.list_name_plugin()
     return []
 """
+
+
+CONVERTS = """
+import sys, threading
+catalogs = []
+(thread := threading.Thread(target=lambda: catalogs.append(af.registry.catalog))).start()
+while "arrayferry_plugins.numpy_" not in sys.modules: pass  # the thread is loading the plugins
+print(af.convert(np.ones(2), "numpy"))
+"""
+
+
+@pytest.mark.parametrize("start", ["af.backends()", "import asks_plugin"])
+def test_a_plugin_may_convert_while_it_is_imported(tmp_path, run_python, start):
+    """Also while another thread makes the first call of the process, and then waits for that import."""
+    write_distribution(tmp_path, "asks", library("asks") + CONVERTS)
+    script = f"""
+import sys; sys.path.insert(0, {str(tmp_path)!r}); import arrayferry as af
+{start}; import asks_plugin; asks_plugin.thread.join()
+print(asks_plugin.catalogs == [af.registry.catalog], "asks" in af.backends())
+"""
+    assert run_python(script, timeout=60).split() == ["[1.", "1.]", "True", "True"]
 
 
 def test_a_plugin_may_use_the_registry_while_it_is_loaded(tmp_path, run_python):
