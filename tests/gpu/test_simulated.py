@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import simulated
 from cases import crossed, params
+from envs import begun
 from refusals import refused
 
 import arrayferry as af
@@ -690,8 +691,7 @@ SENSORS = {f"sensor{i}": np.full(3, i / 10, np.float32) for i in range(8)}
 def test_observations_of_an_environment_go_together(machine):
     space = gym.spaces.Dict(dict.fromkeys(SENSORS, gym.spaces.Box(-1, 1, (3,))))
     env = gym.wrappers.TransformObservation(gym.make("CartPole-v1"), lambda _: SENSORS, space)
-    env = arrayferry_gym.ArrayConversion(env, env_xp="numpy", target_xp="cupy")
-    env.reset(seed=0)
+    env = begun(arrayferry_gym.ArrayConversion(env, env_xp="numpy", target_xp="cupy"), 0)
     for _ in range(5):
         machine.counts.clear()
         observation, reward, *_ = env.step(0)
@@ -707,8 +707,7 @@ def test_a_mask_on_a_gpu(machine):
 
     make = partial(gym.make, "CartPole-v1")
     envs = Resetting(gym.vector.SyncVectorEnv([make] * 2, autoreset_mode="Disabled"))
-    envs = arrayferry_gym.wrappers.vector.RecordEpisodeStatistics(envs)
-    envs.reset(seed=0)
+    envs = begun(arrayferry_gym.wrappers.vector.RecordEpisodeStatistics(envs), 0)
     before = envs.episode_start_times.copy()
     mask = af.convert(np.array([False, True]), "cupy", device="cuda:0")
     envs.reset(options={"reset_mask": mask})

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from refusals import refused
 import torch
+from refusals import refused
 
 import arrayferry as af
 

@@ -10,9 +10,9 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from refusals import refused
 import torch
 import xarray as xr
+from refusals import refused
 
 import arrayferry as af
 from arrayferry_plugins.dask_ import to_dask

@@ -4,11 +4,11 @@ import dask.array as da
 import numpy as np
 import pint
 import pytest
-from refusals import refused
 import torch
 import unyt
 from astropy import table, units
 from astropy.utils.masked import Masked
+from refusals import refused
 
 import arrayferry as af
 

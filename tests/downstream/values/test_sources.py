@@ -19,12 +19,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute
 import pytest
-from refusals import refused
 import scipy.sparse
 import torch
 import zarr
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from refusals import refused
 
 import arrayferry as af
 

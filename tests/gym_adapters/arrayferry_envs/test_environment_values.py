@@ -217,8 +217,7 @@ def test_another_kind_of_dtype_is_an_error_with_the_line(library):
         def step(self, xp, rng, state, action, params):
             return {**state, "wide": xp.astype(state["wide"], xp.int32)}, 1.0, False
 
-    envs = Broken().make_vec(2, **LIBRARIES[library])
-    envs.reset(seed=0)
+    envs = begun(Broken().make_vec(2, **LIBRARIES[library]), 0)
     line = Broken.step.__code__.co_firstlineno
     with pytest.raises(
         EnvResultError,

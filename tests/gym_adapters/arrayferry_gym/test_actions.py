@@ -338,8 +338,7 @@ def test_bounds_are_checked_if_asked_for(library, agent):
 )  # fmt: skip
 def test_batches(env_id, count, right, wrong, words, agent):
     make = AGENTS[agent]
-    envs = vector.ArrayConversion(gym.make_vec(env_id, num_envs=count), target_xp=agent)
-    envs.reset(seed=1)
+    envs = begun(vector.ArrayConversion(gym.make_vec(env_id, num_envs=count), target_xp=agent))
     for value in wrong * 2:
         for fits in right:
             envs.step(make(fits))
@@ -514,8 +513,7 @@ def test_gradients_pass_to_an_environment_of_the_same_library():
 def test_threads_that_share_an_adapter():
     """While one thread makes the adapter find its ways anew, no wrong action of another passes."""
     space = spaces.MultiDiscrete([3, 3])
-    env = ArrayConversion(Takes(space), env_xp="numpy", target_xp="numpy")
-    env.reset()
+    env = begun(ArrayConversion(Takes(space), env_xp="numpy", target_xp="numpy"), None)
     stop = threading.Event()
 
     def right():
