@@ -6,7 +6,6 @@ import array_api_strict
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import torch
 from boxes import Plain
 from gymnasium import spaces
@@ -23,7 +22,6 @@ LIBRARIES = {
     "strict": {"xp": array_api_strict},
 }
 """The options of each library in which functional environments are served."""
-library = pytest.mark.parametrize("library", LIBRARIES)
 
 
 class Bare(FunctionalEnv):

@@ -25,6 +25,7 @@ from cases import crossed
 
 import arrayferry as af
 
+pytestmark = pytest.mark.usefixtures("boxlib")
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -115,7 +116,6 @@ def test_what_happened_to_memory(name):
     assert row.bytes == sum(z.nbytes for z in af.flatten(y)[0])
 
 
-@pytest.mark.usefixtures("boxlib")
 def test_what_a_source_reads_is_counted(register):
     register(BoxSource())
     box = Box(X.copy())
@@ -230,7 +230,6 @@ class Refusing(af.Converter):
     ],
     ids=["raises", "declines"],
 )
-@pytest.mark.usefixtures("boxlib")
 def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register):
     register(BoxBackend())
     register(Refusing()).answer = answer
@@ -240,7 +239,6 @@ def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register
     assert f"{reason}, 5 times" in text
 
 
-@pytest.mark.usefixtures("boxlib")
 def test_reasons_are_bounded(register):
     register(BoxBackend())
     converter = register(Refusing())

@@ -29,6 +29,12 @@ X = torch.arange(6, dtype=torch.float32).reshape(3, 2)
 BIG = torch.full((3,), 2**40)  # JAX has no int64 here, and this fits no int32
 
 
+@pytest.fixture(params=LIBRARIES)
+def target(request: Any) -> Any:
+    """The library to which a structure is converted."""
+    return request.param
+
+
 def said(value: Any) -> dict[str, tuple[str, str, Any]]:
     """Say what each array in a value is, and where."""
     arrays, layout = af.flatten(value)
@@ -84,7 +90,6 @@ def full() -> Any:
     return _tensordict()
 
 
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_a_tensordict(full, target):
     found = converted(full, target)
     if target == "torch":
@@ -177,7 +182,6 @@ def test_errors_name_the_place_in_a_tensordict():
         assert place is BIG or torch.equal(place, BIG)
 
 
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_empty_tensordicts(target):
     for value in (td.TensorDict({}, [2]), td.TensorDict({"a": td.TensorDict({}, [2])}, [2])):
         found = af.convert({"k": value}, target)["k"]
@@ -193,7 +197,6 @@ def test_empty_tensordicts(target):
 
 
 @pytest.mark.parametrize("dim", [0, 1])
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_a_lazy_stack(target, dim):
     parts = [
         td.TensorDict({"x": X + n, "in": td.TensorDict({"y": X[:, 0] * n}, [3]), "s": f"{n}"}, [3])
@@ -250,7 +253,6 @@ def test_options_reach_a_lazy_stack():
         af.convert(stack, "jax", narrowing="forbid")
 
 
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_non_tensor_data(target):
     for data in ("text", {"a": 1}, [1, 2], (), None, 3):
         value = td.TensorDict({"x": X}, [3])
@@ -268,7 +270,6 @@ def test_non_tensor_data(target):
     assert af.backend_of(found["s"][1]).name == target
 
 
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_parameters(target):
     module = torch.nn.Linear(2, 3)
     value = td.TensorDictParams(td.TensorDict.from_module(module))
@@ -351,7 +352,6 @@ def _tensorclasses() -> list[type]:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_a_tensorclass(index, target):
     cls = _tensorclasses()[index]
     assert (cls.__mro__[1] is object) is (index == 0)
@@ -436,7 +436,6 @@ def _hetero() -> Any:
 
 
 @pytest.mark.parametrize("make", [_graph, _temporal, _hetero])
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_graphs(make, target):
     value = make()
     found = converted({"g": value}, target, copy=True)["g"]
@@ -466,7 +465,6 @@ def test_paths_of_graphs():
 
 
 @pytest.mark.parametrize("make", [_graph, _hetero])
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_batches_of_graphs(make, target):
     graphs = [make(), make()]
     value = pyg.Batch.from_data_list(graphs)
@@ -514,7 +512,6 @@ def _batch() -> Any:
     )
 
 
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_a_batch(target):
     value = _batch()
     found = converted({"k": value}, target, planned=False, copy=True)["k"]  # an array of objects
@@ -540,7 +537,6 @@ def test_a_batch(target):
         assert "new" not in value.reserved
 
 
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_odd_batches(target):
     assert len(af.convert(ts.Batch(), target)) == 0
     words = af.convert(ts.Batch(s="text", n=None), target)
@@ -670,7 +666,6 @@ def _output() -> Any:
     return Own(loss=torch.tensor(1.0), logits=X, hidden_states=states, extra={"deep": X + 2})
 
 
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_model_outputs(target):
     value = _output()
     found = converted({"k": value}, target, copy=True)["k"]
@@ -721,7 +716,6 @@ def test_batches_of_graphs_share_no_places_with_the_original():
 @pytest.mark.parametrize(
     "make", [_tensordict, _graph, _temporal, _hetero, _batch, _dataset, _output]
 )
-@pytest.mark.parametrize("target", LIBRARIES)
 def test_a_structure_is_put_together_stays_one_and_is_pickled(make, target):
     value = make()
     arrays, layout = af.flatten(value)

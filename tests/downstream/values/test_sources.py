@@ -370,7 +370,12 @@ good = pytest.mark.parametrize(
 bad = pytest.mark.parametrize(
     "case", [Refused(name.split()[0], *case) for name, case in REFUSED.items()], ids=REFUSED
 )
-targets = pytest.mark.parametrize("to", TARGETS)
+
+
+@pytest.fixture(params=TARGETS)
+def to(request):
+    """The library to which it is converted."""
+    return request.param
 
 
 def outcome(convert: Callable[[], Any]) -> Any:
@@ -388,7 +393,6 @@ def test_tensors_are_as_pyarrow_sees_them():
 
 
 @good
-@targets
 def test_it_becomes_what_a_numpy_array_of_its_values_becomes(case, to):
     x = case.make()
     expected = outcome(lambda: af.convert(case.values, to))
@@ -444,7 +448,6 @@ def test_what_others_hold_is_never_written_to(case, copy):
 
 
 @bad
-@targets
 def test_refused(case, to):
     x = case.make()
     lazy = case.package in ("zarr", "h5py") and to != "numpy"
@@ -505,7 +508,6 @@ def test_in_trees(case, times):
 @pytest.mark.parametrize(
     "package", ["pandas", "polars", "pyarrow", "zarr", "h5py", "scipy", "awkward"]
 )
-@targets
 def test_routes(package, to):
     assert str(af.route(package, to)).startswith(f"{package} (cpu) -> ")
     with pytest.raises(af.UnknownBackendError, match=f"only read from {package}"):
@@ -525,7 +527,6 @@ SEQUENCES = {
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-@targets
 @pytest.mark.parametrize("inside", [False, True])
 def test_one_converter_for_changing_values(name, to, inside):
     make, bad = SEQUENCES[name]
@@ -574,7 +575,6 @@ def reads(request, monkeypatch):
     return make if request.param is zarr.Array else in_h5, found
 
 
-@targets
 @pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("inside", [False, True])
 def test_it_is_read_once(reads, to, copy, inside):
@@ -645,7 +645,6 @@ def test_records_of_objects_are_refused():
     refused(af.UnsupportedDtypeError, "text or objects", in_h5(np.array([(1, "x")], kind)), "numpy")
 
 
-@targets
 @pytest.mark.parametrize("options", [{}, {"copy": False}, {"copy": True}])
 @pytest.mark.parametrize("view", [False, True])
 def test_a_closed_file(to, options, view):
@@ -704,7 +703,6 @@ SPARSE = {
 
 
 @pytest.mark.parametrize("name", SPARSE)
-@targets
 def test_sparse(name, to):
     make, values, remedy = SPARSE[name]
     x = make(values)

@@ -24,6 +24,13 @@ from arrayferry_gym import ArrayConversion, vector
 AGENTS = {"numpy": np.asarray, "torch": torch.as_tensor, "jax": jnp.asarray}
 LIBRARIES = tuple(NAMESPACES)
 
+
+@pytest.fixture(params=LIBRARIES)
+def library(request):
+    """The library of the environment."""
+    return request.param
+
+
 BOX = spaces.Box(-1, 1, (1,), np.float32)
 NESTED = spaces.Dict(
     move=spaces.Tuple([spaces.Discrete(3), BOX]), look=spaces.MultiDiscrete([3, 4])
@@ -186,7 +193,6 @@ def test_finite_numbers_that_a_float_cannot_hold_are_passed_on():
         assert taken_as(env) == value
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_further_keys_are_passed_on_after_those_of_the_space(library):
     space = spaces.Dict([("z", spaces.Discrete(3)), ("a", BOX)])
     env = adapted(space, library)
@@ -202,7 +208,6 @@ def test_further_keys_are_passed_on_after_those_of_the_space(library):
     refused_step(strict, action, "'more' is none of them")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_arrays_of_objects_are_numbers(library):
     for space, action in (
         (spaces.Discrete(3), 2), (BOX, [0.5]), (spaces.MultiDiscrete([3, 4]), [1, 2]),
@@ -274,7 +279,6 @@ def test_values_of_python_for_discrete(library):
             refused_step(env, value, r"action .* Discrete\(2\)")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_lists_of_numbers_are_arrays(library):
     env = adapted(BOX, library)
     for value in ([0.5], (0.5,), [torch.tensor(0.5)]):
@@ -285,7 +289,6 @@ def test_lists_of_numbers_are_arrays(library):
         refused_step(env, value, r"action .*space Box\(-1.0, 1.0, \(1,\), float32\)")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_the_place_in_a_nested_space(library):
     env = adapted(NESTED, library)
 
@@ -466,7 +469,6 @@ class Even(spaces.Discrete):
         return bool(super().contains(x) and x % 2 == 0)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_the_own_rules_of_a_space(library):
     env = adapted(Even(6), library, check_actions="strict")
     for _ in range(3):
@@ -606,7 +608,6 @@ TWOS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("action", TWOS, ids=repr)
 def test_discrete_gets_a_scalar_of_its_library(action, library):
     env = adapted(NUMBER, library)
@@ -623,7 +624,6 @@ def test_discrete_gets_a_scalar_of_its_library(action, library):
             assert af.backend_of(env.env.taken).name == library
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_boxes_keep_their_dtype(library):
     dtypes = torch.float64, torch.float32, torch.float16, torch.bfloat16
     env = adapted(THREE, library)
