@@ -136,9 +136,7 @@ def test_actions_that_do_not_fit(space, action, library, agent):
     wrong, right = AGENTS[agent](action), AGENTS[agent](space.sample())
     for value in (wrong, right, right, wrong, right, right, right, wrong):
         if value is wrong:
-            with pytest.raises(af.ConversionError, match="action") as error:
-                env.step(value)
-            assert str(space) in str(error.value)
+            refused_step(env, value, rf"(?s)action.*{re.escape(str(space))}")
         else:
             env.step(value)
 
@@ -525,8 +523,7 @@ def test_threads_that_share_an_adapter():
 
     def wrong():
         while not stop.is_set():
-            with pytest.raises(af.ConversionError):
-                env.step(np.array([7, 7]))
+            refused_step(env, np.array([7, 7]))
 
     with quick_turns(), ThreadPoolExecutor(2) as pool:
         working = [pool.submit(right), pool.submit(wrong)]
@@ -562,8 +559,7 @@ def test_ranges_hold_in_every_dtype_and_shape(range_, library):
             np.testing.assert_array_equal(np.asarray(env.env.taken), x.astype(np.int64))
             assert not re.search("uint8|bool", str(env.env.taken.dtype))  # a mask for an index
         else:
-            with pytest.raises(af.ConversionError):
-                env.step(given)
+            refused_step(env, given)
 
 
 class Replaces(Takes):
