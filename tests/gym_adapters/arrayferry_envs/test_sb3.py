@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from cases import crossed
-from functional_envs import Masked, MaskedCounts, with_two_rewards
+from functional_envs import Count, Masked, MaskedCounts, with_two_rewards
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from infos import Tells
@@ -138,7 +138,7 @@ def test_masks_of_infos_and_of_methods():
 
 @pytest.mark.parametrize("xp", ["numpy", "jax"])
 def test_several_rewards_are_refused_unless_they_are_combined(xp):
-    envs = with_two_rewards(CartPole)().make_vec(2, xp=xp, autoreset_mode="SameStep")
+    envs = with_two_rewards(Count)().make_vec(2, xp=xp, autoreset_mode="SameStep")
 
     def stepped(combine):
         bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, combine))
