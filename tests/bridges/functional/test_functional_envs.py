@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from envs import begun
 from flax import struct
 from gymnasium import spaces
 
@@ -65,7 +66,7 @@ class Counted:
     time: jax.Array
 
 
-def begun(key):
+def counted(key):
     return Counted(jax.random.uniform(key), jnp.zeros((), jnp.int32))
 
 
@@ -86,7 +87,7 @@ class GymnaxProbe(gymnax_base.Environment):
         return observed(state.start, state.time), state, reward, action == 1, {}
 
     def reset_env(self, key, params):
-        state = begun(key)
+        state = counted(key)
         return observed(state.start, state.time), state
 
     def action_space(self, params=None):
@@ -136,7 +137,7 @@ class BraxProbe(brax_base.Env):
     observation_size, action_size, backend = 2, 1, "none"
 
     def reset(self, rng):
-        state = begun(rng)
+        state = counted(rng)
         zero = jnp.zeros(())
         return brax_base.State(state, observed(state.start, 0), zero, zero, {"speed": zero}, {})
 
@@ -165,7 +166,7 @@ class PlaygroundProbe(mjx_env.MjxEnv):
         super().__init__(config_dict.create(ctrl_dt=0.1, sim_dt=0.1, episode_length=LIMIT))
 
     def reset(self, rng):
-        state = begun(rng)
+        state = counted(rng)
         zero = jnp.zeros(())
         return mjx_env.State(state, {"state": observed(state.start, 0)}, zero, zero, {}, {})
 
@@ -214,7 +215,7 @@ class JumanjiProbe(jumanji.env.Environment):
         super().__init__()
 
     def reset(self, key):
-        state = begun(key)
+        state = counted(key)
         return state, jumanji_types.restart(observed(state.start, 0), extras={})
 
     def step(self, state, action):
@@ -250,7 +251,7 @@ class NavixProbe(navix_base.Environment):
         )
 
     def reset(self, key, cache=None):
-        state, zero = begun(key), jnp.zeros((), jnp.int32)
+        state, zero = counted(key), jnp.zeros((), jnp.int32)
         return navix_base.Timestep(
             zero,
             observed(state.start, 0),
@@ -499,8 +500,7 @@ def test_models_of_playground_differ_between_episodes(impl):
     own = registry.load("CartpoleBalance", config_overrides={"impl": impl})
     env = from_env(own, randomization_fn=randomized)
     assert env == from_env(own, randomization_fn=randomized) != from_env(own)
-    envs = env.make_vec(3, xp="jax", autoreset_mode="SameStep", max_episode_steps=7)
-    envs.reset(seed=1)
+    envs = begun(env.make_vec(3, xp="jax", autoreset_mode="SameStep", max_episode_steps=7))
     draws, masses = np.random.default_rng(0), []
 
     @jax.jit
@@ -531,8 +531,7 @@ def test_models_of_brax_differ_between_episodes():
         return sys.tree_replace({"gravity": gravity}), axes
 
     env = from_env(REAL["Brax"][0](), randomization_fn=with_gravity)
-    envs = env.make_vec(2, xp="torch")
-    envs.reset(seed=1)
+    envs = begun(env.make_vec(2, xp="torch"))
     assert envs.state.params["gravity"].shape == (2, 3)
     assert len(set(envs.state.params["gravity"][:, 2].tolist())) == 2
     with pytest.raises(af.OptionError, match="randomization_fn"):
@@ -693,8 +692,7 @@ def test_actions_of_brax_use_the_whole_range_of_the_actuators(name, wrapped):
     reached = []
     step = own.pipeline_step
     own.pipeline_step = lambda state, action: (reached.append(action), step(state, action))[1]
-    envs = env.make_vec(1, xp="jax", autoreset_mode="Disabled")
-    envs.reset(seed=1)
+    envs = begun(env.make_vec(1, xp="jax", autoreset_mode="Disabled"))
     for action in (env.action_space.low, env.action_space.high):
         before = jax.tree.map(lambda x: x[0], envs.state.tree)
         after = own.step(before, jnp.asarray(action))
@@ -741,8 +739,7 @@ def test_infos_are_those_of_the_library_also_at_the_limit(name):
     else:
         own = make_craftax_env_from_name(name, True)
         params = own.default_params.replace(max_timesteps=3)
-    envs = from_env(own, params).make_vec(2, xp="jax", autoreset_mode="Disabled")
-    envs.reset(seed=1)
+    envs = begun(from_env(own, params).make_vec(2, xp="jax", autoreset_mode="Disabled"))
     seen, state, info = envs.state.tree
     if name != "gymnax":
         state = state.replace(achievements=state.achievements.at[0, 2].set(True))
@@ -765,8 +762,7 @@ def test_infos_are_those_of_the_library_also_at_the_limit(name):
 def test_parameters_of_gymnax():
     env = from_env(gymnax.make("Pendulum-v1")[0])
     assert env.max_episode_steps == 200
-    envs = env.make_vec(3, xp="jax", params={"g": np.float32([1, 10, 20]), "m": 2.0})
-    envs.reset(seed=1)
+    envs = begun(env.make_vec(3, xp="jax", params={"g": np.float32([1, 10, 20]), "m": 2.0}))
     state = envs.state
     first = envs.step(np.zeros((3, 1), np.float32))[0]
     own = []

@@ -515,8 +515,7 @@ def test_nothing_is_computed_if_another_lazy_library_is_refused(counter, stores)
 def test_refused_before_it_is_read(stores):
     x = Stored(np.array([2**40]))
     for options in ({"copy": False}, {"narrowing": "forbid"}):
-        with pytest.raises(af.ConversionError):
-            af.convert(x, "jax", **options)
+        refused(af.ConversionError, "from stores to jax", x, "jax", **options)
     assert x.reads == 0
 
 

@@ -249,8 +249,7 @@ def test_options_reach_a_lazy_stack():
     found = af.convert(stack, "jax", narrowing="allow")
     assert found["x"].shape == (2, 3)
     assert isinstance(found["x"], jax.Array)
-    with pytest.raises(af.NarrowingError):
-        af.convert(stack, "jax", narrowing="forbid")
+    refused(af.NarrowingError, "forbidden", stack, "jax", narrowing="forbid")
 
 
 def test_non_tensor_data(target):
