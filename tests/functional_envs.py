@@ -6,7 +6,6 @@ import array_api_strict
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import torch
 from boxes import Plain
 from gymnasium import spaces
@@ -23,7 +22,6 @@ LIBRARIES = {
     "strict": {"xp": array_api_strict},
 }
 """The options of each library in which functional environments are served."""
-library = pytest.mark.parametrize("library", LIBRARIES)
 
 
 class Bare(FunctionalEnv):
@@ -39,35 +37,36 @@ class Bare(FunctionalEnv):
         return state
 
 
-class Count(Bare):
+class Scalar(Bare):
+    """Its state is a number in each environment, which begins with zero."""
+
+    def reset(self, xp, rng, n, params):
+        return xp.zeros((n,), dtype=xp.float32)
+
+    def observe(self, xp, state, params):
+        return state[:, None]
+
+
+class Count(Scalar):
     """Counts its steps, which are the rewards. It terminates at `end`, and truncates itself at `stop`."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
     default_params = {"end": 4.0, "stop": 6.0}
 
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
-
     def step(self, xp, rng, state, action, params):
         count = state + 1
         return count, count, count >= params["end"], count >= params["stop"]
-
-    def observe(self, xp, state, params):
-        return state[:, None]
 
     def info(self, xp, state, params):
         return {"twice": state * 2}
 
 
-class Sums(FunctionalEnv):
+class Sums(Scalar):
     """The sum of the actions, whose episode ends where it is far from 0. Nothing in it is random."""
 
     observation_space = spaces.Box(-10.0, 10.0, (2,), np.float32)
     action_space = spaces.Box(-1.0, 1.0, (), np.float32)
     max_episode_steps = 7
-
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
 
     def step(self, xp, rng, state, action, params):
         state = state + xp.astype(action, xp.float32)
@@ -144,7 +143,7 @@ class Drawn(FunctionalEnv):
         return np.full((2, 2, 3), state.x[index], np.uint8)
 
 
-class Masked(FunctionalEnv):
+class Masked(Scalar):
     """Allows one action, which is another one after each step, and rewards it. Another one ends the episode."""
 
     observation_space = spaces.Dict(
@@ -153,9 +152,6 @@ class Masked(FunctionalEnv):
     action_space = spaces.Discrete(3)
     max_episode_steps = 4
 
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
-
     def step(self, xp, rng, state, action, params):
         allowed = action == xp.astype(state % 3, action.dtype)
         return state + 1, xp.astype(allowed, xp.float32), ~allowed
@@ -163,6 +159,13 @@ class Masked(FunctionalEnv):
     def observe(self, xp, state, params):
         mask = state[:, None] % 3 == xp.arange(3, dtype=xp.float32)[None, :]
         return {"count": state[:, None], "action_mask": xp.astype(mask, xp.int8)}
+
+
+class MaskedCounts(Masked):
+    """Tells its count in infos, too."""
+
+    def info(self, xp, state, params):
+        return {"count": state}
 
 
 class CellsParams(NamedTuple):

@@ -8,6 +8,7 @@ import random
 
 import gymnasium as gym
 import pytest
+from envs import begun
 from real_environments import UnusableError, takes_every_form, takes_every_form_in_batches
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -90,17 +91,13 @@ ENVPOOL = (
 def of_gymnasium(env_id, module=""):
     if module:
         gym.register_envs(importlib.import_module(module))
-    envs = gym.make_vec(env_id, num_envs=N, vectorization_mode="sync")
-    envs.reset(seed=3)
-    return envs
+    return begun(gym.make_vec(env_id, num_envs=N, vectorization_mode="sync"), 3)
 
 
 def of_envpool(env_id):
     import envpool
 
-    envs = envpool.make(env_id, env_type="gymnasium", num_envs=N, seed=3)
-    envs.reset()
-    return envs
+    return begun(envpool.make(env_id, env_type="gymnasium", num_envs=N, seed=3), None)
 
 
 def of_supersuit(copies):
@@ -108,9 +105,7 @@ def of_supersuit(copies):
     from pettingzoo.butterfly import pistonball_v6
 
     envs = supersuit.pettingzoo_env_to_vec_env_v1(pistonball_v6.parallel_env(n_pistons=N // copies))
-    envs = supersuit.concat_vec_envs_v1(envs, copies, num_cpus=0, base_class="gymnasium")
-    envs.reset(seed=3)
-    return envs
+    return begun(supersuit.concat_vec_envs_v1(envs, copies, num_cpus=0, base_class="gymnasium"), 3)
 
 
 CASES = {f"gymnasium {name}": (of_gymnasium, name) for name in GYMNASIUM}

@@ -76,6 +76,9 @@ def gpu():
             "jax": lambda x: x.unsafe_buffer_pointer(),
         },
         read={"torch": lambda x: x.cpu().numpy(), "cupy": cupy.asnumpy, "jax": np.asarray},
+        cupy=cupy,
+        jax=jax,
+        torch=torch,
         settle=settle,
         transfers=transfers,
     )
@@ -126,30 +129,27 @@ def test_values(gpu, one, two, dtype):
 
 @pytest.mark.parametrize(("one", "two"), PAIRS)
 def test_the_source_is_kept_until_it_is_copied(gpu, one, two):
-    import cupy
-    import jax
     import jax.numpy as jnp
-    import torch
 
     count = 1 << 22
-    fill = jax.jit(lambda k: jnp.full(count, -1.0, jnp.float32) * k)
+    fill = gpu.jax.jit(lambda k: jnp.full(count, -1.0, jnp.float32) * k)
     fill(1.0)
     for _ in range(10):
         x = gpu.make[one](np.full(count, 7, np.float32))
         gpu.settle()
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side), cupy.cuda.ExternalStream(side.cuda_stream):
-            torch.cuda._sleep(200_000_000)  # a copy on this stream has to wait
+        side = gpu.torch.cuda.Stream()
+        with gpu.torch.cuda.stream(side), gpu.cupy.cuda.ExternalStream(side.cuda_stream):
+            gpu.torch.cuda._sleep(200_000_000)  # a copy on this stream has to wait
             y = af.convert(x, two, copy=True)
             del x
             gc.collect()
-        with torch.cuda.stream(torch.cuda.default_stream()):
+        with gpu.torch.cuda.stream(gpu.torch.cuda.default_stream()):
             if one == "jax":
                 after = [fill(float(k + 1)) for k in range(3)]
             elif one == "cupy":
-                after = [cupy.full(count, -1, np.float32) for _ in range(3)]
+                after = [gpu.cupy.full(count, -1, np.float32) for _ in range(3)]
             else:
-                after = [torch.full((count,), -1.0, device="cuda:0") for _ in range(3)]
+                after = [gpu.torch.full((count,), -1.0, device="cuda:0") for _ in range(3)]
         gpu.settle()
         assert (gpu.read[two](y) == 7).all()
         del y, after
@@ -157,17 +157,15 @@ def test_the_source_is_kept_until_it_is_copied(gpu, one, two):
 
 @pytest.mark.parametrize(("one", "two"), [pair for pair in PAIRS if pair[0] != "jax"])
 def test_a_source_that_is_written_late(gpu, one, two):
-    import cupy
-    import torch
 
-    side = torch.cuda.Stream()
-    other = cupy.cuda.ExternalStream(side.cuda_stream)
+    side = gpu.torch.cuda.Stream()
+    other = gpu.cupy.cuda.ExternalStream(side.cuda_stream)
     x = gpu.make[one](np.zeros(1 << 20, np.float32))
     gpu.settle()
     convert = af.converter(two)
-    with torch.cuda.stream(side):
-        torch.cuda._sleep(400_000_000)
-    with torch.cuda.stream(side) if one == "torch" else other:
+    with gpu.torch.cuda.stream(side):
+        gpu.torch.cuda._sleep(400_000_000)
+    with gpu.torch.cuda.stream(side) if one == "torch" else other:
         x.fill_(5) if one == "torch" else x.fill(5)
         y = convert(x)
     z = y.clone() if two == "torch" else y + 0
@@ -178,23 +176,21 @@ def test_a_source_that_is_written_late(gpu, one, two):
 @pytest.mark.parametrize("one", ["torch", "cupy"])
 def test_without_waiting_it_goes_wrong(gpu, one):
     """The control for the test above: memory that is read on another stream at once is not written yet."""
-    import cupy
-    import torch
 
     count = 1 << 20
-    side = torch.cuda.Stream()
-    other = cupy.cuda.ExternalStream(side.cuda_stream)
+    side = gpu.torch.cuda.Stream()
+    other = gpu.cupy.cuda.ExternalStream(side.cuda_stream)
     x = gpu.make[one](np.zeros(count, np.float32))
     gpu.settle()
-    with torch.cuda.stream(side):
-        torch.cuda._sleep(400_000_000)
-    with torch.cuda.stream(side) if one == "torch" else other:
+    with gpu.torch.cuda.stream(side):
+        gpu.torch.cuda._sleep(400_000_000)
+    with gpu.torch.cuda.stream(side) if one == "torch" else other:
         x.fill_(5) if one == "torch" else x.fill(5)
-    memory = cupy.cuda.UnownedMemory(gpu.address[one](x), 4 * count, x)
-    with cupy.cuda.Stream(non_blocking=True) as reading:
-        y = cupy.ndarray(count, np.float32, cupy.cuda.MemoryPointer(memory, 0)).copy()
+    memory = gpu.cupy.cuda.UnownedMemory(gpu.address[one](x), 4 * count, x)
+    with gpu.cupy.cuda.Stream(non_blocking=True) as reading:
+        y = gpu.cupy.ndarray(count, np.float32, gpu.cupy.cuda.MemoryPointer(memory, 0)).copy()
         reading.synchronize()
-        found = cupy.asnumpy(y)
+        found = gpu.cupy.asnumpy(y)
     gpu.settle()
     assert (found != 5).any()
 
@@ -211,23 +207,21 @@ def test_negative_strides_do_not_end_the_process(gpu, target, run_python):
 
 @pytest.mark.parametrize("target", ["torch", "jax"])
 def test_managed_memory_stays_on_the_gpu(gpu, target):
-    import cupy
 
-    with cupy.cuda.using_allocator(cupy.cuda.malloc_managed):
-        x = cupy.ones(1024, np.float32)
+    with gpu.cupy.cuda.using_allocator(gpu.cupy.cuda.malloc_managed):
+        x = gpu.cupy.ones(1024, np.float32)
     assert where(af.convert(x, target)) == "cuda:0"
     assert gpu.transfers(lambda: af.convert(x, target)) == (0, 0)
 
 
 def test_while_a_cuda_graph_is_captured(gpu):
-    import torch
 
     to_cupy = af.converter("cupy")
-    x = torch.ones(8, device="cuda:0")
+    x = gpu.torch.ones(8, device="cuda:0")
     to_cupy(x)
     gpu.settle()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    graph = gpu.torch.cuda.CUDAGraph()
+    with gpu.torch.cuda.graph(graph):
         y = x + 1
         z = to_cupy(y)
     graph.replay()
@@ -236,16 +230,15 @@ def test_while_a_cuda_graph_is_captured(gpu):
 
 
 def test_narrowing_takes_one_flag(gpu):
-    import cupy
 
-    x = cupy.arange(1 << 20)
+    x = gpu.cupy.arange(1 << 20)
     y = af.convert(x, "jax")
     assert (str(y.dtype), int(y[-1])) == ("int32", (1 << 20) - 1)
     to_device, to_host = gpu.transfers(lambda: af.convert(x, "jax"))
     assert to_device == 0
     assert to_host <= 1
     with pytest.raises(af.NarrowingError, match=str(2**40)):
-        af.convert(cupy.full(3, 2**40), "jax")
+        af.convert(gpu.cupy.full(3, 2**40), "jax")
 
 
 @pytest.mark.parametrize("target", NAMES)
@@ -261,39 +254,38 @@ def test_one_transfer_for_a_tree(gpu, target):
 
 
 def test_from_host_memory_to_jax(gpu):
-    import jax
 
     y = af.convert(VALUES, "jax")
     assert where(y) == "cuda:0"
     assert not y.committed
-    pinned = jax.sharding.SingleDeviceSharding(jax.devices("gpu")[0], memory_kind="pinned_host")
-    held = jax.device_put(VALUES, pinned)
+    pinned = gpu.jax.sharding.SingleDeviceSharding(
+        gpu.jax.devices("gpu")[0], memory_kind="pinned_host"
+    )
+    held = gpu.jax.device_put(VALUES, pinned)
     assert where(held) == "cpu"
     assert where(af.convert(held, "torch")) == "cpu"
     np.testing.assert_array_equal(af.convert(held, "numpy"), VALUES)
 
 
 def test_dask_blocks_stay_on_the_gpu(gpu):
-    import cupy
     import dask.array as da
 
-    x = da.from_array(cupy.arange(1024, dtype=np.float32), chunks=256, asarray=False) * 2
+    x = da.from_array(gpu.cupy.arange(1024, dtype=np.float32), chunks=256, asarray=False) * 2
     y = af.convert(x, "torch")
     assert (where(y), float(y.sum())) == ("cuda:0", 1023 * 1024)
     assert gpu.transfers(lambda: af.convert(x, "torch"))[1] == 0
-    with cupy.cuda.Stream(non_blocking=True):
-        lazy = af.convert(cupy.full(1 << 24, 3, np.float32), "dask")
+    with gpu.cupy.cuda.Stream(non_blocking=True):
+        lazy = af.convert(gpu.cupy.full(1 << 24, 3, np.float32), "dask")
     assert float(lazy.min().compute()) == 3
 
 
 def test_an_agent_on_the_gpu_is_evaluated(gpu):
     import gymnasium as gym
-    import torch
 
     from arrayferry_envs import CartPole, evaluate
     from arrayferry_gym.vector import JaxToTorch
 
-    class Agent(torch.nn.Linear):
+    class Agent(gpu.torch.nn.Linear):
         def forward(self, observation):
             assert observation.is_cuda
             return super().forward(observation).argmax(-1)

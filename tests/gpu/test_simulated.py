@@ -5,11 +5,15 @@ import warnings
 from functools import partial
 from importlib.util import find_spec
 
+import dask.array as da
 import gymnasium as gym
+import ml_dtypes
 import numpy as np
 import pytest
 import simulated
+import torch
 from cases import crossed, params
+from envs import begun
 from refusals import refused
 
 import arrayferry as af
@@ -526,7 +530,6 @@ def test_dask_reads_what_is_written(machine):
 
 
 def test_dask_waits_for_its_threads(machine):
-    import dask.array as da
 
     def late(block):
         made = machine.libraries["cupy"].array(np.zeros(4))
@@ -542,7 +545,6 @@ def test_dask_waits_for_its_threads(machine):
 
 
 def test_a_dask_graph_whose_meta_is_wrong_is_computed_once(machine):
-    import dask.array as da
 
     calls = []
 
@@ -563,7 +565,6 @@ def test_a_dask_graph_whose_meta_is_wrong_is_computed_once(machine):
     ("version", "has"), [("13.6.0", False), ("14.1.0", True), ("15.0.0a1", True)]
 )
 def test_bfloat16_with_cupy(make_machine, version, has):
-    import ml_dtypes
 
     machine = make_machine(version=version)
     x = machine.array("writing", np.array([1, 2], ml_dtypes.bfloat16))
@@ -578,8 +579,6 @@ def test_bfloat16_with_cupy(make_machine, version, has):
 
 
 def test_trees_go_to_pytorch_together():
-    import ml_dtypes
-    import torch
 
     from arrayferry_plugins.torch_ import NumpyToCuda
 
@@ -650,7 +649,6 @@ def test_host_memory_asks_nothing_about_gpus(run_python):
 
 
 def test_pytorch_is_asked_once(monkeypatch, run_forked):
-    import torch
 
     from arrayferry_plugins.torch_ import backend
 
@@ -670,7 +668,6 @@ def test_pytorch_is_asked_once(monkeypatch, run_forked):
 
 
 def test_nothing_is_asked_while_a_graph_is_captured(monkeypatch):
-    import torch
 
     from arrayferry_plugins._direct import unless_capturing
 
@@ -690,8 +687,7 @@ SENSORS = {f"sensor{i}": np.full(3, i / 10, np.float32) for i in range(8)}
 def test_observations_of_an_environment_go_together(machine):
     space = gym.spaces.Dict(dict.fromkeys(SENSORS, gym.spaces.Box(-1, 1, (3,))))
     env = gym.wrappers.TransformObservation(gym.make("CartPole-v1"), lambda _: SENSORS, space)
-    env = arrayferry_gym.ArrayConversion(env, env_xp="numpy", target_xp="cupy")
-    env.reset(seed=0)
+    env = begun(arrayferry_gym.ArrayConversion(env, env_xp="numpy", target_xp="cupy"), 0)
     for _ in range(5):
         machine.counts.clear()
         observation, reward, *_ = env.step(0)
@@ -707,8 +703,7 @@ def test_a_mask_on_a_gpu(machine):
 
     make = partial(gym.make, "CartPole-v1")
     envs = Resetting(gym.vector.SyncVectorEnv([make] * 2, autoreset_mode="Disabled"))
-    envs = arrayferry_gym.wrappers.vector.RecordEpisodeStatistics(envs)
-    envs.reset(seed=0)
+    envs = begun(arrayferry_gym.wrappers.vector.RecordEpisodeStatistics(envs), 0)
     before = envs.episode_start_times.copy()
     mask = af.convert(np.array([False, True]), "cupy", device="cuda:0")
     envs.reset(options={"reset_mask": mask})

@@ -9,13 +9,14 @@ import arrayferry_cli
 
 @pytest.fixture
 def run(capfd):
-    """Run the command in this process, and return its exit status, its output and its errors."""
+    """Run the command in this process, and return its exit status, which may be given, its output and its errors."""
 
-    def call(*arguments):
+    def call(*arguments, status=None):
         with pytest.raises(SystemExit) as end:
             arrayferry_cli.main(arguments)
         out, err = capfd.readouterr()
         assert "Traceback" not in out + err, out + err
+        assert status in (None, end.value.code), out + err
         return end.value.code, out, err
 
     return call

@@ -57,8 +57,7 @@ def test_the_example_plugins_pass(run, only, name):
 @pytest.mark.long
 def test_a_plugin_that_passes(run, toy):
     toy()
-    status, out, _ = run("check", "arrayferry_toy")
-    assert status == 0, out
+    _, out, _ = run("check", "arrayferry_toy", status=0)
     assert " passed" in out
     assert out.endswith("Arrays of toy were made by from_numpy() of the plugin.\n")
     checked, tests = check(run, "toy")
@@ -76,8 +75,7 @@ def test_a_plugin_that_fails(run, toy):
     hidden = ("self.values = values", "self._values = values"), ("x.values", "x._values")
     traced = "def is_traced(self, x):\n        return True\n\n    def copy"
     toy(("def copy", traced), ("__setitem__", "set"), *hidden)
-    status, out, _ = run("check", "toy")
-    assert status == 1
+    _, out, _ = run("check", "toy", status=1)
     assert "FAILED test_toy.py::TestBackend::test_answers" in out
     checked, tests = check(run, "toy")
     assert checked["error"] is None
@@ -104,8 +102,7 @@ STOPPING = [
 @pytest.mark.parametrize(("code", "options", "words"), STOPPING)
 def test_a_plugin_that_ends_or_stops_pytest(run, toy, code, options, words):
     toy(("return Array(x)", END.replace("END", code)))
-    status, out, err = run("check", "toy", *options)
-    assert status == 1
+    _, out, err = run("check", "toy", *options, status=1)
     assert f"Error: {words}.\n" in out
     assert "toy_plugin.py" in err  # where it was
     checked, tests = check(run, "toy", *options)
@@ -141,19 +138,16 @@ def test_what_cannot_be_tested(run, installed):
     write_distribution(installed, "broken", "import not_there")
     write_distribution(installed, "absent", plugin("absent", "not_there"))
     write_distribution(installed, "boxes", CONTAINER)
-    status, _, err = run("check", "arrayferry.broken")
-    assert status == 1
+    _, _, err = run("check", "arrayferry.broken", status=1)
     assert "No module named 'not_there', at broken_plugin.py:1" in err
     assert "Fix broken_plugin, or update or uninstall arrayferry-broken." in err
     status, _, err = run("check", "absent")
     reason = "absent is not installed: there is no module 'not_there'"
     assert (status, err) == (1, f"Error: {reason}. Run: pip install absent\n")
     for name in ("h5py", "xarray"):
-        status, _, err = run("check", name)
-        assert status == 2
+        _, _, err = run("check", name, status=2)
         assert err.startswith(f"Error: {name} has no backend, converter or container")
-    status, _, err = run("check", "arrayferry-boxe")
-    assert status == 2
+    _, _, err = run("check", "arrayferry-boxe", status=2)
     assert "Did you mean 'arrayferry-boxes'?" in err
 
 
@@ -171,8 +165,7 @@ def test_a_library_that_cannot_be_imported(run, only, installed):
 def test_a_folder_that_is_not_installed(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("new-plugin", "mine", "--package", "not_there")[0] == 0
-    status, _, err = run("check", "mine")
-    assert status == 2
+    _, _, err = run("check", "mine", status=2)
     assert "pip install -e arrayferry-mine." in err
 
 

@@ -59,8 +59,7 @@ def test_what_is_wrong_is_told(run, folder):
     assert "own_envs_of_test:Wrong: 1 problem\n" in out
     assert "step(), own_envs_of_test.py:7" in out
     assert "it asks whether an array is true" in out
-    status, out, _ = run("check-env", "own_envs_of_test.py:Wrong", "--json")
-    assert status == 1
+    _, out, _ = run("check-env", "own_envs_of_test.py:Wrong", "--json", status=1)
     (problem,) = json.loads(out)["problems"]
     assert problem["libraries"] == ["numpy", "array_api_strict", "torch", "jax"]
 
@@ -92,8 +91,7 @@ def test_nothing_is_wrong(run, folder):
 
 @pytest.mark.long
 def test_what_may_be_meant_is_a_warning(run, folder):
-    status, out, _ = run("check-env", "own_envs_of_test:Endless")
-    assert status == 0
+    _, out, _ = run("check-env", "own_envs_of_test:Endless", status=0)
     told, warning = out.splitlines()
     assert told == "own_envs_of_test:Endless: no problem was found"
     assert warning.startswith("Warning: Endless.step(), own_envs_of_test.py:14: no episode ended")

@@ -32,8 +32,7 @@ def test_it_is_a_module_too(module):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help(run, command):
-    status, out, _ = run("--help")
-    assert status == 0
+    _, out, _ = run("--help", status=0)
     assert [name for name in COMMANDS if f"  {name} " not in out] == []
     status, out, _ = run(command, "--help")
     shown = " ".join(out.partition("\n\n")[0].split())

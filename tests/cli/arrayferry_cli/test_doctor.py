@@ -85,8 +85,7 @@ def test_a_library_that_is_not_installed_is_no_fault(run, only, installed):
     absent = by_name(report(run), "libraries")["absent"]
     assert absent["status"] == "not installed"
     assert absent["remedy"] == "Run: pip install absent"
-    status, out, _ = run("doctor")
-    assert status == 0
+    _, out, _ = run("doctor", status=0)
     assert out.endswith("Nothing is broken.\n")
 
 
@@ -187,8 +186,7 @@ def test_libraries_that_fail_leave_the_others(run, only, installed):
 def test_a_library_that_hangs(run, only, installed):
     with_library(installed, "hanging", HANG)
     only("numpy", "hanging")
-    status, out, _ = run("doctor", "--timeout", "20")
-    assert status == 1
+    _, out, _ = run("doctor", "--timeout", "20", status=1)
     words = "importing hanging_library took longer than 20 seconds"
     assert f"library hanging: {words}\n    Update or reinstall hanging_library." in out
 
@@ -210,8 +208,7 @@ def test_plugins_that_fail_leave_the_others(run, only, installed):
     write_distribution(installed, "working", plugin("working"))
     write_distribution(installed, "numpy", "x = 1", "arrayferry-np")
     only("numpy", "working", "nmupy", *PLUGINS)
-    status, out, _ = run("doctor")
-    assert status == 1
+    _, out, _ = run("doctor", status=1)
     lines = [line.strip() for line in out.splitlines()]
     for name, (_, words) in PLUGINS.items():
         line = next(line for line in lines if line.startswith(f"plugin {name}: "))

@@ -159,16 +159,14 @@ def test_nothing_is_overwritten(run, tmp_path):
     )
     written = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     for _ in range(2):
-        status, _, err = run(*arguments)
-        assert status == 2
+        _, _, err = run(*arguments, status=2)
         assert "arrayferry-mine cannot be made: File exists. Nothing was written" in err
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == written
     for part in (tmp_path / "arrayferry-other", tmp_path / "file"):
         part.write_text("mine")
     status, _, err = run("new-plugin", "other", *arguments[2:])
     assert (status, (tmp_path / "arrayferry-other").read_text()) == (2, "mine")
-    status, _, err = run(*arguments[:-1], str(tmp_path / "file"))
-    assert status == 2
+    _, _, err = run(*arguments[:-1], str(tmp_path / "file"), status=2)
     assert "arrayferry-mine cannot be made: Not a directory." in err
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -181,14 +179,12 @@ def test_a_plugin_that_crashes_is_left_out(run, tmp_path, installed):
     (installed / "mine.py").write_text(crash)  # the library is not imported
     place = ("--directory", str(tmp_path))
     assert run("new-plugin", "mine", *place)[0] == 0
-    status, _, err = run("new-plugin", "taken", *place)
-    assert status == 2
+    _, _, err = run("new-plugin", "taken", *place, status=2)
     assert "is taken by the backend 'taken' of the plugin 'taken'" in err
 
 
 def test_nothing_is_left_if_a_file_cannot_be_written(run, tmp_path):
     name = "m" * 242  # a folder may have that name, and the module is a few letters longer
-    status, _, err = run("new-plugin", name, "--package", "x", "--directory", str(tmp_path))
-    assert status == 2
+    _, _, err = run("new-plugin", name, "--package", "x", "--directory", str(tmp_path), status=2)
     assert "cannot be made: File name too long. Nothing was written" in err
     assert list(tmp_path.iterdir()) == []

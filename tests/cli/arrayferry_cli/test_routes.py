@@ -30,10 +30,8 @@ def test_all_pairs_agree_with_the_library(run, only):
 
 def test_one_library(run, only):
     only("numpy", "dask", "cupy")
-    status, out, _ = run("routes", "nmupy")
-    assert status == 2
-    status, out, _ = run("routes", "numpy")
-    assert status == 0
+    run("routes", "nmupy", status=2)
+    _, out, _ = run("routes", "numpy", status=0)
     assert [line.split() for line in out.splitlines()[:2]] == [
         ["from", "numpy", "to", "numpy"],
         ["dask", "copied", "computed"],
@@ -49,8 +47,7 @@ def test_one_library(run, only):
 @pytest.mark.needs("h5py")
 def test_one_source(run, only):
     only("numpy", "h5py")
-    status, out, _ = run("routes", "h5py")
-    assert status == 0
+    _, out, _ = run("routes", "h5py", status=0)
     assert [line.split() for line in out.splitlines()] == [["from", "h5py"], ["numpy", "computed"]]
 
 
@@ -58,21 +55,20 @@ def test_one_source(run, only):
 def test_a_pair_step_by_step(run, only, toy):
     toy()
     only("numpy", "torch", "jax", "dask", "toy")
-    status, out, _ = run("routes", "jnp", "torch")
-    assert status == 0
+    _, out, _ = run("routes", "jnp", "torch", status=0)
     assert "jax (cpu) -> torch (cpu) copied" in out
     assert (
         f"by the converter JaxToTorch of arrayferry_plugins.jax_ (arrayferry {af.__version__})"
         in out
     )
-    status, out, _ = run("routes", "dask", "toy")
+    _, out, _ = run("routes", "dask", "toy")
     assert "1. dask (cpu) -> numpy (cpu) computed" in out
     assert "by DaskBackend.to_numpy()" in out
     assert "2. numpy (cpu) -> toy (cpu) shared" in out
     assert "the result has memory of its own" in out
-    status, out, _ = run("routes", "numpy", "toy")
+    _, out, _ = run("routes", "numpy", "toy")
     assert "the result shares its memory with the source" in out
-    status, out, _ = run("routes", "toy", "toy")
+    _, out, _ = run("routes", "toy", "toy")
     assert "there is nothing to do" in out
 
 
@@ -139,8 +135,7 @@ def test_a_library_that_crashes(run, only, installed):
 def test_what_is_left_out_is_told(run, only, toy):
     toy(("import numpy", "import not_there"))
     only("numpy", "toy", "dask")
-    status, out, _ = run("routes")
-    assert status == 0
+    _, out, _ = run("routes", status=0)
     assert "the plugin toy cannot be used: ModuleNotFoundError" in out
 
 
@@ -151,8 +146,7 @@ def test_libraries_are_not_imported_again(run, only, installed, toy):
     names = f'{line} and ("gpu:0", "cpu")'
     toy(("import numpy", "import os\nimport numpy"), with_devices(names))
     only("numpy", "dask", "toy")
-    status, out, _ = run("routes", "toy")
-    assert status == 0
+    _, out, _ = run("routes", "toy", status=0)
     assert ["numpy", "to", "host", "to", "gpu"] in [line.split() for line in out.splitlines()]
     log = installed / "toy_plugin.py.log"
     assert len(set(log.read_text().split())) == 1

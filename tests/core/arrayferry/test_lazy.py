@@ -19,6 +19,7 @@ import arrayferry as af
 from arrayferry_plugins import dask_
 from arrayferry_plugins.dask_ import to_dask
 
+pytestmark = pytest.mark.usefixtures("boxlib")
 X = np.arange(12.0).reshape(6, 2)
 SINGLE = "ignore:Running on a single-machine scheduler:UserWarning"
 NEW_DASK = dask.__version__ >= "2025"
@@ -316,7 +317,6 @@ class Boxes(BoxBackend):
         return self.answer
 
 
-@pytest.mark.usefixtures("boxlib")
 def test_what_a_plugin_computes_is_checked(register):
     part = register(Boxes())
     for answer, words in (
@@ -422,7 +422,6 @@ class Lazy(BoxBackend):
         return [x.values for x in xs]
 
 
-@pytest.mark.usefixtures("boxlib")
 def test_a_lazy_library_of_a_plugin(register):
     lazy = register(Lazy())
     for count in range(1, 5):
@@ -686,7 +685,6 @@ def test_on_workers_in_this_process_nothing_is_shared():
                 assert not any(y.any() for y in again)
 
 
-@pytest.mark.usefixtures("boxlib")
 def test_a_plugin_that_keeps_what_it_computes_is_not_written_through(register):
     held = torch.zeros(3)
     register(Boxes()).answer = [held]

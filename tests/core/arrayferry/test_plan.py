@@ -27,6 +27,13 @@ def convert_often(conversion, value, times=4):
     return found
 
 
+def learnt(target, value, times=4, **options):
+    """Return a conversion that was called with a value several times."""
+    conversion = af.converter(target, **options)
+    convert_often(conversion, value, times)
+    return conversion
+
+
 def test_a_plan_is_written_at_the_second_call():
     conversion = af.converter("torch")
     assert "no plan" in conversion.explain()
@@ -61,8 +68,7 @@ VALUES = {
     crossed(["numpy", "torch", "jax", "dask", "array_api_strict"], [None, True]),
 )
 def test_values_that_change_under_one_structure(target, copying):
-    conversion = af.converter(target, copy=copying)
-    convert_often(conversion, {"a": [X], "b": (X, "text")})
+    conversion = learnt(target, {"a": [X], "b": (X, "text")}, copy=copying)
     for _ in range(2):
         for name, x in VALUES.items():
             if target == "jax" and name == "wide":
@@ -78,8 +84,7 @@ def test_values_that_change_under_one_structure(target, copying):
 
 @pytest.mark.parametrize("target", ["numpy", "jax"])
 def test_tensors_that_change_under_one_structure(target):
-    conversion = af.converter(target)
-    convert_often(conversion, [torch.arange(3.0)])
+    conversion = learnt(target, [torch.arange(3.0)])
     z, weight = torch.tensor([1 + 2j]), torch.arange(3.0, requires_grad=True)
     for x in (
         weight, weight * 2, torch.nn.Parameter(weight), z.conj(), z.conj().imag, torch.arange(6.0)[::2],
@@ -96,8 +101,7 @@ def test_tensors_that_change_under_one_structure(target):
 
 def test_jax_arrays_that_change_under_one_structure():
     for target in ("numpy", "torch"):
-        conversion = af.converter(target)
-        convert_often(conversion, [jnp.arange(3.0)])
+        conversion = learnt(target, [jnp.arange(3.0)])
         assert conversion([jnp.ones(2, jnp.bfloat16)])[0].tolist() == [1, 1]
         with pytest.raises(af.ConversionError, match="PRNG"):
             conversion([jax.random.key(0)])
@@ -151,8 +155,7 @@ WITHIN = [
 @pytest.mark.parametrize("target", ["jax", "torch"])
 @pytest.mark.parametrize(("make", "get"), WITHIN)
 def test_containers_within_the_parts_of_a_long_list_stay_shared(make, get, target):
-    conversion = af.converter(target)
-    convert_often(conversion, [make([X]) for _ in range(20)])
+    conversion = learnt(target, [make([X]) for _ in range(20)])
     shared = [X]
     found = conversion([make(shared if index in (3, 17) else [X]) for index in range(20)])
     assert type(found) is list
@@ -205,8 +208,7 @@ def crossings(monkeypatch):
 
 
 def test_a_long_list_of_dicts_crosses_at_once(crossings):
-    conversion = af.converter("jax")
-    convert_often(conversion, {"x": X, "list": [{"a": X, "b": X[:2]} for _ in range(23)]}, 30)
+    learnt("jax", {"x": X, "list": [{"a": X, "b": X[:2]} for _ in range(23)]}, 30)
     assert crossings[-1] == 47
     assert crossings.count(47) > 5
 
@@ -238,8 +240,7 @@ def test_arrays_that_differ_go_together_in_long_trees():
 
 
 def test_a_cycle_under_a_plan():
-    conversion = af.converter("torch")
-    convert_often(conversion, [[X], X])
+    conversion = learnt("torch", [[X], X])
     tree = [None, X]
     tree[0] = tree
     with pytest.raises(af.StructureError):
@@ -467,8 +468,7 @@ def test_a_plan_that_is_in_use_stays_wherever_it_is_chosen(without_plans):
 def test_a_structure_without_a_plan_is_not_tried_again(monkeypatch):
     written = []
     monkeypatch.setattr(plan, "write_plan", lambda *args: written.append(args))
-    conversion = af.converter("torch")
-    convert_often(conversion, [X], 50)
+    learnt("torch", [X], 50)
     assert len(written) == 1
 
 
@@ -506,8 +506,7 @@ def test_code_holds_nothing_of_the_value():
     strange = collections.namedtuple("Strange", ["field"])(X)
     strange.__class__.__name__ = "strange): print('run')\nif (v0"
     value = {"a key'); print('run')": X, 12345: [X, "a text", 6789.5, odd], "inside": strange}
-    conversion = af.converter("torch")
-    convert_often(conversion, value)
+    conversion = learnt("torch", value)
     code = conversion.explain()
     assert "def convert_dict_to_torch(" in code
     for part in ("print", "key", "12345", "text", "6789", "inside", "field", "strange", "Odd"):
@@ -552,8 +551,7 @@ def _values(x):
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_leaf_is_learnt(name, copying, without_plans):
     even, odd, target = ODD[name]
-    conversion = af.converter(target, copy=copying)
-    convert_often(conversion, [even, {"a": even}])
+    conversion = learnt(target, [even, {"a": even}], copy=copying)
     convert_often(conversion, [even, {"a": odd}])
     without_plans.clear()
     for value in ([odd, {"a": even}], [even, {"a": odd}], [odd, {"a": odd}], [even, {"a": even}]):
@@ -567,8 +565,7 @@ def test_an_odd_leaf_is_learnt(name, copying, without_plans):
 
 
 def test_memory_of_odd_leaves():
-    conversion = af.converter("torch")
-    convert_often(conversion, [X])
+    conversion = learnt("torch", [X])
     before = READ_ONLY.tolist()
     for _ in range(4):
         conversion([READ_ONLY])[0].fill_(-1)

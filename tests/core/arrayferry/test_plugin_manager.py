@@ -20,6 +20,7 @@ from arrayferry._plugin import hookspecs
 from arrayferry._plugin.hookspecs import HOOKS
 from arrayferry._registry.checks import _MOVED, _known, check_part
 
+pytestmark = pytest.mark.usefixtures("boxlib")
 X = np.arange(3, dtype=np.float32)
 
 
@@ -202,7 +203,6 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("boxlib")
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_registered_is_checked(registry, what):
     faulty, words = REFUSED[what]
@@ -336,7 +336,6 @@ def test_a_type_is_not_an_array_and_a_container(install):
     assert registry.kind(backend.from_numpy(X)).backend is backend
 
 
-@pytest.mark.usefixtures("boxlib")
 @pytest.mark.parametrize("types_", [("boxlib.Box",), (Box,)])
 def test_a_type_is_refused_that_would_be_an_array_and_a_container(registry, types_):
     parts = BoxBackend(), type("Boxes", (HeldContainer,), {"types": (Held, *types_)})()

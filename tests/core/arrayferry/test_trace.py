@@ -25,6 +25,7 @@ from cases import crossed
 
 import arrayferry as af
 
+pytestmark = pytest.mark.usefixtures("boxlib")
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -115,7 +116,6 @@ def test_what_happened_to_memory(name):
     assert row.bytes == sum(z.nbytes for z in af.flatten(y)[0])
 
 
-@pytest.mark.usefixtures("boxlib")
 def test_what_a_source_reads_is_counted(register):
     register(BoxSource())
     box = Box(X.copy())
@@ -230,7 +230,6 @@ class Refusing(af.Converter):
     ],
     ids=["raises", "declines"],
 )
-@pytest.mark.usefixtures("boxlib")
 def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register):
     register(BoxBackend())
     register(Refusing()).answer = answer
@@ -240,7 +239,6 @@ def test_a_direct_converter_that_does_not_take_an_array(answer, reason, register
     assert f"{reason}, 5 times" in text
 
 
-@pytest.mark.usefixtures("boxlib")
 def test_reasons_are_bounded(register):
     register(BoxBackend())
     converter = register(Refusing())
@@ -437,9 +435,7 @@ def test_what_was_compiled_is_kept():
         assert repr(pickle.loads(pickle.dumps(conversion))) == repr(conversion)
     assert conversion._plans is compiled
     assert conversion.explain() == plans
-    with af.trace() as t:
-        conversion.slow_path({"a": X})
-    assert t.calls == 1
+    assert traced(1, lambda: conversion.slow_path({"a": X})).calls == 1
 
 
 def test_no_array_and_no_conversion_is_kept():
@@ -567,9 +563,7 @@ def test_other_registries(registry):
     from arrayferry._conversion.conversion import make_conversion
 
     conversion = make_conversion("torch", af.Options(), registry)
-    with af.trace() as t:
-        conversion([X])
-    assert t.calls == 1
+    assert traced(1, lambda: conversion([X])).calls == 1
 
 
 def test_a_forked_process_counts_nothing(run_forked):
@@ -703,8 +697,7 @@ ODD = (
 @pytest.mark.parametrize("file", ODD, ids=ascii)
 def test_names_of_files_that_cannot_be_shown(file):
     run_as(file)
-    with af.trace() as t:
-        run_as(file)
+    t = traced(1, lambda: run_as(file))
     for text in (str(t), t.rows[0].place):
         text.encode()
         assert not any(odd in text for odd in ("\x1b", "\t", "\udce9", "a\nb"))
@@ -726,8 +719,7 @@ def test_a_cell_of_a_notebook(monkeypatch):
     )
     shell = types.SimpleNamespace(compile=compiler)
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    with af.trace() as t:
-        run_as("/tmp/ipykernel_1/2.py")
+    t = traced(1, lambda: run_as("/tmp/ipykernel_1/2.py"))
     assert only(t).place == "Cell In[3]:1"
 
 

@@ -22,6 +22,7 @@ from arrayferry.testing import BackendContract, SourceContract, check_container,
 from arrayferry_functions import Flat
 from arrayferry_plugins.torch_.functions import TorchAutodiff
 
+pytestmark = pytest.mark.usefixtures("toy")
 DIRECT = "test_direct_converters_match_the_general_path"
 
 
@@ -40,7 +41,6 @@ def test_a_dtype_that_the_library_lacks():
     assert notes == ["If the library has no float32, leave it out of dtypes()."]
 
 
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
     "plugin",
     quick_if(
@@ -55,7 +55,6 @@ def test_a_correct_plugin_passes(plugin):
 FAULTS = [(test, fault) for test, faults in PLANTED.items() for fault in faults]
 
 
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(("test", "fault"), first_of_each(FAULTS, lambda case: case[0]))
 def test_a_planted_fault_is_caught(test, fault):
     plugin, *words = PLANTED[test][fault]
@@ -80,7 +79,6 @@ def first_failure(parts) -> str:
         return first_message(Contract())
 
 
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("fault", first_of_each(SUBTLE, lambda fault: fault.split()[0]))
 def test_a_subtle_fault_is_told_first(fault):
     """What is wrong for few arrays only is caught, and the first message names the cause."""
@@ -98,7 +96,6 @@ ROUND_TRIPS = {
 }
 
 
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("fault", ROUND_TRIPS)
 def test_the_wrong_half_of_a_round_trip_is_told_first(fault, register):
     """Where only the plugin can make arrays, what an array says of itself tells which method is wrong."""
@@ -108,7 +105,6 @@ def test_the_wrong_half_of_a_round_trip_is_told_first(fault, register):
     assert words in message
 
 
-@pytest.mark.usefixtures("toy")
 def test_correct_converters_pass():
     assert first_failure([Correct(), direct("numpy toy"), direct("toy numpy")]) == ""
 
@@ -214,7 +210,6 @@ def test_what_is_wrong_with_a_contract_is_named(what):
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.usefixtures("toy")
 def test_others_are_the_built_in_backends_or_those_that_are_named(register):
     pytest.importorskip("jax")
 
@@ -269,7 +264,6 @@ CONVERTERS = {
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("fault", CONVERTERS)
 def test_a_direct_converter_that_is_wrong_is_told(fault, register):
     converter, words = CONVERTERS[fault]
@@ -348,12 +342,10 @@ SOURCES = {
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("toy")
 def test_a_correct_source_passes():
     assert source_failures(CorrectSource()) == {}
 
 
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("fault", SOURCES)
 def test_a_fault_of_a_source_is_caught(fault):
     part, test, *words = SOURCES[fault]
@@ -466,7 +458,6 @@ class OnGPU(Correct):
         return Array(x, device or "cpu")
 
 
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("lack", LACKING)
 def test_no_plugin_is_blamed_for_a_device_that_is_missing(lack):
     part = OnGPU()
@@ -478,7 +469,6 @@ def test_no_plugin_is_blamed_for_a_device_that_is_missing(lack):
     assert str(found[name]) == text
 
 
-@pytest.mark.usefixtures("toy")
 def test_what_is_missing_in_one_method_reads_the_same_in_each_test():
     def copy(self, x):
         raise FileNotFoundError("'clang'")
@@ -493,7 +483,6 @@ def test_what_is_missing_in_one_method_reads_the_same_in_each_test():
     assert {str(error) for error in found.values()} == {LACKS.format("FileNotFoundError: 'clang'")}
 
 
-@pytest.mark.usefixtures("toy")
 def test_what_comes_after_a_missing_device_is_tested():
     class Both(OnGPU):
         error = RuntimeError("No CUDA GPUs are available")
@@ -508,7 +497,6 @@ def test_what_comes_after_a_missing_device_is_tested():
     assert "from_numpy(x, 'toy:1')" in message
 
 
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("method", ["convert", "bind", "bind_many", "inline"])
 def test_no_converter_is_blamed_for_a_compiler_that_is_missing(method, register):
     def fails(*args, **kwargs):
@@ -533,7 +521,6 @@ def test_gradients_that_need_a_compiler(monkeypatch):
         TorchContract().test_gradients_cross()
 
 
-@pytest.mark.usefixtures("toy")
 def test_too_little_memory_for_a_large_array():
     def small(x):
         if x.nbytes > 8 * 2**20:
@@ -547,7 +534,6 @@ def test_too_little_memory_for_a_large_array():
     assert str(error) == LACKS.format("MemoryError: none left")
 
 
-@pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("limit", ["dates", pytest.param("layouts", marks=pytest.mark.long)])
 def test_what_make_of_the_test_does_not_know_is_no_fault(limit):
     """An author's `make` for ordinary values only."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from envs import begun
-from functional_envs import LIBRARIES, Count, library, still
+from functional_envs import LIBRARIES, Count, still
 from gymnasium import spaces
 
 import arrayferry as af
@@ -41,7 +41,6 @@ def test_wide_rewards_are_added_up_in_their_dtype(x64):
 ODD = 2**24 + 1
 
 
-@library
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
 def test_whole_rewards_lose_no_digits_without_a_word(library, dtype):
     def of(number):
@@ -65,7 +64,6 @@ def test_whole_rewards_lose_no_digits_without_a_word(library, dtype):
         first(of(ODD), **options)
 
 
-@library
 def test_rewards_written_as_numbers(library):
     options = LIBRARIES[library]
     reward = first(rewarding(lambda xp, s: -(2**30)), **options)[1]
@@ -186,7 +184,6 @@ class Mixed(FunctionalEnv):
         return xp.stack([xp.astype(state["wide"], xp.float32), state["narrow"]], axis=1)
 
 
-@library
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_floats_of_any_precision_are_one_mistake_less(library, mode):
     envs = Mixed().make_vec(2, autoreset_mode=mode, max_episode_steps=3, **LIBRARIES[library])
@@ -211,14 +208,12 @@ def test_the_same_in_rollouts():
     assert found.final_observation[:, 0, 0].tolist() == [1, 2, 3]
 
 
-@library
 def test_another_kind_of_dtype_is_an_error_with_the_line(library):
     class Broken(Mixed):
         def step(self, xp, rng, state, action, params):
             return {**state, "wide": xp.astype(state["wide"], xp.int32)}, 1.0, False
 
-    envs = Broken().make_vec(2, **LIBRARIES[library])
-    envs.reset(seed=0)
+    envs = begun(Broken().make_vec(2, **LIBRARIES[library]), 0)
     line = Broken.step.__code__.co_firstlineno
     with pytest.raises(
         EnvResultError,
@@ -228,7 +223,6 @@ def test_another_kind_of_dtype_is_an_error_with_the_line(library):
         envs.step(np.zeros(2, int))
 
 
-@library
 @pytest.mark.parametrize("value", [np.float64(2.0), np.float32(2.0), 2.0])
 def test_a_float_for_a_static_parameter_is_named(library, value):
     class Static(Mixed):

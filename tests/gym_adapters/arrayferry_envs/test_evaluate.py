@@ -11,7 +11,7 @@ import pytest
 import rich.progress
 import torch
 from cases import crossed
-from envs import MODES, NAMESPACES, Takes, make_vec
+from envs import MODES, NAMESPACES, Takes, begun, make_vec
 from functional_envs import Count, lean, with_two_rewards
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
@@ -305,8 +305,7 @@ def test_statistics_of_mapped_trainings_are_read_one_by_one():
 
 
 def test_statistics_of_wrappers_are_not_updated_meanwhile():
-    ours = NormalizeObservation(make_vec(2, AutoresetMode.SAME_STEP))
-    ours.reset(seed=0)
+    ours = begun(NormalizeObservation(make_vec(2, AutoresetMode.SAME_STEP)), 0)
     before = ours.state_dict()
     evaluate(ours, policy("jax"), policy_params=WEIGHTS, policy_xp="jax")
     assert ours.state_dict() == before

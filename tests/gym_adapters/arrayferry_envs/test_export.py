@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from cases import quick_if
-from functional_envs import Cells, Masked
+from functional_envs import Cells, MaskedCounts
 from gymnasium import spaces
 from raw_random import Fed
 
@@ -406,11 +406,7 @@ def test_rescaled_actions_of_whole_numbers(tmp_path):
 
 
 def test_infos_have_the_masks_of_observations(tmp_path):
-    class Told(Masked):
-        def info(self, xp, state, params):
-            return {"count": state}
-
-    file = File(Told(), tmp_path, autoreset_mode="SameStep")
+    file = File(MaskedCounts(), tmp_path, autoreset_mode="SameStep")
     result = file.run(reset=True)
     assert result["info.action_mask"].shape == (1, 3)
     assert {"final_observation.action_mask", "final_info.count"} <= file.run().keys()

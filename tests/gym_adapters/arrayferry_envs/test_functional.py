@@ -18,7 +18,7 @@ import torch
 from boxes import Point
 from cases import crossed, params
 from envs import begun, host
-from functional_envs import LIBRARIES, Bare, Cells, Parts, library, still
+from functional_envs import LIBRARIES, Bare, Cells, Parts, Scalar, still
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode
@@ -26,7 +26,7 @@ from refusals import refused_step
 
 import arrayferry as af
 import arrayferry_envs
-from arrayferry_envs import CartPole, EnvResultError, FunctionalEnv, _ids, register, repeat_action
+from arrayferry_envs import CartPole, EnvResultError, _ids, register, repeat_action
 from arrayferry_gym import ArrayConversion, vector
 from arrayferry_gym.wrappers import kernels
 
@@ -56,7 +56,6 @@ def counts(mode, **options):
     return Count().make_vec(3, autoreset_mode=mode, params={"end": ENDS}, **options)
 
 
-@library
 def test_states_of_new_episodes_are_drawn_anew(library):
     options = {"autoreset_mode": "SameStep", "max_episode_steps": 1, **LIBRARIES[library]}
     envs = CartPole().make_vec(3, **options)
@@ -105,7 +104,6 @@ def test_actions_that_cannot_be_meant(library, action, why):
     assert host(envs.step([0, 0, 0])[0])[:, 0].tolist() == [1, 1, 1]  # nothing was lost
 
 
-@library
 def test_one_environment_takes_one_action(library):
     env = begun(Parts().make(**LIBRARIES[library]), 0)
     right = {"x": np.array([0.5, 0.0]), "y": [0, 0], "z": 2}
@@ -234,7 +232,6 @@ def test_dict_and_tuple_spaces():
 # Parameters.
 
 
-@library
 def test_parameters_are_shared_or_differ(library):
     envs = gym.make_vec("arrayferry/Pendulum-v0", num_envs=3, **LIBRARIES[library])
     nothing = np.zeros((3, 1), np.float32)
@@ -253,7 +250,6 @@ def test_parameters_are_shared_or_differ(library):
     assert np.shape(host(envs.params.gravity)) == (3,)  # they stay
 
 
-@library
 def test_parameters_of_some_environments(library):
     envs = begun(counts("Disabled", **LIBRARIES[library]))
     zeros = np.zeros(3, np.int64)
@@ -265,7 +261,6 @@ def test_parameters_of_some_environments(library):
     assert host(envs.params["end"]).tolist() == [1, 3, 5]
 
 
-@library
 def test_static_parameters_choose_branches(library):
     class Branches(Bare):
         default_params = {"double": False, "steps": 1, "scale": 1.0}
@@ -400,7 +395,6 @@ def test_random_numbers_of_the_author():
 # As environments of Gymnasium.
 
 
-@library
 def test_pickles_and_copies_go_on_alike(library):
     options = {"num_envs": 3, "max_episode_steps": 9, **LIBRARIES[library]}
     envs = begun(gym.make_vec("arrayferry/Pendulum-v0", **options))
@@ -486,7 +480,6 @@ class Told(Count):
         return state, reward[:, 0] if reward.ndim == 2 else state["count"] + reward, False
 
 
-@library
 def test_parameters_are_the_users_no_more(library):
     envs = Told().make_vec(2, **LIBRARIES[library])  # arrays of NumPy as defaults
     given = np.array([[1.0], [2.0]], np.float32)
@@ -544,7 +537,6 @@ class Echo(Count):
         return state, action if action.ndim == 1 else action[:, 0], False
 
 
-@library
 def test_actions_that_are_no_number_are_named(library):
     envs = begun(
         arrayferry_envs.Pendulum().make_vec(2, check_actions="strict", **LIBRARIES[library])
@@ -575,14 +567,12 @@ def test_actions_are_clipped_before_they_are_cast(library, space, action, clippe
     assert envs.step(envs.action_space.sample())[1].shape == (2,)
 
 
-@library
 @pytest.mark.parametrize("number", [1, 2, -1, 0.5, np.int32(1)], ids=repr)
 def test_numbers_are_actions_without_a_check_too(library, number):
     env = begun(gym.make("arrayferry/CartPole-v0", check_actions="off", **LIBRARIES[library]), 0)
     assert env.step(number)[1] == 1.0
 
 
-@library
 def test_integer_actions_up_to_the_end_of_their_dtype(library):
     if library == "torch itself":
         pytest.skip("PyTorch cannot clip uint32")
@@ -624,11 +614,10 @@ FORCES = {
 }
 
 
-class Windy(FunctionalEnv):
+class Windy(Scalar):
     """A number that is moved by a wind, which is drawn for each episode."""
 
     observation_space = spaces.Box(-999, 999, (2,), np.float32)
-    action_space = spaces.Discrete(2)
     max_episode_steps = 3
 
     def __init__(self, default_params):
@@ -636,9 +625,6 @@ class Windy(FunctionalEnv):
 
     def sample_params(self, xp, rng, n, params):
         return with_wind(params, rng.uniform((n,), 1.0, 2.0))
-
-    def reset(self, xp, rng, n, params):
-        return xp.zeros((n,), dtype=xp.float32)
 
     def step(self, xp, rng, state, action, params):
         return state + wind_of(params), wind_of(params), False
@@ -719,7 +705,6 @@ def test_parameters_that_are_passed_are_not_drawn(library, kind):
         assert np.all(steps.observation[..., 1] == 9)
 
 
-@library
 def test_parameters_are_drawn_for_all_environments_or_for_none(library):
     envs = begun(Windy(FORCES["dict"]).make_vec(3, **LIBRARIES[library]))
     some = {"reset_mask": np.array([True, False, False])}
@@ -729,7 +714,6 @@ def test_parameters_are_drawn_for_all_environments_or_for_none(library):
     assert host(envs.params["gravity"]).tolist() == [3, 2, 2]
 
 
-@library
 def test_parameters_in_a_state_that_cannot_be_meant(library):
     envs = begun(Windy(FORCES["dict"]).make_vec(3, **LIBRARIES[library]))
     state = envs.state
@@ -748,7 +732,6 @@ def test_parameters_in_a_state_that_cannot_be_meant(library):
     assert np.array_equal(host(wind_of(envs.state.params)), host(wind_of(state.params)))
 
 
-@library
 def test_options_of_a_reset_that_are_refused_change_nothing(library):
     envs = counts("Disabled", **LIBRARIES[library])
     with pytest.raises(af.OptionError):
@@ -761,7 +744,6 @@ def test_options_of_a_reset_that_are_refused_change_nothing(library):
         broken.step(np.zeros(3, int))
 
 
-@library
 def test_a_reset_after_a_step_that_fails(library):
     fails = [True]
 

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from cases import quick_if
+from envs import begun
 from functional_envs import LIBRARIES
 
 import arrayferry as af
@@ -54,8 +55,7 @@ QUICK = [("numpy", STEPS), ("torch", 100)]
 def test_every_step(name, library, steps):
     their_id, limit, distance = ENVS[name]
     theirs, options = gym.make(their_id).unwrapped, LIBRARIES[library]
-    ours = gym.make_vec(f"arrayferry/{name}-v0", COUNT, autoreset_mode="SameStep", **options)
-    ours.reset(seed=1)
+    ours = begun(gym.make_vec(f"arrayferry/{name}-v0", COUNT, autoreset_mode="SameStep", **options))
     space = gym.vector.utils.batch_space(theirs.action_space, COUNT)
     space.seed(1)
     found, wanted, resets = [], [], 0
@@ -106,10 +106,8 @@ def test_spaces_limits_and_starts_are_those_of_gymnasium(name):
 @pytest.mark.parametrize("name", ENVS)
 def test_images(name):
     pytest.importorskip("pygame")
-    env = gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array")
-    theirs = gym.make(ENVS[name][0], render_mode="rgb_array")
-    env.reset(seed=0)
-    theirs.reset(seed=0)
+    env = begun(gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array"), 0)
+    theirs = begun(gym.make(ENVS[name][0], render_mode="rgb_array"), 0)
     theirs.unwrapped.state = np.array([float(x[0]) for x in env.unwrapped.state])
     image = env.render()
     assert image.dtype == np.uint8

@@ -185,8 +185,7 @@ class Agent:
     def __call__(self, params, observation, key):
         return constant(self.weight)
 
-    def direct(self, params, observation, key):
-        return constant(self.weight)
+    direct = __call__
 
     def harmless(self, params, observation, key):
         return constant(self.number + 2)
@@ -269,8 +268,7 @@ class Module(equinox.Module):
     def act(self, params, observation, key):
         return constant(self.weight)
 
-    def __call__(self, params, observation, key):
-        return constant(self.weight)
+    __call__ = act
 
 
 @pytest.mark.parametrize("holder", HOLDERS)

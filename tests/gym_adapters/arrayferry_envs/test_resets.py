@@ -14,11 +14,15 @@ from arrayferry_envs import CartPole, EnvResultError, Functions, evaluate, rollo
 
 N = 4
 LIBRARIES = ["numpy", "torch", pytest.param("jax"), pytest.param(array_api_strict, id="strict")]
-libraries = pytest.mark.parametrize("xp", LIBRARIES)
 modes = pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 
 
-@libraries
+@pytest.fixture(params=LIBRARIES)
+def xp(request):
+    """The library in which environments are served."""
+    return request.param
+
+
 @modes
 def test_parameters_are_drawn_at_each_reset(xp, mode):
     envs = Drawn().make_vec(N, xp=xp, autoreset_mode=mode)
@@ -49,7 +53,6 @@ def test_parameters_are_drawn_at_each_reset(xp, mode):
     assert envs.params["end"] == 0
 
 
-@libraries
 def test_what_they_are_drawn_from_can_be_changed(xp):
     envs = Drawn().make_vec(500, xp=xp, params={"most": 3.0})
     assert set(host(envs.reset(seed=0)[0]["end"])) == {2}
@@ -57,7 +60,6 @@ def test_what_they_are_drawn_from_can_be_changed(xp):
     assert set(ends) == {2, 3, 4, 5, 6, 7, 8}
 
 
-@libraries
 def test_images_of_states_with_drawn_parameters(xp):
     env = begun(Drawn().make(xp=xp, render_mode=None), 0)
     env.step(0)
@@ -102,7 +104,6 @@ def test_what_cannot_be_drawn(drawn, told):
         Wrong().make_vec(N, xp="numpy").reset(seed=0)
 
 
-@libraries
 @modes
 def test_given_starts(xp, mode):
     envs = begun(CartPole().make_vec(N, xp=xp, autoreset_mode=mode), 0)
@@ -137,7 +138,6 @@ def test_given_starts_that_do_not_fit():
         assert all((a == b).all() for a, b in zip(before, envs.state, strict=True))
 
 
-@libraries
 @modes
 def test_masks_of_actions_are_in_the_infos_too(xp, mode):
     envs = Masked().make_vec(N, xp=xp, autoreset_mode=mode)

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from cases import crossed
-from functional_envs import Masked
+from functional_envs import Count, Masked, MaskedCounts, with_two_rewards
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from infos import Tells
@@ -27,12 +27,7 @@ MODES = ("SAME_STEP", "DISABLED")
 SPAWNED = functools.partial(AsyncVectorEnv, context="spawn")  # JAX may not be used after a fork
 
 
-class Counting(Masked):
-    def info(self, xp, state, params):
-        return {"count": state}
-
-
-@pytest.mark.parametrize(("make", "mode"), crossed([Masked, Counting], MODES))
+@pytest.mark.parametrize(("make", "mode"), crossed([Masked, MaskedCounts], MODES))
 def test_infos_of_functional_environments_are_those_of_single_ones(make, mode):
     ours = SB3VecEnv(make().make_vec(3, autoreset_mode=mode))
     theirs = DummyVecEnv([lambda: make().make(xp="numpy")] * 3)
@@ -143,14 +138,7 @@ def test_masks_of_infos_and_of_methods():
 
 @pytest.mark.parametrize("xp", ["numpy", "jax"])
 def test_several_rewards_are_refused_unless_they_are_combined(xp):
-    class Two(CartPole):
-        reward_shape = (2,)
-
-        def step(self, xp, rng, state, action, params):
-            state, _, terminated = super().step(xp, rng, state, action, params)
-            return state, xp.ones((2, 2), dtype=xp.float32), terminated
-
-    envs = Two().make_vec(2, xp=xp, autoreset_mode="SameStep")
+    envs = with_two_rewards(Count)().make_vec(2, xp=xp, autoreset_mode="SameStep")
 
     def stepped(combine):
         bridge = SB3VecEnv(gym.wrappers.vector.TransformReward(envs, combine))

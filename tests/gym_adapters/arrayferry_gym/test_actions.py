@@ -24,6 +24,13 @@ from arrayferry_gym import ArrayConversion, vector
 AGENTS = {"numpy": np.asarray, "torch": torch.as_tensor, "jax": jnp.asarray}
 LIBRARIES = tuple(NAMESPACES)
 
+
+@pytest.fixture(params=LIBRARIES)
+def library(request):
+    """The library of the environment."""
+    return request.param
+
+
 BOX = spaces.Box(-1, 1, (1,), np.float32)
 NESTED = spaces.Dict(
     move=spaces.Tuple([spaces.Discrete(3), BOX]), look=spaces.MultiDiscrete([3, 4])
@@ -129,9 +136,7 @@ def test_actions_that_do_not_fit(space, action, library, agent):
     wrong, right = AGENTS[agent](action), AGENTS[agent](space.sample())
     for value in (wrong, right, right, wrong, right, right, right, wrong):
         if value is wrong:
-            with pytest.raises(af.ConversionError, match="action") as error:
-                env.step(value)
-            assert str(space) in str(error.value)
+            refused_step(env, value, rf"(?s)action.*{re.escape(str(space))}")
         else:
             env.step(value)
 
@@ -186,7 +191,6 @@ def test_finite_numbers_that_a_float_cannot_hold_are_passed_on():
         assert taken_as(env) == value
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_further_keys_are_passed_on_after_those_of_the_space(library):
     space = spaces.Dict([("z", spaces.Discrete(3)), ("a", BOX)])
     env = adapted(space, library)
@@ -202,7 +206,6 @@ def test_further_keys_are_passed_on_after_those_of_the_space(library):
     refused_step(strict, action, "'more' is none of them")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_arrays_of_objects_are_numbers(library):
     for space, action in (
         (spaces.Discrete(3), 2), (BOX, [0.5]), (spaces.MultiDiscrete([3, 4]), [1, 2]),
@@ -274,7 +277,6 @@ def test_values_of_python_for_discrete(library):
             refused_step(env, value, r"action .* Discrete\(2\)")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_lists_of_numbers_are_arrays(library):
     env = adapted(BOX, library)
     for value in ([0.5], (0.5,), [torch.tensor(0.5)]):
@@ -285,7 +287,6 @@ def test_lists_of_numbers_are_arrays(library):
         refused_step(env, value, r"action .*space Box\(-1.0, 1.0, \(1,\), float32\)")
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_the_place_in_a_nested_space(library):
     env = adapted(NESTED, library)
 
@@ -338,8 +339,7 @@ def test_bounds_are_checked_if_asked_for(library, agent):
 )  # fmt: skip
 def test_batches(env_id, count, right, wrong, words, agent):
     make = AGENTS[agent]
-    envs = vector.ArrayConversion(gym.make_vec(env_id, num_envs=count), target_xp=agent)
-    envs.reset(seed=1)
+    envs = begun(vector.ArrayConversion(gym.make_vec(env_id, num_envs=count), target_xp=agent))
     for value in wrong * 2:
         for fits in right:
             envs.step(make(fits))
@@ -467,7 +467,6 @@ class Even(spaces.Discrete):
         return bool(super().contains(x) and x % 2 == 0)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_the_own_rules_of_a_space(library):
     env = adapted(Even(6), library, check_actions="strict")
     for _ in range(3):
@@ -514,8 +513,7 @@ def test_gradients_pass_to_an_environment_of_the_same_library():
 def test_threads_that_share_an_adapter():
     """While one thread makes the adapter find its ways anew, no wrong action of another passes."""
     space = spaces.MultiDiscrete([3, 3])
-    env = ArrayConversion(Takes(space), env_xp="numpy", target_xp="numpy")
-    env.reset()
+    env = begun(ArrayConversion(Takes(space), env_xp="numpy", target_xp="numpy"), None)
     stop = threading.Event()
 
     def right():
@@ -525,8 +523,7 @@ def test_threads_that_share_an_adapter():
 
     def wrong():
         while not stop.is_set():
-            with pytest.raises(af.ConversionError):
-                env.step(np.array([7, 7]))
+            refused_step(env, np.array([7, 7]))
 
     with quick_turns(), ThreadPoolExecutor(2) as pool:
         working = [pool.submit(right), pool.submit(wrong)]
@@ -562,8 +559,7 @@ def test_ranges_hold_in_every_dtype_and_shape(range_, library):
             np.testing.assert_array_equal(np.asarray(env.env.taken), x.astype(np.int64))
             assert not re.search("uint8|bool", str(env.env.taken.dtype))  # a mask for an index
         else:
-            with pytest.raises(af.ConversionError):
-                env.step(given)
+            refused_step(env, given)
 
 
 class Replaces(Takes):
@@ -608,7 +604,6 @@ TWOS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("action", TWOS, ids=repr)
 def test_discrete_gets_a_scalar_of_its_library(action, library):
     env = adapted(NUMBER, library)
@@ -625,7 +620,6 @@ def test_discrete_gets_a_scalar_of_its_library(action, library):
             assert af.backend_of(env.env.taken).name == library
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_boxes_keep_their_dtype(library):
     dtypes = torch.float64, torch.float32, torch.float16, torch.bfloat16
     env = adapted(THREE, library)

@@ -96,8 +96,7 @@ def test_observations_of_a_jax_agent_never_change(size, copying):
 @pytest.mark.parametrize("copying", [None, True])
 def test_an_agents_writes_never_reach_a_jax_environment(size, copying):
     for wrapper in (JaxToTorch, JaxToNumpy):
-        env = wrapper(Buffered(size, jnp), copy=copying)
-        env.reset()
+        env = begun(wrapper(Buffered(size, jnp), copy=copying), None)
         for step in range(1, 5):
             observation, *_ = env.step(1)
             if isinstance(observation, torch.Tensor) or observation.flags.writeable:

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from envs import Samples
+from envs import Samples, begun
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from refusals import refused_step
@@ -52,8 +52,7 @@ def test_groups_are_a_dict():
     "simulator", [IsaacLab(3, compute_final_obs=False), Mjlab(3, auto_reset=True, captures=False)]
 )
 def test_last_observations_are_not_lost_in_silence(simulator):
-    envs = from_simulator(simulator, autoreset_mode="SameStep")
-    envs.reset(seed=1)
+    envs = begun(from_simulator(simulator, autoreset_mode="SameStep"))
     envs.step(torch.zeros(3))
     refused_step(envs, torch.ones(3), "the last observation of the episode is lost", af.OptionError)
 
@@ -68,8 +67,7 @@ def test_a_mode_that_is_not_said_is_asked_for():
 def test_lost_observations_are_accepted_where_nobody_needs_them():
     simulator = IsaacLab(3, compute_final_obs=False)
     envs = from_simulator(simulator, final="lost", group="policy")
-    normal = wrappers.vector.NormalizeObservation(envs)
-    normal.reset(seed=1)
+    normal = begun(wrappers.vector.NormalizeObservation(envs))
     for _ in range(2):
         *_, infos = normal.step(torch.ones(3, dtype=torch.int64))
         assert "final_obs" not in infos
@@ -77,8 +75,7 @@ def test_lost_observations_are_accepted_where_nobody_needs_them():
         9, abs=0.01
     )  # the first of three episodes each
     assert float(normal.obs_rms.mean[1]) == 0.0
-    stats = wrappers.vector.RecordEpisodeStatistics(envs)
-    stats.reset(seed=1)
+    stats = begun(wrappers.vector.RecordEpisodeStatistics(envs))
     *_, infos = stats.step(torch.ones(3, dtype=torch.int64))
     assert infos["episode"]["l"].tolist() == [1, 1, 1]
     for module, bridge in (("torchrl", "TorchRLEnv"), ("sb3", "SB3VecEnv")):
@@ -92,8 +89,7 @@ def test_lost_observations_are_accepted_where_nobody_needs_them():
 def test_a_finite_horizon_terminates():
     simulator = IsaacLab(2)
     simulator.cfg.is_finite_horizon = True
-    envs = from_simulator(simulator)
-    envs.reset(seed=1)
+    envs = begun(from_simulator(simulator))
     for _ in range(LIMIT):
         _, _, terminated, truncated, _ = envs.step(torch.zeros(2))
     assert terminated.all()
@@ -101,8 +97,7 @@ def test_a_finite_horizon_terminates():
 
 
 def test_resets_of_some_keep_the_others():
-    envs = from_simulator(Mjlab(3), group="actor")
-    envs.reset(seed=1)
+    envs = begun(from_simulator(Mjlab(3), group="actor"))
     before = envs.step(torch.tensor([0, 1, 0]))[0]
     after, _ = envs.reset(options={"reset_mask": np.array([False, True, False])})
     assert torch.equal(after[[0, 2]], before[[0, 2]])
@@ -126,8 +121,7 @@ class TestSeeds:
     def test_lists_of_none_go_nowhere(self):
         simulator, given = Genesis(3), []
         simulator.seed = given.append
-        envs = genesis(simulator)
-        envs.reset(seed=[None, None, None])
+        envs = begun(genesis(simulator), [None, None, None])
         assert given == []
         envs.reset(seed=[None, None, 1])
         assert len(given) == 1
@@ -159,8 +153,7 @@ class TestSpaces:
 def test_results_of_another_form_are_refused():
     simulator, flags = IsaacLab(2), torch.zeros(2)
     simulator.step = lambda actions: (simulator.observed(), None, flags, flags, {})
-    envs = from_simulator(simulator)
-    envs.reset()
+    envs = begun(from_simulator(simulator), None)
     refused_step(envs, torch.zeros(2), "returned rewards None", TypeError)
 
 
@@ -211,8 +204,7 @@ def test_a_step_reads_nothing_from_the_device():
             setattr(simulator, name, value.to("meta"))
     simulator.device = torch.device("meta")
     simulator.single_observation_space = spaces.Box(0, LIMIT, (2,))
-    envs = from_simulator(simulator)
-    envs.reset()
+    envs = begun(from_simulator(simulator), None)
     with pytest.raises(RuntimeError, match="meta"):
         bool(simulator.reset_terminated.any())
     for _ in range(3):
@@ -240,8 +232,7 @@ def test_no_result_is_a_live_buffer(container, numpy):
             self.extras["view"] = memoryview(self.obs_buf.numpy())
             return result
 
-    envs = genesis(Held(3))
-    envs.reset()
+    envs = begun(genesis(Held(3)), None)
     held = envs.step(torch.zeros(3))[-1]["held"]
     before = af.convert(held, "numpy", copy=True)
     assert type(held) is type(before)
@@ -267,8 +258,7 @@ def test_time_outs_of_any_dtype_may_come_late(dtype):
                 infos = {**infos, "time_outs": given(time_outs)}
             return *results, infos
 
-    envs = genesis(Late(3))
-    envs.reset()
+    envs = begun(genesis(Late(3)), None)
     for number in range(LIMIT):
         if dtype == "a column" and number == LIMIT - 1:
             refused_step(envs, torch.zeros(3), "returned truncations", TypeError)

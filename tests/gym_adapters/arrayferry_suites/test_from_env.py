@@ -39,8 +39,7 @@ def test_parameters():
     assert envs.step([0, 0])[1].tolist() == [1.0, 5.0]
     given = from_env(Ends(), Params(scale=3.0))
     assert given.default_params.scale == 3.0
-    envs = given.make_vec(1, params={"ends": 2})  # static
-    envs.reset(seed=1)
+    envs = begun(given.make_vec(1, params={"ends": 2}))
     assert envs.step([2])[2].tolist() == [True]
     assert envs.step([1])[4]["count"].tolist() == [0]  # of the episode that follows
 
