@@ -86,7 +86,7 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
 
                 problems = check_vector_env(make if callable(env) else env, steps=steps)
     except (TypeError, gym.error.Error) as error:
-        raise UsageError(f"{name!r:.80} cannot be tried: {describe_error(error)}") from error
+        raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
     texts = [re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught]
     return {
         "schema": 1,

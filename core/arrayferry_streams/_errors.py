@@ -1,8 +1,8 @@
 """The errors of streams, which are conversion errors.
 
-    ConversionError (ValueError)
-    `-- BlockError (RuntimeError)               a block cannot be read or computed
-        `-- BlockTimeoutError (TimeoutError)    a block does not arrive in time
+ConversionError (ValueError)
+`-- BlockError (RuntimeError)               a block cannot be read or computed
+    `-- BlockTimeoutError (TimeoutError)    a block does not arrive in time
 """
 
 from __future__ import annotations

@@ -50,11 +50,7 @@ class Pairs:
         self.kind_of: Callable[[Any], Kind] = catalog.kind
         self._pairs: dict[Origin, Pair] = {}
 
-    def convert(self, tree: Tree) -> Any:
-        """Convert a value that was taken apart."""
-        return tree.build(self._convert_arrays(tree))
-
-    def _convert_arrays(self, tree: Tree) -> list[Any]:
+    def convert_arrays(self, tree: Tree) -> list[Any]:
         """Convert the arrays of a tree, those of one backend together."""
         arrays = list(tree.arrays)
         groups: dict[Origin, list[int]] = {}
@@ -98,7 +94,8 @@ class Pairs:
         """
         pairs = self if fresh or self.options.copy else self._copying
         try:
-            return pairs.convert(Tree(value, self.kind_of, self.options, whole=not path))
+            tree = Tree(value, self.kind_of, self.options, whole=not path)
+            return tree.build(pairs.convert_arrays(tree))
         except ConversionError as error:
             error.path = path + error.path
             raise
@@ -117,16 +114,14 @@ class Pairs:
         return number_array(number, self.target, self.options.narrowing)
 
     def is_lazy(self, source: Origin | None) -> bool:
-        """Return whether arrays of a library are computed when they are converted."""
-        return (
-            source is not None and source.memory == "lazy" and not same_library(source, self.target)
-        )
+        """Return whether arrays of a library that has a pair are computed when they are converted."""
+        return source is not None and isinstance(self._pairs[source], LazyPair)
 
     def pair(self, source: Origin) -> Pair:
         """Return the pair for arrays of one backend or source."""
         if source not in self._pairs:
             sides = self.catalog, source, self.target, self.options, self.forget
-            if self.is_lazy(source):
+            if source.memory == "lazy" and not same_library(source, self.target):
                 self._pairs[source] = LazyPair(*sides, convert_computed=self._convert_computed)
             else:
                 self._pairs[source] = Pair(*sides)

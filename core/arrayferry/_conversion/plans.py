@@ -97,7 +97,7 @@ class Plans:
         __tracebackhide__ = True
         try:
             tree = Tree(value, self.pairs.kind_of, self.pairs.options)
-            result = self.pairs.convert(tree)
+            result = tree.build(self.pairs.convert_arrays(tree))
         except ArrayFerryError as error:
             # the frames of this package do not help the user, unlike those of the cause
             raise error.with_traceback(None) from error.__cause__

@@ -71,7 +71,7 @@ class Kinds:
         owners: dict[type, Contribution] = {}
         for path, owner in sorted(arrays.items(), key=lambda each: each[1].hook):  # sources last
             cls, part = self._found[path], owner.part
-            if cls is None:
+            if cls is None or self._cannot_be_asked(cls, owner):
                 continue
             kind = Kind("array", part) if isinstance(part, Backend) else Kind("source", source=part)
             self.arrays.setdefault(cls, kind)
@@ -83,8 +83,19 @@ class Kinds:
         for container in containers:
             for entry in container.types:
                 cls = entry if isinstance(entry, type) else self._found[entry]
-                if cls is not None:
+                if cls is not None and not self._cannot_be_asked(cls, container):
                     self._containers.setdefault(cls, Kind("container", container=container))
+
+    def _cannot_be_asked(self, cls: type, owner: object) -> bool:
+        """Return whether `issubclass` fails for a class, as for a Protocol with attributes, and warn of it."""
+        try:
+            issubclass(object, cls)
+        except Exception as error:
+            self._warn(
+                f"arrayferry does not use {cls.__qualname__} of {owner!r}: issubclass() fails for it ({describe_error(error)})"
+            )
+            return True
+        return False
 
     def outdated(self) -> bool:
         """Return whether the type at a registered path has changed since types were looked up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arrayferry._errors import PluginError, describe_error
 from arrayferry._plugin.origin import NEVER_CAUGHT
@@ -23,7 +23,8 @@ class Named(dict[str, Any]):
     def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__} of a registry cannot be changed: copy() can")
 
-    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+    if not TYPE_CHECKING:  # these are methods of any dict
+        __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)

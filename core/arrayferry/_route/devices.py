@@ -27,12 +27,12 @@ def device_kind(name: str) -> str:
 
 def on_host(name: str) -> bool:
     """Return whether a device uses host memory: "cpu" and "cpu:1", but not "cuda:1"."""
-    return name == "cpu" or device_kind(name) == "cpu"
+    return device_kind(name) == "cpu"
 
 
 def memory_of(name: str) -> str:
     """Return the name of the memory of a device: "cpu" for "cpu:1", and "cuda:1" for "cuda:1"."""
-    return "cpu" if on_host(name) else name
+    return name if name == "cpu" or not on_host(name) else "cpu"
 
 
 def tells_when_done(origin: Origin) -> bool:
@@ -91,8 +91,9 @@ def resolve_device(target: Backend, device: Any, source_device: str) -> tuple[st
     if isinstance(device, str) and device == DEFAULT:
         return _default(target), None
     if device is None:
-        if source_device and not on_host(source_device):
-            kind, usable = device_kind(source_device), _devices(target)
+        kind = "cpu" if source_device == "cpu" else device_kind(source_device)
+        if kind not in ("cpu", ""):
+            usable = _devices(target)
             for name in (source_device, *usable):
                 if name in usable and device_kind(name) == kind:
                     return name, name

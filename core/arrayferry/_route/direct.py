@@ -84,8 +84,12 @@ class Direct:
         if many is not None:
             self.many = lambda xs: [checked(y) for y in many(xs)]
         if inline is not None:
-            result = f"{{checked}}({inline.result})"
-            self.inline = Inline(inline.test, result, {**inline.names, "checked": checked})
+            name = "checked"
+            while name in inline.names:
+                name += "_"
+            result = f"{{{name}}}({inline.result})"
+            test = inline.test and f"({inline.test})"  # it is joined with others by `and`
+            self.inline = Inline(test, result, {**inline.names, name: checked})
 
     def _checked(self, y: Any) -> Any:
         cls = type(y)

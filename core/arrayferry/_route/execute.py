@@ -15,7 +15,7 @@ from arrayferry._plugin.call import ask_backend, call_backend
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 
-from .devices import device_of, on_host, resolve_device
+from .devices import device_of, resolve_device
 from .direct import Direct
 from .dtypes import target_dtype
 from .exchange import Exchange, NotHandledError
@@ -90,7 +90,7 @@ class Executor:
                 )
             way = self._way(x)
         route, source_device, target_device, device = way
-        if not (on_host(source_device) or on_host(target_device)):
+        if "cpu" not in (source_device, target_device):
             release()
         if values is not None:  # a converter would compute them again
             without |= {each for each in self.catalog.converters if each.source == source.name}

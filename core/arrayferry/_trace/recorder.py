@@ -16,7 +16,7 @@ from arrayferry._utilities.text import never_raises
 from .crossings import ArrayCrossing
 from .rows import TraceFinding, TraceRow, counted, size_text, table_lines, time_text
 from .trips import RoundTrips
-from .watch import counting, watch
+from .watch import Counting, watch
 
 MAX_ROWS = 10_000
 """The maximum number of rows of a trace. Later places are counted together."""
@@ -85,7 +85,7 @@ class Trace:
     def __enter__(self) -> Trace:
         """Start counting."""
         try:
-            with counting:
+            with Counting.lock:
                 observers.append(self)
                 notice_observers()
             return self
@@ -95,7 +95,7 @@ class Trace:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """Stop counting, and warn of findings."""
-        with counting:
+        with Counting.lock:
             if self not in observers:  # a forked process leaves the block
                 return
             observers.remove(self)

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
+from arrayferry._route.route import How
 from arrayferry._utilities.text import printable
-
-from .crossings import How
 
 MAX_REASONS = 16
 """The maximum number of reasons of a row. Later ones are counted together."""

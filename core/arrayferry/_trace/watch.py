@@ -5,6 +5,7 @@ The conversions themselves only know `observers`, and ask the first of them to `
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -17,8 +18,19 @@ from arrayferry._registry.registry import default_registry
 
 from .crossings import ArrayCrossing, crossings_of, number_crossing
 
-counting = threading.RLock()
-"""The lock of all traces. It is held to count a conversion, and to start and stop a trace."""
+
+class Counting:
+    """The lock of all traces. It is held to count a conversion, and to start and stop a trace."""
+
+    lock = threading.RLock()
+
+
+def _after_fork() -> None:
+    Counting.lock = threading.RLock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def watch(pairs: Pairs, convert: Callable[[Any], Any], value: Any) -> Any:
@@ -48,7 +60,7 @@ def _report(
         crossings = find(directly)
     except Exception:  # an odd value, or one that another thread changes
         crossings = None
-    with counting:
+    with Counting.lock:
         for trace in dict.fromkeys(observers):
             trace.record(site, crossings, call.notes, seconds)
 

@@ -42,7 +42,9 @@ class WrappedEnv(AroundEnv):
         super().__post_init__()
         self.max_episode_steps = self.env.max_episode_steps
         chain, limit_is_known = self._any_chain()
-        self.reward_shape, self.reward_dtype = chain.rewards(self.reward_shape, self.reward_dtype)
+        shape, dtype = chain.rewards(self.reward_shape, self.reward_dtype)
+        self.reward_shape: tuple[int, ...] = shape
+        self.reward_dtype: str | None = dtype
         if limit_is_known:
             self.observation_space: Any = chain.outside.observation
             self.action_space: Any = chain.outside.action

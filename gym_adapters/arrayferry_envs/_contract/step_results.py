@@ -9,8 +9,7 @@ import numpy as np
 from array_api_compat import is_numpy_namespace
 
 import arrayferry as af
-from arrayferry_gym._arrays import cast_numbers, dtype_in, plain_name
-from arrayferry_gym._options.env_options import is_whole
+from arrayferry_gym._arrays import cast_numbers, held_dtype, plain_name
 
 from .errors import EnvResultError
 
@@ -64,13 +63,13 @@ class StepResults:
     def reward(self, reward: Any) -> Any:
         """Return a reward as floats of shape (n, *reward_shape).
 
-        Whole numbers become float32, unless a dtype is stated. If that loses digits, an error is raised. In JAX and on a GPU, where reading them
-        would wait for the device, there is a warning instead, once for each dtype.
+        Whole numbers become float32, unless a dtype is stated. If that loses digits, an error is raised. In JAX and on a
+        GPU, where reading them would wait for the device, there is a warning instead, once for each dtype.
         """
-        if type(reward) is float and len(self._shape) == 1:
-            return self._full(reward, self._whole)
-        if isinstance(reward, (int, float)) and len(self._shape) == 1:
-            if isinstance(reward, int):
+        if isinstance(reward, (int, float)):
+            if len(self._shape) > 1:
+                raise self._of_another_shape(reward)
+            if isinstance(reward, int) and reward.bit_length() > 24:
                 self._check_exact(np.asarray(reward))
             return self._full(float(reward), self._whole)
         dtype = getattr(reward, "dtype", None)
@@ -157,8 +156,8 @@ class StepResults:
 
 def _checked_shape(name: str, shape: Any) -> tuple[int, ...]:
     """Return the shape of the reward of one environment, as its class states it."""
-    if isinstance(shape, (tuple, list)) and all(is_whole(size) and size >= 0 for size in shape):
-        return tuple(map(int, shape))
+    if isinstance(shape, (tuple, list)) and all(type(size) is int and size >= 0 for size in shape):
+        return tuple(shape)
     raise EnvResultError(
         f"reward_shape of {name} is {shape!r:.80}",
         remedy="Set it to a tuple of whole numbers: () for one number, (2,) for two objectives.",
@@ -176,7 +175,7 @@ def _stated_dtype(name: str, xp: Any, dtype: Any) -> Any:
             f"reward_dtype of {name} is {dtype!r:.80}",
             remedy='Set it to the name of a dtype of floats, such as "float64", or to None.',
         )
-    return dtype_in(xp, np.dtype(dtype))
+    return getattr(xp, held_dtype(dtype, af.backend_of(xp.zeros((1,)))))
 
 
 _SHORT = {"bool", "int8", "uint8", "int16", "uint16"}

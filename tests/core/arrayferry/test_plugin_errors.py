@@ -4,6 +4,7 @@ import importlib
 import inspect
 import sys
 import traceback
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -151,6 +152,30 @@ def to_torch(register, **methods):
     register(BoxBackend())
     register(type("Direct", (DirectToTorch,), methods)())
     return af.converter("torch")
+
+
+def test_code_of_a_converter_is_one_condition_and_keeps_its_names(register):
+    """A test of several conditions is joined with those of other arrays, and each result is checked."""
+    found = []
+    names = {"checked": lambda x: found.append(x) or torch.from_numpy(x.values)}
+    test = "{x}.values.ndim == 1 or {x}.values.ndim == 2"
+    code = af.Inline(test, "{checked}({x})", names)
+    conversion = to_torch(register, inline=lambda self, options: code)
+    for _ in range(4):
+        conversion([Box(X), Box(X[None])])
+    assert len(found) == 4  # of two conversions
+    conversion([Box(X[None, None]), Box(X)])
+    assert len(found) == 4
+
+
+def test_a_type_that_cannot_be_asked_for_its_subclasses_harms_no_other(register):
+    class Shaped(Protocol):
+        shape: tuple
+
+    register(type("Shapes", (HeldContainer,), {"types": (Shaped,)})())
+    with pytest.warns(af.PluginWarning, match=r"does not use .*Shaped of .*issubclass\(\) fails"):
+        converted = af.convert({"a": X}, "torch")
+    assert type(converted["a"]) is torch.Tensor
 
 
 @pytest.mark.parametrize("x", [X, Box(X)], ids=["from NumPy", "within the library"])

@@ -424,7 +424,7 @@ def test_a_refresh_that_fails_is_told_to_conversions(small, monkeypatch):
     monkeypatch.setattr(small, "update", raising)
     with pytest.raises(ZeroDivisionError):
         small.refresh()
-    assert conversion._compiled is None
+    assert conversion._plans is None
 
 
 ASKS = """

@@ -252,7 +252,8 @@ def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], s
     def step(name: str) -> Any:
         xp = namespace(af.registry.backend(name))
         inside, flags = kernel.inside, xp.zeros((2,), dtype=xp.bool)
-        observation = af.convert(create_empty_array(inside.observation, 2, np.zeros), name)
+        zeros: Any = create_empty_array(inside.observation, 2, np.zeros)
+        observation = af.convert(zeros, af.registry.backend(name))
         rewards = xp.zeros((2, *shape), dtype=dtype_in(xp, np.dtype(dtype or "float32")))
         result = StepResult(observation, rewards, flags, flags, {})
         return kernel.step(xp, kernel.init(xp, 2, inside, None), result)[1].reward
