@@ -87,10 +87,6 @@ def if_(condition, wrong, right=lambda x: x):
     return lambda x: wrong(x) if condition(x) else right(x)
 
 
-def is_cube(x):
-    return x.ndim > 2
-
-
 def is_fortran(x):
     return x.ndim > 2 and x.flags.f_contiguous and not x.flags.c_contiguous
 
@@ -304,7 +300,7 @@ CHANGES = {
     "bools as ones": (lambda: lambda x: np.ones_like(x) if x.dtype == "?" else x, "bool"),
     "the same again": (remembering,),
     "zeros from the second call on": (lambda: from_call(2, np.zeros_like),),
-    "cubes in one buffer": (lambda: if_(is_cube, into_one_buffer()), "number 1 of 2"),
+    "cubes in one buffer": (lambda: if_(lambda x: x.ndim > 2, into_one_buffer()), "number 1 of 2"),
     "large arrays wrong": (lambda: if_(large, np.zeros_like), LARGE),
 }  # fmt: skip
 SHARING = {

@@ -1,6 +1,7 @@
 """Arrays of simulated GPUs: what is shared, copied and moved, in which order, and how often the host is asked."""
 
 import itertools
+import re
 import warnings
 from functools import partial
 from importlib.util import find_spec
@@ -378,15 +379,11 @@ def test_numbers_that_do_not_fit(machine, big):
     vars(machine.backends["constant"]).update(NARROW)
     x = machine.array("writing", big)
     text = f"constant has no {big.dtype} here, and {big[-1].item()} does not fit"
-    with pytest.raises(af.NarrowingError) as caught:
-        af.convert({"x": x}, "constant")
-    assert text in str(caught.value)
-    assert "['x']" in str(caught.value)
+    caught = refused(af.NarrowingError, re.escape(text), {"x": x}, "constant")
+    assert "['x']" in str(caught)
     machine.settle()
     on_host = machine.libraries["writing"].asnumpy(x)
-    with pytest.raises(af.NarrowingError) as by_numpy:
-        af.convert({"x": on_host}, "constant")
-    assert text in str(by_numpy.value)
+    refused(af.NarrowingError, re.escape(text), {"x": on_host}, "constant")
 
 
 @pytest.mark.parametrize(
