@@ -23,15 +23,25 @@ class AroundEnv(FunctionalEnv):
     default_params: Any = dataclasses.field(init=False, compare=False)
     metadata: dict[str, Any] = dataclasses.field(init=False, compare=False)
     library: str | None = dataclasses.field(init=False, compare=False)
-    reward_shape: tuple[int, ...] = dataclasses.field(init=False, compare=False)
-    reward_dtype: str | None = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         self.default_params = self.env.default_params
         self.metadata = self.env.metadata
         self.library = self.env.library
         self._shared = self.env._shared
-        self.reward_shape, self.reward_dtype = self.env.reward_shape, self.env.reward_dtype
+
+    @property
+    def reward_shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The shape of the reward of one environment."""
+        return self._rewards()[0]
+
+    @property
+    def reward_dtype(self) -> str | None:  # type: ignore[override]
+        """The name of the dtype of rewards, None if it is not stated."""
+        return self._rewards()[1]
+
+    def _rewards(self) -> tuple[tuple[int, ...], str | None]:
+        return self.env.reward_shape, self.env.reward_dtype
 
     @property
     def _draws_params(self) -> bool:

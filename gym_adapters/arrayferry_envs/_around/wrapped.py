@@ -42,9 +42,6 @@ class WrappedEnv(AroundEnv):
         super().__post_init__()
         self.max_episode_steps = self.env.max_episode_steps
         chain, limit_is_known = self._any_chain()
-        shape, dtype = chain.rewards(self.reward_shape, self.reward_dtype)
-        self.reward_shape: tuple[int, ...] = shape
-        self.reward_dtype: str | None = dtype
         if limit_is_known:
             self.observation_space: Any = chain.outside.observation
             self.action_space: Any = chain.outside.action
@@ -53,6 +50,9 @@ class WrappedEnv(AroundEnv):
     def base(self) -> FunctionalEnv:
         """The environment without the kernels."""
         return self.env
+
+    def _rewards(self) -> tuple[tuple[int, ...], str | None]:
+        return self._any_chain()[0].rewards(*super()._rewards())
 
     def _limited(self, limit: int | None) -> int | None:
         return self.env._limited(limit)

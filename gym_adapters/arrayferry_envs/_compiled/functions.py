@@ -179,7 +179,8 @@ class Functions:
             n: the number of environments.
             step: takes a step. It is evaluated abstractly if the dtype of rewards is not stated.
         """
-        shape, dtype = self.env.reward_shape, self.env.reward_dtype
+        base = self.env.base
+        shape, dtype = self._chain.rewards(base.reward_shape, base.reward_dtype)
         if dtype is None:
             held = jax.eval_shape(step).reward.dtype
         else:

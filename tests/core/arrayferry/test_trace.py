@@ -737,3 +737,18 @@ def test_no_warning_by_itself():
     with af.trace() as t:
         af.convert([torch.ones(2).to_sparse(), X], "torch", copy=True)
     assert t.unread == 0
+
+
+def test_a_fork_while_another_thread_counts(fork_while, monkeypatch):
+    wait, fork = fork_while
+    record = af.Trace.record
+    monkeypatch.setattr(af.Trace, "record", lambda *args: (wait(), record(*args)))
+    with af.trace() as t:
+
+        def work():
+            t.__exit__(None, None, None)
+            with af.trace() as own:
+                af.convert(X, "torch")
+            assert own.calls == 1
+
+        fork(lambda: af.convert(X, "torch"), work)

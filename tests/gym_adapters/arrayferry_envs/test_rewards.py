@@ -79,6 +79,14 @@ def test_a_kernel_that_adds_rewards(kernel):
     assert_array_equal(carry.running.wrappers[1].episode["r"], np.zeros(3))
 
 
+def test_a_function_of_rewards_is_called_when_their_shape_is_asked_for():
+    given = []
+    env = wrap(Sums(), kernels.TransformReward(lambda reward: given.append(reward) or 1 / reward))
+    assert given == []
+    assert env.reward_shape == ()
+    assert given
+
+
 def test_no_step_is_taken_to_find_out():
     class Counted(with_two_rewards(Sums)):
         steps = []

@@ -247,25 +247,27 @@ def take_step(
 
 
 def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
-    """Return what a kernel makes of rewards, found by a step with a batch of zeros, or as given if it takes none."""
+    """Return what a kernel makes of rewards, found by a step with a batch of zeros, or as given if it takes none.
+
+    JAX, if it is imported, evaluates the step abstractly. Another library takes a step that JAX cannot trace.
+    """
 
     def step(name: str) -> Any:
-        xp = namespace(af.registry.backend(name))
-        inside, flags = kernel.inside, xp.zeros((2,), dtype=xp.bool)
-        zeros: Any = create_empty_array(inside.observation, 2, np.zeros)
-        observation = af.convert(zeros, af.registry.backend(name))
+        backend = af.registry.backend(name)
+        xp, inside = namespace(backend), kernel.inside
+        observation: Any = create_empty_array(inside.observation, 2, np.zeros)
         rewards = xp.zeros((2, *shape), dtype=dtype_in(xp, np.dtype(dtype or "float32")))
-        result = StepResult(observation, rewards, flags, flags, {})
+        flags = xp.zeros((2,), dtype=xp.bool)
+        result = StepResult(af.convert(observation, backend), rewards, flags, flags, {})
         return kernel.step(xp, kernel.init(xp, 2, inside, None), result)[1].reward
 
-    for name in ("numpy", "torch", "jax"):
-        with contextlib.suppress(Exception):  # another library has what it calls
-            if name in sys.modules:
-                made = (
-                    sys.modules["jax"].eval_shape(lambda: step("jax"))
-                    if name == "jax"
-                    else step(name)
-                )
+    def evaluated(name: str) -> Any:
+        return sys.modules["jax"].eval_shape(lambda: step(name)) if name == "jax" else step(name)
+
+    for name in ("jax", "numpy", "torch"):
+        if name in sys.modules:
+            with contextlib.suppress(Exception), np.errstate(all="ignore"):
+                made = evaluated(name)
                 return tuple(made.shape[1:]), None if dtype is None else plain_name(made.dtype)
     return shape, dtype
 
