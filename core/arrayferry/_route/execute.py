@@ -83,11 +83,7 @@ class Executor:
             if same_library(source, target):
                 return x if traced else self._within(x, source)
             if traced:
-                call_backend(source, "to_numpy", x)  # its own error says more
-                raise TracedValueError(
-                    f"a traced {source.name} value has no values yet",
-                    remedy="Convert outside the traced function.",
-                )
+                raise _traced(source, x)
             way = self._way(x)
         route, source_device, target_device, device = way
         if "cpu" not in (source_device, target_device):
@@ -239,3 +235,17 @@ def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None
         target_dtype(dtype, target, options.narrowing)
     if options.copy is False:
         raise copy_required(f"{route.source.backend} arrays are computed when they are converted")
+
+
+def _traced(source: Origin, x: Any) -> TracedValueError:
+    """Return the error for a traced value: that of its plugin, if `to_numpy` raises one, since it knows what to do."""
+    try:
+        source.to_numpy(x)
+    except TracedValueError as error:
+        return error
+    except Exception:
+        pass
+    return TracedValueError(
+        f"a traced {source.name} value has no values yet",
+        remedy="Convert outside the traced function.",
+    )

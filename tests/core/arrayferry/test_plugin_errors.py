@@ -154,6 +154,12 @@ def to_torch(register, **methods):
     return af.converter("torch")
 
 
+@pytest.mark.parametrize("to_numpy", [raising, lambda self, x: x.values])
+def test_a_traced_value_that_to_numpy_does_not_refuse(register, to_numpy):
+    register(faulty(is_traced=lambda self, x: True, to_numpy=to_numpy))
+    refused(af.TracedValueError, "no values yet.*outside the traced function", [Box(X)], "torch")
+
+
 def test_code_of_a_converter_is_one_condition_and_keeps_its_names(register):
     """A test of several conditions is joined with those of other arrays, and each result is checked."""
     found = []
