@@ -52,6 +52,10 @@ def test_rewards_have_the_stated_dtype(xp):
         envs = env.make_vec(2, xp=xp)
         envs.reset(seed=0)
         assert af.convert(envs.step(envs.action_space.sample())[1], "numpy").dtype == np.float64
+    combined = wrap(
+        stating(reward_dtype="float64"), kernels.TransformReward(lambda reward: 2 * reward)
+    )
+    assert combined.reward_dtype == "float64"
     assert stating(reward_dtype="float64").make_vec(2, xp="jax").reset(seed=0)  # 32 bits there
 
 

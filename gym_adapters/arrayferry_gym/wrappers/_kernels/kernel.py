@@ -259,7 +259,7 @@ def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], s
         rewards = xp.zeros((2, *shape), dtype=dtype_in(xp, np.dtype(dtype or "float32")))
         flags = xp.zeros((2,), dtype=xp.bool)
         result = StepResult(af.convert(observation, backend), rewards, flags, flags, {})
-        return kernel.step(xp, kernel.init(xp, 2, inside, None), result)[1].reward
+        return kernel.step(xp, kernel.init(xp, 2, inside, None), result)[1].reward, rewards
 
     def evaluated(name: str) -> Any:
         return sys.modules["jax"].eval_shape(lambda: step(name)) if name == "jax" else step(name)
@@ -267,8 +267,9 @@ def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], s
     for name in ("jax", "numpy", "torch"):
         if name in sys.modules:
             with contextlib.suppress(Exception), np.errstate(all="ignore"):
-                made = evaluated(name)
-                return tuple(made.shape[1:]), None if dtype is None else plain_name(made.dtype)
+                made, given = evaluated(name)
+                same = dtype is None or made.dtype == given.dtype
+                return tuple(made.shape[1:]), dtype if same else plain_name(made.dtype)
     return shape, dtype
 
 
