@@ -135,11 +135,6 @@ by the same names.
 '''
 FOOTER = '''
 
-_OF_KERNEL: dict[type[kernels.Kernel], Any] = {{
-{pairs}
-}}
-"""The wrapper of each kernel."""
-
 if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
@@ -242,8 +237,7 @@ def module(form: Form, header: str) -> str:
     text = "\n".join(lines) + "\n" + all_of([*taken, *ours])
     for name, (file, node) in ours.items():
         text += "\n\n" + wrapper(form, name, file, node)
-    pairs = "\n".join(f"    kernels.{name}: {name}," for name in ours)
-    return text + FOOTER.format(pairs=pairs, gymnasium=source.replace("gymnasium", "gym", 1))
+    return text + FOOTER.format(gymnasium=source.replace("gymnasium", "gym", 1))
 
 
 def listed(names: list[str] | tuple[str, ...]) -> str:

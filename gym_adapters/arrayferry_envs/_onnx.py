@@ -27,14 +27,15 @@ from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym._spaces.trees import build, leaves, split
 from arrayferry_gym.wrappers._kernels import moments as moments_of
 
-from ._around.wrapped import WrappedEnv, chain_of, check_wrapped
+from ._around.wrapped import WrappedEnv, check_wrapped
 from ._contract.checked import CheckedEnv
 from ._contract.functional_env import FunctionalEnv
 from ._contract.mistakes import last_line
 from ._contract.params import prepare
 from ._contract.policies import check_arguments, check_policy, checked_results
 from ._policies.policies import is_module
-from ._simulators.engine import Running, advance, restart
+from ._simulators.chains import chain_of
+from ._simulators.engine import Engine, Running
 
 try:
     import ndonnx as ndx
@@ -161,7 +162,8 @@ class OnnxGraph:
         own, draws = env.default_params, env._draws_params
         self.params = prepare(env_params, own, self.n, backend, None, draws=draws)
         self.param_inputs = param_inputs
-        self.kernels: Any = self.chain.init(self.xp, self.n, None)
+        self.engine = Engine(self.checked, self.mode, self.chain)
+        self.kernels: Any = self.engine.kernel_states()
         self.act: Any = None
 
     def use_statistics(self, values: Any) -> None:
@@ -263,7 +265,7 @@ class OnnxGraph:
 
     def _run(self, form: HandedOn | None) -> tuple[Arrays, HandedOn]:
         """Trace one run. Without the form of what is handed on, only a reset."""
-        env, xp, chain = self.checked, self.xp, self.chain
+        env, xp, engine = self.checked, self.xp, self.engine
         self.inputs: Arrays = {"reset": ndx.argument(shape=(self.n,), dtype=ndx.bool)}
         self.kinds: dict[str, str] = {}
         rng, acting, choosing, resetting = (
@@ -273,9 +275,8 @@ class OnnxGraph:
         params = self._params()
         fresh = env.reset(resetting, self.n, params, self.params.fixed)
         if form is None:
-            running, observation, _ = restart(env, fresh, params)
-            kernels, observation = chain.begin(xp, self.kernels, None, observation)
-            return {}, self._handed_on(running._replace(wrappers=kernels), observation)[1]
+            running, observation, _ = engine.reset(fresh, params, self.kernels)
+            return {}, self._handed_on(running, observation)[1]
         last = form.layout.unflatten([ndx.argument(shape=s, dtype=d) for s, d in form.arrays])
         self.inputs |= {f"last.{name}": x for name, x in _named(last).items()}
         kernels = tuple(
@@ -297,12 +298,9 @@ class OnnxGraph:
             state = env.select(mask, fresh, state)
             return state, env.observe(state, params)
 
-        running, outcome = advance(
-            env, self.mode, rng, running, action, params, renew, chain, acting
-        )
+        running, outcome, _ = engine.step(rng, running, action, params, renew, acting)
         state = env.select(begins, fresh, running.state)
-        again, seen, info = restart(env, state, params, running, begins)
-        kernels, first = chain.begin(xp, running.wrappers, begins, seen)
+        again, first, info = engine.reset(state, params, running.wrappers, running, begins)
         observation = before_resets(xp, begins, first, outcome.observation)
         # nothing is said of a step where there was none
         said = [outcome.info, outcome.reward, outcome.terminated, outcome.truncated]
@@ -311,8 +309,8 @@ class OnnxGraph:
         )
         infos = {**added, **info}
         if env.masks_actions and "action_mask" not in infos:
-            infos["action_mask"] = seen["action_mask"]
-        handed_on, after = self._handed_on(again._replace(wrappers=kernels), observation)
+            infos["action_mask"] = env.observe(state, params)["action_mask"]
+        handed_on, after = self._handed_on(again, observation)
         outputs |= _named({
             "observation": observation, "reward": reward, "terminated": terminated,
             "truncated": truncated, "info": infos, **handed_on,

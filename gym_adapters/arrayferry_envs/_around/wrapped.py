@@ -9,13 +9,13 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
-import arrayferry_gym.wrappers as wrappers
 from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
+from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_gym._keys import memo_of
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.wrappers._kernels import moments as moments_of
-from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, Spaces, State, arguments_of
+from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, State
 
 from .around import AroundEnv
 
@@ -84,21 +84,22 @@ class WrappedEnv(AroundEnv):
     def make_vec(
         self, num_envs: int = 1, *, xp: Target = "numpy", **options: Unpack[VectorServed]
     ) -> Any:
-        """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalVectorEnv`."""
-        env = self.env.make_vec(num_envs, xp=xp, **options)
-        return self._wrapped(env, wrappers.vector._OF_KERNEL, wrappers.vector.KernelVectorWrapper)
+        """Serve it as a vector environment, with the attributes of the kernels. The options are those of `FunctionalVectorEnv`."""
+        from arrayferry_envs._served.wrapped import WrappedVectorEnv
+
+        if not self.kernels:
+            return self.env.make_vec(num_envs, xp=xp, **options)
+        return WrappedVectorEnv(self, num_envs, xp=xp, **options)
 
     def make(self, *, xp: Target = "numpy", **options: Unpack[Served]) -> Any:
-        """Serve the environment, and put the wrapper of each kernel around it. The options are those of `FunctionalSingleEnv`."""
-        env = self.env.make(xp=xp, **options)
-        return self._wrapped(env, wrappers._OF_KERNEL, wrappers.KernelWrapper)
+        """Serve it as a single environment, with the attributes of the kernels. The options are those of `FunctionalSingleEnv`."""
+        from arrayferry_envs._served.wrapped import WrappedSingleEnv
 
-    def _wrapped(self, env: Any, own: dict[type[Kernel], Any], other: Any) -> Any:
-        """Put the wrapper of each kernel around an environment, or another one if a kernel has none."""
-        for kernel in self.kernels:
-            wrapper = own.get(type(kernel))
-            env = wrapper(env, **arguments_of(kernel)) if wrapper else other(env, kernel)
-        return env
+        return (
+            WrappedSingleEnv(self, xp=xp, **options)
+            if self.kernels
+            else self.env.make(xp=xp, **options)
+        )
 
     def state_dict(self, running: Any) -> dict[str, Any]:
         """Return the statistics of the kernels as plain numbers and lists, without loss of precision.
@@ -220,13 +221,6 @@ class WrappedEnv(AroundEnv):
 
     def __repr__(self) -> str:
         return f"<wrap({self.env!r}, {', '.join(map(repr, self.kernels))})>"
-
-
-def chain_of(env: FunctionalEnv, limit: int | None) -> Chain:
-    """Return the kernels of an environment around its spaces, for episodes with a step limit."""
-    base = env.base
-    inside = Spaces(base.observation_space, base.action_space, base._limited(limit))
-    return Chain(env.kernels, inside)
 
 
 def wrap(env: FunctionalEnv | type[FunctionalEnv], *kernels: Kernel) -> WrappedEnv:

@@ -11,15 +11,17 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry._utilities.text import never_raises
-from arrayferry_envs._around.wrapped import WrappedEnv, chain_of, check_wrapped
+from arrayferry_envs._around.wrapped import WrappedEnv, check_wrapped
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
-from arrayferry_envs._simulators.engine import Outcome, Running, advance, restart
+from arrayferry_envs._simulators.chains import chain_of
+from arrayferry_envs._simulators.engine import Engine, Outcome, Running
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.renewal import Renewal, random_of, without_weak_type
 from arrayferry_envs._simulators.shardings import batch_sharding, spread
+from arrayferry_envs._simulators.simulator import OF_KERNELS
 from arrayferry_gym._arrays import held_dtype, to_shape
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
 from arrayferry_gym.wrappers._kernels.kernel import StepResult
@@ -115,11 +117,11 @@ class Functions:
         self.sharding: Any = sharding
         self._chain = chain_of(self.env, self.max_episode_steps)
 
-    def _checked(self, n: int, running: Running | None) -> CheckedEnv:
+    def _engine(self, n: int, running: Running | None) -> Engine:
         env = CheckedEnv(self.env.base, af.registry.backend("jax"), n, self.max_episode_steps)
         if running is not None:
             env.adopt(from_pytree(running.state))
-        return env
+        return Engine(env, self.autoreset_mode, self._chain)
 
     def _params(self, params: Any, n: int) -> Params:
         if isinstance(params, Params):
@@ -143,34 +145,34 @@ class Functions:
             The environments, and their observations.
         """
         num_envs = count_of("num_envs", num_envs)
-        rng, env = random_of(checked_key(key)), self._checked(num_envs, None)
+        rng, engine = random_of(checked_key(key)), self._engine(num_envs, None)
         prepared = self._params(params, num_envs)
-        state = env.reset(rng, num_envs, prepared.tree, prepared.fixed)
-        running, observation, info = restart(env, state, prepared.tree)
+        state = engine.env.reset(rng, num_envs, prepared.tree, prepared.fixed)
         check_wrapped(self.env, wrapper_state)
-        states = self._chain.init(jnp, num_envs, None)
-        states = self._shaped(states, observation, info)
+        states = self._shaped(engine, state, prepared.tree)
         if isinstance(self.env, WrappedEnv) and wrapper_state is not None:
             states = self.env.given(jnp, states, wrapper_state)
-        states, observation = self._chain.begin(jnp, states, None, observation)
-        return self._for_caller(running._replace(wrappers=states), observation, num_envs)  # type: ignore[no-any-return]
+        running, observation, _ = engine.reset(state, prepared.tree, states)
+        return self._for_caller(running, observation, num_envs)  # type: ignore[no-any-return]
 
-    def _shaped(self, states: Any, observation: Any, info: dict[str, Any]) -> Any:
-        """Return the states of the kernels in the shape of rewards."""
+    def _shaped(self, engine: Engine, state: Any, params: Any) -> Any:
+        """Return the first states of the kernels in the shape of rewards."""
+        states = engine.kernel_states()
         if not any("reward" in kernel.parts for kernel in self._chain.kernels):
             return states
-        base, n = self.env.base, jax.tree.leaves(observation)[0].shape[0]
-        dtype = held_dtype(base.reward_dtype or "float32", af.registry.backend("jax"))
-        rewards, flags = jnp.zeros((n, *base.reward_shape), dtype), jnp.zeros(n, bool)
-        result = StepResult(observation, rewards, flags, flags, info)
-        after = jax.eval_shape(
-            lambda: self._chain.take(jnp, states, result, None, observation, same_step=True)[0]
-        )
+        base, env = self.env.base, engine.env
+        dtype = held_dtype(base.reward_dtype or "float32", env.backend)
+        rewards, flags = jnp.zeros((env.n, *base.reward_shape), dtype), jnp.zeros(env.n, bool)
+
+        def after() -> Any:
+            seen, info = env.observe(state, params), env.inform(state, params)
+            result = StepResult(seen, rewards, flags, flags, info)
+            return self._chain.take(jnp, states, states, result, None, seen, True)[0]
 
         def shaped(x: Any, y: Any) -> Any:
             return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
 
-        return jax.tree.map(shaped, states, after)
+        return jax.tree.map(shaped, states, jax.eval_shape(after))
 
     def first_returns(self, n: int, step: Callable[[], Outcome]) -> Any:
         """Return the returns of episodes before their first step.
@@ -212,14 +214,15 @@ class Functions:
             arrayferry.ArrayFerryError: the key or the actions are invalid.
         """
         n = running.elapsed.shape[0]
-        env, prepared = self._checked(n, running), self._params(params, n)
-        tree = prepared.tree
+        engine, prepared = self._engine(n, running), self._params(params, n)
+        env, tree = engine.env, prepared.tree
         own, fresh = jax.random.split(checked_key(key))
+        # a draw splits its key in two, which are those of the numbers 0 and 1
+        acting = jax.random.fold_in(own, OF_KERNELS)
         read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
         running = running._replace(state=from_pytree(running.state))
         renewal = Renewal(env, fresh, tree, prepared.fixed, prepared.any_batched)
-        after, outcome = advance(
-            env, self.autoreset_mode, random_of(own), running, read(action), tree,
-            renewal, self._chain, random_of(jax.random.fold_in(own, 1)),
-        )  # fmt: skip
+        after, outcome, _ = engine.step(
+            random_of(own), running, read(action), tree, renewal, random_of(acting)
+        )
         return self._for_caller(after, outcome, n)  # type: ignore[no-any-return]

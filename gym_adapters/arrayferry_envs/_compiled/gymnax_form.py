@@ -15,7 +15,6 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_envs._around.wrapped import chain_of
 from arrayferry_envs._contract.actions import bounds_of
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import (
@@ -27,6 +26,7 @@ from arrayferry_envs._contract.params import (
     is_named,
     is_value,
 )
+from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Running
 from arrayferry_gym._options.env_options import UNSET, limit_of
 from arrayferry_gym._options.refusals import missing_package
@@ -246,7 +246,7 @@ def to_gymnax(env: FunctionalEnv, *, max_episode_steps: Any = UNSET) -> GymnaxFo
     """
     env = checked_env(env)
     form = GymnaxForm(env, limit_of(max_episode_steps, env.max_episode_steps))
-    form._functions(form.default_params, AutoresetMode.SAME_STEP)._checked(1, None)
+    form._functions(form.default_params, AutoresetMode.SAME_STEP)._engine(1, None)
     return form
 
 

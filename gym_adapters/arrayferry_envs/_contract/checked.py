@@ -34,6 +34,7 @@ class CheckedEnv:
         xp: the namespace of the library.
         layout: the layout of the states, None before the first.
         drawn: the methods with parameters that are drawn, None if none are.
+        traces: whether the library is JAX, which calls the methods once for each form of their arguments.
         known: whether states were checked since the last reset of all. Then they are not checked again.
     """
 
@@ -70,7 +71,7 @@ class CheckedEnv:
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self._uneven = False
         self.known = False
-        self._traces = backend.name == "jax"  # which calls the methods once for each form
+        self.traces = backend.name == "jax"
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(
             self.name, self.xp, n, functional.reward_shape, functional.reward_dtype
@@ -83,7 +84,7 @@ class CheckedEnv:
             )
         self.drawn: DrawnParams | None = None
         if functional._draws_params:
-            self.drawn = DrawnParams(functional, self._results, keeps=not self._traces)
+            self.drawn = DrawnParams(functional, self._results, keeps=not self.traces)
         self._methods: Any = self.drawn or functional
         for part, _ in (*leaves(space), *leaves(functional.action_space)):
             if not isinstance(part, ARRAYS):
@@ -136,7 +137,7 @@ class CheckedEnv:
         state, reward, terminated, truncated = results.parts(result)
         if not self.known:
             state = self._same(state, "step", self.n)
-            self.known = not self._uneven and not self._traces
+            self.known = not self._uneven and not self.traces
         if truncated is not None:
             truncated = results.flag("truncated", truncated)
         return state, results.reward(reward), results.flag("terminated", terminated), truncated

@@ -25,7 +25,7 @@ from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym._options.env_options import UNSET, count_of, declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
-from arrayferry_gym.wrappers._attributes import HasStatistics
+from arrayferry_gym.wrappers._attributes import HasKernels
 
 from .make_policy import make_policy
 from .policies import LibraryPolicy, is_module
@@ -350,10 +350,10 @@ def frozen(env: Any) -> Iterator[None]:
                     f"{each!r:.80} has new statistics, which are not updated here. Load those of a training: load_state_dict",
                     stacklevel=caller_level(),
                 )
-            each = each._driver if isinstance(each, HasStatistics) else each  # not those inside
-            if hasattr(type(each), "update_running_mean") and each.update_running_mean:
-                each.update_running_mean = False
-                changed.append(each)
+            for part in HasKernels.held_by(each) or [each]:  # not those inside
+                if hasattr(type(part), "update_running_mean") and part.update_running_mean:
+                    part.update_running_mean = False
+                    changed.append(part)
         yield
     finally:
         for each in changed:

@@ -16,6 +16,8 @@ from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.errors import traced_env, usable
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
+from arrayferry_envs._simulators.chains import chain_of
+from arrayferry_envs._simulators.engine import Engine
 from arrayferry_envs._simulators.numpy_simulator import NumpySimulator
 from arrayferry_envs._simulators.simulator import Simulator
 from arrayferry_gym._adapters.spaces import converted_space
@@ -24,7 +26,6 @@ from arrayferry_gym._options.env_options import (
     check_flag,
     check_render_mode,
     limit_of,
-    mixed_seed,
     options_of,
     reset_mask_of,
     seed_of,
@@ -64,9 +65,8 @@ class Served:
         differentiable: bool,
     ) -> None:
         """Check the options of `n` environments, and prepare to serve them."""
-        self.functional = env = checked_env(env)
-        if env.kernels:
-            raise TypeError(f"{env!r} is wrapped. Call its make() or make_vec() instead.")
+        self._env = env = checked_env(env)
+        self.functional = env.base
         self.metadata = dict(env.metadata)
         check_render_mode(
             render_mode,
@@ -80,6 +80,7 @@ class Served:
         self._mode = mode
         self._own_limit = limit_of(max_episode_steps, env.max_episode_steps)
         self._limit = env._limited(self._own_limit)
+        self._chain = chain_of(env, self._own_limit)
         self._given_params = params
         self._check_actions = check_actions_of(check_actions)
         self._rows = n if isinstance(self, VectorEnv) else None
@@ -94,7 +95,10 @@ class Served:
             device, sharding = None, _sharding(device, n, backend)
         libraries = Libraries({}, "numpy", backend, None, device)
         held_on = None if device is None else backend.devices.name_of(device)
-        computing = _computing(functional.library, backend, held_on, self._differentiable)
+        portable = not self._differentiable and all(
+            kernel.any_library for kernel in self._chain.kernels
+        )
+        computing = _computing(functional.library, backend, held_on, self._differentiable, portable)
         # whether the simulator, and the parameters, are in another library than observations and actions
         self._converts = computing is not backend
         if self._converts and computing.name == "numpy":
@@ -107,14 +111,19 @@ class Served:
         )  # fmt: skip
         self._device = device if sharding is None else sharding
         self._actions = Actions(
-            env.name, functional.action_space, self._rows, computing, self._device,
+            env.name, self._chain.outside.action, self._rows, computing, self._device,
             check=self._check_actions,
         )  # fmt: skip
-        self._simulator = _simulator(env, self._mode, sharding)
+        self._simulator = _simulator(
+            Engine(env, self._mode, self._chain, tells_masks=True), sharding
+        )
         self._to_agent = af.converter(backend, device=held_on)
         self._seeded = False
         self.metadata = {**self.metadata, "jax": backend.name == "jax"}
         self._set_spaces(None if backend.name == "numpy" else libraries)
+
+    def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
+        """Put what kernels have added into infos."""
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
         """Set the spaces for the library of the agent. The libraries are None for NumPy."""
@@ -159,15 +168,11 @@ class Served:
                 raise traced_env(type(self.functional).__name__, "reset()") from None
             mask = af.convert(mask, simulator.env.backend, device=self._device)
         seed = seed_of(seed, self._n)
-        if isinstance(seed, list):
-            seed = mixed_seed(seed)
         params = self._params if given is None else self._changed_params(given, mask)
         if seed is not None or not self._seeded:
             simulator.seed(seed)
             self._seeded = True
         if state is not None:
-            if simulator.running is None:  # its states are what `state` is checked against
-                simulator.reset(params)
             state = self._checked_state(state, params, tell=given is None)
         result = simulator.reset(params, mask, state)
         if given is not None:
@@ -245,10 +250,10 @@ class Served:
         simulator.state = self._checked_state(state, self._params)
 
     def _checked_state(self, state: Any, params: Params, *, tell: bool = True) -> Any:
-        env, running = self._simulator.env, self._simulator.running
+        env, own = self._simulator.env, self._simulator.example(params)
         state = af.convert(state, env.backend, device=self._device, copy=True)
         if env.drawn is not None:
-            state = env.drawn.of_whole(state, params.tree, running.state, tell=tell)
+            state = env.drawn.of_whole(state, params.tree, own, tell=tell)
         return env.check(state)
 
     @property
@@ -280,23 +285,24 @@ def _sharding(sharding: Any, n: int, backend: af.Backend) -> Any:
     return batch_sharding(sharding, n)
 
 
-def _simulator(env: CheckedEnv, mode: AutoresetMode, sharding: Any) -> Simulator:
+def _simulator(engine: Engine, sharding: Any) -> Simulator:
     """Make the simulator for the library of a batch of environments."""
-    name = env.backend.name
+    backend = engine.env.backend
+    name = backend.name
     if name == "jax":
         from arrayferry_envs._simulators.jax_simulator import JaxSimulator
 
-        return JaxSimulator(env, mode, sharding)
-    if env.backend.memory == "lazy":
+        return JaxSimulator(engine, sharding)
+    if backend.memory == "lazy":
         raise af.OptionError(
             f"xp={name!r}: its arrays are computed on demand, and the states would never be computed",
             remedy='Use another library, such as "numpy".',
         )
-    return (NumpySimulator if name == "numpy" else Simulator)(env, mode)
+    return (NumpySimulator if name == "numpy" else Simulator)(engine)
 
 
 def _computing(
-    needed: str | None, agent: af.Backend, device: str | None, gradients: bool
+    needed: str | None, agent: af.Backend, device: str | None, gradients: bool, portable: bool
 ) -> af.Backend:
     """Return the library that environments compute in.
 
@@ -305,6 +311,7 @@ def _computing(
         agent: that of the agent.
         device: the device of the agent's arrays, None for its own choice.
         gradients: whether gradients flow through steps.
+        portable: whether NumPy may compute for PyTorch.
     """
     if needed is not None:
         computing = usable(af.registry.backend(needed))
@@ -314,7 +321,7 @@ def _computing(
                 remedy=f"Use xp={needed!r}, or arrayferry.differentiable around a function of {needed}.",
             )
         return agent if computing.name == agent.name else computing
-    by_numpy = agent.name == "torch" and device in (None, "cpu") and not gradients
+    by_numpy = agent.name == "torch" and device in (None, "cpu") and portable
     return af.registry.backend("numpy") if by_numpy else agent
 
 

@@ -80,9 +80,9 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         )  # fmt: skip
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
-        env = self.functional
-        self.observation_space = agent_space(env.observation_space, libraries, observed=True)
-        self.action_space = agent_space(env.action_space, libraries, observed=False)
+        observation, action, _ = self._chain.outside
+        self.observation_space = agent_space(observation, libraries, observed=True)
+        self.action_space = agent_space(action, libraries, observed=False)
         self._in_numpy = libraries is None
         self._discrete = self._in_numpy and any(
             isinstance(leaf, spaces.Discrete) for leaf, _ in leaves(self.observation_space)
@@ -110,8 +110,12 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         row = self._actions.discrete_row(action) if self._begun else None
         if row is None:
             row = self._fitted(action)
-        results = self._simulator.step_one(row, self._params)
-        observation, reward, terminated, truncated, info = results
+        result, added = self._simulator.step_one(row, self._params)
+        observation, reward, terminated, truncated, info = result
+        if added:
+            told: dict[str, Any] = {}
+            self._tell(told, added)
+            info = {**info, **self._simulator.first(unmasked(told))}
         if not reward.ndim and not self._differentiable:
             reward = float(reward)
         if self._converts:
@@ -135,7 +139,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
     @never_raises
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}({self.functional!r}, xp={self.xp!r})>"
+        return f"<{type(self).__name__}({self._env!r}, xp={self.xp!r})>"
 
 
 def _numbered(space: Space[Any], observation: Any) -> Any:

@@ -93,11 +93,11 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 
     def _set_spaces(self, libraries: Libraries | None) -> None:
-        env = self.functional
-        one, many = env.observation_space, batch_space(env.observation_space, self.num_envs)
+        observation, action, _ = self._chain.outside
+        one, many = observation, batch_space(observation, self.num_envs)
         self.single_observation_space = agent_space(one, libraries, observed=True)
         self.observation_space = agent_space(many, libraries, observed=True)
-        one, many = env.action_space, batch_space(env.action_space, self.num_envs)
+        one, many = action, batch_space(action, self.num_envs)
         self.single_action_space = agent_space(one, libraries, observed=False)
         self.action_space = agent_space(many, libraries, observed=False)
 
@@ -118,7 +118,10 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
-        return self._for_agent(self._simulator.step(self._fitted(actions), self._params))  # type: ignore[no-any-return]
+        result, added = self._simulator.step(self._fitted(actions), self._params)
+        if added:
+            self._tell(result[4], added)
+        return self._for_agent(result)  # type: ignore[no-any-return]
 
     def render(self) -> Any:
         """Return an image of each environment, None without a render mode."""
@@ -132,6 +135,4 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
 
     @never_raises
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.functional!r}, num_envs={self.num_envs}, xp={self.xp!r})"
-        )
+        return f"{type(self).__name__}({self._env!r}, num_envs={self.num_envs}, xp={self.xp!r})"

@@ -1,4 +1,4 @@
-"""The engine: pure functions that restart and advance a batch of environments, for arrays of any library."""
+"""The engine, which resets and advances a batch of environments, for arrays of any library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_gym._arrays import select
 from arrayferry_gym._episodes import Turn
 from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym.wrappers._kernels.kernel import Chain, StepResult
+from arrayferry_gym.wrappers._kernels.kernel import Chain, State, StepResult
 
 LAST = 2**31 - 1
 """The largest number of steps that an episode counts. A higher limit is never reached."""
@@ -59,111 +59,146 @@ Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
 """Takes a mask, states, and their observations or None; returns states that are restarted in the mask, and observations."""
 
 
-def restart(
-    env: CheckedEnv, state: Any, params: Any, before: Running | None = None, mask: Any = None
-) -> tuple[Running, Any, dict[str, Any]]:
-    """Return environments that begin with these states, their observations and infos.
+class Engine:
+    """Resets and advances a batch of environments and the kernels around them, by functions without side effects.
 
-    Args:
-        env: the environments.
-        state: the states.
-        params: the parameters.
-        before: the environments so far, None if all begin.
-        mask: which of them begin, bool (n,).
-    """
-    xp, n = env.xp, env.n
-    elapsed = xp.zeros((n,), dtype=xp.int32)
-    ended = xp.zeros((n,), dtype=xp.bool)
-    if before is not None:
-        elapsed = xp.where(mask, elapsed, before.elapsed)
-        ended = before.ended & ~mask
-    observation = env.observe(state, params)
-    return Running(state, elapsed, ended), observation, env.inform(state, params)
-
-
-def advance(
-    env: CheckedEnv,
-    mode: AutoresetMode,
-    rng: Any,
-    running: Running,
-    action: Any,
-    params: Any,
-    renew: Renew,
-    chain: Chain | None = None,
-    acting: Any = None,
-) -> tuple[Running, Outcome]:
-    """Take a step in all environments, with the kernels around them. All shapes are fixed.
+    All shapes are fixed. Nothing else runs a `FunctionalEnv`.
 
     Args:
         env: the environments.
         mode: when episodes that have ended are reset.
-        rng: random numbers for the step.
-        running: the environments.
-        action: their actions.
-        params: the parameters.
-        renew: resets those in a mask.
-        chain: the kernels around the environments, None if there are none.
-        acting: random numbers for kernels that change actions.
+        chain: the kernels.
+        tells_masks: whether infos hold the "action_mask" of observations that have one.
     """
-    xp, kernels = env.xp, running.wrappers
-    if chain is not None and chain.acts:
-        kernels, action = chain.action(xp, acting, kernels, action)
-    state, reward, terminated, truncated = env.step(rng, running.state, env.clip(action), params)
-    elapsed = running.elapsed + 1
-    if env.limit is not None:
-        late = elapsed >= min(env.limit, LAST)
-        truncated = late if truncated is None else truncated | late
-    elif truncated is None:
-        truncated = elapsed < 0  # nowhere
-    turn = turn_of(mode, running.ended, terminated, truncated)
-    final = final_info = None
-    if mode is AutoresetMode.SAME_STEP:
-        final, final_info = env.observe(state, params), env.inform(state, params)
-    elif turn.reset is not None:
-        reward = select(xp, turn.reset, 0.0, reward)
-        terminated, truncated = terminated & turn.valid, truncated & turn.valid
-    if turn.reset is not None:
-        state, observation = renew(turn.reset, state, final)
-        goes_on = ~turn.reset if turn.valid is None else turn.valid
-        elapsed = elapsed * xp.astype(goes_on, xp.int32)  # quicker than where
-    else:
-        observation = env.observe(state, params) if final is None else final
-    info = env.inform(state, params)
-    outcome = Outcome(observation, reward, terminated, truncated, final, info, final_info)
-    if chain is not None:
-        kernels, outcome = _through(chain, xp, kernels, outcome, turn)
-    ended = running.ended if turn.over is None else turn.over
-    return Running(state, elapsed, ended, kernels), outcome
+
+    def __init__(
+        self, env: CheckedEnv, mode: AutoresetMode, chain: Chain, *, tells_masks: bool = False
+    ) -> None:
+        self.env, self.mode, self.chain = env, mode, chain
+        self._tells_masks = tells_masks and env.masks_actions
+        self._of_one: Any = None
+
+    def kernel_states(self) -> tuple[State, ...]:
+        """Return the states of the kernels before the first episodes."""
+        return self.chain.init(self.env.xp, self.env.n, None)
+
+    def _fresh(self) -> Any:
+        """Return the states of the kernels of one environment. Those that JAX may trace are not kept."""
+        if self._of_one is not None:
+            return self._of_one
+        states = self.chain.init(self.env.xp, 1, None)
+        self._of_one = None if self.env.traces else states
+        return states
+
+    def _info(self, state: Any, params: Any, observation: Any) -> dict[str, Any]:
+        info = self.env.inform(state, params)
+        if self._tells_masks and "action_mask" not in info:
+            info = {**info, "action_mask": observation["action_mask"]}
+        return info
+
+    def reset(
+        self, state: Any, params: Any, kernels: Any, before: Running | None = None, mask: Any = None
+    ) -> tuple[Running, Any, dict[str, Any]]:
+        """Return environments that begin with these states, their observations and infos.
+
+        Args:
+            state: the states.
+            params: the parameters.
+            kernels: the states of the kernels. What outlives episodes stays.
+            before: the environments so far, None if all begin.
+            mask: which of them begin, bool (n,).
+        """
+        env, xp = self.env, self.env.xp
+        elapsed = xp.zeros((env.n,), dtype=xp.int32)
+        ended = xp.zeros((env.n,), dtype=xp.bool)
+        if before is not None:
+            elapsed = xp.where(mask, elapsed, before.elapsed)
+            ended = before.ended & ~mask
+        observation = env.observe(state, params)
+        info = self._info(state, params, observation)
+        if kernels:
+            rows = None if before is None else mask
+            kernels, observation = self.chain.begin(xp, kernels, self._fresh(), rows, observation)
+        return Running(state, elapsed, ended, kernels), observation, info
+
+    def step(
+        self, rng: Any, running: Running, action: Any, params: Any, renew: Renew, acting: Any
+    ) -> tuple[Running, Outcome, dict[str, Any]]:
+        """Take a step in all environments.
+
+        Args:
+            rng: random numbers for the step.
+            running: the environments.
+            action: their actions.
+            params: the parameters.
+            renew: resets those in a mask.
+            acting: random numbers for kernels that change actions.
+
+        Returns:
+            The environments, the outcome, and those of its infos that kernels have added.
+        """
+        env, xp, kernels = self.env, self.env.xp, running.wrappers
+        if self.chain.acts:
+            kernels, action = self.chain.action(xp, acting, kernels, action)
+        state, reward, terminated, truncated = env.step(
+            rng, running.state, env.clip(action), params
+        )
+        elapsed = running.elapsed + 1
+        if env.limit is not None:
+            late = elapsed >= min(env.limit, LAST)
+            truncated = late if truncated is None else truncated | late
+        elif truncated is None:
+            truncated = elapsed < 0  # nowhere
+        turn = turn_of(self.mode, running.ended, terminated, truncated)
+        final = final_info = None
+        if self.mode is AutoresetMode.SAME_STEP:
+            final = env.observe(state, params)
+            final_info = self._info(state, params, final)
+        elif turn.reset is not None:
+            reward = select(xp, turn.reset, 0.0, reward)
+            terminated, truncated = terminated & turn.valid, truncated & turn.valid
+        if turn.reset is not None:
+            state, observation = renew(turn.reset, state, final)
+            goes_on = ~turn.reset if turn.valid is None else turn.valid
+            elapsed = elapsed * xp.astype(goes_on, xp.int32)  # quicker than where
+        else:
+            observation = env.observe(state, params) if final is None else final
+        info = self._info(state, params, observation)
+        outcome = Outcome(observation, reward, terminated, truncated, final, info, final_info)
+        added: dict[str, Any] = {}
+        if kernels:
+            kernels, outcome, added = self._through(kernels, outcome, turn)
+        ended = running.ended if turn.over is None else turn.over
+        return Running(state, elapsed, ended, kernels), outcome, added
+
+    def _through(
+        self, kernels: Any, outcome: Outcome, turn: Turn
+    ) -> tuple[Any, Outcome, dict[str, Any]]:
+        """Pass a step through the kernels."""
+        same = outcome.final_info is not None
+        seen = outcome.final_observation if same else outcome.observation
+        info: Any = outcome.final_info if same else outcome.info
+        result = StepResult(seen, *outcome[1:4], info, turn.valid)
+        begins, fresh = turn.reset, () if turn.reset is None else self._fresh()
+        kernels, result, observation = self.chain.take(
+            self.env.xp, kernels, fresh or kernels, result, begins, outcome.observation, same
+        )
+        added = {key: value for key, value in result.info.items() if key not in info}
+        outcome = outcome._replace(
+            observation=observation,
+            reward=result.reward,
+            final_observation=result.observation if same else None,
+            info={**outcome.info, **added},
+            final_info=result.info if same else None,
+        )
+        return kernels, outcome, added
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_of_one": None}
 
 
-def _through(
-    chain: Chain, xp: Any, kernels: Any, outcome: Outcome, turn: Turn
-) -> tuple[Any, Outcome]:
-    """Pass a step through kernels. Return their states, and the outcome for the agent."""
-    same = outcome.final_info is not None
-    seen = outcome.final_observation if same else outcome.observation
-    info: Any = outcome.final_info if same else outcome.info
-    result = StepResult(seen, *outcome[1:4], info, turn.valid)
-    kernels, result, observation = chain.take(
-        xp, kernels, result, turn.reset, outcome.observation, same_step=same
-    )
-    added = {key: value for key, value in result.info.items() if key not in info}
-    return kernels, outcome._replace(
-        observation=observation,
-        reward=result.reward,
-        final_observation=result.observation if same else None,
-        info={**outcome.info, **added},
-        final_info=result.info if same else None,
-    )
-
-
-def with_masks(env: CheckedEnv, info: dict[str, Any], observation: Any) -> dict[str, Any]:
-    """Return infos as vector environments do, with a mask for each key.
-
-    If observations have an "action_mask", it is in the infos, too.
-    """
-    if env.masks_actions and "action_mask" not in info:
-        info = {**info, "action_mask": observation["action_mask"]}
+def with_masks(env: CheckedEnv, info: dict[str, Any]) -> dict[str, Any]:
+    """Return infos as vector environments do, with a mask for each key."""
     infos: dict[str, Any] = {}
     for key, value in info.items():
         infos[key] = value
@@ -171,17 +206,20 @@ def with_masks(env: CheckedEnv, info: dict[str, Any], observation: Any) -> dict[
     return infos
 
 
-def as_step_result(env: CheckedEnv, outcome: Outcome) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """Return the outcome of a step in the form of `VectorEnv.step`."""
-    infos = {}
-    if outcome.info or env.masks_actions:
-        infos = with_masks(env, outcome.info, outcome.observation)
+def as_step_result(
+    env: CheckedEnv, outcome: Outcome, added: dict[str, Any]
+) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """Return the outcome of a step in the form of `VectorEnv.step`, without the infos that kernels have added."""
+    info, final_info = outcome.info, outcome.final_info
+    if added:
+        info, final_info = (
+            part and {key: value for key, value in part.items() if key not in added}
+            for part in (info, final_info)
+        )
+    infos = with_masks(env, info) if info else {}
     if outcome.final_observation is not None:
-        infos["final_obs"] = outcome.final_observation
-        infos["_final_obs"] = outcome.terminated | outcome.truncated
-        if outcome.final_info or env.masks_actions:
-            infos["final_info"] = with_masks(
-                env, outcome.final_info or {}, outcome.final_observation
-            )
-            infos["_final_info"] = outcome.terminated | outcome.truncated
+        ended = outcome.terminated | outcome.truncated
+        infos["final_obs"], infos["_final_obs"] = outcome.final_observation, ended
+        if final_info:
+            infos["final_info"], infos["_final_info"] = with_masks(env, final_info), ended
     return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, infos

@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
-from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
@@ -16,10 +15,10 @@ from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.errors import traced_env
 from arrayferry_envs._contract.params import Frame, Params
 
-from .engine import Running, advance, as_step_result, restart, with_masks
+from .engine import Engine, Running, as_step_result, with_masks
 from .renewal import Renewal, random_of, without_weak_type
 from .shardings import spread
-from .simulator import Simulator
+from .simulator import Result, Simulator
 from .tracing import has_tracers, stages, trace_here
 
 
@@ -29,8 +28,9 @@ class JaxSimulator(Simulator):
     PROGRAMS = 8
     """The number of combinations of static parameters for which compiled code is kept."""
 
-    def __init__(self, env: CheckedEnv, mode: AutoresetMode, sharding: Any = None) -> None:
-        super().__init__(env, mode)
+    def __init__(self, engine: Engine, sharding: Any = None) -> None:
+        with jax.ensure_compile_time_eval():
+            super().__init__(engine)
         self._sharding = sharding
         self._programs: Cache[Any, tuple[Any, Any]] = Cache(self.PROGRAMS)
         self._leaves: tuple[Any, ...] = ()
@@ -42,7 +42,8 @@ class JaxSimulator(Simulator):
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
         super().seed(seed)
-        keys = jnp.stack([self.rng.key() for _ in range(2)])
+        own, fresh = (self.rng.key() for _ in range(2))
+        keys = jnp.stack([own, fresh, self.acting.key() if self.engine.chain.acts else own])
         if self._generator != jax.random.key_impl(keys):
             self._generator, self._current = jax.random.key_impl(keys), None
         self._keys = jax.random.key_data(keys)
@@ -60,7 +61,7 @@ class JaxSimulator(Simulator):
                 values = af.convert(values, "jax", device=self.env.device)
             static = params.frame, params.any_batched, params.fixed, self._generator
             if static not in self._programs:
-                self._programs[static] = _compiled(self.env, self.mode, self._sharding, *static)
+                self._programs[static] = _compiled(self.engine, self._sharding, *static)
             self._current = params, (values, self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
 
@@ -70,10 +71,17 @@ class JaxSimulator(Simulator):
         values, (begin, _) = self._prepared(params)
         starts = None if given is None else tuple(map(without_weak_type, self.env.leaves(given)))
         before = () if mask is None else self._leaves
-        self._leaves, observation, info = begin(before, self.rng.key(), mask, values, starts)
-        return observation, info
+        self._leaves, self.kernels, result = begin(
+            before, self.kernels, self.rng.key(), mask, values, starts
+        )
+        return result  # type: ignore[no-any-return]
 
-    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def fresh(self, params: Params) -> Any:
+        """Return the states of environments at the start of an episode."""
+        rng = random_of(self.rng.key())
+        return self.env.reset(rng, self.env.n, params.tree, params.fixed)
+
+    def step(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
         if not self._leaves:
             raise gym.error.ResetNeeded(
                 "Call reset(): the last step failed, and the states are lost."
@@ -84,11 +92,11 @@ class JaxSimulator(Simulator):
             self._donates = False  # gradients need the states
         run = program if self._donates else program.__wrapped__
         before, self._leaves = self._leaves, ()  # they are donated
-        after, keys, result = run(before, self._keys, action, values)
+        after, kernels, keys, result = run(before, self._keys, self.kernels, action, values)
         if isinstance(after[-2], jax.core.Tracer):
             self._leaves = before
             self.refuse_traced("step()", after)
-        self._leaves, self._keys = after, keys
+        self._leaves, self.kernels, self._keys = after, kernels, keys
         return result  # type: ignore[no-any-return]
 
     def refuse_traced(self, what: str, given: Any = ()) -> None:
@@ -99,7 +107,7 @@ class JaxSimulator(Simulator):
     @property
     def running(self) -> Any:
         """The environments, None before the first reset."""
-        return _unpacked(self.env, self._leaves) if self._leaves else None
+        return _unpacked(self.env, self._leaves, self.kernels) if self._leaves else None
 
     @running.setter
     def running(self, running: Any) -> None:
@@ -153,40 +161,43 @@ def _packed(env: CheckedEnv, running: Running) -> tuple[Any, ...]:
     return (*map(without_weak_type, env.leaves(running.state)), running.elapsed, running.ended)
 
 
-def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...]) -> Running:
-    return Running(env.join(leaves[:-2]), *leaves[-2:])
+def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...], kernels: Any) -> Running:
+    return Running(env.join(leaves[:-2]), *leaves[-2:], kernels)
 
 
 def _compiled(
-    env: CheckedEnv,
-    mode: AutoresetMode,
-    sharding: Any,
-    frame: Frame,
-    batched: bool,
-    fixed: tuple[bool, ...],
-    generator: Any,
-) -> tuple[Any, Any]:
+    engine: Engine, sharding: Any, frame: Frame, batched: bool, fixed: tuple[bool, ...], generator: Any
+) -> tuple[Any, Any]:  # fmt: skip
     """Compile the functions of a simulator, with keys of a generator: to begin episodes, and to take a step."""
+    env = engine.env
 
-    def placed(tree: Any) -> Any:
-        return spread(tree, env.n, sharding)
+    def placed(running: Running, result: Any) -> tuple[Any, Any, Any]:
+        kernels = jax.tree.map(without_weak_type, running.wrappers)
+        return spread((_packed(env, running), kernels, result), env.n, sharding)  # type: ignore[no-any-return]
 
-    def begin(leaves: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
-        before = _unpacked(env, leaves) if leaves else None
+    def begin(leaves: Any, kernels: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
+        before = _unpacked(env, leaves, kernels) if leaves else None
         params = frame.join(_separated(values))
         state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, fixed)
         if before is not None:
             state = env.select(mask, state, before.state)
-        running, observation, info = restart(env, state, params, before, mask)
-        return placed((_packed(env, running), observation, with_masks(env, info, observation)))
+        running, observation, info = engine.reset(state, params, kernels, before, mask)
+        return placed(running, (observation, with_masks(env, info)))
 
-    def step(leaves: Any, keys: Any, action: Any, values: Any) -> Any:
+    def step(leaves: Any, keys: Any, kernels: Any, action: Any, values: Any) -> Any:
         params = frame.join(_separated(values))
-        own, fresh = jax.random.wrap_key_data(keys, impl=generator)
+        own, fresh, acting = jax.random.wrap_key_data(keys, impl=generator)
         rng, renewal = random_of(own), Renewal(env, fresh, params, fixed, batched)
-        running, outcome = advance(env, mode, rng, _unpacked(env, leaves), action, params, renewal)
-        after = rng.key() if rng.used else own, renewal.key
-        leaves, result = placed((_packed(env, running), as_step_result(env, outcome)))
-        return leaves, jax.random.key_data(jnp.stack(after)), result
+        of_kernels = random_of(acting)
+        running, outcome, added = engine.step(
+            rng, _unpacked(env, leaves, kernels), action, params, renewal, of_kernels
+        )
+        leaves, kernels, result = placed(running, (as_step_result(env, outcome, added), added))
+        after = (
+            rng.key() if rng.used else own,
+            renewal.key,
+            of_kernels.key() if of_kernels.used else acting,
+        )
+        return leaves, kernels, jax.random.key_data(jnp.stack(after)), result
 
     return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))

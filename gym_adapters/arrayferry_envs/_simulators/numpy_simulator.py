@@ -7,19 +7,22 @@ from typing import Any
 
 import numpy as np
 
+import arrayferry as af
 from arrayferry.extending import map_arrays
 from arrayferry_envs._contract.params import Params
 
-from .simulator import Simulator, unmasked
+from .simulator import Result, Simulator, unmasked
 
 
 class NumpySimulator(Simulator):
     """In NumPy, only environments that have ended are reset, and only arrays that are held elsewhere are copied."""
 
-    def step_one(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        observation, reward, terminated, truncated, infos = self._advance(action, params)
+    def step_one(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
+        result, added = self._advance(action, params)
+        observation, reward, terminated, truncated, infos = result
         info = self.first(unmasked(infos)) if infos else infos
-        return self.first(observation), self.first(reward), terminated[0], truncated[0], info
+        one = self.first(observation), self.first(reward), terminated[0], truncated[0], info
+        return one, added
 
     def _renewed(self, state: Any, mask: Any, params: Params, given: Any = None) -> Any:
         env, rows = self.env, mask.nonzero()[0]
@@ -39,7 +42,8 @@ class NumpySimulator(Simulator):
 
     def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
         held = set(self.env.held())
-        for x in (*self.env.leaves(state), *params.arrays):
+        kernels = af.flatten(self.kernels)[0] if self.kernels else ()
+        for x in (*self.env.leaves(state), *params.arrays, *kernels):
             held.add(id(x))
             held.add(id(x.base))
         return _copied_if_held(tree, held)

@@ -9,35 +9,53 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
+import arrayferry as af
 from arrayferry.extending import map_arrays
-from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.params import Params
 from arrayferry_gym import Random, make_rng
+from arrayferry_gym._options.env_options import mixed_seed
 
-from .engine import advance, as_step_result, restart, with_masks
+from .engine import Engine, as_step_result, with_masks
+
+OF_KERNELS = 0x57
+"""The last part of the seed of kernels, whose random numbers then differ from those of the environment."""
+
+
+Result = tuple[Any, Any, Any, Any, dict[str, Any]]
+"""What `VectorEnv.step` returns."""
 
 
 class Simulator:
     """Holds the states of a batch of environments, and advances them, in any library of the Array API.
 
     Args:
+        engine: takes the steps.
+
+    Attributes:
         env: the environments.
-        mode: when episodes that have ended are reset.
+        running: they between two steps, None before the first reset.
+        kernels: the states of the kernels around them.
     """
 
     rng: Random
     """The random numbers, once they are seeded."""
+    acting: Random
+    """Those of kernels that change actions."""
     running: Any = None
 
-    def __init__(self, env: CheckedEnv, mode: AutoresetMode) -> None:
-        self.env = env
-        self.mode = mode
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.env = engine, engine.env
+        with self._device():
+            self.kernels: Any = engine.kernel_states()
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
-        self.rng = make_rng(self.env.backend, seed, self.env.device)
+        backend, device = self.env.backend, self.env.device
+        self.rng = make_rng(backend, mixed_seed(seed) if isinstance(seed, list) else seed, device)
+        if self.engine.chain.acts:
+            parts = mixed_seed(seed if isinstance(seed, list) else [seed])
+            self.acting = make_rng(backend, None if parts is None else [*parts, OF_KERNELS], device)
 
     def refuse_traced(self, what: str, given: Any = ()) -> None:
         """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
@@ -58,38 +76,54 @@ class Simulator:
             if before is not None:
                 state = self._renewed(before.state, mask, params, given)
             else:
-                state = self._fresh(params) if given is None else given
-            self.running, observation, info = restart(env, state, params.tree, before, mask)
-            return self._unshared((observation, with_masks(env, info, observation)), state, params)  # type: ignore[no-any-return]
+                state = self.fresh(params) if given is None else given
+            self.running, observation, info = self.engine.reset(
+                state, params.tree, self.kernels, before, mask
+            )
+            self.kernels = self.running.wrappers
+            return self._unshared((observation, with_masks(env, info)), state, params)  # type: ignore[no-any-return]
 
-    def step(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step. Return what `VectorEnv.step` returns."""
+    def step(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
+        """Take a step. Return what `VectorEnv.step` returns, and the infos that kernels have added."""
         with self._device():
             result = self._advance(action, params)
             return self._unshared(result, self.running.state, params)  # type: ignore[no-any-return]
 
-    def step_one(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step_one(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
         """Take a step in the only environment. Return its results, as arrays without an axis of environments."""
-        *results, infos = self.step(action, params)
-        return self.first((*results, unmasked(infos)))  # type: ignore[no-any-return]
+        (*results, infos), added = self.step(action, params)
+        return self.first((*results, unmasked(infos))), added
 
-    def _advance(self, action: Any, params: Params) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def _advance(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
         env, tree, running = self.env, params.tree, self.running
+        acting = self.acting if self.engine.chain.acts else None
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
             state = self._renewed(state, mask, params)
             return state, env.observe(state, tree)
 
-        self.running, outcome = advance(env, self.mode, self.rng, running, action, tree, renew)
-        return as_step_result(env, outcome)
+        running = running._replace(wrappers=self.kernels)
+        self.running, outcome, added = self.engine.step(
+            self.rng, running, action, tree, renew, acting
+        )
+        self.kernels = self.running.wrappers
+        return as_step_result(env, outcome, added), added
 
-    def _fresh(self, params: Params) -> Any:
+    def fresh(self, params: Params) -> Any:
+        """Return the states of environments at the start of an episode."""
         return self.env.reset(self.rng, self.env.n, params.tree, params.fixed)
+
+    def example(self, params: Params) -> Any:
+        """Return the states, or fresh ones before the first reset, in whose form others must be."""
+        if self.running is not None:
+            return self.running.state
+        with self._device():
+            return self.fresh(params)
 
     def _renewed(self, state: Any, mask: Any, params: Params, given: Any = None) -> Any:
         """Return states that are fresh where a mask is true, or those of `given` if there are some."""
         env = self.env
-        fresh = self._fresh(params) if given is None else given
+        fresh = self.fresh(params) if given is None else given
         return env.select(mask, fresh, state)
 
     def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
@@ -117,7 +151,16 @@ class Simulator:
         def detached(x: Any) -> Any:
             return backend.from_numpy(np.array(backend.to_numpy(x)), backend.device_of(x))
 
-        return {**self.__dict__, "running": map_arrays(detached, self.running)}
+        held = {"running": self.running, "kernels": self.kernels}
+        return {**self.__dict__, **map_arrays(detached, held)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "engine" not in state:
+            raise af.ArrayFerryError(
+                "this environment was pickled by another version of arrayferry, whose states have another form",
+                remedy="Make it again, and pickle it with this version. Statistics can be carried over as numbers: state_dict().",
+            )
+        self.__dict__.update(state)
 
     def _device(self) -> Any:
         backend = self.env.backend

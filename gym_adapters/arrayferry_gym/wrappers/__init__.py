@@ -398,20 +398,6 @@ class TimeAwareObservation(HasTimesteps, KernelWrapper):
         self.max_episode_steps = max_episode_steps
 
 
-_OF_KERNEL: dict[type[kernels.Kernel], Any] = {
-    kernels.ClipAction: ClipAction,
-    kernels.ClipReward: ClipReward,
-    kernels.DtypeObservation: DtypeObservation,
-    kernels.GrayscaleObservation: GrayscaleObservation,
-    kernels.NormalizeObservation: NormalizeObservation,
-    kernels.NormalizeReward: NormalizeReward,
-    kernels.RescaleAction: RescaleAction,
-    kernels.RescaleObservation: RescaleObservation,
-    kernels.ReshapeObservation: ReshapeObservation,
-    kernels.TimeAwareObservation: TimeAwareObservation,
-}
-"""The wrapper of each kernel."""
-
 if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:

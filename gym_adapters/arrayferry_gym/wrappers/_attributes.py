@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
-from ._driver import Driver
-from ._kernels.kernel import Kernel
+from ._driver import HeldKernel
+from ._kernels import observations, statistics
+from ._kernels.kernel import Kernel, arguments_of
 from ._kernels.moments import PRIOR, Statistics, checked, numbered
 
 
 class HasStatistics:
     """Attributes of wrappers with statistics."""
 
-    _driver: Driver
+    _driver: HeldKernel
 
     @property
     def update_running_mean(self) -> bool:
@@ -63,8 +67,8 @@ class HasStatistics:
         for others in state.values():  # those of other wrappers may be among them
             checked(others)
         given = [(drivers[each], drivers[each].given(state[each])) for each in found]
-        for driver, statistics in given:
-            driver.load(statistics)
+        for driver, values in given:
+            driver.load(values)
 
     def _statistics(self) -> Statistics:
         values = self._driver.read()
@@ -83,15 +87,13 @@ class HasStatistics:
         self._driver.load(self._driver.given(given))
 
 
-def _drivers(env: Any) -> dict[str, Driver]:
-    """Return the drivers with statistics, of a wrapper and of those inside, by the names of the statistics."""
-    found: list[tuple[str, Driver]] = []
+def _drivers(env: Any) -> dict[str, HeldKernel]:
+    """Return the kernels with statistics, of a wrapper and of all inside, by the names of the statistics."""
+    found = [each for each in HasKernels.held_by(env) if each.name is not None]
     while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-        driver = getattr(env, "_driver", None)
-        if isinstance(driver, Driver) and driver.name is not None:
-            found.insert(0, (driver.name, driver))
         env = env.env
-    return dict(zip(numbered(name for name, _ in found), (x for _, x in found), strict=True))
+        found = [*(each for each in HasKernels.held_by(env) if each.name is not None), *found]
+    return dict(zip(numbered(str(each.name) for each in found), found, strict=True))
 
 
 def _updated(env: Any) -> list[Any]:
@@ -137,8 +139,7 @@ class HasDiscountedReward(HasReturnRms):
     @property
     def discounted_reward(self) -> Any:
         """The discounted return of the current episode so far, (1,)."""
-        state = self._driver.state
-        return np.zeros(1) if state is None else state.episode["return"]
+        return self._driver.shown("return")
 
 
 class HasAccumulatedReward(HasReturnRms):
@@ -147,14 +148,13 @@ class HasAccumulatedReward(HasReturnRms):
     @property
     def accumulated_reward(self) -> Any:
         """The discounted returns of the current episodes so far, (num_envs,)."""
-        state = self._driver.state
-        return np.zeros(self._driver.n) if state is None else state.episode["return"]
+        return self._driver.shown("return")
 
 
 class HasTimesteps:
     """Attributes of `TimeAwareObservation` around one environment."""
 
-    _driver: Driver
+    _driver: HeldKernel
 
     @property
     def max_timesteps(self) -> int | None:
@@ -166,6 +166,145 @@ class HasTimesteps:
         """The number of steps in the episode so far."""
         state = self._driver.state
         return 0 if state is None else int(state.episode[0])
+
+
+class HasEpisodes:
+    """Attributes of wrappers that record the returns, lengths and durations of episodes."""
+
+    _driver: HeldKernel
+
+    def _set_up(self) -> None:
+        length = self._driver.kernel.buffer_length  # type: ignore[attr-defined]
+        self.episode_count: int = 0
+        self.return_queue: deque[float] = deque(maxlen=length)
+        self.length_queue: deque[int] = deque(maxlen=length)
+        self.time_queue: deque[float] = deque(maxlen=length)
+        self.episode_start_times: Any = np.zeros(self._driver.n)
+
+    @property
+    def episode_returns(self) -> Any:
+        """The returns of the current episodes so far."""
+        return self._driver.shown("r")
+
+    @property
+    def episode_lengths(self) -> Any:
+        """The lengths of the current episodes so far."""
+        return self._driver.shown("l", int)
+
+    def _begin(self, rows: Any) -> None:
+        """Note that episodes begin, in rows (n,) of NumPy; None for all."""
+        self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
+
+    def _end(self, values: dict[str, Any], done: Any) -> None:
+        """Add durations to the infos of episodes that have ended in rows (n,) of NumPy, and record them all."""
+        seconds = np.round(time.perf_counter() - self.episode_start_times, 6)
+        values["t"] = np.where(done, seconds, 0.0)
+        returns, lengths = af.convert((values["r"], values["l"]), "numpy")
+        self.episode_count += int(done.sum())
+        self.time_queue.extend(seconds[done])
+        self.return_queue.extend(returns[done])
+        self.length_queue.extend(lengths[done])
+
+
+_SHOWN: dict[type[Kernel], tuple[Any, Any]] = {
+    statistics.NormalizeObservation: (HasObsRms, HasObsRms),
+    statistics.NormalizeReward: (HasDiscountedReward, HasAccumulatedReward),
+    statistics.RecordEpisodeStatistics: (HasEpisodes, HasEpisodes),
+    observations.TimeAwareObservation: (HasTimesteps, HasStatistics),
+}
+"""The attributes of the wrapper of a kernel around one environment, and around a vector environment."""
+
+
+def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
+    """Return an object with the attributes of the wrapper of a kernel: its arguments, and what is read from its state."""
+    kinds = type(driver.kernel).__mro__
+    shown = next((_SHOWN[kind] for kind in kinds if kind in _SHOWN), (HasStatistics,) * 2)[vector]()
+    vars(shown).update({**arguments_of(driver.kernel), "_driver": driver})
+    if isinstance(shown, HasEpisodes):
+        shown._set_up()
+    return shown
+
+
+class HasKernels(HasStatistics):
+    """Attributes of an environment that runs kernels inside: those of the wrapper of each. The outermost comes first."""
+
+    _shown: tuple[Any, ...]
+    """An object for each kernel, innermost first."""
+    _mode: AutoresetMode
+    _ended: Any = None
+    """Which episodes have ended in the last step, bool (n,) of NumPy, if that is recorded."""
+
+    @staticmethod
+    def held_by(env: Any) -> list[HeldKernel]:
+        """Return the kernels of an environment without those of environments inside it, innermost first."""
+        if isinstance(env, HasKernels):
+            return [each._driver for each in env._shown]
+        return [env._driver] if isinstance(env, HasStatistics) else []
+
+    def _show(self, held: Iterable[HeldKernel], *, vector: bool) -> None:
+        """Show the attributes of kernels."""
+        self._shown = tuple(attributes_of(each, vector=vector) for each in held)
+        self._driver = self._shown[-1]._driver
+        self._to_numpy = af.converter("numpy")
+
+    def _note_reset(self, rows: Any) -> None:
+        """Note that episodes begin, in rows (n,); None for all."""
+        for shown in self._shown:
+            if isinstance(shown, HasEpisodes):
+                shown._begin(rows)
+
+    def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
+        """Put what kernels have added into infos, except what their masks exclude in all environments.
+
+        Raises:
+            ValueError: the environment has infos of that name.
+        """
+        masks = {
+            key: self._to_numpy(added[f"_{key}"])
+            for key in added
+            if f"_{key}" in added
+        }  # fmt: skip
+        for shown in self._shown:
+            if isinstance(shown, HasEpisodes):
+                done = masks[shown.stats_key]
+                if done.any():
+                    shown._end(added[shown.stats_key], done)
+                begins = done if self._mode is AutoresetMode.SAME_STEP else self._ended
+                if begins is not None and self._mode is not AutoresetMode.DISABLED:
+                    shown._begin(begins)
+                self._ended = done
+        for key, value in added.items():
+            mask = masks.get(key if key in masks else key[1:])
+            if mask is not None and not mask.any():
+                continue
+            if key in infos:
+                raise ValueError(
+                    f"Attempted to add episode stats with key '{key}' but this key already exists in info: {list(infos)}"
+                )
+            infos[key] = value
+
+    if not TYPE_CHECKING:  # type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            if name[:1] != "_":
+                for shown in reversed(self._shown):
+                    if hasattr(shown, name):
+                        return getattr(shown, name)
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            for shown in reversed(self.__dict__.get("_shown", ())):
+                known = getattr(type(shown), name, None)
+                if isinstance(known, property) and not hasattr(HasStatistics, name):
+                    setattr(shown, name, value)
+                    return
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        names = {name for shown in self._shown for name in dir(shown) if name[:1] != "_"}
+        return sorted({*super().__dir__(), *names})
 
 
 class FlattensAll:

@@ -45,8 +45,67 @@ def step_limit(env: Any) -> int | None:
     return int(limit) if limit is not None and is_whole(limit) else None
 
 
-class Driver:
-    """Holds the state of a kernel.
+class HeldKernel:
+    """A kernel whose state something holds: in a wrapper, or in the engine of a `FunctionalEnv`.
+
+    Attributes:
+        kernel: the kernel, around its spaces.
+        n: the number of environments.
+        name: the name of its statistics, None if it has none.
+        state: its state, None while its library is not known.
+        updating: whether statistics are updated.
+        xp: the namespace of its arrays.
+        device: their device, None for the library's own choice.
+    """
+
+    kernel: Kernel
+    n: int
+    name: str | None
+    state: Any
+    updating: bool
+    xp: Any
+    device: Any
+
+    def read(self) -> dict[str, Any]:
+        """Return the statistics as plain numbers."""
+        return moments.read(self._held()[2][self.name])
+
+    def _held(self) -> tuple[Any, Any, Any]:
+        """Return the namespace, the device, and the statistics."""
+        return self.xp, self.device, self.state.lasting
+
+    def given(self, values: Any) -> Any:
+        """Return what `load` takes, for statistics as `read` returned them.
+
+        Raises:
+            arrayferry.OptionError: they are of another form.
+        """
+        xp, device, before = self._held()
+        any_shape = "reward" in self.kernel.parts
+        return moments.given(xp, before[self.name], values, device, any_shape=any_shape)
+
+    def load(self, given: Any) -> None:
+        """Set the statistics."""
+        self.state = self.state._replace(lasting={**self.state.lasting, self.name: given})
+
+    def shown(self, name: str, dtype: Any = float) -> Any:
+        """Return an array (n, ...) of the current episodes, zeros in NumPy before the first."""
+        return np.zeros(self.n, dtype) if self.state is None else self.state.episode[name]
+
+    @property
+    def update_running_mean(self) -> bool:
+        """Whether statistics are updated."""
+        return self.updating
+
+    @update_running_mean.setter
+    def update_running_mean(self, updating: bool) -> None:
+        self.updating = bool(updating)
+        if self.state is not None and self.name is not None:
+            self.load(moments.switched(self.xp, self.state.lasting[self.name], self.updating))
+
+
+class Driver(HeldKernel):
+    """Holds the state of a kernel around an ordinary environment.
 
     Args:
         kernel: the kernel.
@@ -55,15 +114,11 @@ class Driver:
         same_step: whether episodes begin in the step that has ended the last ones.
 
     Attributes:
-        kernel: the kernel, around these spaces.
-        state: its state, None before the first reset.
-        updating: whether statistics are updated.
         acts: whether the kernel changes actions.
         steps: whether it reads or changes the results of steps.
         observes: whether it reads or changes observations.
         rewarded: whether it reads or changes rewards.
         flagged: whether it reads or changes the flags of ended episodes.
-        name: the name of its statistics, None if it has none.
         own: converts a tree to arrays of the library, once that is known.
     """
 
@@ -123,12 +178,12 @@ class Driver:
         of = self.kernel, self.xp
         self._begin: Any = functools.partial(begin_episodes, *of)
         self._step: Any = functools.partial(self.kernel.step, self.xp)
-        self._take: Any = functools.partial(take_step, *of, same_step=self._same_step)
+        self._take: Any = functools.partial(take_step, *of)
         if backend.name == "jax":
             import jax
 
             self._begin, self._step = jax.jit(self._begin), jax.jit(self._step)
-            self._take = jax.jit(self._take)
+            self._take = jax.jit(self._take, static_argnums=5)
 
     def follow(self, tree: Any) -> None:
         """Use the library of the results of the environment, if their type has changed."""
@@ -174,7 +229,7 @@ class Driver:
             self.state, result = self._step(self.state, result)
             return result, result.observation
         self.state, result, observation = self._take(
-            self.state, self._fresh, result, own(begins), observation
+            self.state, self._fresh, result, own(begins), observation, self._same_step
         )
         return result, observation
 
@@ -196,48 +251,21 @@ class Driver:
         return action
 
     def read(self) -> dict[str, Any]:
-        """Return the statistics as plain numbers."""
         if self.state is None and self._loaded is not None:
             return copy.deepcopy(self._loaded)
-        return moments.read(self._held()[2][self.name])
+        return super().read()
 
     def _held(self) -> tuple[Any, Any, Any]:
-        """Return the namespace, the device, and the statistics: in NumPy until their library is known."""
         if self.state is not None:
-            return self.xp, self.device, self.state.lasting
-        xp = namespace(af.registry.backend("numpy"))
+            return super()._held()
+        xp = namespace(af.registry.backend("numpy"))  # until the library is known
         return xp, None, self.kernel.init(xp, 1, self.kernel.inside, None).lasting
 
-    def given(self, values: Any) -> Any:
-        """Return what `load` takes, for statistics as `read` returned them.
-
-        Raises:
-            arrayferry.OptionError: they are of another form.
-        """
-        xp, device, before = self._held()
-        any_shape = "reward" in self.kernel.parts
-        return moments.given(xp, before[self.name], values, device, any_shape=any_shape)
-
     def load(self, given: Any) -> None:
-        """Set the statistics."""
         if self.state is None:
             self._loaded = moments.read(given)
         else:
-            lasting = {**self._held()[2], self.name: given}
-            self.state = self.state._replace(lasting=lasting)
-
-    @property
-    def update_running_mean(self) -> bool:
-        """Whether statistics are updated."""
-        return self.updating
-
-    @update_running_mean.setter
-    def update_running_mean(self, updating: bool) -> None:
-        self.updating = bool(updating)
-        if self.state is not None and self.name is not None:
-            lasting = self.state.lasting
-            switched = moments.switched(self.xp, lasting[self.name], self.updating)
-            self.state = self.state._replace(lasting={**lasting, self.name: switched})
+            super().load(given)
 
     def batched(self, space: Space[Any], value: Any) -> Any:
         """Return one value of a space as a batch of one. A value that is not an array becomes a list."""

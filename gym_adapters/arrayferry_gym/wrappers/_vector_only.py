@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import Space
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -16,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 import arrayferry as af
 from arrayferry_gym._options.env_options import reset_mask_of
 
+from ._attributes import HasEpisodes
 from ._driver import space_like
 from ._kernels import observations, statistics
 from ._vector import KernelVectorWrapper
@@ -23,7 +21,7 @@ from ._vector import KernelVectorWrapper
 Vector: TypeAlias = VectorEnv[Any, Any, Any]
 
 
-class RecordEpisodeStatistics(KernelVectorWrapper):
+class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
     """Adds the returns, lengths and durations in seconds of finished episodes to infos: "r", "l" and "t".
 
     Returns have the shape of rewards: with several objectives or agents, there is one for each.
@@ -62,23 +60,7 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
         kernel = statistics.RecordEpisodeStatistics(buffer_length, stats_key, gamma=gamma)
         super().__init__(env, kernel)
         self._stats_key = stats_key
-        self.episode_count: int = 0
-        self.return_queue: deque[float] = deque(maxlen=buffer_length)
-        self.length_queue: deque[int] = deque(maxlen=buffer_length)
-        self.time_queue: deque[float] = deque(maxlen=buffer_length)
-        self.episode_start_times: Any = np.zeros(self.num_envs)
-
-    @property
-    def episode_returns(self) -> Any:
-        """The returns of the current episodes so far."""
-        state = self._driver.state
-        return np.zeros(self.num_envs) if state is None else state.episode["r"]
-
-    @property
-    def episode_lengths(self) -> Any:
-        """The lengths of the current episodes so far."""
-        state = self._driver.state
-        return np.zeros(self.num_envs, int) if state is None else state.episode["l"]
+        self._set_up()
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -86,26 +68,17 @@ class RecordEpisodeStatistics(KernelVectorWrapper):
         """Reset all environments, or those in the option `reset_mask`."""
         mask = options.get("reset_mask") if isinstance(options, dict) else None
         results = super().reset(seed=seed, options=options)
-        rows = reset_mask_of(mask, self.num_envs)
-        self.episode_start_times[slice(None) if rows is None else rows] = time.perf_counter()
+        self._begin(reset_mask_of(mask, self.num_envs))
         return results
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
         *results, infos = super().step(actions)
-        turn, now = self._turn, time.perf_counter()
-        done = turn.done
-        if done.any():
-            seconds = np.round(now - self.episode_start_times, 6)
-            values = infos[self._stats_key]
-            values["t"] = np.where(done, seconds, 0.0)
-            returns, lengths = self._to_numpy((values["r"], values["l"]))
-            self.episode_count += int(done.sum())
-            self.time_queue.extend(seconds[done])
-            self.return_queue.extend(returns[done])
-            self.length_queue.extend(lengths[done])
+        turn = self._turn
+        if turn.done.any():
+            self._end(infos[self._stats_key], turn.done)
         if turn.reset is not None:
-            self.episode_start_times[turn.reset] = now
+            self._begin(turn.reset)
         return (*results, infos)
 
 

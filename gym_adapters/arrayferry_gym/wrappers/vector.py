@@ -533,25 +533,6 @@ class TimeAwareObservation(KernelVectorWrapper):
         self.max_episode_steps = max_episode_steps
 
 
-_OF_KERNEL: dict[type[kernels.Kernel], Any] = {
-    kernels.ClipAction: ClipAction,
-    kernels.ClipReward: ClipReward,
-    kernels.DelayObservation: DelayObservation,
-    kernels.DtypeObservation: DtypeObservation,
-    kernels.FilterObservation: FilterObservation,
-    kernels.FlattenObservation: FlattenObservation,
-    kernels.FrameStackObservation: FrameStackObservation,
-    kernels.GrayscaleObservation: GrayscaleObservation,
-    kernels.NormalizeObservation: NormalizeObservation,
-    kernels.NormalizeReward: NormalizeReward,
-    kernels.RescaleAction: RescaleAction,
-    kernels.RescaleObservation: RescaleObservation,
-    kernels.ReshapeObservation: ReshapeObservation,
-    kernels.StickyAction: StickyAction,
-    kernels.TimeAwareObservation: TimeAwareObservation,
-}
-"""The wrapper of each kernel."""
-
 if not TYPE_CHECKING:  # type checkers would accept any name
 
     def __getattr__(name: str) -> Any:

@@ -59,6 +59,13 @@ def test_environments(read):
             np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
+def test_environments_whose_kernels_were_outside_are_refused():
+    if np.__version__ < "2":
+        pytest.skip("NumPy 1 does not read the generators of NumPy 2")
+    with pytest.raises(af.ArrayFerryError, match="pickled by another version.*state_dict"):
+        pickle.loads((FOLDER / "before" / "served.pickle").read_bytes())
+
+
 def test_states(read):
     state, own = read("state"), write.normalised().state_dict()
     assert state.keys() == own.keys()

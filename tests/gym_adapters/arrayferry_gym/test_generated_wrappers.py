@@ -12,9 +12,10 @@ from arrayferry_gym.wrappers._kernels.kernel import arguments_of
 
 TOOL = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "wrappers.py"))
 WRAPPERS = [
-    (kernel, wrapper)
+    (getattr(kernels, name), wrapper)
     for module in (wrappers, wrappers.vector)
-    for kernel, wrapper in module._OF_KERNEL.items()
+    for name, wrapper in vars(module).items()
+    if getattr(wrapper, "__module__", None) == module.__name__ and name in kernels.__all__
 ]
 
 

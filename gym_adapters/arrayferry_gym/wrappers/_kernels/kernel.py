@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -177,6 +178,14 @@ class Kernel(Immutable):
         """Whether it reads or changes the results of steps."""
         return type(self).step is not Kernel.step
 
+    @property
+    def any_library(self) -> bool:
+        """Whether it is of this package and calls no function of a user, and so works with arrays of any library."""
+        own = type(self).__module__.startswith("arrayferry_gym.")
+        return own and not any(
+            callable(x) and not isinstance(x, type) for x in arguments_of(self).values()
+        )
+
     def __setattr__(self, name: str, value: Any) -> None:
         if not is_made(self):
             super().__setattr__(name, value)
@@ -220,7 +229,7 @@ def begin_episodes(
 
 def take_step(
     kernel: Kernel, xp: Any, state: State, fresh: State, result: StepResult, begins: Any,
-    observation: Any, *, same_step: bool,
+    observation: Any, same_step: bool,
 ) -> tuple[State, StepResult, Any]:  # fmt: skip
     """Pass a step through a kernel, and begin the episodes that begin in it.
 
@@ -279,6 +288,7 @@ class Chain:
     Args:
         kernels: the kernels, innermost first.
         inside: the spaces of the environment.
+        refuse: called with a kernel and the error that it has raised. It may raise another one.
 
     Attributes:
         kernels: the kernels, bound to these spaces.
@@ -286,7 +296,12 @@ class Chain:
         acts: whether any changes actions.
     """
 
-    def __init__(self, kernels: tuple[Kernel, ...], inside: Spaces) -> None:
+    def __init__(
+        self,
+        kernels: tuple[Kernel, ...],
+        inside: Spaces,
+        refuse: Callable[[Kernel, Exception], None] = lambda *_: None,
+    ) -> None:
         bound: list[Kernel] = []
         for kernel in kernels:
             kernel = kernel.around(inside)
@@ -295,6 +310,7 @@ class Chain:
         self.kernels: tuple[Kernel, ...] = tuple(bound)
         self.outside = inside
         self.acts: bool = any(kernel.acts for kernel in bound)
+        self._refuse = refuse
 
     def init(self, xp: Any, n: int, device: Any) -> tuple[State, ...]:
         """Return the states before the first episodes."""
@@ -307,12 +323,14 @@ class Chain:
         return shape, dtype
 
     def begin(
-        self, xp: Any, states: Any, rows: Any, observation: Any
+        self, xp: Any, states: Any, fresh: Any, rows: Any, observation: Any
     ) -> tuple[tuple[State, ...], Any]:
         """Begin episodes in some environments, as `begin_episodes` does."""
         after = []
-        for kernel, state, fresh in zip(self.kernels, states, self.init(xp, 1, None), strict=True):
-            state, observation = begin_episodes(kernel, xp, state, fresh, rows, observation)
+        for kernel, state, first in zip(self.kernels, states, fresh, strict=True):
+            state, observation = self._called(
+                kernel, begin_episodes, kernel, xp, state, first, rows, observation
+            )
             after.append(state)
         return tuple(after), observation
 
@@ -320,18 +338,26 @@ class Chain:
         """Return the actions for the environment."""
         after = []
         for kernel, state in zip(reversed(self.kernels), reversed(states), strict=True):
-            state, action = kernel.action(xp, rng, state, action)
+            state, action = self._called(kernel, kernel.action, xp, rng, state, action)
             after.append(state)
         return tuple(reversed(after)), action
 
     def take(
-        self, xp: Any, states: Any, result: StepResult, begins: Any, observation: Any, *, same_step: bool
+        self, xp: Any, states: Any, fresh: Any, result: StepResult, begins: Any, observation: Any,
+        same_step: bool,
     ) -> tuple[tuple[State, ...], StepResult, Any]:  # fmt: skip
         """Pass a step through all kernels, as `take_step` does."""
         after = []
-        for kernel, state, fresh in zip(self.kernels, states, self.init(xp, 1, None), strict=True):
-            state, result, observation = take_step(
-                kernel, xp, state, fresh, result, begins, observation, same_step=same_step
+        for kernel, state, first in zip(self.kernels, states, fresh, strict=True):
+            state, result, observation = self._called(
+                kernel, take_step, kernel, xp, state, first, result, begins, observation, same_step
             )
             after.append(state)
         return tuple(after), result, observation
+
+    def _called(self, kernel: Kernel, function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            self._refuse(kernel, error)
+            raise

@@ -1,0 +1,92 @@
+"""A `FunctionalEnv` with kernels around it as an ordinary environment and as a vector environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import arrayferry as af
+from arrayferry_envs._simulators.simulator import Simulator
+from arrayferry_gym._options.env_options import reset_mask_of
+from arrayferry_gym.wrappers._attributes import HasKernels
+from arrayferry_gym.wrappers._driver import HeldKernel
+
+from .single import FunctionalSingleEnv
+from .vector import FunctionalVectorEnv
+
+
+class EngineKernel(HeldKernel):
+    """A kernel in the engine of served environments.
+
+    Args:
+        simulator: holds its state.
+        index: the number of the kernel, counted from the inside.
+        to_agent: converts to the library of the agent.
+    """
+
+    updating = True
+
+    def __init__(self, simulator: Simulator, index: int, to_agent: Any) -> None:
+        self._simulator, self._index, self._to_agent = simulator, index, to_agent
+        self.kernel = simulator.engine.chain.kernels[index]
+        self.name, self.n = self.kernel.statistics, simulator.env.n
+
+    @property
+    def xp(self) -> Any:
+        """The namespace of its arrays."""
+        return self._simulator.env.xp
+
+    @property
+    def state(self) -> Any:
+        """The state."""
+        return self._simulator.kernels[self._index]
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        states = [*self._simulator.kernels]
+        states[self._index] = state
+        self._simulator.kernels = tuple(states)
+
+    @property
+    def device(self) -> Any:
+        """The device of its arrays, None for the library's own choice."""
+        array, backend = af.first_array(self.state)
+        known = backend is not None and backend.name not in ("jax", "numpy")
+        return array.device if known else None
+
+    def shown(self, name: str, dtype: Any = float) -> Any:
+        return self._to_agent(super().shown(name, dtype))
+
+
+class WrappedServed(HasKernels):
+    """What `Served` environments with kernels have in common."""
+
+    _simulator: Simulator
+    _to_agent: Any
+
+    def _use(self, backend: af.Backend, device: Any) -> None:
+        super()._use(backend, device)  # type: ignore[misc]
+        kernels = range(len(self._simulator.engine.chain.kernels))
+        held = (EngineKernel(self._simulator, index, self._to_agent) for index in kernels)
+        self._show(held, vector=isinstance(self, FunctionalVectorEnv))
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        mask = options.get("reset_mask") if isinstance(options, dict) else None
+        results = super().reset(seed=seed, options=options)  # type: ignore[misc]
+        self._note_reset(reset_mask_of(mask, self._simulator.env.n))
+        return results  # type: ignore[no-any-return]
+
+
+class WrappedSingleEnv(WrappedServed, FunctionalSingleEnv[Any, Any]):
+    """A `FunctionalEnv` with kernels around it as an ordinary environment, as made by `wrap(...).make()`.
+
+    It has the attributes of the wrappers with the same names, such as `obs_rms`. If two kernels have one of a name, it is
+    that of the outermost; `state_dict` has both.
+    """
+
+
+class WrappedVectorEnv(WrappedServed, FunctionalVectorEnv[Any, Any, Any]):
+    """A `FunctionalEnv` with kernels around it as a vector environment, as made by `wrap(...).make_vec()`.
+
+    It has the attributes of the wrappers with the same names, such as `obs_rms`. If two kernels have one of a name, it is
+    that of the outermost; `state_dict` has both.
+    """

@@ -1,0 +1,36 @@
+"""The kernels around an environment."""
+
+from __future__ import annotations
+
+import sys
+
+import arrayferry as af
+from arrayferry_envs._contract.errors import EnvResultError
+from arrayferry_envs._contract.functional_env import FunctionalEnv
+from arrayferry_envs._contract.mistakes import line_of
+from arrayferry_gym._options.caller import authors_line
+from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, Spaces
+
+
+def chain_of(env: FunctionalEnv, limit: int | None) -> Chain:
+    """Return the kernels of an environment around its spaces, for episodes with a step limit."""
+    base = env.base
+    inside = Spaces(base.observation_space, base.action_space, base._limited(limit))
+    return Chain(env.kernels, inside, refuse_untraceable)
+
+
+def refuse_untraceable(kernel: Kernel, error: Exception) -> None:
+    """Refuse a kernel that JAX cannot trace, given an error that it has raised.
+
+    Raises:
+        EnvResultError: the error is JAX's.
+    """
+    jax = sys.modules.get("jax")
+    traced = () if jax is None else (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
+    if isinstance(error, (af.TracedValueError, *traced)):
+        line = authors_line(error) or line_of(type(kernel).step)
+        raise EnvResultError(
+            f"the kernel {kernel!r:.80} cannot be compiled by JAX, because of {line}: {str(error).partition(chr(10))[0]}",
+            remedy="Write it with functions of xp, without branches on values. Or leave it out of wrap(), and put "
+            "KernelVectorWrapper(envs, kernel) around the environments, which calls it without compiling it.",
+        ) from error

@@ -1,0 +1,289 @@
+"""Kernels that run in the engine of served environments do what wrappers around these environments do."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+import arrayferry_gym.wrappers.vector as vector_wrappers
+from arrayferry_envs import CartPole, EnvResultError, Pendulum, wrap
+from arrayferry_gym import wrappers
+from arrayferry_gym.wrappers import kernels as k
+from arrayferry_gym.wrappers._kernels.kernel import arguments_of
+
+CHAINS = {
+    "normalised": (CartPole, [k.NormalizeObservation(), k.NormalizeReward(0.9)]),
+    "stacked": (CartPole, [k.FrameStackObservation(3), k.TimeAwareObservation(flatten=False)]),
+    "delayed": (CartPole, [k.DelayObservation(2), k.NormalizeObservation(), k.NormalizeObservation()]),
+    "actions": (Pendulum, [k.RescaleAction(np.float32(-1), np.float32(1)), k.ClipAction(), k.ClipReward(-1, 1)]),
+    "recorded": (CartPole, [k.ReshapeObservation((2, 2)), k.RecordEpisodeStatistics(buffer_length=3, gamma=0.9)]),
+}  # fmt: skip
+
+
+def around(envs, chain):
+    """Put the wrapper of each kernel around environments."""
+    module = vector_wrappers if hasattr(envs, "num_envs") else wrappers
+    for kernel in chain:
+        envs = getattr(module, type(kernel).__name__)(envs, **arguments_of(kernel))
+    return envs
+
+
+def pair(name, n=4, **options):
+    """Return environments with kernels inside, and with wrappers around."""
+    env, chain = CHAINS[name]
+    return wrap(env(), *chain).make_vec(n, **options), around(env().make_vec(n, **options), chain)
+
+
+def actions(envs, count):
+    """Return actions of some steps."""
+    rng = np.random.default_rng(0)
+    if "Discrete" in repr(envs.single_action_space):
+        return rng.integers(0, 2, (count, envs.num_envs))
+    return rng.uniform(-1.5, 1.5, (count, envs.num_envs, 1)).astype(np.float32)
+
+
+def same(one, other):
+    """Compare results in NumPy, without what takes time."""
+    ours, theirs = (af.convert(tree, "numpy") for tree in (one, other))
+    for infos in (ours[-1], theirs[-1]):
+        infos.get("episode", {}).pop("t", None)
+    left, right = af.flatten(ours), af.flatten(theirs)
+    assert left[1].paths == right[1].paths
+    for x, y in zip(left[0], right[0], strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, rtol=2e-4, atol=1e-5)
+
+
+QUICK = {("jax", AutoresetMode.SAME_STEP), *(("numpy", mode) for mode in AutoresetMode)}
+
+
+@pytest.mark.parametrize(
+    ("xp", "mode"),
+    [
+        pytest.param(xp, mode, marks=() if (xp, mode) in QUICK else pytest.mark.long)
+        for xp in ("numpy", "torch", "jax")
+        for mode in AutoresetMode
+    ],
+)
+@pytest.mark.parametrize("name", CHAINS)
+def test_steps_are_those_of_wrappers(name, xp, mode):
+    inside, outside = pair(name, xp=xp, autoreset_mode=mode, max_episode_steps=9)
+    same(inside.reset(seed=3), outside.reset(seed=3))
+    for action in actions(outside, 24):
+        one, other = inside.step(action), outside.step(action)
+        same(one, other)
+        ended = np.asarray(one[2]) | np.asarray(one[3])
+        if mode is AutoresetMode.DISABLED and ended.any():
+            options = {"reset_mask": ended}
+            same(inside.reset(options=options), outside.reset(options=options))
+    statistics = inside.state_dict(), outside.state_dict()
+    assert [*statistics[0]] == [*statistics[1]]
+    for one, other in zip(*(each.values() for each in statistics), strict=True):
+        assert one["count"] == other["count"]
+        np.testing.assert_allclose(one["mean"], other["mean"], rtol=2e-4, atol=1e-5)
+    if name == "recorded":
+        queues = (
+            "episode_count",
+            "return_queue",
+            "length_queue",
+            "episode_returns",
+            "episode_lengths",
+        )
+        for queue in queues:
+            np.testing.assert_allclose(
+                *(af.convert(getattr(x, queue), "numpy") for x in (inside, outside))
+            )
+        assert len(inside.time_queue) == len(outside.time_queue) == inside.buffer_length
+
+
+@pytest.mark.parametrize("many", [True, False])
+@pytest.mark.parametrize("name", CHAINS)
+def test_attributes_are_those_of_wrappers(name, many):
+    env, chain = CHAINS[name]
+    if not many:
+        ours = (
+            name
+            for name, x in vars(wrappers).items()
+            if getattr(x, "__module__", "") == wrappers.__name__
+        )
+        known = {*ours}
+        chain = [x for x in chain if type(x).__name__ in known]
+    if not chain:
+        pytest.skip("Gymnasium's wrapper has no kernel")
+    wrapped = wrap(env(), *chain)
+    inside = wrapped.make_vec(3) if many else wrapped.make()
+    outside = around(env().make_vec(3) if many else env().make(), chain)
+
+    def shown(of, attribute):
+        value = getattr(of, attribute)
+        return None if callable(value) or attribute.startswith("np_random") else repr(value)
+
+    for begun in (False, True):
+        layer = outside
+        while layer is not layer.unwrapped:  # the outermost first
+            names = [x for x in dir(layer) if x[:1] != "_"]
+            for attribute in {*names} - {"env", "class_name", "wrapper_spec", "unwrapped", "spec"}:
+                assert attribute in dir(inside)
+                seen = sum(attribute in dir(each) for each in (layer, outside))
+                if seen == 2 and "spaces" not in attribute and attribute != "episode_start_times":
+                    assert shown(inside, attribute) == shown(outside, attribute)
+            layer = layer.env
+        for envs in (inside, outside):
+            if not begun:
+                envs.reset(seed=1)
+                envs.step(
+                    np.zeros((3, *env().action_space.shape), int)
+                    if many
+                    else env().action_space.sample() * 0
+                )
+    assert repr(inside).startswith(("<Wrapped", "Wrapped"))
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+def test_statistics_are_read_set_and_frozen(xp):
+    inside, outside = pair("delayed", xp=xp)
+    for envs in (inside, outside):
+        saved = envs.state_dict()
+        envs.load_state_dict(
+            {**saved, "obs_rms_2": {"count": 5, "mean": [1.0] * 4, "var": [2.0] * 4}}
+        )
+        assert envs.obs_rms.mean.tolist() == [1.0] * 4  # of the outermost
+        envs.reset(seed=1)
+        envs.step(np.zeros(4, int))
+        envs.obs_rms = envs.obs_rms
+        assert envs.update_running_mean is True
+        envs.update_running_mean = False
+        assert envs.update_running_mean is False
+        before = envs.state_dict()
+        envs.step(np.ones(4, int))
+        assert envs.state_dict() == before
+        with pytest.raises(af.OptionError, match="has no"):
+            envs.load_state_dict({"other": before["obs_rms"]})
+        wrong = {**before, "obs_rms": {**before["obs_rms"], "mean": [0.0]}}
+        with pytest.raises(af.OptionError):
+            envs.load_state_dict(wrong)
+        assert envs.state_dict() == before
+        envs.close()
+        envs.reset(seed=2)
+        assert envs.state_dict() == before
+        with pytest.raises(af.OptionError, match="no mean, var and count"):
+            envs.obs_rms = 3
+    assert inside.state_dict().keys() == outside.state_dict().keys() == {"obs_rms", "obs_rms_2"}
+    np.testing.assert_allclose(
+        *(x.state_dict()["obs_rms_2"]["mean"] for x in (inside, outside)), rtol=1e-4
+    )
+    around = vector_wrappers.NormalizeObservation(inside)
+    assert [*around.state_dict()] == ["obs_rms", "obs_rms_2", "obs_rms_3"]
+    around.update_running_mean = True
+    assert inside.update_running_mean is True
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_go_on(copied, xp):
+    chain = k.NormalizeObservation(), k.StickyAction(0.5), k.RecordEpisodeStatistics(5)
+    envs = wrap(CartPole(), *chain).make_vec(3, xp=xp)
+    envs.reset(seed=1)
+    steps = np.random.default_rng(1).integers(0, 2, (40, 3))
+    for action in steps[:20]:
+        envs.step(action)
+    other = copied(envs)
+    for action in steps[20:]:
+        same(envs.step(action), other.step(action))
+    assert envs.state_dict() == other.state_dict()
+    assert [*envs.return_queue] == [*other.return_queue]
+
+
+def test_setting_what_is_updated_compiles_nothing():
+    envs = wrap(CartPole(), k.NormalizeObservation(), k.NormalizeReward()).make_vec(4, xp="jax")
+    envs.reset(seed=1)
+    envs.step(np.zeros(4, int))
+    program = envs._simulator._prepared(envs._params)[1][1]
+    for updating in (False, True, False):
+        envs.update_running_mean = updating
+        envs.step(np.ones(4, int))
+    envs.load_state_dict(envs.state_dict())
+    envs.step(np.ones(4, int))
+    assert program._cache_size() == 1
+
+
+def test_arrays_of_kernels_are_not_those_of_results():
+    envs = wrap(CartPole(), k.FrameStackObservation(3), k.DelayObservation(1)).make_vec(2)
+    twin = wrap(CartPole(), k.FrameStackObservation(3), k.DelayObservation(1)).make_vec(2)
+    envs.reset(seed=1)[0][:] = 7.0
+    twin.reset(seed=1)
+    for _ in range(4):
+        one, other = envs.step([0, 1])[0], twin.step([0, 1])[0]
+        np.testing.assert_array_equal(one, other)
+        one[:] = 7.0
+
+
+class Branches(k.Kernel):
+    """JAX cannot trace it."""
+
+    parts = ("observation",)
+
+    def __init__(self, at):
+        self.at = at
+
+    def spoilt(self, x):
+        return x * 2 if float(x.sum()) > 0 else x
+
+    def reset(self, xp, state, rows, observation):
+        return state, self.spoilt(observation) if self.at == "reset" else observation
+
+    def action(self, xp, rng, state, action):
+        return state, action * int(bool(action.sum() >= 0)) if self.at == "action" else action
+
+    def step(self, xp, state, result):
+        if self.at == "step":
+            np.asarray(result.observation)
+        return state, result
+
+
+@pytest.mark.parametrize("at", ["reset", "action", "step"])
+def test_a_kernel_that_jax_cannot_trace_is_refused(at):
+    kernel = Branches(at)
+    envs = wrap(CartPole(), kernel).make_vec(2, xp="jax")
+    with pytest.raises(
+        EnvResultError, match=rf"Branches\(at='{at}'\).*test_engine\.py:\d+"
+    ) as error:
+        envs.reset(seed=1)
+        envs.step([0, 1])
+    assert "KernelVectorWrapper(envs, kernel)" in str(error.value)
+    for served in (
+        wrap(CartPole(), kernel).make_vec(2),
+        vector_wrappers.KernelVectorWrapper(CartPole().make_vec(2), kernel),
+    ):
+        served.reset(seed=1)
+        served.step(np.array([0, 1]))
+
+
+def test_functions_of_a_user_get_arrays_of_the_agents_library():
+    envs = wrap(CartPole(), k.TransformObservation(lambda x: x.clamp(-0.01, 0.01))).make_vec(
+        3, xp="torch"
+    )
+    assert float(envs.reset(seed=1)[0].abs().max()) <= 0.01
+
+
+def test_random_kernels_inside_each_other_draw_different_numbers():
+    drawn = []
+
+    class Draws(k.Kernel):
+        parts = ()
+
+        def action(self, xp, rng, state, action):
+            drawn.append(rng.uniform((4,)))
+            return state, action
+
+    for xp in ("numpy", "torch", "jax"):
+        envs = wrap(CartPole(), Draws(), Draws()).make_vec(4, xp=xp)
+        if xp == "jax":
+            continue  # those are traced
+        envs.reset(seed=1)
+        envs.step(np.zeros(4, int))
+    for one, other in zip(drawn[::2], drawn[1::2], strict=True):
+        assert not (one == other).any()
