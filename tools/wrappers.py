@@ -20,7 +20,7 @@ REFERENCE = ROOT / "docs" / "reference" / "gymnasium.md"
 PARTS = ("actions", "observations", "rewards", "statistics")
 """The modules of kernels."""
 
-ENGINE = ("Kernel", "Spaces", "State", "StepResult")
+ENGINE = ("Kernel", "Spaces", "State", "Step")
 """What authors of kernels need besides."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from arrayferry_gym.wrappers.kernels import Step
+
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
@@ -16,7 +18,7 @@ from ._from_env import from_env
 from ._ids import register_all
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
-from ._simulators.engine import Outcome, Running
+from ._simulators.engine import Running
 from ._video import record
 from .classic.cart_pole import CartPole, CartPoleParams
 from .classic.pendulum import Pendulum, PendulumParams
@@ -40,12 +42,12 @@ __all__ = [
     "GymnaxForm",
     "GymnaxParams",
     "ImpureError",
-    "Outcome",
     "Pendulum",
     "PendulumParams",
     "Problem",
     "RepeatedEnv",
     "Running",
+    "Step",
     "Transition",
     "WrappedEnv",
     "check",

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from arrayferry_gym._adapters.overloads import EvaluateOptions
     from arrayferry_gym._options.types import Module
-
-    from ._policies.stepping import NumpyStep
+    from arrayferry_gym.wrappers.kernels import Step
 
 
 # fmt: off
@@ -177,7 +176,7 @@ def evaluate(
 
 
 def _counted(
-    steps: Iterable[NumpyStep | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
+    steps: Iterable[Step | None], n: int, episodes: int, discount: float, show: Callable[[int], None]
 ) -> Evaluation[NumpyArray]:  # fmt: skip
     """Count the first episodes of each environment."""
     taken = (step for step in steps if step is not None)  # None is a reset
@@ -190,13 +189,13 @@ def _counted(
         *(np.zeros((n, episodes), np.bool_) for _ in range(2)),
     )
     for step in itertools.chain([first], taken):
-        valid = np.ones(n, np.bool_) if step.turn.valid is None else step.turn.valid
+        valid = np.ones(n, np.bool_) if step.valid is None else step.valid
         reward = select(np, valid, step.reward, np.zeros_like(total))
         factor = select(np, began, np.ones_like(factor), factor)
         total = summed(np, began, total, reward)
         discounted = summed(np, began, discounted, factor * reward)
         length = summed(np, began, length, valid)
-        factor, began = select(np, valid, factor * discount, factor), step.turn.done
+        factor, began = select(np, valid, factor * discount, factor), step.ended
         rows = np.flatnonzero(began & (count < episodes))
         latest = (total, discounted, length, step.terminated, step.truncated)
         for held, new in zip(results, latest, strict=True):

@@ -35,7 +35,7 @@ from ._contract.params import prepare
 from ._contract.policies import check_arguments, check_policy, checked_results
 from ._policies.policies import is_module
 from ._simulators.chains import chain_of
-from ._simulators.engine import Engine, Running
+from ._simulators.engine import Engine, Running, with_added
 
 try:
     import ndonnx as ndx
@@ -298,7 +298,8 @@ class OnnxGraph:
             state = env.select(mask, fresh, state)
             return state, env.observe(state, params)
 
-        running, outcome, _ = engine.step(rng, running, action, params, renew, acting)
+        running, outcome, own = engine.step(rng, running, action, params, renew, acting)
+        outcome = with_added(outcome, own)
         state = env.select(begins, fresh, running.state)
         again, first, info = engine.reset(state, params, running.wrappers, running, begins)
         observation = before_resets(xp, begins, first, outcome.observation)

@@ -151,10 +151,10 @@ def _images(
     last = None
     with shown(progress, "drawing", num_steps) as show, contextlib.closing(iter(steps)) as taking:
         for step in taking:
-            if step is None and last is not None and not last.turn.done[index]:
+            if step is None and last is not None and not last.ended[index]:
                 continue  # another environment was reset
             last = step
-            ended += 0 if step is None else bool(step.turn.done[index])
+            ended += 0 if step is None else bool(step.ended[index])
             if ended == episodes and steps.mode is AutoresetMode.SAME_STEP:
                 return
             images = steps.envs.render()

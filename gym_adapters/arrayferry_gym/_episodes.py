@@ -41,6 +41,38 @@ class Turn(NamedTuple):
     over: Any
 
 
+class Step(NamedTuple):
+    """The result of a step of `n` environments.
+
+    Attributes:
+        observation: the observations after the step: a tree of arrays (n, *shape). For a kernel they are those before
+            any reset, for an agent those after.
+        reward: the rewards, (n, *reward_shape).
+        terminated: which episodes have terminated, bool (n,).
+        truncated: which episodes have been truncated, bool (n,).
+        info: further information on the states, as a dict of arrays (n, ...). A kernel adds keys by making a new dict.
+        valid: where the step belongs to an episode, bool (n,); None for everywhere. Where the episode had already ended
+            it does not: with NEXT_STEP another one begins, with DISABLED the environment waits for `reset`.
+        final_observation: in SAME_STEP mode the observations before the reset, for all environments; otherwise None.
+        final_info: in SAME_STEP mode the infos before the reset; otherwise None.
+    """
+
+    observation: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    info: dict[str, Any]
+    valid: Any = None
+    final_observation: Any = None
+    final_info: dict[str, Any] | None = None
+
+    @property
+    def ended(self) -> Any:
+        """Which episodes have ended with this step, bool (n,)."""
+        ended = self.terminated | self.truncated
+        return ended if self.valid is None else ended & self.valid
+
+
 def turn(mode: AutoresetMode, over: Any, terminated: Any, truncated: Any) -> Turn:
     """Return what a step does in each environment. `reset` is None where it is known to be false everywhere.
 

@@ -17,14 +17,14 @@ from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._simulators.chains import chain_of
-from arrayferry_envs._simulators.engine import Engine, Outcome, Running
+from arrayferry_envs._simulators.engine import Engine, Running, with_added
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.renewal import Renewal, random_of, without_weak_type
 from arrayferry_envs._simulators.shardings import batch_sharding, spread
 from arrayferry_envs._simulators.simulator import OF_KERNELS
 from arrayferry_gym._arrays import held_dtype, to_shape
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
-from arrayferry_gym.wrappers._kernels.kernel import StepResult
+from arrayferry_gym.wrappers.kernels import Step
 
 
 class Packed:
@@ -166,7 +166,7 @@ class Functions:
 
         def after() -> Any:
             seen, info = env.observe(state, params), env.inform(state, params)
-            result = StepResult(seen, rewards, flags, flags, info)
+            result = Step(seen, rewards, flags, flags, info)
             return self._chain.take(jnp, states, states, result, None, seen, True)[0]
 
         def shaped(x: Any, y: Any) -> Any:
@@ -174,7 +174,7 @@ class Functions:
 
         return jax.tree.map(shaped, states, jax.eval_shape(after))
 
-    def first_returns(self, n: int, step: Callable[[], Outcome]) -> Any:
+    def first_returns(self, n: int, step: Callable[[], Step]) -> Any:
         """Return the returns of episodes before their first step.
 
         Args:
@@ -198,7 +198,7 @@ class Functions:
 
     def step(
         self, key: Any, running: Running, action: Any, params: Any = None
-    ) -> tuple[Running, Outcome]:
+    ) -> tuple[Running, Step]:
         """Take a step in all environments, and reset those whose episode has ended.
 
         Args:
@@ -222,7 +222,7 @@ class Functions:
         read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
         running = running._replace(state=from_pytree(running.state))
         renewal = Renewal(env, fresh, tree, prepared.fixed, prepared.any_batched)
-        after, outcome, _ = engine.step(
+        after, outcome, added = engine.step(
             random_of(own), running, read(action), tree, renewal, random_of(acting)
         )
-        return self._for_caller(after, outcome, n)  # type: ignore[no-any-return]
+        return self._for_caller(after, with_added(outcome, added), n)  # type: ignore[no-any-return]

@@ -20,34 +20,18 @@ from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.policies import check_arguments, check_policy
 from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._arrays import as_rewards
-from arrayferry_gym._episodes import Turn
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym._options.env_options import UNSET, count_of, declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym.wrappers._attributes import HasKernels
+from arrayferry_gym.wrappers.kernels import Step
 
 from .make_policy import make_policy
 from .policies import LibraryPolicy, is_module
 
 TO_HOST = af.converter("numpy", unsupported="keep")
 """Unlike `policies.TO_NUMPY`, which copies nothing, it may copy, and so it also reads arrays of a GPU."""
-
-
-class NumpyStep(NamedTuple):
-    """A step in NumPy: arrays (n, ...).
-
-    Attributes:
-        reward: float64.
-        terminated: bool.
-        truncated: bool.
-        turn: what it has done in each environment.
-    """
-
-    reward: Any
-    terminated: Any
-    truncated: Any
-    turn: Turn
 
 
 class EnvOptions(NamedTuple):
@@ -159,8 +143,8 @@ class Stepping:
             self._anew = options.wrapper_state is None
         self.mode = declared_mode(self.envs)
 
-    def __iter__(self) -> Generator[NumpyStep | None, None, None]:
-        """Yield None after each reset, and a `NumpyStep` after each step, without end."""
+    def __iter__(self) -> Generator[Step | None, None, None]:
+        """Yield None after each reset, and after each step a `Step` with flags and float64 rewards in NumPy, without end."""
         envs, mode = self.envs, self.mode
         # statistics that begin anew are updated, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):
@@ -184,7 +168,8 @@ class Stepping:
                 reward, (terminated, truncated) = as_rewards(reward, envs.num_envs), flags
                 turn = turn_of(mode, ended, terminated, truncated)
                 ended, number = turn.over, number + 1
-                yield NumpyStep(reward.astype(np.float64), terminated, truncated, turn)
+                reward = reward.astype(np.float64)
+                yield Step(observation, reward, terminated, truncated, {}, turn.valid)
                 began = np.zeros_like(began) if turn.reset is None else turn.reset
                 if mode is AutoresetMode.DISABLED and turn.done.any():
                     observation, _ = inside.reset(options={"reset_mask": turn.done})

@@ -11,7 +11,8 @@ from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_gym._arrays import select
 from arrayferry_gym._episodes import Turn
 from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym.wrappers._kernels.kernel import Chain, State, StepResult
+from arrayferry_gym.wrappers._kernels.kernel import Chain, State
+from arrayferry_gym.wrappers.kernels import Step
 
 LAST = 2**31 - 1
 """The largest number of steps that an episode counts. A higher limit is never reached."""
@@ -31,28 +32,6 @@ class Running(NamedTuple):
     elapsed: Any
     ended: Any
     wrappers: Any = ()
-
-
-class Outcome(NamedTuple):
-    """The result of a step, for `n` environments.
-
-    Attributes:
-        observation: the observations, a tree of arrays (n, *shape).
-        reward: the rewards, (n,).
-        terminated: which episodes have terminated, bool (n,).
-        truncated: which episodes the environment has truncated or have reached the step limit, bool (n,).
-        final_observation: in SAME_STEP mode the observations before the reset, for all environments; otherwise None.
-        info: further information on the states.
-        final_info: in SAME_STEP mode the same before the reset; otherwise None.
-    """
-
-    observation: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    final_observation: Any
-    info: dict[str, Any]
-    final_info: dict[str, Any] | None
 
 
 Renew = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -123,7 +102,7 @@ class Engine:
 
     def step(
         self, rng: Any, running: Running, action: Any, params: Any, renew: Renew, acting: Any
-    ) -> tuple[Running, Outcome, dict[str, Any]]:
+    ) -> tuple[Running, Step, dict[str, Any]]:
         """Take a step in all environments.
 
         Args:
@@ -135,7 +114,7 @@ class Engine:
             acting: random numbers for kernels that change actions.
 
         Returns:
-            The environments, the outcome, and those of its infos that kernels have added.
+            The environments, the outcome, and the infos that kernels have added.
         """
         env, xp, kernels = self.env, self.env.xp, running.wrappers
         if self.chain.acts:
@@ -164,33 +143,29 @@ class Engine:
         else:
             observation = env.observe(state, params) if final is None else final
         info = self._info(state, params, observation)
-        outcome = Outcome(observation, reward, terminated, truncated, final, info, final_info)
+        outcome = Step(
+            observation, reward, terminated, truncated, info, turn.valid, final, final_info
+        )
         added: dict[str, Any] = {}
         if kernels:
             kernels, outcome, added = self._through(kernels, outcome, turn)
         ended = running.ended if turn.over is None else turn.over
         return Running(state, elapsed, ended, kernels), outcome, added
 
-    def _through(
-        self, kernels: Any, outcome: Outcome, turn: Turn
-    ) -> tuple[Any, Outcome, dict[str, Any]]:
+    def _through(self, kernels: Any, outcome: Step, turn: Turn) -> tuple[Any, Step, dict[str, Any]]:
         """Pass a step through the kernels."""
         same = outcome.final_info is not None
         seen = outcome.final_observation if same else outcome.observation
         info: Any = outcome.final_info if same else outcome.info
-        result = StepResult(seen, *outcome[1:4], info, turn.valid)
+        result = outcome._replace(observation=seen, info=info)
         begins, fresh = turn.reset, () if turn.reset is None else self._fresh()
         kernels, result, observation = self.chain.take(
             self.env.xp, kernels, fresh or kernels, result, begins, outcome.observation, same
         )
         added = {key: value for key, value in result.info.items() if key not in info}
-        outcome = outcome._replace(
-            observation=observation,
-            reward=result.reward,
-            final_observation=result.observation if same else None,
-            info={**outcome.info, **added},
-            final_info=result.info if same else None,
-        )
+        outcome = outcome._replace(observation=observation, reward=result.reward)
+        if same:
+            outcome = outcome._replace(final_observation=result.observation)
         return kernels, outcome, added
 
     def __getstate__(self) -> dict[str, Any]:
@@ -206,20 +181,23 @@ def with_masks(env: CheckedEnv, info: dict[str, Any]) -> dict[str, Any]:
     return infos
 
 
-def as_step_result(
-    env: CheckedEnv, outcome: Outcome, added: dict[str, Any]
-) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """Return the outcome of a step in the form of `VectorEnv.step`, without the infos that kernels have added."""
-    info, final_info = outcome.info, outcome.final_info
-    if added:
-        info, final_info = (
-            part and {key: value for key, value in part.items() if key not in added}
-            for part in (info, final_info)
-        )
-    infos = with_masks(env, info) if info else {}
+def with_added(outcome: Step, added: dict[str, Any]) -> Step:
+    """Return the outcome of a step with the infos that kernels have added."""
+    if not added:
+        return outcome
+    final = outcome.final_info
+    return outcome._replace(
+        info={**outcome.info, **added}, final_info=None if final is None else {**final, **added}
+    )
+
+
+def as_step_result(env: CheckedEnv, outcome: Step) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """Return the outcome of a step in the form of `VectorEnv.step`."""
+    infos = with_masks(env, outcome.info) if outcome.info else {}
     if outcome.final_observation is not None:
         ended = outcome.terminated | outcome.truncated
         infos["final_obs"], infos["_final_obs"] = outcome.final_observation, ended
-        if final_info:
-            infos["final_info"], infos["_final_info"] = with_masks(env, final_info), ended
+        if outcome.final_info:
+            infos["final_info"] = with_masks(env, outcome.final_info)
+            infos["_final_info"] = ended
     return outcome.observation, outcome.reward, outcome.terminated, outcome.truncated, infos

@@ -162,7 +162,8 @@ def _packed(env: CheckedEnv, running: Running) -> tuple[Any, ...]:
 
 
 def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...], kernels: Any) -> Running:
-    return Running(env.join(leaves[:-2]), *leaves[-2:], kernels)
+    *state, elapsed, ended = leaves
+    return Running(env.join(state), elapsed, ended, kernels)
 
 
 def _compiled(
@@ -192,7 +193,7 @@ def _compiled(
         running, outcome, added = engine.step(
             rng, _unpacked(env, leaves, kernels), action, params, renewal, of_kernels
         )
-        leaves, kernels, result = placed(running, (as_step_result(env, outcome, added), added))
+        leaves, kernels, result = placed(running, (as_step_result(env, outcome), added))
         after = (
             rng.key() if rng.used else own,
             renewal.key,

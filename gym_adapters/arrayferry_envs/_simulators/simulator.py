@@ -107,7 +107,7 @@ class Simulator:
             self.rng, running, action, tree, renew, acting
         )
         self.kernels = self.running.wrappers
-        return as_step_result(env, outcome, added), added
+        return as_step_result(env, outcome), added
 
     def fresh(self, params: Params) -> Any:
         """Return the states of environments at the start of an episode."""

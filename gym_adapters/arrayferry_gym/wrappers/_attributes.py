@@ -154,12 +154,12 @@ class HasAccumulatedReward(HasReturnRms):
 class HasTimesteps:
     """Attributes of `TimeAwareObservation` around one environment."""
 
-    _driver: HeldKernel
+    _driver: Any
 
     @property
     def max_timesteps(self) -> int | None:
         """The step limit."""
-        return self._driver.kernel.limit  # type: ignore[attr-defined,no-any-return]
+        return self._driver.kernel.limit  # type: ignore[no-any-return]
 
     @property
     def timesteps(self) -> int:
@@ -171,10 +171,10 @@ class HasTimesteps:
 class HasEpisodes:
     """Attributes of wrappers that record the returns, lengths and durations of episodes."""
 
-    _driver: HeldKernel
+    _driver: Any
 
     def _set_up(self) -> None:
-        length = self._driver.kernel.buffer_length  # type: ignore[attr-defined]
+        length = self._driver.kernel.buffer_length
         self.episode_count: int = 0
         self.return_queue: deque[float] = deque(maxlen=length)
         self.length_queue: deque[int] = deque(maxlen=length)
@@ -266,9 +266,10 @@ class HasKernels(HasStatistics):
         }  # fmt: skip
         for shown in self._shown:
             if isinstance(shown, HasEpisodes):
-                done = masks[shown.stats_key]
+                key = shown._driver.kernel.stats_key
+                done = masks[key]
                 if done.any():
-                    shown._end(added[shown.stats_key], done)
+                    shown._end(added[key], done)
                 begins = done if self._mode is AutoresetMode.SAME_STEP else self._ended
                 if begins is not None and self._mode is not AutoresetMode.DISABLED:
                     shown._begin(begins)

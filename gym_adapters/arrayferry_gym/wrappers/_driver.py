@@ -19,7 +19,7 @@ from arrayferry_gym._random import make_rng
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels import moments
-from ._kernels.kernel import Kernel, Spaces, State, StepResult, begin_episodes, take_step
+from ._kernels.kernel import Kernel, Spaces, State, Step, begin_episodes, take_step
 
 _CONTAINERS = (dict, tuple, list)
 
@@ -199,7 +199,7 @@ class Driver(HeldKernel):
 
     def take(
         self, seen: Any, reward: Any, flags: Any, valid: Any, begins: Any, observation: Any
-    ) -> tuple[StepResult, Any]:
+    ) -> tuple[Step, Any]:
         """Pass a step through the kernel. All arguments may be None, and have an axis of environments.
 
         Args:
@@ -217,7 +217,7 @@ class Driver(HeldKernel):
         ended = cut = None
         if flags is not None:
             ended, cut = own(flags)
-        result = StepResult(
+        result = Step(
             seen,
             None if reward is None else own(reward),
             ended,

@@ -34,6 +34,7 @@ class KernelWrapper(
         TypeError: `env` is a batch of several environments, as in simulators.
     """
 
+    _driver: Driver
     _over: Any = None
     """Whether the episode has ended. A step after that begins another one, as in Gymnasium's `Autoreset`."""
 

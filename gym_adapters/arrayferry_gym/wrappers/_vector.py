@@ -19,7 +19,7 @@ from arrayferry_gym._spaces.trees import build, split
 
 from ._attributes import HasStatistics
 from ._driver import Driver, space_like, step_limit
-from ._kernels.kernel import Kernel, Spaces, StepResult
+from ._kernels.kernel import Kernel, Spaces, Step
 
 if TYPE_CHECKING:
     _Wrapper = VectorWrapper[Any, Any, Any, Any, Any]
@@ -47,6 +47,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             an episode has ended in SAME_STEP mode.
     """
 
+    _driver: Driver
     _turn: Turn
     """What the last step did."""
 
@@ -131,7 +132,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             rewards = result.reward
         return observations, rewards, terminated, truncated, infos
 
-    def _informed(self, infos: dict[str, Any], result: StepResult, ended: Any) -> dict[str, Any]:
+    def _informed(self, infos: dict[str, Any], result: Step, ended: Any) -> dict[str, Any]:
         """Return infos with the final observations for the agent, and the entries that the kernel has added."""
         final = infos.get("final_obs") if self._same_step and self._driver.observes else None
         if final is not None:

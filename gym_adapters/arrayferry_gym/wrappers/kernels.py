@@ -5,7 +5,7 @@ Authors of wrappers subclass `Kernel`.
 """
 
 from ._kernels.actions import ClipAction, RescaleAction, StickyAction, TransformAction
-from ._kernels.kernel import Kernel, Spaces, State, StepResult
+from ._kernels.kernel import Kernel, Spaces, State, Step
 from ._kernels.observations import (
     DelayObservation,
     DtypeObservation,
@@ -39,7 +39,7 @@ __all__ = [
     "ReshapeObservation",
     "Spaces",
     "State",
-    "StepResult",
+    "Step",
     "StickyAction",
     "TimeAwareObservation",
     "TransformAction",

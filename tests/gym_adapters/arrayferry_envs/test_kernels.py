@@ -463,32 +463,6 @@ def test_rewards_in_lists_are_arrays(name, xp):
         step(make(), [1.0])
 
 
-SHOWN = {
-    "NormalizeObservation": ["obs_rms", "update_running_mean", "epsilon"],
-    "NormalizeReward": ["return_rms", "update_running_mean", "gamma", "epsilon"],
-}
-
-
-@pytest.mark.parametrize("name", SHOWN)
-def test_served_environments_show_what_wrappers_do(name):
-    wrapped = wrap(Sums(), getattr(kernels, name)(epsilon=1e-6))
-    for served, module, current in (
-        (wrapped.make(), wrappers, "discounted_reward"),
-        (wrapped.make_vec(3), vector_wrappers, "accumulated_reward"),
-    ):
-        own = Sums().make() if module is wrappers else Sums().make_vec(3)
-        ordinary = getattr(module, name)(own, epsilon=1e-6)
-        for env in (served, ordinary):
-            env.reset(seed=1)
-            env.action_space.seed(1)
-            env.step(env.action_space.sample())
-        for attribute in SHOWN[name]:
-            one, other = getattr(served, attribute), getattr(ordinary, attribute)
-            assert repr(one) == repr(other)
-        if name == "NormalizeReward":
-            assert getattr(served, current) == pytest.approx(getattr(ordinary, current))
-
-
 def test_kernels_of_ones_own_are_served_as_they_are():
     class Twice(kernels.NormalizeObservation):
         def step(self, xp, state, result):

@@ -14,6 +14,7 @@ from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
 from arrayferry_gym._arrays import dtype_in, mapped, namespace, plain_name, select, to_shape
+from arrayferry_gym._episodes import Step as Step
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._keys import KEPT, Immutable, freeze, is_made
 from arrayferry_gym._random import Random
@@ -45,27 +46,6 @@ class State(NamedTuple):
     episode: Any = ()
     lasting: Any = ()
     fixed: Any = ()
-
-
-class StepResult(NamedTuple):
-    """The result of a step of `n` environments.
-
-    Attributes:
-        observation: the observations after the step, before any reset: a tree of arrays (n, ...).
-        reward: the rewards, (n,).
-        terminated: which episodes have terminated, bool (n,).
-        truncated: which episodes have been truncated, bool (n,).
-        info: more, as a dict of arrays (n, ...). A kernel adds keys by making a new dict.
-        rows: which environments have taken a step, bool (n,); None for all. Those whose episode had already ended
-            have not: with NEXT_STEP they begin a new episode, with DISABLED they wait for `reset`.
-    """
-
-    observation: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    info: dict[str, Any]
-    rows: Any = None
 
 
 class Kernel(Immutable):
@@ -131,8 +111,8 @@ class Kernel(Immutable):
         """Return the actions for the environment inside, (n, ...), given the agent's."""
         return state, action
 
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        """Return the step's result for the agent. Only rows in `result.rows` count."""
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+        """Return the step's result for the agent. Only rows in `result.valid` count."""
         return state, result
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
@@ -228,9 +208,9 @@ def begin_episodes(
 
 
 def take_step(
-    kernel: Kernel, xp: Any, state: State, fresh: State, result: StepResult, begins: Any,
+    kernel: Kernel, xp: Any, state: State, fresh: State, result: Step, begins: Any,
     observation: Any, same_step: bool,
-) -> tuple[State, StepResult, Any]:  # fmt: skip
+) -> tuple[State, Step, Any]:  # fmt: skip
     """Pass a step through a kernel, and begin the episodes that begin in it.
 
     Args:
@@ -267,7 +247,7 @@ def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], s
         observation: Any = create_empty_array(inside.observation, 2, np.zeros)
         rewards = xp.zeros((2, *shape), dtype=dtype_in(xp, np.dtype(dtype or "float32")))
         flags = xp.zeros((2,), dtype=xp.bool)
-        result = StepResult(af.convert(observation, backend), rewards, flags, flags, {})
+        result = Step(af.convert(observation, backend), rewards, flags, flags, {})
         return kernel.step(xp, kernel.init(xp, 2, inside, None), result)[1].reward, rewards
 
     def evaluated(name: str) -> Any:
@@ -343,9 +323,9 @@ class Chain:
         return tuple(reversed(after)), action
 
     def take(
-        self, xp: Any, states: Any, fresh: Any, result: StepResult, begins: Any, observation: Any,
+        self, xp: Any, states: Any, fresh: Any, result: Step, begins: Any, observation: Any,
         same_step: bool,
-    ) -> tuple[tuple[State, ...], StepResult, Any]:  # fmt: skip
+    ) -> tuple[tuple[State, ...], Step, Any]:  # fmt: skip
         """Pass a step through all kernels, as `take_step` does."""
         after = []
         for kernel, state, first in zip(self.kernels, states, fresh, strict=True):

@@ -10,10 +10,11 @@ from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
 from arrayferry_gym._arrays import dtype_in, plain_name, select
+from arrayferry_gym._episodes import Step
 from arrayferry_gym._options.env_options import count_of
 from arrayferry_gym._spaces.trees import build, keyed, leaves, split
 
-from .kernel import Kernel, Spaces, State, StepResult
+from .kernel import Kernel, Spaces, State
 from .of_gymnasium import Observations, OfGymnasium, as_float, rescaling
 
 
@@ -272,9 +273,9 @@ class _Frames(OfGymnasium):
     def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
         return self._next(xp, state, rows, self._pushed(xp, state.episode, observation))
 
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
         new = self._pushed(xp, state.episode, result.observation)
-        state, shown = self._next(xp, state, result.rows, new)
+        state, shown = self._next(xp, state, result.valid, new)
         return state, result._replace(observation=shown)
 
     def _pushed(self, xp: Any, queues: Any, observation: Any) -> tuple[Any, ...]:
@@ -429,9 +430,9 @@ class TimeAwareObservation(Kernel):
     def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
         return state, self._of(xp, state.episode, observation)
 
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        time = state.episode + (1 if result.rows is None else xp.astype(result.rows, xp.int32))
-        return State(time), StepResult(self._of(xp, time, result.observation), *result[1:])
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+        time = state.episode + (1 if result.valid is None else xp.astype(result.valid, xp.int32))
+        return State(time), Step(self._of(xp, time, result.observation), *result[1:])
 
     def _of(self, xp: Any, time: Any, observation: Any) -> Any:
         time = time[:, None]

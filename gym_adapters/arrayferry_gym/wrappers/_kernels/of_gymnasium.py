@@ -8,7 +8,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
 
-from .kernel import Kernel, State, StepResult, arguments_of
+from arrayferry_gym._episodes import Step
+
+from .kernel import Kernel, State, arguments_of
 
 
 class _Shell(gym.Env[Any, Any]):
@@ -57,8 +59,8 @@ class Observations(OfGymnasium):
     def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
         return state, self.of(xp, state, observation)
 
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        return state, StepResult(self.of(xp, state, result.observation), *result[1:])
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+        return state, Step(self.of(xp, state, result.observation), *result[1:])
 
 
 def as_float(space: Any) -> Any:

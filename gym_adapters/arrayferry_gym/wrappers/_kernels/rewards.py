@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from arrayferry_gym._arrays import as_rewards
+from arrayferry_gym._episodes import Step
 
-from .kernel import Kernel, Spaces, State, StepResult
+from .kernel import Kernel, Spaces, State
 from .of_gymnasium import OfGymnasium
 
 
@@ -46,7 +47,7 @@ class ClipReward(OfGymnasium):
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return shape, dtype
 
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
         reward, (low, high) = as_rewards(result.reward), state.fixed
         if low is not None:
             reward = xp.where(reward < low, low, reward)
@@ -81,7 +82,7 @@ class TransformReward(Kernel):
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return super().rewards(shape, dtype) if self.shape is None else (self.shape, None)
 
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
         return state, result._replace(reward=self.func(result.reward))
 
 

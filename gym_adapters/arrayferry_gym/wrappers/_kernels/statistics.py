@@ -9,8 +9,9 @@ import numpy as np
 import arrayferry as af
 import arrayferry_gym.wrappers._kernels.moments as moments_of
 from arrayferry_gym._arrays import as_rewards, dtype_in, rows_of, select, to_shape
+from arrayferry_gym._episodes import Step
 
-from .kernel import Kernel, Spaces, State, StepResult
+from .kernel import Kernel, Spaces, State
 from .of_gymnasium import OfGymnasium
 
 
@@ -48,9 +49,9 @@ class NormalizeObservation(OfGymnasium):
     def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
         return self._counted(xp, state, observation, rows)
 
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
-        state, observation = self._counted(xp, state, result.observation, result.rows)
-        return state, StepResult(observation, *result[1:])
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+        state, observation = self._counted(xp, state, result.observation, result.valid)
+        return state, Step(observation, *result[1:])
 
     def _counted(self, xp: Any, state: State, x: Any, rows: Any) -> tuple[State, Any]:
         moments = moments_of.updated(xp, state.lasting["obs_rms"], x, rows)
@@ -101,7 +102,7 @@ class NormalizeReward(OfGymnasium):
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return shape, dtype
 
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
         before, moments = state.episode["return"], state.lasting["return_rms"]
         reward = xp.astype(as_rewards(result.reward, before.shape[0]), before.dtype)
         if len(moments.mean.shape) and tuple(moments.mean.shape) != tuple(reward.shape[1:]):
@@ -114,9 +115,9 @@ class NormalizeReward(OfGymnasium):
         if len(reward.shape) > 1:
             before, going_on = (to_shape(xp, x, reward.shape) for x in (before, going_on))
         returns = before * self.gamma * going_on + reward
-        if result.rows is not None:
-            returns = select(xp, result.rows, returns, before)
-        moments = moments_of.updated(xp, moments, returns, result.rows)
+        if result.valid is not None:
+            returns = select(xp, result.valid, returns, before)
+        moments = moments_of.updated(xp, moments, returns, result.valid)
         reward = reward / xp.sqrt(moments.var + self.epsilon)[None, ...]
         if xp.isdtype(result.reward.dtype, "real floating"):
             reward = xp.astype(reward, result.reward.dtype)
@@ -164,18 +165,18 @@ class RecordEpisodeStatistics(Kernel):
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         return shape, dtype
 
-    def step(self, xp: Any, state: State, result: StepResult) -> tuple[State, StepResult]:
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
         lengths, ended = state.episode["l"], result.terminated | result.truncated
         reward = xp.astype(as_rewards(result.reward, lengths.shape[0]), state.episode["r"].dtype)
-        if result.rows is not None:
-            reward = xp.where(rows_of(xp, result.rows, reward), reward, 0.0)
-            ended = ended & result.rows
+        if result.valid is not None:
+            reward = xp.where(rows_of(xp, result.valid, reward), reward, 0.0)
+            ended = ended & result.valid
         episode = {"r": to_shape(xp, state.episode["r"], reward.shape) + reward}
         if self.gamma is not None:
             factor = to_shape(xp, self.gamma ** xp.astype(lengths, reward.dtype), reward.shape)
             episode["dr"] = to_shape(xp, state.episode["dr"], reward.shape) + factor * reward
         episode["l"] = lengths + (
-            1 if result.rows is None else xp.astype(result.rows, lengths.dtype)
+            1 if result.valid is None else xp.astype(result.valid, lengths.dtype)
         )
         values = {name: xp.where(rows_of(xp, ended, x), x, 0) for name, x in episode.items()}
         key = self.stats_key
