@@ -62,7 +62,7 @@ def test_environments(read):
 def test_environments_whose_kernels_were_outside_are_refused():
     if np.__version__ < "2":
         pytest.skip("NumPy 1 does not read the generators of NumPy 2")
-    with pytest.raises(af.ArrayFerryError, match="pickled by another version.*state_dict"):
+    with pytest.raises(af.ArrayFerryError, match=r"pickled by another version.*state_dict"):
         pickle.loads((FOLDER / "before" / "served.pickle").read_bytes())
 
 
