@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import arrayferry as af
 from arrayferry.extending import map_arrays
 from arrayferry_envs._contract.params import Params
 
@@ -42,10 +41,11 @@ class NumpySimulator(Simulator):
 
     def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
         held = set(self.env.held())
-        kernels = af.flatten(self.kernels)[0] if self.kernels else ()
-        for x in (*self.env.leaves(state), *params.arrays, *kernels):
+        for x in (*self.env.leaves(state), *params.arrays):
             held.add(id(x))
             held.add(id(x.base))
+        if self.kernels:
+            _hold(self.kernels, held)
         return _copied_if_held(tree, held)
 
     def first(self, tree: Any) -> Any:
@@ -61,6 +61,16 @@ class NumpySimulator(Simulator):
 
 
 _HERE = contextlib.nullcontext()
+
+
+def _hold(tree: Any, held: set[int]) -> None:
+    """Add the ids of the arrays in dicts, tuples and lists, and of those whose memory they share."""
+    if isinstance(tree, np.ndarray):
+        held.add(id(tree))
+        held.add(id(tree.base))
+    elif isinstance(tree, (tuple, list, dict)):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            _hold(part, held)
 
 
 def _copied_if_held(value: Any, held: set[int]) -> Any:
