@@ -215,7 +215,7 @@ class Served:
         """Forget the states."""
         self._begun = False
         if "_simulator" in self.__dict__:  # otherwise its constructor failed
-            self._simulator.running = None
+            self._simulator.forget()
 
     @property
     def xp(self) -> str:

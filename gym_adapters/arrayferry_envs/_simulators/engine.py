@@ -55,6 +55,7 @@ class Engine:
     ) -> None:
         self.env, self.mode, self.chain = env, mode, chain
         self._tells_masks = tells_masks and env.masks_actions
+        self._informs = env.has_info or self._tells_masks
         self._of_one: Any = None
 
     def kernel_states(self) -> tuple[State, ...]:
@@ -70,6 +71,8 @@ class Engine:
         return states
 
     def _info(self, state: Any, params: Any, observation: Any) -> dict[str, Any]:
+        if not self._informs:
+            return {}
         info = self.env.inform(state, params)
         if self._tells_masks and "action_mask" not in info:
             info = {**info, "action_mask": observation["action_mask"]}
@@ -142,7 +145,7 @@ class Engine:
             elapsed = elapsed * xp.astype(goes_on, xp.int32)  # quicker than where
         else:
             observation = env.observe(state, params) if final is None else final
-        info = self._info(state, params, observation)
+        info = self._info(state, params, observation) if self._informs else {}
         outcome = Step(
             observation, reward, terminated, truncated, info, turn.valid, final, final_info
         )

@@ -42,8 +42,8 @@ class JaxSimulator(Simulator):
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
         super().seed(seed)
-        own, fresh = (self.rng.key() for _ in range(2))
-        keys = jnp.stack([own, fresh, self.acting.key() if self.engine.chain.acts else own])
+        keys = [self.rng.key(), self.rng.key()]
+        keys = jnp.stack([*keys, self.acting.key()] if self.engine.chain.acts else keys)
         if self._generator != jax.random.key_impl(keys):
             self._generator, self._current = jax.random.key_impl(keys), None
         self._keys = jax.random.key_data(keys)
@@ -71,8 +71,8 @@ class JaxSimulator(Simulator):
         values, (begin, _) = self._prepared(params)
         starts = None if given is None else tuple(map(without_weak_type, self.env.leaves(given)))
         before = () if mask is None else self._leaves
-        self._leaves, self.kernels, result = begin(
-            before, self.kernels, self.rng.key(), mask, values, starts
+        self._leaves, self._kernels, result = begin(
+            before, self._kernels, self.rng.key(), mask, values, starts
         )
         return result  # type: ignore[no-any-return]
 
@@ -92,11 +92,11 @@ class JaxSimulator(Simulator):
             self._donates = False  # gradients need the states
         run = program if self._donates else program.__wrapped__
         before, self._leaves = self._leaves, ()  # they are donated
-        after, kernels, keys, result = run(before, self._keys, self.kernels, action, values)
+        after, kernels, keys, result = run(before, self._keys, self._kernels, action, values)
         if isinstance(after[-2], jax.core.Tracer):
             self._leaves = before
             self.refuse_traced("step()", after)
-        self._leaves, self.kernels, self._keys = after, kernels, keys
+        self._leaves, self._kernels, self._keys = after, kernels, keys
         return result  # type: ignore[no-any-return]
 
     def refuse_traced(self, what: str, given: Any = ()) -> None:
@@ -105,9 +105,18 @@ class JaxSimulator(Simulator):
             raise traced_env(self.env.name, what)
 
     @property
+    def kernels(self) -> Any:
+        """The states of the kernels around the environments."""
+        return self._kernels
+
+    @kernels.setter
+    def kernels(self, states: Any) -> None:
+        self._kernels = states
+
+    @property
     def running(self) -> Any:
         """The environments, None before the first reset."""
-        return _unpacked(self.env, self._leaves, self.kernels) if self._leaves else None
+        return _unpacked(self.env, self._leaves, self._kernels) if self._leaves else None
 
     @running.setter
     def running(self, running: Any) -> None:
@@ -187,18 +196,16 @@ def _compiled(
 
     def step(leaves: Any, keys: Any, kernels: Any, action: Any, values: Any) -> Any:
         params = frame.join(_separated(values))
-        own, fresh, acting = jax.random.wrap_key_data(keys, impl=generator)
+        own, fresh, *of_kernels = jax.random.wrap_key_data(keys, impl=generator)
         rng, renewal = random_of(own), Renewal(env, fresh, params, fixed, batched)
-        of_kernels = random_of(acting)
+        acting = random_of(of_kernels[0]) if of_kernels else None
         running, outcome, added = engine.step(
-            rng, _unpacked(env, leaves, kernels), action, params, renewal, of_kernels
+            rng, _unpacked(env, leaves, kernels), action, params, renewal, acting
         )
         leaves, kernels, result = placed(running, (as_step_result(env, outcome), added))
-        after = (
-            rng.key() if rng.used else own,
-            renewal.key,
-            of_kernels.key() if of_kernels.used else acting,
-        )
+        after = [rng.key() if rng.used else own, renewal.key]
+        if acting is not None:
+            after.append(acting.key())
         return leaves, kernels, jax.random.key_data(jnp.stack(after)), result
 
     return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))

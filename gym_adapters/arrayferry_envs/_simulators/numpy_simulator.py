@@ -44,8 +44,8 @@ class NumpySimulator(Simulator):
         for x in (*self.env.leaves(state), *params.arrays):
             held.add(id(x))
             held.add(id(x.base))
-        if self.kernels:
-            _hold(self.kernels, held)
+        if self.running.wrappers:
+            _hold(self.running.wrappers, held)
         return _copied_if_held(tree, held)
 
     def first(self, tree: Any) -> Any:

@@ -35,7 +35,6 @@ class Simulator:
     Attributes:
         env: the environments.
         running: they between two steps, None before the first reset.
-        kernels: the states of the kernels around them.
     """
 
     rng: Random
@@ -47,7 +46,22 @@ class Simulator:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.env = engine, engine.env
         with self._device():
-            self.kernels: Any = engine.kernel_states()
+            self._kernels: Any = engine.kernel_states()
+
+    @property
+    def kernels(self) -> Any:
+        """The states of the kernels around the environments."""
+        return self._kernels if self.running is None else self.running.wrappers
+
+    @kernels.setter
+    def kernels(self, states: Any) -> None:
+        self._kernels = states
+        if self.running is not None:
+            self.running = self.running._replace(wrappers=states)
+
+    def forget(self) -> None:
+        """Forget the states of the environments. Those of the kernels stay."""
+        self._kernels, self.running = self.kernels, None
 
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
@@ -80,14 +94,16 @@ class Simulator:
             self.running, observation, info = self.engine.reset(
                 state, params.tree, self.kernels, before, mask
             )
-            self.kernels = self.running.wrappers
             return self._unshared((observation, with_masks(env, info)), state, params)  # type: ignore[no-any-return]
 
     def step(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
         """Take a step. Return what `VectorEnv.step` returns, and the infos that kernels have added."""
         with self._device():
-            result = self._advance(action, params)
-            return self._unshared(result, self.running.state, params)  # type: ignore[no-any-return]
+            result, added = self._advance(action, params)
+            result = self._unshared(
+                (result, added) if added else result, self.running.state, params
+            )
+            return result if added else (result, added)
 
     def step_one(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
         """Take a step in the only environment. Return its results, as arrays without an axis of environments."""
@@ -102,11 +118,9 @@ class Simulator:
             state = self._renewed(state, mask, params)
             return state, env.observe(state, tree)
 
-        running = running._replace(wrappers=self.kernels)
         self.running, outcome, added = self.engine.step(
             self.rng, running, action, tree, renew, acting
         )
-        self.kernels = self.running.wrappers
         return as_step_result(env, outcome), added
 
     def fresh(self, params: Params) -> Any:
@@ -151,7 +165,7 @@ class Simulator:
         def detached(x: Any) -> Any:
             return backend.from_numpy(np.array(backend.to_numpy(x)), backend.device_of(x))
 
-        held = {"running": self.running, "kernels": self.kernels}
+        held = {"running": self.running, "_kernels": self._kernels}
         return {**self.__dict__, **map_arrays(detached, held)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
