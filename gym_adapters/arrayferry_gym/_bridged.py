@@ -18,6 +18,7 @@ from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import leaves
+from arrayferry_gym.wrappers._attributes import HasKernels
 
 from . import vector
 
@@ -339,23 +340,29 @@ def check_starts(trainer: str, *own: Space[Any]) -> None:
 
 def _reward_shape(envs: Any) -> tuple[int, ...]:
     """Return the shape of the reward of one environment, () if it is only known from a step."""
-    kernels = []
+    kernels: list[Any] = []
     while isinstance(envs, VectorWrapper):
         if isinstance(envs, VectorRewardWrapper) or not _is_known(envs):
             return ()
-        kernels.append(getattr(envs, "_kernel", None))
+        kernels = [*_kernels_of(envs), *kernels]
         envs = envs.env
+    kernels = [*_kernels_of(envs), *kernels]
     functional = getattr(envs, "functional", None)
     space = getattr(envs, "reward_space", None)
     shape: Any = getattr(functional, "reward_shape", None) or getattr(space, "shape", None) or ()
-    for kernel in filter(None, reversed(kernels)):
+    for kernel in kernels:
         shape, _ = kernel.rewards(shape, None)
     return tuple(shape)
 
 
+def _kernels_of(envs: Any) -> list[Any]:
+    """Return the kernels of an environment without those of environments inside it, innermost first."""
+    return [held.kernel for held in HasKernels.held_by(envs)]
+
+
 def _is_known(envs: VectorEnv[Any, Any, Any]) -> bool:
-    """Tell whether a wrapper is Gymnasium's or ours."""
-    made = type(envs), type(getattr(envs, "_kernel", envs))
+    """Tell whether a wrapper or an environment, and its kernels, are Gymnasium's or ours."""
+    made = map(type, (envs, *_kernels_of(envs)))
     return all(cls.__module__.partition(".")[0] in KNOWN for cls in made)
 
 
@@ -368,6 +375,10 @@ def _added_keys(envs: VectorEnv[Any, Any, Any]) -> set[str] | None:
         if hasattr(envs, "_stats_key"):  # of RecordEpisodeStatistics, Gymnasium's and ours
             keys.add(envs._stats_key)
         envs = envs.env
+    for kernel in _kernels_of(envs):
+        if not type(kernel).__module__.startswith("arrayferry_gym."):
+            return None
+        keys |= {kernel.stats_key} if hasattr(kernel, "stats_key") else set()
     return keys
 
 

@@ -285,3 +285,34 @@ def test_random_kernels_around_each_other_draw_different_numbers(xp):
     envs.step(np.zeros(4, int))
     assert len(drawn) == 2
     assert not (drawn[0] == drawn[1]).any()
+
+
+class Two(CartPole):
+    """It has two rewards, and infos."""
+
+    reward_shape = (2,)
+
+    def step(self, xp, rng, state, action, params):
+        state, _, *flags = super().step(xp, rng, state, action, params)
+        return state, xp.ones((state.position.shape[0], 2), dtype=xp.float32), *flags
+
+    def info(self, xp, state, params):
+        return {"position": state.position}
+
+
+@pytest.mark.needs("stable_baselines3")
+def test_a_bridge_knows_what_kernels_make_of_rewards_and_infos():
+    from arrayferry_gym.sb3 import SB3VecEnv
+
+    chain = k.RecordEpisodeStatistics(), k.TransformReward(lambda x: x.sum(-1), shape=())
+    envs = SB3VecEnv(wrap(Two(), *chain).make_vec(2, autoreset_mode="SameStep"))
+    envs.reset()
+    done = np.zeros(2, bool)
+    while not done.any():
+        _, rewards, done, infos = envs.step(np.array([1, 1]))
+        assert rewards.tolist() == [2.0, 2.0]
+    info = infos[int(done.argmax())]
+    assert info["episode"]["r"].shape == (2,)
+    assert abs(info["position"]) > 0.05
+    with pytest.raises(af.OptionError, match="one number"):
+        SB3VecEnv(wrap(Two(), chain[0]).make_vec(2, autoreset_mode="SameStep"))
