@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import operator
 import os
@@ -87,15 +86,14 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
                 problems = check_vector_env(make if callable(env) else env, steps=steps)
     except (TypeError, gym.error.Error) as error:
         raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
+    told = [each._asdict() | {"place": each.place, "text": str(each)} for each in problems]
     texts = [re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught]
     return {
         "schema": 1,
         "ok": not problems,
         "env": name,
         "made": "".join(made[:1]),
-        "problems": [
-            each._asdict() | {"place": each.place, "text": str(each)} for each in problems
-        ],
+        "problems": told,
         "warnings": list(dict.fromkeys(texts)),
     }
 
