@@ -45,15 +45,14 @@ def routes(given: Given) -> Result:
     report = {
         "schema": 1,
         "routes": ask(find_routes, given.timeout, found["chosen"], pairs=pairs, every_device=every),
-        "unusable": [
-            *(_unusable(each, each["name"]) for each in others if each["problem"]),
-            *(_unusable(e, f"the plugin {e['name']}") for e in found["plugins"] if e["problem"]),
-        ],
+        "unusable": [_unusable(x) for x in (*others, *found["plugins"]) if x["problem"]],
     }
     return report, _describe(report, names), 0
 
 
-def _unusable(each: Facts, title: str) -> Facts:
+def _unusable(each: Facts) -> Facts:
+    """Return what is told of a library or a plugin that was left out."""
+    title = each["name"] if "kind" in each else f"the plugin {each['name']}"
     problem = f"{title} cannot be used: {each['problem']}"
     installed = each["status"] != "not installed"
     return {"name": each["name"], "installed": installed, "problem": problem}
@@ -95,10 +94,7 @@ def _one_of_each_kind(devices: list[str]) -> list[str]:
 
 def _report(route: Route) -> Facts:
     counts = {"copies": route.copies, "transfers": route.transfers, "computes": route.computes}
-    steps = [
-        {**_places(step), "cost": step.cost, "via": step.via, "by": _by(step)}
-        for step in route.steps
-    ]
+    steps = [{**_places(x), "cost": x.cost, "via": x.via, "by": _by(x)} for x in route.steps]
     return {**_places(route), **counts, "steps": steps, "text": str(route)}
 
 
@@ -149,10 +145,9 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
         if sys.stdout.isatty() and len(max(lines, key=len)) > shutil.get_terminal_size().columns:
             lines = [line for name in all_names for line in _in_list(words, name)]
     absent = [each["name"] for each in report["unusable"] if not each["installed"]]
-    lines += ["", f"not installed: {', '.join(absent)}"] if absent else []
-    for each in report["unusable"]:
-        lines += ["", each["problem"]] if each["installed"] else []
-    return lines
+    notes = [f"not installed: {', '.join(absent)}"] if absent else []
+    notes += [each["problem"] for each in report["unusable"] if each["installed"]]
+    return [*lines, *(f"\n{note}" for note in notes)]
 
 
 def _in_list(words: dict[tuple[str, str], str], me: str) -> list[str]:
