@@ -36,8 +36,7 @@ def _describe(report: Facts) -> list[str]:
     count = len(report["problems"])
     found = "no problem was found" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
     made = f" ({report['made']})" if report["made"] else ""
-    lines = [f"{report['env']}{made}: {found}"]
-    lines += [f"Warning: {text}" for text in report["warnings"]]
+    lines = [f"{report['env']}{made}: {found}", *(f"Warning: {x}" for x in report["warnings"])]
     for each in report["problems"]:
         place, _, text = each["text"].partition(": ")
         lines += ["", f"  {place}", f"    {text.removesuffix(each['remedy']).rstrip()}"]
@@ -120,9 +119,7 @@ def _imported(name: str) -> Any:
     if not name.endswith(".py"):
         return importlib.import_module(name)
     own_name = f"checked_env_{path.stem}"  # so that it does not replace another module
-    spec = importlib.util.spec_from_file_location(own_name, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"there is no file {name}")
+    spec: Any = importlib.util.spec_from_file_location(own_name, path)  # a loader knows .py
     module = sys.modules[own_name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
