@@ -28,23 +28,21 @@ def routes(given: Given) -> Result:
 
     Without a name, it shows all routes; with one, those from and to that library; with two, each step from one to the other.
     """
-    names = [name for name in (given.source, given.target) if name is not None]
-    found = survey(given.timeout, *names)
-    named = found["named"]
-    names, others = [each["name"] for each in named], []
-    if given.target is None:
-        backends = [each for each in found["libraries"] if each["kind"] == "backend"]
-        others = [each for each in backends if each["name"] not in names]
+    wanted = [name for name in (given.source, given.target) if name is not None]
+    found = survey(given.timeout, *wanted)
+    named, both = found["named"], len(wanted) == 2
+    names = [each["name"] for each in named]
+    backends = [each for each in found["libraries"] if each["kind"] == "backend"]
+    others = [] if both else [each for each in backends if each["name"] not in names]
     try_libraries([*named, *others], found, given.timeout)
     require(named)
     usable = [each for each in others if not each["problem"]]
     pairs = [(a, b) for a in named[:1] or usable for b in named[1:] or usable]
     if len(named) == 1 and named[0]["kind"] == "backend":
         pairs += [(b, a) for a, b in pairs]
-    every = given.target is not None
     report = {
         "schema": 1,
-        "routes": ask(find_routes, given.timeout, found["chosen"], pairs=pairs, every_device=every),
+        "routes": ask(find_routes, given.timeout, found["chosen"], pairs=pairs, every_device=both),
         "unusable": [_unusable(x) for x in (*others, *found["plugins"]) if x["problem"]],
     }
     return report, _describe(report, names), 0
