@@ -132,10 +132,9 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
         lines = ["There is no other library that can be used here: see arrayferry doctor."]
     elif names:
         me, others = names[0], [target for _, target in words if target != names[0]]
-        columns = [["", *others], [f"from {me}", *(words[me, each] for each in others)]]
-        if (others[0], me) in words:
-            columns.append([f"to {me}", *(words[each, me] for each in others)])
-        lines = table(list(zip(*columns, strict=True)))
+        rows = [["", f"from {me}", f"to {me}"]]
+        rows += [[each, words[me, each], words.get((each, me), "")] for each in others]
+        lines = table(rows if (others[0], me) in words else [row[:2] for row in rows])
     else:
         all_names = dict.fromkeys(source for source, _ in words)
         rows = [[a, *(words[a, b] for b in all_names)] for a in all_names]
