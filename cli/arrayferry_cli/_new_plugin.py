@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-import os
 import re
 import shlex
 import shutil
@@ -109,7 +108,7 @@ def _texts(backend: str, package: str, module: str) -> dict[str, str]:
 def _write(folder: Path, texts: dict[str, str]) -> None:
     """Write all files, or none."""
     try:
-        os.makedirs(folder)
+        folder.mkdir(parents=True)
         try:
             (folder / "tests").mkdir()
             for path, text in texts.items():
