@@ -41,11 +41,10 @@ def survey(timeout: float, *names: str) -> Facts:
         try:
             return {**ask(look, timeout, left, crashed=crashed, names=names), "chosen": left}
         except CommandError as error:
-            culprits = [name for name in left if error.reason.startswith(f"{LOADING}{name} ")]
-            if not culprits:
+            culprit = next((x for x in left if error.reason.startswith(f"{LOADING}{x} ")), None)
+            if culprit is None:
                 raise
-            fault = {"status": "broken", "problem": error.reason, "remedy": error.remedy}
-            crashed[culprits[0]] = fault
+            crashed[culprit] = {"status": "broken", "problem": error.reason, "remedy": error.remedy}
 
 
 def try_libraries(libraries: list[Facts], found: Facts, timeout: float) -> None:
