@@ -28,7 +28,8 @@ def check_env(given: Given) -> Result:
         raise UsageError(f"{given.env!r:.80} does not name a class", remedy=remedy)
     working(f"trying {given.env}")
     steps = given.steps if given.vector else None
-    report = ask(try_env, given.timeout, None, name=given.env, folder=os.getcwd(), steps=steps)
+    found = ask(try_env, given.timeout, None, name=given.env, folder=os.getcwd(), steps=steps)
+    report = {"schema": 1, "ok": not found["problems"], **found}
     return report, _describe(report), 0 if report["ok"] else 1
 
 
@@ -86,15 +87,8 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
     except (TypeError, gym.error.Error) as error:
         raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
     told = [each._asdict() | {"place": each.place, "text": str(each)} for each in problems]
-    texts = [re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught]
-    return {
-        "schema": 1,
-        "ok": not problems,
-        "env": name,
-        "made": "".join(made[:1]),
-        "problems": told,
-        "warnings": list(dict.fromkeys(texts)),
-    }
+    texts = dict.fromkeys(re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught)
+    return {"env": name, "made": "".join(made[:1]), "problems": told, "warnings": list(texts)}
 
 
 def _named(module: str, attribute: str) -> Any:
