@@ -113,7 +113,7 @@ def _imported(name: str) -> Any:
     if not name.endswith(".py"):
         return importlib.import_module(name)
     own_name = f"checked_env_{path.stem}"  # so that it does not replace another module
-    spec: Any = importlib.util.spec_from_file_location(own_name, path)  # a loader knows .py
+    spec: Any = importlib.util.spec_from_file_location(own_name, path)  # not None for .py
     module = sys.modules[own_name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
