@@ -56,7 +56,8 @@ class Nodes:
     Args:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
         branches: the containers, each after those that are in it.
-        keeps: whether a container that cannot hold the results is returned unchanged.
+        keeps: whether a container that cannot hold the results is returned unchanged. One that cannot be rebuilt is
+            only if nothing in it was converted.
 
     Attributes:
         branches: the containers.
@@ -115,7 +116,10 @@ class Nodes:
             if not branch.arrays:  # such as a torch.Size, whose numbers cannot be arrays
                 return value
             if isinstance(error, ConversionError):
-                if self._keeps:
+                if self._keeps and (
+                    not isinstance(error, StructureError)
+                    or [*map(id, children)] == [*map(id, container.children(value))]
+                ):
                     return value
                 error.locate(path=self._path_to(lambda node: node is branch))
                 raise
