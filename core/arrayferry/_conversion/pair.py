@@ -179,7 +179,7 @@ class Pair:
 
         if isinstance(dense, numpy.ndarray):
             return self.by_route(x, dense)
-        if self.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
+        if self.kind_of(dense).backend is self.source and not self.is_sparse(dense):
             return self.one(dense)
         duty = "It must return a dense array of the same library, or a numpy.ndarray."
         raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)

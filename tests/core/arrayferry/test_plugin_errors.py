@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import itertools
 import sys
 import traceback
 from typing import Protocol
@@ -73,17 +74,23 @@ def test_check(register):
 
 
 OTHER_FORMS = [
-    ("devices.names", (), af.DeviceError, "named none"),
-    ("to_numpy", [1, 2], af.ConversionError, "returned a list, from boxes"),
-    ("dtypes", 3, af.ConversionError, "returned a int"),
+    ("devices.names", [()], af.DeviceError, "named none"),
+    ("to_numpy", [[1, 2]], af.ConversionError, "returned a list, from boxes"),
+    ("to_numpy", [X, None], af.ContractError, "returned a NoneType, from boxes"),
+    ("is_traced", [X], af.ContractError, "raised ValueError.*from boxes"),
+    ("number_dtype", [[1]], af.ContractError, r"returned \[1\], to boxes"),
+    ("dtypes", [3], af.ConversionError, "returned a int"),
 ]
 
 
 @pytest.mark.parametrize(("method", "returned", "error", "words"), OTHER_FORMS)
 def test_what_is_not_of_the_form_asked_for(register, method, returned, error, words):
-    register(faulty(**{method.removeprefix("devices."): lambda self, *args: returned}))
-    x, target = (Box(X), "torch") if method == "to_numpy" else (X, "boxes")
-    refused(error, rf"{method}\(\) of the backend 'boxes' {words}", x, target)
+    results = itertools.chain(returned, itertools.repeat(returned[-1]))
+    register(faulty(**{method.removeprefix("devices."): lambda self, *args: next(results)}))
+    x, target = (Box(X), "numpy") if method in ("to_numpy", "is_traced") else (X, "boxes")
+    options = {"copy": False} if target == "numpy" else {"scalars": "convert"}
+    x = 1 if method == "number_dtype" else x
+    refused(error, rf"{method}\(\) of the backend 'boxes' {words}", x, target, **options)
 
 
 @pytest.mark.parametrize("path", ["boxlib.Bax", "boxlib.sub.Box", "nolib.Box"])
