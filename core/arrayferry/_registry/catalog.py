@@ -62,7 +62,7 @@ class Catalog:
         changed: Callable[[], None],
         refuse: str = "",
     ) -> None:
-        contributions = manager.contributions()
+        contributions, self._calls = manager.contributions(), manager.layer_calls()
         self._changed = changed
         self._owners = owners = Owners(contributions, refuse, manager.warn)
         self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked(), *owners.left_out]
@@ -90,7 +90,7 @@ class Catalog:
         """
         parts = self._parts.get(hook)
         if parts is None:  # without a lock, since plugins import modules here
-            found = find_parts(self._manager, hook, refuse)
+            found = find_parts(self._manager, self._calls, hook, refuse)
             parts = self._parts.setdefault(hook, found)
         return parts
 

@@ -323,6 +323,15 @@ def test_registries_have_parts_of_their_own(install, folder):
     assert (other.refresh(), other.parts("unit")) == (None, {})
 
 
+def test_a_catalog_asks_the_plugins_that_it_was_made_of(install):
+    """Also while another thread loads them again, and only some are there."""
+    registry, _ = install(lib=part())
+    catalog = registry.catalog
+    registry.manager.set_blocked("lib")
+    assert list(catalog.parts("units")) == ["lib"]
+    assert list(registry.parts("units")) == []
+
+
 def test_threads_ask_together_and_get_the_same(install):
     registry, _ = install(**{f"lib{n}": part(f"lib{n}") for n in range(8)})
     with quick_turns(), ThreadPoolExecutor(8) as pool:
