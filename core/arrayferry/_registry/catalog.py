@@ -8,12 +8,13 @@ never sees half of a change.
 from __future__ import annotations
 
 import builtins
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import ModuleType, NoneType
 from typing import Any
 
-from arrayferry._errors import BackendUnavailableError, UnknownBackendError
+from arrayferry._errors import BackendUnavailableError, PluginError, UnknownBackendError
 from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
@@ -34,6 +35,15 @@ MAX_ROUTES = 1_000
 
 BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls, type)), NoneType))
 """Types of Python itself: whatever is imported, no path of a type leads to them that did not before."""
+
+
+class _Asking(threading.local):
+    """The hooks of layers whose parts are being found in this thread, each with the manager of its registry."""
+
+    hooks: frozenset[tuple[PluginManager, str]] = frozenset()
+
+
+_asking = _Asking()
 
 
 class Catalog:
@@ -90,7 +100,17 @@ class Catalog:
         """
         parts = self._parts.get(hook)
         if parts is None:  # without a lock, since plugins import modules here
-            found = find_parts(self._manager, self._calls, hook, refuse)
+            asked, before = (self._manager, hook), _asking.hooks
+            if asked in before:
+                raise PluginError(
+                    f"it asks for the parts of {hook} while it is asked for its own",
+                    remedy="Ask later: in a method of the part that it returns.",
+                )
+            _asking.hooks = before | {asked}
+            try:
+                found = find_parts(self._manager, self._calls, hook, refuse)
+            finally:
+                _asking.hooks = before
             parts = self._parts.setdefault(hook, found)
         return parts
 
