@@ -135,6 +135,7 @@ class PluginManager(pluggy.PluginManager):
         self._autoload = autoload
         self.warn: Callable[[str], None] = registry.warn
         self._registered: dict[str, _Registered] = {}
+        self._unfinished: set[str] = set()  # the names of those that are being registered
         self.layers: Mapping[str, EntryPoint] = {}
         self.left_out: list[LeftOut] = []
         self._user_blocked: set[str] = set()
@@ -294,6 +295,7 @@ class PluginManager(pluggy.PluginManager):
             raise PluginError(f"{plugin!r:.80} is already registered, as {known!r}")
         before = self._registry.current
         try:
+            self._unfinished.add(name)
             held = _as_plugin(plugin, name, parts)
             turn = next(self._turns) if point is None else int(not is_ours(point))
             new = self._registered[name] = _Registered(plugin, held, point, turn, [])
@@ -314,6 +316,8 @@ class PluginManager(pluggy.PluginManager):
             if isinstance(error, pluggy.PluginValidationError):
                 raise PluginError(" ".join(str(error).split()), remedy=self.advice()) from error
             raise
+        finally:
+            self._unfinished.discard(name)
         return new.parts
 
     def load(self, point: EntryPoint) -> list[Contribution]:
@@ -410,6 +414,11 @@ class PluginManager(pluggy.PluginManager):
                 delattr(self.hook, hook)
         known = self._registered.pop(name, None)
         return plugin if known is None else known.given
+
+    def forget_unfinished(self) -> None:
+        """Forget what a thread was registering that does not exist in this forked process."""
+        while self._unfinished:
+            self._forget(self._unfinished.pop())
 
     def find(self) -> Installed:
         """Import the installed plugins, and look up the hooks of layers. See `import_plugins`."""
