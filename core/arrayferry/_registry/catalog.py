@@ -8,9 +8,9 @@ never sees half of a change.
 from __future__ import annotations
 
 import builtins
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from types import ModuleType, NoneType
 from typing import Any
 
@@ -37,13 +37,8 @@ BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls
 """Types of Python itself: whatever is imported, no path of a type leads to them that did not before."""
 
 
-class _Asking(threading.local):
-    """The hooks of layers whose parts are being found in this thread, each with the manager of its registry."""
-
-    hooks: frozenset[tuple[PluginManager, str]] = frozenset()
-
-
-_asking = _Asking()
+_asking: ContextVar[tuple[Any, ...]] = ContextVar("_asking", default=())
+"""The hooks of layers whose parts are being found now, each with the manager of its registry."""
 
 
 class Catalog:
@@ -100,17 +95,17 @@ class Catalog:
         """
         parts = self._parts.get(hook)
         if parts is None:  # without a lock, since plugins import modules here
-            asked, before = (self._manager, hook), _asking.hooks
-            if asked in before:
+            asked = self._manager, hook
+            if asked in _asking.get():
                 raise PluginError(
                     f"it asks for the parts of {hook} while it is asked for its own",
                     remedy="Ask later: in a method of the part that it returns.",
                 )
-            _asking.hooks = before | {asked}
+            token = _asking.set((*_asking.get(), asked))
             try:
                 found = find_parts(self._manager, self._calls, hook, refuse)
             finally:
-                _asking.hooks = before
+                _asking.reset(token)
             parts = self._parts.setdefault(hook, found)
         return parts
 

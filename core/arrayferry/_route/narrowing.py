@@ -164,8 +164,7 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
     kind = type(number).__name__
     name = call_backend(target, "number_dtype", kind)
     if not isinstance(name, (str, type, np.dtype)):
-        duty = "It must return the name of a dtype."
-        raise wrong_result(target, "number_dtype", repr(name), duty)
+        raise wrong_result(target, "number_dtype", repr(name), "It must return a name of a dtype.")
     dtype = dtype_named(name) or array.dtype
     if array.dtype == dtype:
         return array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import Any
 
 from arrayferry._errors import ConversionError, StructureError, describe_error
@@ -116,10 +117,8 @@ class Nodes:
             if not branch.arrays:  # such as a torch.Size, whose numbers cannot be arrays
                 return value
             if isinstance(error, ConversionError):
-                if self._keeps and (
-                    not isinstance(error, StructureError)
-                    or [*map(id, children)] == [*map(id, container.children(value))]
-                ):
+                changed = any(map(is_not, children, container.children(value)))
+                if self._keeps and not (changed and isinstance(error, StructureError)):
                     return value
                 error.locate(path=self._path_to(lambda node: node is branch))
                 raise
