@@ -105,6 +105,10 @@ def test_array_types_with_a_typo(register, path):
             af.convert([X], "boxes")
 
 
+def test_a_target_that_is_not_registered():
+    refused(af.ContractError, r"'boxes' returned a .*not registered.*register\(\)", X, BoxBackend())
+
+
 READ, REBUILT = (rf"{part} by the container Pairs \(" for part in ("read", "rebuilt .*"))
 FAULTY = [
     ("children", lambda self, value: None, READ),
