@@ -125,8 +125,7 @@ class Pair:
         try:
             return convert(x)
         except ConversionError as error:
-            self.locate(error, path_of(index))
-            raise
+            raise self.locate(error, path_of(index)) from error.__cause__
 
     def locate(self, error: ConversionError, path: str) -> ConversionError:
         """Complete an error with a place in the tree, the source and the target."""

@@ -120,8 +120,8 @@ class Nodes:
                 changed = any(map(is_not, children, container.children(value)))
                 if self._keeps and not (changed and isinstance(error, StructureError)):
                     return value
-                error.locate(path=self._path_to(lambda node: node is branch))
-                raise
+                place = self._path_to(lambda node: node is branch)
+                raise error.locate(path=place) from error.__cause__
             raise StructureError(
                 f"a {type(value).__name__} could not be rebuilt with its converted arrays by the "
                 f"container {type(container).__name__} ({describe_error(error)})",

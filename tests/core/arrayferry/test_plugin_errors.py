@@ -133,6 +133,17 @@ def test_methods_of_a_container(register, name, method, words, times):
     assert isinstance(af.convert({"p": [X]}, "torch")["p"][0], torch.Tensor)
 
 
+def test_one_error_that_is_raised_again_has_the_place_of_each_time(register):
+    def same(*args):
+        raise error
+
+    error = af.ConversionError("the same")
+    register(faulty(to_numpy=same))
+    register(type("Pairs", (HeldContainer,), {"rebuild": same})())
+    for path, value in itertools.product("ab", (Box(X), Held(X))):
+        assert refused(af.ConversionError, "the same", {path: value}, "torch").path == f"['{path}']"
+
+
 def test_a_plan_checks_what_rebuild_returns(register):
     """`rebuild` may fail for the first time after code was written for the structure."""
 
