@@ -53,7 +53,7 @@ class Pairs:
     def convert_arrays(self, tree: Tree) -> list[Any]:
         """Convert the arrays of a tree, those of one backend together."""
         arrays = list(tree.arrays)
-        pairs: dict[Pair, list[int]] = {}
+        groups: dict[Origin, list[int]] = {}
         for index, kind in enumerate(tree.kinds):
             if kind.category in ("number", "scalar"):
                 try:
@@ -61,8 +61,9 @@ class Pairs:
                 except ConversionError as error:
                     place = {"path": tree.path_of(index), "target": self.target.name}
                     raise error.locate(**place) from error.__cause__
-            pair = self.pair(kind.origin or self.catalog.backend("numpy"))  # of a Python number
-            pairs.setdefault(pair, []).append(index)
+            origin = kind.origin or self.catalog.backend("numpy")  # of a Python number
+            groups.setdefault(origin, []).append(index)
+        pairs = {self.pair(origin): indices for origin, indices in groups.items()}
         lazy = [pair for pair in pairs if isinstance(pair, LazyPair)]
         for pair in lazy if len(lazy) > 1 else ():
             indices = pairs[pair]
