@@ -8,6 +8,7 @@ import sys
 import types
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import boxes
 import numpy as np
@@ -172,16 +173,10 @@ def test_a_fork_while_another_thread_registers(fork_while):
 
 def test_a_hook_may_wait_for_a_thread_that_makes_a_converter(registry):
     """As if it imports a module that the thread imports already."""
-
-    @af.hookimpl
-    def arrayferry_containers():
-        pool.submit(af.converter, "numpy", registry=registry).result(10)
-        return [part]
-
-    part = HeldContainer()
     with ThreadPoolExecutor(1) as pool:
-        registry.register(types.SimpleNamespace(arrayferry_containers=arrayferry_containers))
-    assert part in registry.catalog.containers
+        make = partial(pool.submit, af.converter, "numpy", registry=registry)
+        hook = af.hookimpl(lambda: [make().result(10), HeldContainer()][1:])
+        registry.register(types.SimpleNamespace(arrayferry_containers=hook))
 
 
 def test_a_fork_while_another_thread_makes_a_route(monkeypatch, fork_while):

@@ -74,23 +74,22 @@ def test_check(register):
 
 
 OTHER_FORMS = [
-    ("devices.names", [()], af.DeviceError, "named none"),
-    ("to_numpy", [[1, 2]], af.ConversionError, "returned a list, from boxes"),
-    ("to_numpy", [X, None], af.ContractError, "returned a NoneType, from boxes"),
-    ("is_traced", [X], af.ContractError, "raised ValueError.*from boxes"),
-    ("number_dtype", [[1]], af.ContractError, r"returned \[1\], to boxes"),
-    ("dtypes", [3], af.ConversionError, "returned a int"),
+    ("devices.names", [()], X, af.DeviceError, "named none"),
+    ("to_numpy", [[1, 2]], Box(X), af.ConversionError, "returned a list, from boxes"),
+    ("to_numpy", [X, None], Box(X), af.ContractError, "returned a NoneType, from boxes"),
+    ("is_traced", [X], Box(X), af.ContractError, "raised ValueError.*from boxes"),
+    ("number_dtype", [[1]], 1, af.ContractError, r"returned \[1\], to boxes"),
+    ("dtypes", [3], X, af.ConversionError, "returned a int"),
 ]
 
 
-@pytest.mark.parametrize(("method", "returned", "error", "words"), OTHER_FORMS)
-def test_what_is_not_of_the_form_asked_for(register, method, returned, error, words):
+@pytest.mark.parametrize(("method", "returned", "x", "error", "words"), OTHER_FORMS)
+def test_what_is_not_of_the_form_asked_for(register, method, returned, x, error, words):
     results = itertools.chain(returned, itertools.repeat(returned[-1]))
     register(faulty(**{method.removeprefix("devices."): lambda self, *args: next(results)}))
-    x, target = (Box(X), "numpy") if method in ("to_numpy", "is_traced") else (X, "boxes")
-    options = {"copy": False} if target == "numpy" else {"scalars": "convert"}
-    x = 1 if method == "number_dtype" else x
-    refused(error, rf"{method}\(\) of the backend 'boxes' {words}", x, target, **options)
+    to = "numpy" if type(x) is Box else "boxes"
+    options = {"copy": False} if to == "numpy" else {"scalars": "convert"}
+    refused(error, rf"{method}\(\) of the backend 'boxes' {words}", x, to, **options)
 
 
 @pytest.mark.parametrize("path", ["boxlib.Bax", "boxlib.sub.Box", "nolib.Box"])

@@ -458,8 +458,8 @@ def test_other_mappings():
     stubborn = Stubborn("x", 1)
     assert af.convert(stubborn, "torch") is stubborn
     words = r"Stubborn cannot be rebuilt.*Register a Container"
-    for options in ({}, {"unsupported": "keep"}):
-        error = refused(af.StructureError, words, [Stubborn("x", X)], "torch", **options)
+    for how in ("raise", "keep"):
+        error = refused(af.StructureError, words, [Stubborn("x", X)], "torch", unsupported=how)
         assert error.path == "[0]"
     texts = Stubborn("x", np.array(["a"]))  # in which nothing is converted
     assert af.convert(texts, "torch", unsupported="keep") is texts
