@@ -192,10 +192,8 @@ class Pair:
         if kind.backend is not None:
             what, duty = f"an array of {kind.backend.name}", f"{method} is wrong."
         elif target.array_types and target.name not in self.catalog.backends:
-            what, duty = (
-                "unknown, since that backend is not registered",
-                "Call register() with it first.",
-            )
+            what = "unknown, since that backend is not registered"
+            duty = "Call register() with it first."
         else:
             what = f"not one of its array_types {target.array_types}"
             duty = f"Either {method} is wrong, or array_types is misspelt."

@@ -98,7 +98,7 @@ class Catalog:
             asked = self._manager, hook
             if asked in _asking.get():
                 raise PluginError(
-                    f"it asks for the parts of {hook} while it is asked for its own",
+                    f"a plugin asks for the parts of {hook} while it is asked for its own",
                     remedy="Ask later: in a method of the part that it returns.",
                 )
             token = _asking.set((*_asking.get(), asked))
