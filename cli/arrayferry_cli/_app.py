@@ -68,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-V", "--version", action="version", version=text, help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(run: Callable[[Given], Result], timeout: int, limited: str) -> argparse.ArgumentParser:
+    def add(run: Callable[[Given], Result], timeout: int, limited: str) -> Callable[..., object]:
+        """Add a command, and return the function that adds an argument to it."""
         name, text = run.__name__.replace("_", "-"), run.__doc__ or ""
         line = text.partition("\n")[0]
         command = commands.add_parser(name, help=line, description=text, allow_abbrev=False)
@@ -77,27 +78,26 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help=limit)
         if run is not new_plugin:
             command.add_argument("--json", action="store_true", help="print JSON")
-        return command
+        return command.add_argument
 
     add(doctor, 60, "the import of a library")
-    command = add(routes, 60, "the import of a library")
-    command.add_argument("source", nargs="?", metavar="SOURCE", help="the name of a library")
-    command.add_argument("target", nargs="?", metavar="TARGET", help="the name of another one")
-    command = add(check, 600, "the tests of a backend")
+    argument = add(routes, 60, "the import of a library")
+    argument("source", nargs="?", metavar="SOURCE", help="the name of a library")
+    argument("target", nargs="?", metavar="TARGET", help="the name of another one")
+    argument = add(check, 600, "the tests of a backend")
     names = "the name of a backend, a plugin, a distribution or a module"
-    command.add_argument("package", metavar="PACKAGE", help=names)
-    command = add(check_env, 600, "all of it")
+    argument("package", metavar="PACKAGE", help=names)
+    argument = add(check_env, 600, "all of it")
     names = "a FunctionalEnv, or FILE.py:CLASS; with --vector, an id of Gymnasium, or a function that makes vector environments"
-    command.add_argument("env", metavar="MODULE:CLASS", help=names)
-    command.add_argument("--vector", action="store_true", help="audit vector environments of any kind")  # fmt: skip
+    argument("env", metavar="MODULE:CLASS", help=names)
+    argument("--vector", action="store_true", help="audit vector environments of any kind")
     steps = "how many steps a run of --vector has, 300 by default"
-    command.add_argument("--steps", type=_count, default=300, help=steps)
-    command = add(new_plugin, 60, "loading the plugins")
-    command.add_argument("name", metavar="NAME", help="what users call the library, such as mylib")
-    module = "the module of the library, NAME by default"
-    command.add_argument("--package", metavar="LIB", help=module)
+    argument("--steps", type=_count, default=300, help=steps)
+    argument = add(new_plugin, 60, "loading the plugins")
+    argument("name", metavar="NAME", help="what users call the library, such as mylib")
+    argument("--package", metavar="LIB", help="the module of the library, NAME by default")
     place = "where the folder of the plugin is made"
-    command.add_argument("--directory", type=Path, default=Path(), metavar="DIR", help=place)
+    argument("--directory", type=Path, default=Path(), metavar="DIR", help=place)
     return parser
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from arrayferry import ArrayFerryError
 from arrayferry._utilities.text import printable
-from arrayferry.extending import PLUGINS_VARIABLE
+from arrayferry.extending import PLUGINS_VARIABLE, describe_error
 
 from ._result import CommandError, UsageError
 
@@ -49,9 +49,8 @@ def ask(
     Raises:
         CommandError: it crashed, took too long, or raised an error.
     """
-    environment = {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))}
-    if plugins is not None:
-        environment[PLUGINS_VARIABLE] = ",".join(plugins)
+    path = os.pathsep.join(filter(os.path.isabs, sys.path))
+    chosen = {} if plugins is None else {PLUGINS_VARIABLE: ",".join(plugins)}
     code = f"from {__name__} import answer; from {task.__module__} import {task.__name__} as task; answer(task)"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         message, printed = Path(folder, "message"), Path(folder, "output")
@@ -63,7 +62,7 @@ def ask(
                 stdin=subprocess.DEVNULL,
                 stdout=file if output is None else output,
                 stderr=file if output is None else None,
-                env={**SMALL, **os.environ, **environment},
+                env={**SMALL, **os.environ, "PYTHONPATH": path, **chosen},
                 cwd=folder,
                 start_new_session=True,
             )
@@ -123,7 +122,7 @@ def answer(task: Callable[..., Any]) -> None:
         usage = isinstance(error, (LookupError, UsageError))
         step("", error.remedy, reason=error.reason, usage=usage)
     except BaseException as error:
-        step(last["step"], last["remedy"], end=f"failed: {type(error).__name__}: {error}")
+        step(last["step"], last["remedy"], end=f"failed: {describe_error(error)}")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads and exit functions of libraries may hang

@@ -45,13 +45,12 @@ def check(given: Given) -> Result:
     found = survey(given.timeout)
     plugins = _matching(given.package, found)
     homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
-    loaded = [each for each in found["plugins"] if each["status"] == "loaded"]
     others = [plugin for plugin in plugins if plugin["distribution"] != "arrayferry"]
     containers = [name for plugin in others for name in plugin["containers"]]
     backends = _backends(given.package, plugins, found)
     registered = [] if backends else [plugin["name"] for plugin in plugins]
-    names = {each["name"] for each in loaded if each["distribution"] in homes}
-    chosen = names.difference(registered)
+    loaded = (each for each in found["plugins"] if each["status"] == "loaded")
+    chosen = {each["name"] for each in loaded if each["distribution"] in homes} - {*registered}
     output, checks = 2 if given.json else 1, []
     for backend in backends or _ends(given.package, plugins, containers):
         working(f"testing {backend}")
@@ -74,11 +73,11 @@ def _matching(package: str, found: Facts) -> list[Facts]:
         CommandError: there is no such plugin, or it cannot be used.
     """
     owners = {each["plugin"] for each in found["libraries"] if package in each["names"]}
-    named = [(plugin, _names(plugin)) for plugin in found["plugins"]]
-    plugins = [x for x, names in named if x["name"] in owners or _normal(package) in names]
+    wanted = _normal(package)
+    plugins = [x for x in found["plugins"] if x["name"] in owners or wanted in _names(x)]
     if not plugins:
-        known = sorted(set().union(*(names for _, names in named)))
-        nearest = difflib.get_close_matches(_normal(package), known, n=1)
+        known = sorted({name for plugin in found["plugins"] for name in _names(plugin)})
+        nearest = difflib.get_close_matches(wanted, known, n=1)
         guess = f"Did you mean {nearest[0]!r}? " if nearest else ""
         for folder in (Path(package), Path(f"arrayferry-{package}")):
             if (folder / "pyproject.toml").is_file():

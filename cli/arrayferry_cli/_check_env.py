@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import operator
 import os
@@ -29,7 +28,8 @@ def check_env(given: Given) -> Result:
         raise UsageError(f"{given.env!r:.80} does not name a class", remedy=remedy)
     working(f"trying {given.env}")
     steps = given.steps if given.vector else None
-    report = ask(try_env, given.timeout, None, name=given.env, folder=os.getcwd(), steps=steps)
+    found = ask(try_env, given.timeout, None, name=given.env, folder=os.getcwd(), steps=steps)
+    report = {"schema": 1, "ok": not found["problems"], **found}
     return report, _describe(report), 0 if report["ok"] else 1
 
 
@@ -37,8 +37,7 @@ def _describe(report: Facts) -> list[str]:
     count = len(report["problems"])
     found = "no problem was found" if report["ok"] else f"{count} problem{'s' * (count > 1)}"
     made = f" ({report['made']})" if report["made"] else ""
-    lines = [f"{report['env']}{made}: {found}"]
-    lines += [f"Warning: {text}" for text in report["warnings"]]
+    lines = [f"{report['env']}{made}: {found}", *(f"Warning: {x}" for x in report["warnings"])]
     for each in report["problems"]:
         place, _, text = each["text"].partition(": ")
         lines += ["", f"  {place}", f"    {text.removesuffix(each['remedy']).rstrip()}"]
@@ -87,17 +86,9 @@ def try_env(step: Announce, name: str, folder: str, steps: int | None) -> Facts:
                 problems = check_vector_env(make if callable(env) else env, steps=steps)
     except (TypeError, gym.error.Error) as error:
         raise UsageError(f"{name!r:.80} cannot be made: {describe_error(error)}") from error
-    texts = [re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught]
-    return {
-        "schema": 1,
-        "ok": not problems,
-        "env": name,
-        "made": "".join(made[:1]),
-        "problems": [
-            each._asdict() | {"place": each.place, "text": str(each)} for each in problems
-        ],
-        "warnings": list(dict.fromkeys(texts)),
-    }
+    told = [each._asdict() | {"place": each.place, "text": str(each)} for each in problems]
+    texts = dict.fromkeys(re.sub(r"\x1b\[[0-9;]*m", "", str(each.message)) for each in caught)
+    return {"env": name, "made": "".join(made[:1]), "problems": told, "warnings": list(texts)}
 
 
 def _named(module: str, attribute: str) -> Any:
@@ -122,9 +113,7 @@ def _imported(name: str) -> Any:
     if not name.endswith(".py"):
         return importlib.import_module(name)
     own_name = f"checked_env_{path.stem}"  # so that it does not replace another module
-    spec = importlib.util.spec_from_file_location(own_name, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"there is no file {name}")
+    spec: Any = importlib.util.spec_from_file_location(own_name, path)  # not None for .py
     module = sys.modules[own_name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -89,11 +89,3 @@ def _plugins(plugins: list[Facts]) -> list[str]:
         kind = f"{len(names)} entry points" if several else origin
         lines.append(f"  {home}, {kind}, {status}: {', '.join(names)}")
     return lines or ["  none"]
-
-
-def _faults(broken: list[tuple[str, Facts]], problems: list[str]) -> list[str]:
-    lines = ["Broken"] if broken or problems else []
-    for kind, each in broken:
-        lines.append(f"  {kind} {each['name']}: {each['problem']}")
-        lines += [f"    {each['remedy']}"] if each["remedy"] else []
-    return lines + [f"  {text}" for text in problems]

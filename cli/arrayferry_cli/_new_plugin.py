@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-import os
 import re
 import shlex
 import shutil
@@ -93,23 +92,23 @@ def _texts(backend: str, package: str, module: str) -> dict[str, str]:
         "mark": "" if known else "# ",
         "note": "" if known else "  # remove the first # if this is its name on PyPI",
     }
-    paths = {
-        "pyproject.toml": "pyproject.toml.txt",
-        "README.md": "README.md.txt",
-        f"{module}.py": "plugin.py.txt",
-        f"tests/test_{backend}.py": "test_plugin.py.txt",
-    }
-    template = files("arrayferry_cli") / "template"
+    folder = files("arrayferry_cli") / "template"
+
+    def filled(name: str) -> str:
+        return Template((folder / name).read_text(encoding="utf-8")).substitute(values)
+
     return {
-        path: Template((template / name).read_text(encoding="utf-8")).substitute(values)
-        for path, name in paths.items()
+        "pyproject.toml": filled("pyproject.toml.txt"),
+        "README.md": filled("README.md.txt"),
+        f"{module}.py": filled("plugin.py.txt"),
+        f"tests/test_{backend}.py": filled("test_plugin.py.txt"),
     }
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:
     """Write all files, or none."""
     try:
-        os.makedirs(folder)
+        folder.mkdir(parents=True)
         try:
             (folder / "tests").mkdir()
             for path, text in texts.items():

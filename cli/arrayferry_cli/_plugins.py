@@ -34,17 +34,17 @@ def survey(timeout: float, *names: str) -> Facts:
     Raises:
         CommandError: no library has such a name, or the plugins cannot be loaded together.
     """
-    chosen, crashed = extending.chosen_plugins(), dict[str, str]()
+    chosen, crashed = extending.chosen_plugins(), dict[str, Facts]()
     while True:
         points = [point.name for point in all_points()] if chosen is None else chosen
         left = [name for name in points if name not in crashed]
         try:
             return {**ask(look, timeout, left, crashed=crashed, names=names), "chosen": left}
         except CommandError as error:
-            culprits = [name for name in left if error.reason.startswith(f"{LOADING}{name} ")]
-            if not culprits:
+            culprit = next((x for x in left if error.reason.startswith(f"{LOADING}{x} ")), None)
+            if culprit is None:
                 raise
-            crashed[culprits[0]] = error.reason
+            crashed[culprit] = {"status": "broken", "problem": error.reason, "remedy": error.remedy}
 
 
 def try_libraries(libraries: list[Facts], found: Facts, timeout: float) -> None:
@@ -102,18 +102,18 @@ def find_origin(name: str) -> extending.Origin:
 # Functions for `ask`. The first imports no library.
 
 
-def look(step: Announce, crashed: dict[str, str], names: list[str]) -> Facts:
+def look(step: Announce, crashed: dict[str, Facts], names: list[str]) -> Facts:
     """Return all plugins, all libraries, the `named` ones, and the warnings that belong to no plugin.
 
     Args:
         step: called with what is done next.
-        crashed: the plugins that are not loaded since they crash or hang, and how.
+        crashed: what is known of the plugins that are not loaded since they crash or hang.
         names: those of the libraries to look for.
 
     Raises:
         UnknownBackendError: there is no library of that name.
     """
-    plugins = [_load(step, point, crashed.get(point.name)) for point in all_points()]
+    plugins = [_load(step, point) | crashed.get(point.name, {}) for point in all_points()]
     step("loading all plugins together")
     with warnings.catch_warnings(record=True, action="always") as caught:
         origins: list[extending.Origin] = [*registry.backends().values(), *registry.sources()]
@@ -141,21 +141,17 @@ def look(step: Announce, crashed: dict[str, str], names: list[str]) -> Facts:
     }
 
 
-def _load(step: Announce, point: EntryPoint, problem: str | None) -> Facts:
-    """Load a plugin, and return what is known of it. It is not loaded if there is a problem."""
-    row, remedy = _row(point), ""
+def _load(step: Announce, point: EntryPoint) -> Facts:
+    """Load a plugin if it is chosen, and return what is known of it."""
+    row = _row(point)
     if point.name in (extending.chosen_plugins() or ()):
-        step(f"{LOADING}{point.name}")
+        fix = f"Fix {point.module}, or update or uninstall {row['distribution'] or 'it'}."
+        step(f"{LOADING}{point.name}", fix)
         try:
             parts = extending.load_parts(point)
-            row.update(
-                {kind: [*map(_name, found)] for kind, found in parts.items()}, status="loaded"
-            )
+            row.update({kind: [*map(_name, each)] for kind, each in parts.items()}, status="loaded")
         except ArrayFerryError as error:
-            problem, remedy = error.reason, error.remedy
-    if problem:
-        fix = f"Fix {point.module}, or update or uninstall {row['distribution'] or 'it'}."
-        row.update(status="broken", problem=problem, remedy=remedy or fix)
+            row.update(status="broken", problem=error.reason, remedy=error.remedy or fix)
     return row
 
 
@@ -180,8 +176,8 @@ def _kind_of(origin: extending.Origin) -> str:
 def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
     """Return what is known of a library before it is imported."""
     kind = _kind_of(origin)
-    loaded = [plugin for plugin in plugins if plugin["status"] == "loaded"]
-    owners = [plugin["name"] for plugin in loaded if origin.name in plugin[f"{kind}s"]]
+    loaded = (each for each in plugins if each["status"] == "loaded")
+    owners = (each["name"] for each in loaded if origin.name in each[f"{kind}s"])
     try:
         problem = None if origin.installed else origin.problem()
     except Exception:  # it is reported when the library is tried
@@ -193,7 +189,7 @@ def _describe(origin: extending.Origin, plugins: list[Facts]) -> Facts:
         "names": [*names, getattr(origin, "namespace", "")],
         "kind": kind,
         "package": origin.package,
-        "plugin": next(iter(owners), None),
+        "plugin": next(owners, None),
         "status": "not installed" if problem else "usable",
         "distribution": home,
         "version": home and version(home),

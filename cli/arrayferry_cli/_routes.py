@@ -28,32 +28,29 @@ def routes(given: Given) -> Result:
 
     Without a name, it shows all routes; with one, those from and to that library; with two, each step from one to the other.
     """
-    names = [name for name in (given.source, given.target) if name is not None]
-    found = survey(given.timeout, *names)
-    named = found["named"]
-    names, others = [each["name"] for each in named], []
-    if given.target is None:
-        backends = [each for each in found["libraries"] if each["kind"] == "backend"]
-        others = [each for each in backends if each["name"] not in names]
+    wanted = [name for name in (given.source, given.target) if name is not None]
+    found = survey(given.timeout, *wanted)
+    named, both = found["named"], len(wanted) == 2
+    names = [each["name"] for each in named]
+    backends = [each for each in found["libraries"] if each["kind"] == "backend"]
+    others = [] if both else [each for each in backends if each["name"] not in names]
     try_libraries([*named, *others], found, given.timeout)
     require(named)
     usable = [each for each in others if not each["problem"]]
     pairs = [(a, b) for a in named[:1] or usable for b in named[1:] or usable]
     if len(named) == 1 and named[0]["kind"] == "backend":
         pairs += [(b, a) for a, b in pairs]
-    every = given.target is not None
     report = {
         "schema": 1,
-        "routes": ask(find_routes, given.timeout, found["chosen"], pairs=pairs, every_device=every),
-        "unusable": [
-            *(_unusable(each, each["name"]) for each in others if each["problem"]),
-            *(_unusable(e, f"the plugin {e['name']}") for e in found["plugins"] if e["problem"]),
-        ],
+        "routes": ask(find_routes, given.timeout, found["chosen"], pairs=pairs, every_device=both),
+        "unusable": [_unusable(x) for x in (*others, *found["plugins"]) if x["problem"]],
     }
     return report, _describe(report, names), 0
 
 
-def _unusable(each: Facts, title: str) -> Facts:
+def _unusable(each: Facts) -> Facts:
+    """Return what is told of a library or a plugin that was left out."""
+    title = each["name"] if "kind" in each else f"the plugin {each['name']}"
     problem = f"{title} cannot be used: {each['problem']}"
     installed = each["status"] != "not installed"
     return {"name": each["name"], "installed": installed, "problem": problem}
@@ -95,10 +92,7 @@ def _one_of_each_kind(devices: list[str]) -> list[str]:
 
 def _report(route: Route) -> Facts:
     counts = {"copies": route.copies, "transfers": route.transfers, "computes": route.computes}
-    steps = [
-        {**_places(step), "cost": step.cost, "via": step.via, "by": _by(step)}
-        for step in route.steps
-    ]
+    steps = [{**_places(x), "cost": x.cost, "via": x.via, "by": _by(x)} for x in route.steps]
     return {**_places(route), **counts, "steps": steps, "text": str(route)}
 
 
@@ -138,10 +132,9 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
         lines = ["There is no other library that can be used here: see arrayferry doctor."]
     elif names:
         me, others = names[0], [target for _, target in words if target != names[0]]
-        columns = [["", *others], [f"from {me}", *(words[me, each] for each in others)]]
-        if (others[0], me) in words:
-            columns.append([f"to {me}", *(words[each, me] for each in others)])
-        lines = table(list(zip(*columns, strict=True)))
+        rows = [["", f"from {me}", f"to {me}"]]
+        rows += [[each, words[me, each], words.get((each, me), "")] for each in others]
+        lines = table(rows if (others[0], me) in words else [row[:2] for row in rows])
     else:
         all_names = dict.fromkeys(source for source, _ in words)
         rows = [[a, *(words[a, b] for b in all_names)] for a in all_names]
@@ -149,10 +142,9 @@ def _describe(report: Facts, names: list[str]) -> list[str]:
         if sys.stdout.isatty() and len(max(lines, key=len)) > shutil.get_terminal_size().columns:
             lines = [line for name in all_names for line in _in_list(words, name)]
     absent = [each["name"] for each in report["unusable"] if not each["installed"]]
-    lines += ["", f"not installed: {', '.join(absent)}"] if absent else []
-    for each in report["unusable"]:
-        lines += ["", each["problem"]] if each["installed"] else []
-    return lines
+    notes = [f"not installed: {', '.join(absent)}"] if absent else []
+    notes += [each["problem"] for each in report["unusable"] if each["installed"]]
+    return [*lines, *(f"\n{note}" for note in notes)]
 
 
 def _in_list(words: dict[tuple[str, str], str], me: str) -> list[str]:

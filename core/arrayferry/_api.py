@@ -14,7 +14,7 @@ from ._conversion.conversion import Conversion, make_conversion
 from ._errors import ConversionError, NotAnArrayError, OptionError
 from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Backend, Target
-from ._plugin.call import call_backend
+from ._plugin.call import ask_backend, call_backend
 from ._plugin.origin import Origin
 from ._registry.registry import Registry, default_registry
 from ._route.devices import device_of, resolve_device
@@ -269,7 +269,7 @@ def device_like(array: Any, backend: Backend) -> Any:
         place = call_backend(backend, "devices.place_of", array)
         return call_backend(backend, "device_of", array) if place is None else place
     except ConversionError:
-        if call_backend(backend, "is_traced", array):
+        if ask_backend(backend, "is_traced", array):
             return None
         raise
 

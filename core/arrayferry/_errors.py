@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 import sys
+from copy import copy
 from typing import Any
 
 
@@ -115,11 +116,16 @@ class ConversionError(ArrayFerryError, ValueError):
         self.target: str = target
 
     def locate(self, *, path: str = "", source: str = "", target: str = "") -> ConversionError:
-        """Set the place, the source and the target where they are not set yet."""
-        self.path = self.path or path
-        self.source = self.source or source
-        self.target = self.target or target
-        return self
+        """Return the error with the place, the source and the target where they are not set yet.
+
+        It is another object, since the author of a plugin may raise one object again.
+        """
+        located = copy(self).with_traceback(self.__traceback__)
+        located.__cause__, self.__traceback__ = self.__cause__, None
+        located.path = self.path or path
+        located.source = self.source or source
+        located.target = self.target or target
+        return located
 
     def __str__(self) -> str:
         text = self.reason

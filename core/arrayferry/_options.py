@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -87,6 +88,10 @@ class Options(_Options):
                     f"{option}={value!r} is not valid", remedy=f"Pass one of {listed}."
                 )
         return made
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any]) -> Options:  # type: ignore[override]
+        return cls(*iterable)  # also for `_replace`
 
     def __repr__(self) -> str:
         return f"Options({changed_arguments(self._asdict(), self._field_defaults)})"

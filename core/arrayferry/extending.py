@@ -104,8 +104,7 @@ def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
         try:
             results.append(function(array))
         except ConversionError as error:
-            error.locate(path=tree.path_of(index))
-            raise
+            raise error.locate(path=tree.path_of(index)) from error.__cause__
     return tree.build(results)
 
 

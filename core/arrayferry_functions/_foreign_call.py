@@ -123,7 +123,7 @@ class _Form(NamedTuple):
 def _form_of(leaf: Any, caller: Backend) -> _Form | None:
     """Return the shape of an example, and the dtype that the caller's library has for it."""
     if isinstance(leaf, (bool, int, float, complex)):
-        return _Form((), caller.number_dtype(type(leaf).__name__))
+        return _Form((), call_backend(caller, "number_dtype", type(leaf).__name__))
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if shape is None or dtype is None:
         return None

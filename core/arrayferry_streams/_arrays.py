@@ -128,8 +128,8 @@ def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -
             call_backend(kind.origin, "device_of", x)  # raises for a closed file
     except ConversionError as error:
         error.target = conversion.target.name
-        error.locate(path=path, source=kind.origin.name if kind.origin else "")
-        raise
+        source = kind.origin.name if kind.origin else ""
+        raise error.locate(path=path, source=source) from error.__cause__
     shape = getattr(x, "shape", None)
     if not isinstance(shape, tuple):
         raise NotAnArrayError(
@@ -179,8 +179,8 @@ def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list
             try:
                 raise_named(reader, "blocks", error)
             except ConversionError as named:
-                named.locate(path=own[0].path, source=reader.name)
-                raise
+                located = named.locate(path=own[0].path, source=reader.name)
+                raise located from named.__cause__
     if client is not None and not any(blocks.uses_client for blocks in groups):
         raise OptionError(
             "client= was given, but nothing here is computed by a cluster",

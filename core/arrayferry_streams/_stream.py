@@ -99,8 +99,7 @@ class Stream(Generic[B]):
             try:
                 self._conversion(np.empty(0, dtype))
             except ConversionError as error:
-                error.locate(path=leaf.path)
-                raise
+                raise error.locate(path=leaf.path) from error.__cause__
 
     def state_dict(self) -> dict[str, list[str]]:
         """Return what must be the same when a loader is resumed: which blocks, and how many rows."""

@@ -6,10 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from arrayferry._errors import (
-    ConversionError,
-    UnsupportedDtypeError,
-)
+from arrayferry._errors import ConversionError, UnsupportedDtypeError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, overrides, wrong_result
 from arrayferry._plugin.origin import Origin
@@ -137,8 +134,8 @@ class LazyPair(Pair):
                     return [_KEPT]
                 return [self._read(xs, [index], path_of)[0] for index in indices]
             paths = ", ".join(filter(None, map(path_of, indices[:4])))
-            self.locate(refused, paths + (" ..." if len(indices) > 4 else ""))
-            raise
+            paths += " ..." if len(indices) > 4 else ""
+            raise self.locate(refused, paths) from refused.__cause__
         count: Any = type(values).__name__
         if isinstance(values, Sequence):
             count = len(values) if self._computes else sum(n is not None for n in values)

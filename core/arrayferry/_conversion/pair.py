@@ -125,8 +125,7 @@ class Pair:
         try:
             return convert(x)
         except ConversionError as error:
-            self.locate(error, path_of(index))
-            raise
+            raise self.locate(error, path_of(index)) from error.__cause__
 
     def locate(self, error: ConversionError, path: str) -> ConversionError:
         """Complete an error with a place in the tree, the source and the target."""
@@ -179,7 +178,7 @@ class Pair:
 
         if isinstance(dense, numpy.ndarray):
             return self.by_route(x, dense)
-        if self.kind_of(dense).backend is self.source and not self.source.is_sparse(dense):
+        if self.kind_of(dense).backend is self.source and not self.is_sparse(dense):
             return self.one(dense)
         duty = "It must return a dense array of the same library, or a numpy.ndarray."
         raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)
@@ -192,6 +191,9 @@ class Pair:
         target, method = self.target, self._last_method()
         if kind.backend is not None:
             what, duty = f"an array of {kind.backend.name}", f"{method} is wrong."
+        elif target.array_types and target.name not in self.catalog.backends:
+            what = "unknown, since that backend is not registered"
+            duty = "Call register() with it first."
         else:
             what = f"not one of its array_types {target.array_types}"
             duty = f"Either {method} is wrong, or array_types is misspelt."

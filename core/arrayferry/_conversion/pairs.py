@@ -59,8 +59,8 @@ class Pairs:
                 try:
                     arrays[index] = self._array_of(arrays[index])
                 except ConversionError as error:
-                    error.locate(path=tree.path_of(index), target=self.target.name)
-                    raise
+                    place = {"path": tree.path_of(index), "target": self.target.name}
+                    raise error.locate(**place) from error.__cause__
             origin = kind.origin or self.catalog.backend("numpy")  # of a Python number
             groups.setdefault(origin, []).append(index)
         pairs = {self.pair(origin): indices for origin, indices in groups.items()}

@@ -10,10 +10,11 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from types import ModuleType, NoneType
 from typing import Any
 
-from arrayferry._errors import BackendUnavailableError, UnknownBackendError
+from arrayferry._errors import BackendUnavailableError, PluginError, UnknownBackendError
 from arrayferry._plugin.backend import AnyTarget, Backend
 from arrayferry._plugin.container import Container
 from arrayferry._plugin.converter import Converter
@@ -34,6 +35,10 @@ MAX_ROUTES = 1_000
 
 BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls, type)), NoneType))
 """Types of Python itself: whatever is imported, no path of a type leads to them that did not before."""
+
+
+_asking: ContextVar[tuple[Any, ...]] = ContextVar("_asking", default=())
+"""The hooks of layers whose parts are being found now, each with the manager of its registry."""
 
 
 class Catalog:
@@ -62,7 +67,7 @@ class Catalog:
         changed: Callable[[], None],
         refuse: str = "",
     ) -> None:
-        contributions = manager.contributions()
+        contributions, self._calls = manager.contributions(), manager.layer_calls()
         self._changed = changed
         self._owners = owners = Owners(contributions, refuse, manager.warn)
         self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked(), *owners.left_out]
@@ -90,7 +95,17 @@ class Catalog:
         """
         parts = self._parts.get(hook)
         if parts is None:  # without a lock, since plugins import modules here
-            found = find_parts(self._manager, hook, refuse)
+            asked = self._manager, hook
+            if asked in _asking.get():
+                raise PluginError(
+                    f"a plugin asks for the parts of {hook} while it is asked for its own",
+                    remedy="Ask later: in a method of the part that it returns.",
+                )
+            token = _asking.set((*_asking.get(), asked))
+            try:
+                found = find_parts(self._manager, self._calls, hook, refuse)
+            finally:
+                _asking.reset(token)
             parts = self._parts.setdefault(hook, found)
         return parts
 

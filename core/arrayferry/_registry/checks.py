@@ -10,7 +10,7 @@ from typing import Any, get_args
 from arrayferry._errors import PluginError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
-from arrayferry._plugin.converter import COSTS
+from arrayferry._plugin.converter import COSTS, Converter
 from arrayferry._plugin.devices import Devices
 from arrayferry._plugin.dlpack import DLPack
 from arrayferry._plugin.hookspecs import HOOKS
@@ -92,6 +92,11 @@ def check_part(item: Any, kind: type = object) -> None:
     Raises:
         PluginError: an attribute is missing, has moved, or has a wrong type or value.
     """
+    if isinstance(item, (Backend, Source, Converter)) and type(item).__hash__ is None:
+        raise PluginError(
+            f"{type(item).__qualname__} defines __eq__ without __hash__, and arrayferry keeps it in dicts",
+            remedy="Leave __eq__ out, as @dataclass(eq=False) does, or define __hash__ too.",
+        )
     for each, own in _described(item, kind):
         _refuse_moved(each, own)
         known = _known(own) if own in HOOKS.values() or own in _PARTS.values() else _OF_LAYERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._errors import PluginError, describe_error
@@ -11,7 +11,7 @@ from arrayferry._utilities.cache import Cache
 from arrayferry._utilities.text import never_raises, type_name
 
 from .owners import Owners
-from .plugins import LeftOut, PluginManager
+from .plugins import LayerCall, LeftOut, PluginManager
 
 MAX_OWNERS = 1_000
 """The maximum number of backends, sources and containers whose parts are cached for one hook."""
@@ -91,18 +91,19 @@ class Parts(Named):
         return default if part is None else part
 
 
-def find_parts(manager: PluginManager, hook: str, refuse: str) -> Parts:
+def find_parts(manager: PluginManager, calls: Iterable[LayerCall], hook: str, refuse: str) -> Parts:
     """Call the hook of a layer, and let the parts claim their names, as backends do.
 
     Args:
         manager: the plugins.
+        calls: the functions for the hooks of layers.
         hook: the name of the hook.
         refuse: the name of a plugin. If a part of it cannot be used, an error is raised.
 
     Raises:
         PluginError: no layer announces that hook, or its class cannot be loaded.
     """
-    found = manager.of_layer(hook, load_kind(manager, hook), refuse)
+    found = manager.of_layer(hook, calls, load_kind(manager, hook), refuse)
     owners = Owners(found, refuse, manager.warn)
     order = {id(each): number for number, each in enumerate(found)}
     names = sorted(owners.names, key=lambda name: order[id(owners.names[name])])

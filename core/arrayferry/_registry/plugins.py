@@ -99,6 +99,10 @@ class _Registered(NamedTuple):
     parts: list[Contribution]
 
 
+LayerCall = tuple[str, pluggy.HookImpl, _Registered]
+"""A function for the hook of a layer: the hook, the function, and its plugin."""
+
+
 class PluginManager(pluggy.PluginManager):
     """The plugins of a registry, as pluggy manages them: `arrayferry.registry.manager`.
 
@@ -131,6 +135,7 @@ class PluginManager(pluggy.PluginManager):
         self._autoload = autoload
         self.warn: Callable[[str], None] = registry.warn
         self._registered: dict[str, _Registered] = {}
+        self._unfinished: set[str] = set()  # the names of those that are being registered
         self.layers: Mapping[str, EntryPoint] = {}
         self.left_out: list[LeftOut] = []
         self._user_blocked: set[str] = set()
@@ -290,6 +295,7 @@ class PluginManager(pluggy.PluginManager):
             raise PluginError(f"{plugin!r:.80} is already registered, as {known!r}")
         before = self._registry.current
         try:
+            self._unfinished.add(name)
             held = _as_plugin(plugin, name, parts)
             turn = next(self._turns) if point is None else int(not is_ours(point))
             new = self._registered[name] = _Registered(plugin, held, point, turn, [])
@@ -310,6 +316,8 @@ class PluginManager(pluggy.PluginManager):
             if isinstance(error, pluggy.PluginValidationError):
                 raise PluginError(" ".join(str(error).split()), remedy=self.advice()) from error
             raise
+        finally:
+            self._unfinished.discard(name)
         return new.parts
 
     def load(self, point: EntryPoint) -> list[Contribution]:
@@ -339,7 +347,6 @@ class PluginManager(pluggy.PluginManager):
         """
         found: list[Contribution] = []
         silent = ""  # a hook that returned None, which pluggy ignores
-        others = [each for each in self.get_plugins() if each is not plugin.held]
         for hook, call in calls:
             for mark in ("wrapper", "hookwrapper"):
                 if getattr(call, mark):
@@ -348,7 +355,8 @@ class PluginManager(pluggy.PluginManager):
                         "called one by one",
                         remedy=f"Remove {mark}=True from its hookimpl, and return what the plugin brings.",
                     )
-            results = self.subset_hook_caller(hook, others)()
+            # not by pluggy's caller, which asks what is registered now
+            results: Any = self._hookexec(hook, [call], {}, False)
             if not results:
                 silent = hook
                 continue
@@ -366,21 +374,26 @@ class PluginManager(pluggy.PluginManager):
                 self.warn(text)
         return found
 
-    def of_layer(self, hook: str, kind: type, refuse: str) -> list[Contribution]:
+    def layer_calls(self) -> list[LayerCall]:
+        """Return the functions for the hooks of layers, in the order in which pluggy calls them."""
+        calls = self._calls(self.layers)
+        return [(hook, call, self._registered[call.plugin_name]) for hook, call in calls]
+
+    def of_layer(
+        self, hook: str, calls: Iterable[LayerCall], kind: type, refuse: str
+    ) -> list[Contribution]:
         """Call the hook of a layer, each plugin alone, and return their parts in the order of pluggy.
 
         A plugin that fails, even by `SystemExit`, is left out with a warning.
 
         Args:
             hook: the name of the hook.
+            calls: the functions for the hooks of layers.
             kind: the class of its parts.
             refuse: the name of a plugin whose errors are raised.
         """
         found: list[Contribution] = []
-        for _, call in self._calls([hook]):
-            plugin = self._registered.get(call.plugin_name)
-            if plugin is None:  # another thread has unregistered it
-                continue
+        for _, call, plugin in [each for each in calls if each[0] == hook]:
             try:
                 found += self._ask(plugin, [(hook, call)], kind)
             except NEVER_CAUGHT:
@@ -401,6 +414,11 @@ class PluginManager(pluggy.PluginManager):
                 delattr(self.hook, hook)
         known = self._registered.pop(name, None)
         return plugin if known is None else known.given
+
+    def forget_unfinished(self) -> None:
+        """Forget what a thread was registering that does not exist in this forked process."""
+        while self._unfinished:
+            self._forget(self._unfinished.pop())
 
     def find(self) -> Installed:
         """Import the installed plugins, and look up the hooks of layers. See `import_plugins`."""

@@ -134,8 +134,8 @@ class Registry:
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher.registry_changed()` after each change, as long as the watcher exists."""
-        with self.lock:
-            self._watchers[id(watcher)] = watcher  # by id, since two of them may be equal
+        # without the lock: a module that is being imported may make a converter while a plugin waits for that module
+        self._watchers[id(watcher)] = watcher  # by id, since two of them may be equal
 
     def watchers(self) -> list[Watcher]:
         """Return the watchers, which are notified of changes."""
@@ -261,6 +261,7 @@ def _after_fork() -> None:
         else:
             registry.lock = threading.RLock()
             registry._loaded = registry._loading = False
+            registry._manager.forget_unfinished()
             registry.invalidate()  # the thread with the lock may not have done so yet
 
 

@@ -11,10 +11,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from arrayferry._dtypes import dtype_info, dtype_named
-from arrayferry._errors import (
-    NarrowingError,
-    UnsupportedDtypeError,
-)
+from arrayferry._errors import NarrowingError, UnsupportedDtypeError
 from arrayferry._options import Narrowing
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import call_backend, wrong_result

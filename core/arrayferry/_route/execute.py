@@ -79,7 +79,7 @@ class Executor:
         """
         source, target = self.source, self.target
         if way is None:
-            traced = call_backend(source, "is_traced", x)
+            traced = ask_backend(source, "is_traced", x)
             if same_library(source, target):
                 return x if traced else self._within(x, source)
             if traced:

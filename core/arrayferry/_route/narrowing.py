@@ -8,7 +8,7 @@ from arrayferry._dtypes import dtype_info, dtype_named
 from arrayferry._errors import NarrowingError
 from arrayferry._options import Narrowing
 from arrayferry._plugin.backend import Backend
-from arrayferry._plugin.call import call_backend, is_out_of_memory
+from arrayferry._plugin.call import call_backend, is_out_of_memory, wrong_result
 from arrayferry._plugin.origin import Origin
 from arrayferry._registry.discovery import is_built_in
 
@@ -162,7 +162,10 @@ def number_array(number: Any, target: Backend, narrowing: Narrowing) -> np.ndarr
 
     array = np.asarray(number)
     kind = type(number).__name__
-    dtype = dtype_named(call_backend(target, "number_dtype", kind)) or array.dtype
+    name = call_backend(target, "number_dtype", kind)
+    if not isinstance(name, (str, type, np.dtype)):
+        raise wrong_result(target, "number_dtype", repr(name), "It must return a name of a dtype.")
+    dtype = dtype_named(name) or array.dtype
     if array.dtype == dtype:
         return array
     if array.dtype.kind == "O":

@@ -47,17 +47,14 @@ def to_host(
     """
     import numpy as np
 
-    n = call_backend(source, "to_numpy", x) if values is None else values
-    if not isinstance(n, np.ndarray):
-        came = f"a {type(n).__name__}"
-        raise wrong_result(source, "to_numpy", came, "It must return a numpy.ndarray.")
+    n = _read(x, source, values)
     if type(n) is not np.ndarray:
         refuse_more_than_values(n)
         if source.name != "numpy":
             n = np.asarray(n)
     copied = source.to_numpy_shares is False or (not on_host and n.flags.writeable)
     reason = f"{source.name} returns its values as a copy"
-    if options.copy is False and (copied or not overlap(call_backend(source, "to_numpy", x), n)):
+    if options.copy is False and (copied or not overlap(_read(x, source), n)):
         raise copy_required(reason)
     return RoutedArray(n, reason if copied else "")
 
@@ -99,9 +96,19 @@ def from_host(
     if target.name == "numpy":
         return RoutedArray(n, copied)
     y = call_backend(target, "from_numpy", n, device)
-    if options.copy is False and not overlap(call_backend(target, "to_numpy", y), n):
+    if options.copy is False and not overlap(_read(y, target), n):
         raise copy_required(f"{target.name} copied the values")
     return RoutedArray(y, copied or (COPIED if copies else ""))
+
+
+def _read(x: Any, origin: Origin, values: Any = None) -> Any:
+    import numpy as np
+
+    n = call_backend(origin, "to_numpy", x) if values is None else values
+    if not isinstance(n, np.ndarray):
+        came = f"a {type(n).__name__}"
+        raise wrong_result(origin, "to_numpy", came, "It must return a numpy.ndarray.")
+    return n
 
 
 def _plain(n: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:

@@ -76,8 +76,16 @@ class Layout:
         if self == other:
             return list(range(len(self.paths)))
         order: list[int] = []
-        same = _match(self._nodes.root, other._nodes.root, order)
-        return order if same else None
+        waiting = [(self._nodes.root, other._nodes.root)]
+        while waiting:
+            mine, its = waiting.pop()
+            if type(mine) is Leaf and type(its) is Leaf:
+                order.append(its.index)
+            elif (pairs := _match(mine, its)) is not None:
+                waiting += pairs[::-1]
+            else:
+                return None
+        return order
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Layout, (self._nodes, self.paths)
@@ -222,26 +230,23 @@ def _flat_type(node: Any) -> Any:
     return cls if plain and only_leaves and named else None
 
 
-def _match(mine: Any, its: Any, order: list[int]) -> bool:
-    """Compare two nodes, whatever the order of keys, and list the index of each leaf of the first in the other."""
-    if type(mine) is Leaf and type(its) is Leaf:
-        order.append(its.index)
-        return True
+def _match(mine: Any, its: Any) -> list[tuple[Any, Any]] | None:
+    """Pair the children of two nodes, whatever the order of keys. Return None if anything else differs."""
     if type(mine) is not Branch or type(its) is not Branch or not (mine.rebuilt and its.rebuilt):
-        return bool(_code(mine) == _code(its))
+        return [] if _code(mine) == _code(its) else None
     children = its.children
     if type(mine.value) is not type(its.value) or len(mine.children) != len(children):
-        return False
+        return None
     if not isinstance(mine.value, dict):
         if _static_key(mine) != _static_key(its):
-            return False
+            return None
     else:
         by_key = dict(zip(map(exact_key, dict.keys(its.value)), children, strict=True))
         names = [exact_key(key) for key in dict.keys(mine.value)]
         if by_key.keys() != set(names) or _besides_items(mine) != _besides_items(its):
-            return False
+            return None
         children = [by_key[name] for name in names]
-    return all(_match(a, b, order) for a, b in zip(mine.children, children, strict=True))
+    return list(zip(mine.children, children, strict=True))
 
 
 def _besides_items(branch: Branch) -> Any:

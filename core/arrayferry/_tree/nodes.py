@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import Any
 
 from arrayferry._errors import ConversionError, StructureError, describe_error
@@ -56,7 +57,8 @@ class Nodes:
     Args:
         root: a `Leaf`, a `Branch`, or the value itself if it holds no array.
         branches: the containers, each after those that are in it.
-        keeps: whether a container that cannot hold the results is returned unchanged.
+        keeps: whether a container that cannot hold the results is returned unchanged. One that cannot be rebuilt is
+            only if nothing in it was converted.
 
     Attributes:
         branches: the containers.
@@ -115,10 +117,11 @@ class Nodes:
             if not branch.arrays:  # such as a torch.Size, whose numbers cannot be arrays
                 return value
             if isinstance(error, ConversionError):
-                if self._keeps:
+                changed = any(map(is_not, children, container.children(value)))
+                if self._keeps and not (changed and isinstance(error, StructureError)):
                     return value
-                error.locate(path=self._path_to(lambda node: node is branch))
-                raise
+                place = self._path_to(lambda node: node is branch)
+                raise error.locate(path=place) from error.__cause__
             raise StructureError(
                 f"a {type(value).__name__} could not be rebuilt with its converted arrays by the "
                 f"container {type(container).__name__} ({describe_error(error)})",

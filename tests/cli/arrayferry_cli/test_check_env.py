@@ -35,6 +35,14 @@ class Crashes(CartPole):
     def reset(self, xp, rng, n, params):
         os.kill(os.getpid(), 11)
 
+class Mute(BaseException):
+    def __str__(self):
+        raise ValueError
+
+class Raises(CartPole):
+    def reset(self, xp, rng, n, params):
+        raise Mute
+
 class Hangs(CartPole):
     def reset(self, xp, rng, n, params):
         time.sleep(1000)
@@ -67,6 +75,7 @@ def test_what_is_wrong_is_told(run, folder):
 ENDS = {
     "Ends": "failed: it ended the process with exit status 0",
     "Crashes": "failed: it crashed with SIGSEGV",
+    "Raises": "failed: Mute\n",
     "Hangs": "took longer than 15 seconds",
 }
 

@@ -7,6 +7,8 @@ import linecache
 import sys
 import types
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import boxes
 import numpy as np
@@ -155,16 +157,26 @@ def test_a_fork_while_another_thread_registers(fork_while):
                 wait()
             return super().update(*new)
 
-    registry = Waiting()
+    registry, part = Waiting(), HeldContainer()
     conversion = af.Conversion("numpy", af.Options(), registry)
     conversion([X])
 
     def work():
-        registry.register(HeldContainer())
+        assert part not in registry.catalog.containers
+        registry.register(part)
+        assert part in registry.catalog.containers
         assert "numpy" in af.registry.backends()
         assert conversion([X])[0].tolist() == [0, 1, 2]
 
-    fork(lambda: registry.register(HeldContainer()), work)
+    fork(lambda: registry.register(part), work)
+
+
+def test_a_hook_may_wait_for_a_thread_that_makes_a_converter(registry):
+    """As if it imports a module that the thread imports already."""
+    with ThreadPoolExecutor(1) as pool:
+        make = partial(pool.submit, af.converter, "numpy", registry=registry)
+        hook = af.hookimpl(lambda: [make().result(10), HeldContainer()][1:])
+        registry.register(types.SimpleNamespace(arrayferry_containers=hook))
 
 
 def test_a_fork_while_another_thread_makes_a_route(monkeypatch, fork_while):

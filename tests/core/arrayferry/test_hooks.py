@@ -144,6 +144,7 @@ WRONG = {
     "no name": (part(""), "Own has no name. Set name to a string"),
     "a name that is no text": (part(3), "Own has 3 for its name"),
     "wrong replacements": (part(replaces="lib"), "Own has 'lib' for its replaces"),
+    "its own layer": ("@af.hookimpl\ndef units(): return registry.parts('units').values()", "asks for the parts of units while"),
     "a missing module": ("@af.hookimpl\ndef units(): import no_such_module", "ModuleNotFoundError"),
 }  # fmt: skip
 
@@ -156,6 +157,7 @@ def test_a_plugin_that_fails_is_left_out_with_one_warning(install, what):
         bad=library("bad") + "\nimport arrayferry as af\n" + code, lib=part()
     )
     assert messages == []
+    sys.modules["bad_plugin"].registry = registry
     parts, messages = asked(registry)
     assert list(parts) == ["lib"]
     assert "bad" in registry.backends()
@@ -288,7 +290,10 @@ def test_a_part_for_one_backend_at_run_time(install):
     registry.register(HeldContainer(), parts={"units": type("Of", (Own,), {"name": "held"})()})
     assert set(registry.parts("units")) == {"lib", "boxes", "held"}
     registry.manager.set_blocked("lib")
-    assert set(registry.parts("units")) == {"boxes", "held"}
+    catalog = registry.catalog
+    registry.manager.unblock("lib")
+    assert set(catalog.parts("units")) == {"boxes", "held"}  # of the plugins that it was made of
+    assert set(registry.parts("units")) == {"lib", "boxes", "held"}
 
 
 @pytest.mark.parametrize("fault", ["another type", "a taken name", "no such hook", "no name"])

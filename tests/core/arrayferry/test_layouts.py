@@ -448,3 +448,11 @@ def test_equal_structures_are_the_same_however_they_are_written(library):
 
 def test_what_c_hides_is_not_taken_for_nothing():
     assert exact_key(array.array("i", [1])) != exact_key(array.array("i", [2]))
+
+
+def test_leaves_are_found_in_another_order_at_any_depth():
+    some = others = X
+    for _ in range(900):
+        some, others = {"a": some, "b": X}, {"b": X, "a": others}
+    (_, some), (_, others) = af.flatten(some), af.flatten(others)
+    assert some.order_in(others) == [*range(901)][::-1]

@@ -1,5 +1,7 @@
 """The narrowing rule, the scalars option, and arrays that a target does not support."""
 
+from functools import partial
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -132,10 +134,10 @@ def test_dask_and_numpy_support_all(what):
      ("unsupported", "drop"), ("copy", np.True_), ("copy", []), ("unknown", "drop"), ("sparse", "keep"), ("sparse", True)],
 )  # fmt: skip
 def test_invalid_options(option, value):
-    for function in (af.convert, af.converter):
-        arguments = ([1], "torch") if function is af.convert else ("torch",)
+    functions = partial(af.convert, [1], "torch"), partial(af.converter, "torch")
+    for function in (*functions, af.Options()._replace):
         with pytest.raises(af.OptionError, match=f"{option}=.*is not valid. Pass one of"):
-            function(*arguments, **{option: value})
+            function(**{option: value})
 
 
 def test_like_and_target_exclude_each_other():

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import itertools
 import sys
 import traceback
 from typing import Protocol
@@ -73,17 +74,22 @@ def test_check(register):
 
 
 OTHER_FORMS = [
-    ("devices.names", (), af.DeviceError, "named none"),
-    ("to_numpy", [1, 2], af.ConversionError, "returned a list, from boxes"),
-    ("dtypes", 3, af.ConversionError, "returned a int"),
+    ("devices.names", [()], X, af.DeviceError, "named none"),
+    ("to_numpy", [[1, 2]], Box(X), af.ConversionError, "returned a list, from boxes"),
+    ("to_numpy", [X, None], Box(X), af.ContractError, "returned a NoneType, from boxes"),
+    ("is_traced", [X], Box(X), af.ContractError, "raised ValueError.*from boxes"),
+    ("number_dtype", [[1]], 1, af.ContractError, r"returned \[1\], to boxes"),
+    ("dtypes", [3], X, af.ConversionError, "returned a int"),
 ]
 
 
-@pytest.mark.parametrize(("method", "returned", "error", "words"), OTHER_FORMS)
-def test_what_is_not_of_the_form_asked_for(register, method, returned, error, words):
-    register(faulty(**{method.removeprefix("devices."): lambda self, *args: returned}))
-    x, target = (Box(X), "torch") if method == "to_numpy" else (X, "boxes")
-    refused(error, rf"{method}\(\) of the backend 'boxes' {words}", x, target)
+@pytest.mark.parametrize(("method", "returned", "x", "error", "words"), OTHER_FORMS)
+def test_what_is_not_of_the_form_asked_for(register, method, returned, x, error, words):
+    results = itertools.chain(returned, itertools.repeat(returned[-1]))
+    register(faulty(**{method.removeprefix("devices."): lambda self, *args: next(results)}))
+    to = "numpy" if type(x) is Box else "boxes"
+    options = {"copy": False} if to == "numpy" else {"scalars": "convert"}
+    refused(error, rf"{method}\(\) of the backend 'boxes' {words}", x, to, **options)
 
 
 @pytest.mark.parametrize("path", ["boxlib.Bax", "boxlib.sub.Box", "nolib.Box"])
@@ -96,6 +102,10 @@ def test_array_types_with_a_typo(register, path):
             rf"array_types \('{path}',\).*misspelt",
         ):
             af.convert([X], "boxes")
+
+
+def test_a_target_that_is_not_registered():
+    refused(af.ContractError, r"'boxes' returned a .*not registered.*register\(\)", X, BoxBackend())
 
 
 READ, REBUILT = (rf"{part} by the container Pairs \(" for part in ("read", "rebuilt .*"))
@@ -120,6 +130,17 @@ def test_methods_of_a_container(register, name, method, words, times):
         with pytest.raises(af.StructureError, match=rf"Held could not be {words}.*at \['p'\]"):
             call({"p": Held(X)})
     assert isinstance(af.convert({"p": [X]}, "torch")["p"][0], torch.Tensor)
+
+
+def test_one_error_that_is_raised_again_has_the_place_of_each_time(register):
+    def same(*args):
+        raise error
+
+    error = af.ConversionError("the same")
+    register(faulty(to_numpy=same))
+    register(type("Pairs", (HeldContainer,), {"rebuild": same})())
+    for path, value in itertools.product("ab", (Box(X), Held(X))):
+        assert refused(af.ConversionError, "the same", {path: value}, "torch").path == f"['{path}']"
 
 
 def test_a_plan_checks_what_rebuild_returns(register):

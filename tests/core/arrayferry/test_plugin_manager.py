@@ -188,6 +188,10 @@ REFUSED = {
     "the kinds of a DLPack": (
         part(BoxBackend, dlpack=part(af.DLPack, kinds="cuda")), "DLPack Faulty has 'cuda' for its kinds",
     ),
+    **{
+        f"{cls.__name__} without a hash": (dataclasses.dataclass(type("Equal", (cls,), {}))(), "without __hash__.*eq=False")
+        for cls in (BoxBackend, BoxSource, DirectToTorch)
+    },
     "a class": (BoxBackend, r"BoxBackend'> is not a Backend, .*Register an instance"),
     "the class of a source": (BoxSource, r"BoxSource'> is not a Backend"),
     "a hook that returns a class": (hooks(backends=[BoxBackend]), r"BoxBackend'>, where a Backend is expected.*instances"),

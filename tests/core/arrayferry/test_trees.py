@@ -458,7 +458,11 @@ def test_other_mappings():
     stubborn = Stubborn("x", 1)
     assert af.convert(stubborn, "torch") is stubborn
     words = r"Stubborn cannot be rebuilt.*Register a Container"
-    assert refused(af.StructureError, words, [Stubborn("x", X)], "torch").path == "[0]"
+    for how in ("raise", "keep"):
+        error = refused(af.StructureError, words, [Stubborn("x", X)], "torch", unsupported=how)
+        assert error.path == "[0]"
+    texts = Stubborn("x", np.array(["a"]))  # in which nothing is converted
+    assert af.convert(texts, "torch", unsupported="keep") is texts
     named = af.convert(Named("n", "x", X), "torch")
     assert named.name == "n"
     assert is_torch(named["x"])
