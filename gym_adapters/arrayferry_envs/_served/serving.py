@@ -77,40 +77,31 @@ class Served:
         check_flag("differentiable", differentiable)
         self.render_mode = render_mode
         self._n = n
-        self._mode = mode
-        self._own_limit = limit_of(max_episode_steps, env.max_episode_steps)
-        self._limit = env._limited(self._own_limit)
-        self._given_params = params
+        limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self._limit = env._limited(limit)
         self._check_actions = check_actions_of(check_actions)
-        self._rows = n if isinstance(self, VectorEnv) else None
         self._differentiable = differentiable
-        self._use(af.registry.backend(xp), device)
-
-    def _use(self, backend: af.Backend, device: Any) -> None:
-        """Set the library of observations and actions."""
-        usable(backend)
-        functional, n, sharding = self.functional, self._n, None
+        backend, sharding = usable(af.registry.backend(xp)), None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
         libraries = Libraries({}, "numpy", backend, None, device)
         held_on = None if device is None else backend.devices.name_of(device)
-        computing = _computing(functional.library, backend, held_on, self._differentiable)
+        computing = _computing(env.library, backend, held_on, differentiable)
         # whether the simulator, and the parameters, are in another library than observations and actions
         self._converts = computing is not backend
         if self._converts and computing.name == "numpy":
             held_on = "cpu"
         device = None if self._converts else device
-        env = CheckedEnv(functional, computing, n, self._own_limit, device)
+        checked = CheckedEnv(env, computing, n, limit, device)
         self._params = prepare(
-            self._given_params, functional.default_params, n, computing, device,
-            draws=functional._draws_params,
+            params, env.default_params, n, computing, device, draws=env._draws_params
         )  # fmt: skip
         self._device = device if sharding is None else sharding
         self._actions = Actions(
-            env.name, functional.action_space, self._rows, computing, self._device,
-            check=self._check_actions,
+            checked.name, env.action_space, n if isinstance(self, VectorEnv) else None,
+            computing, self._device, check=self._check_actions,
         )  # fmt: skip
-        self._simulator = _simulator(env, self._mode, sharding)
+        self._simulator = _simulator(checked, mode, sharding)
         self._to_agent = af.converter(backend, device=held_on)
         self._seeded = False
         self.metadata = {**self.metadata, "jax": backend.name == "jax"}
@@ -119,21 +110,6 @@ class Served:
     def _set_spaces(self, libraries: Libraries | None) -> None:
         """Set the spaces for the library of the agent. The libraries are None for NumPy."""
         raise NotImplementedError
-
-    def use_library(self, backend: af.Backend, device: Any = None) -> bool:
-        """Switch to another library, if no episode has begun. Adapters call this.
-
-        Args:
-            backend: the library.
-            device: the device of arrays, None for the library's own choice.
-
-        Returns:
-            Whether the library is now used. If not, nothing has changed.
-        """
-        if self._begun or backend.memory == "lazy" or backend.problem() is not None:
-            return False
-        self._use(backend, device)
-        return True
 
     def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the mask of the options.
@@ -171,7 +147,7 @@ class Served:
             state = self._checked_state(state, params, tell=given is None)
         result = simulator.reset(params, mask, state)
         if given is not None:
-            self._params = self._given_params = params
+            self._params = params
         self._begun = True
         return result
 

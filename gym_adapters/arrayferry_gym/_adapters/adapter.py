@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from gymnasium import Space, Wrapper, wrappers
+from gymnasium import Space
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
@@ -63,9 +63,6 @@ class Adapter(RecordConstructorArgs):
         options = {name: x for name, x in arguments.items() if name not in _OF_ADAPTERS}
         self._libraries = Libraries(getattr(env, "metadata", None) or {}, **options)
         target: Any = self._libraries.target_backend
-        given = arguments["env_xp"] is not None
-        if target is not None and not given and _switches_library(env, target, self._libraries):
-            self._libraries.note_env_library(target)
         self.device = self._libraries.target_device
         self._converted: dict[str, Any] = {}
         self._quick = Quick()
@@ -257,25 +254,6 @@ _DEFAULTS = {
     "stack_final": False,
 }
 """The defaults of arguments other than None, which are not recorded."""
-
-_TRANSPARENT = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
-"""Wrappers that `gymnasium.make` adds. They do not read arrays."""
-
-
-def _switches_library(env: Any, target: af.Backend, libraries: Libraries) -> bool:
-    """Ask an environment to switch to the agent's library, and return whether it did. Only a `FunctionalEnv` can."""
-    while type(env) in _TRANSPARENT:
-        env = env.env
-    use = getattr(type(env), "use_library", None)
-    return use is not None and bool(use(env, target, libraries.target_device))
-
-
-def own_library(env: Any) -> Any:
-    """Return the library of a FunctionalEnv, which may be wrapped but not in an adapter; None for all others."""
-    while isinstance(env, (Wrapper, VectorWrapper)) and not isinstance(env, Adapter):
-        env = env.env
-    own = getattr(env, "xp", None)
-    return own if isinstance(own, str) else None
 
 
 def converted_space_property(name: str) -> property:
