@@ -160,6 +160,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
+        self._note = None
         try:
             observations, rewards, ended, cut, infos = self.env.step(self._act(actions))
         except Exception as error:

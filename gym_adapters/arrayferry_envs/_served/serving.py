@@ -39,6 +39,7 @@ class Served:
 
     Attributes:
         functional: the environment.
+        check_actions: as given.
         metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
         render_mode: as given.
     """
@@ -46,6 +47,7 @@ class Served:
     functional: FunctionalEnv
     metadata: dict[str, Any]
     render_mode: str | None
+    check_actions = "fit"
     _begun = False
     _spec: Any = None
 
@@ -79,7 +81,7 @@ class Served:
         self._n = n
         limit = limit_of(max_episode_steps, env.max_episode_steps)
         self._limit = env._limited(limit)
-        self._check_actions = check_actions_of(check_actions)
+        self.check_actions = check_actions_of(check_actions)
         self._differentiable = differentiable
         backend, sharding = usable(af.registry.backend(xp)), None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
@@ -99,7 +101,7 @@ class Served:
         self._device = device if sharding is None else sharding
         self._actions = Actions(
             checked.name, env.action_space, n if isinstance(self, VectorEnv) else None,
-            computing, self._device, check=self._check_actions,
+            computing, self._device, check=self.check_actions,
         )  # fmt: skip
         self._simulator = _simulator(checked, mode, sharding)
         self._to_agent = af.converter(backend, device=held_on)

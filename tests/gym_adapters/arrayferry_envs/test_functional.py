@@ -425,6 +425,24 @@ def test_an_adapter_leaves_an_environment_in_its_library(library, target, stated
     assert single.unwrapped.xp == "numpy"
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_an_environment_that_is_strict_judges_alone(library):
+    envs = CartPole().make_vec(2, xp=library, check_actions="strict")
+    env = begun(vector.ArrayConversion(envs, target_xp="torch", check_actions="off"))
+    env.step(torch.tensor([0, 1]))
+    with pytest.raises(af.ConversionError, match=r"for CartPole .* out of its range"):
+        env.step(torch.tensor([0, 2]))
+
+
+def test_whole_numbers_are_judged_before_they_are_narrowed():
+    env = begun(vector.JaxToTorch(CartPole().make_vec(2, xp="jax")))
+    for _ in range(3):
+        env.step(torch.tensor([0, 1]))
+        for wrong in (2**32, 2**32 + 1, -(2**32), 2):
+            with pytest.raises(af.ConversionError):
+                env.step(torch.tensor([0, wrong]))
+
+
 def test_devices():
     envs = gym.make_vec("arrayferry/CartPole-v0", num_envs=3, xp="jax", device="cpu")
     observation, _ = envs.reset(seed=0)
