@@ -131,9 +131,7 @@ def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:
         largest = np.finfo(high.dtype).max
         low, high = np.maximum(low, -largest), np.minimum(high, largest)
     if "int" in kind:
-        limits = np.iinfo(kind)
-        edges = [np.clip(np.asarray(edge, object), limits.min, limits.max) for edge in (low, high)]
-        low, high = (np.asarray(edge, kind) for edge in edges)
+        low, high = _edge(low, kind), _edge(high, kind)
     if low.ndim == 0:
         low, high = low.item(), high.item()
     else:
@@ -178,9 +176,14 @@ def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
     for edge in map(np.asarray, bounds_of(space)):
         if edge.size and np.all(edge == edge.flat[0]):
             edge = edge.flat[0]
-        limits = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
-        if limits is not None:
-            edge = np.clip(np.asarray(edge, object), limits.min, limits.max)
-        edges.append(np.asarray(edge, dtype))
+        edges.append(_edge(edge, dtype))
     low, high = np.broadcast_arrays(*edges)
     return low.copy(), high.copy()
+
+
+def _edge(edge: Any, dtype: Any) -> Any:
+    """Return a bound in a dtype. If that has whole numbers, it is clipped to them."""
+    if np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        edge = np.clip(np.asarray(edge, object), limits.min, limits.max)
+    return np.asarray(edge, dtype)
