@@ -69,7 +69,7 @@ def copied(array: Any) -> Any:
 def as_flags(x: Any) -> Any:
     """Return flags as an array of dtype bool. Environments may have other dtypes or lists for them, where 0 is false."""
     dtype = getattr(x, "dtype", None)
-    if dtype is _BOOL:  # nearly always
+    if dtype is BOOL:
         return x
     if isinstance(x, (list, tuple)):
         x = np.asarray(x)
@@ -78,7 +78,8 @@ def as_flags(x: Any) -> Any:
     return x if dtype is None or _is_bool(kind, dtype) else x != 0
 
 
-_BOOL = np.dtype(bool)
+BOOL = np.dtype(bool)
+"""The dtype of flags in NumPy and JAX."""
 
 
 def as_rewards(given: Any, n: int | None = None) -> Any:

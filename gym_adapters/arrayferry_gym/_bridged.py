@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper, Vect
 
 import arrayferry as af
 from arrayferry.typing import Target
-from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import checked_infos, final_observations, loses_final
@@ -95,9 +94,8 @@ class Bridged:
                 remedy="Make a simulator that returns them: see from_simulator.",
             )
         self.envs = vector.ArrayConversion(
-            envs, own_library(envs), xp, None, device,
-            convert_info=infos, copy=True,
-        )  # fmt: skip
+            envs, None, xp, None, device, convert_info=infos, copy=True
+        )
         self._check_rewards((envs.num_envs, *_reward_shape(envs)))
         self._inner: Any = envs.unwrapped
         own = getattr(self._inner, "envs", None)

@@ -110,6 +110,11 @@ def loses_final(envs: Any) -> bool:
     return bool((envs.metadata or {}).get(LOST))
 
 
+def serves_functional(env: Any) -> bool:
+    """Tell whether an environment is what serves a `FunctionalEnv`, without a wrapper."""
+    return hasattr(env, "functional") and env is env.unwrapped
+
+
 def checked_infos(envs: Any, infos: Any) -> Any:
     """Return the infos of vector environments.
 
@@ -139,7 +144,7 @@ def final_observations(
         arrayferry.OptionError: they are not in the infos. Without them, first observations would be mistaken for last ones.
     """
     final: Any = checked_infos(envs, infos).get("final_obs")
-    if final is not None and envs is envs.unwrapped and hasattr(envs, "functional"):
+    if final is not None and serves_functional(envs):
         return to_library(final)  # which has those of the step in the other rows
     where = missing = to_library(ended)
     if final is not None:

@@ -22,8 +22,8 @@ from arrayferry_gym._adapters.overloads import (
     VectorJaxToTorchInit,
     VectorNumpyToTorchInit,
 )
-from arrayferry_gym._arrays import as_flags, mapped
-from arrayferry_gym._episodes import final_observations, loses_final
+from arrayferry_gym._arrays import BOOL, as_flags, mapped
+from arrayferry_gym._episodes import final_observations, loses_final, serves_functional
 from arrayferry_gym._options.env_options import autoreset_mode_of, forwarded_mask, forwarded_seed
 from arrayferry_gym._options.libraries import dtype_name
 from arrayferry_gym._options.refusals import (
@@ -122,6 +122,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             if stack_final is True:
                 self._check_final()
             self._stack_final = stack_final
+            self._final_in_batch = stack_final is True and serves_functional(env)
             self._setup(
                 env,
                 env_xp=env_xp,
@@ -145,6 +146,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     env: VectorEnv[Any, Any, Any]
     _stack_final: bool
+    _final_in_batch = False
     _reward_dtype: str | None
 
     def reset(
@@ -160,6 +162,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     def step(self, actions: Any) -> tuple[ObsT, ArrT, ArrT, ArrT, dict[str, Any]]:
         """Take a step in all environments, with actions of any library."""
+        self._note = None
         try:
             observations, rewards, ended, cut, infos = self.env.step(self._act(actions))
         except Exception as error:
@@ -168,15 +171,18 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         libraries = self._libraries
         if type(observations) is not libraries.observed:
             self._observe(observations)
-        ended, cut = as_flags(ended), as_flags(cut)
+        if not getattr(ended, "dtype", None) is getattr(cut, "dtype", None) is BOOL:
+            ended, cut = as_flags(ended), as_flags(cut)
+        results: Any = observations, rewards, ended, cut
+        if self._final_in_batch:
+            results = *results, infos.get("final_obs")
         if libraries.target is not None:  # all in one call, which is cheaper for some libraries
-            observations, rewards, ended, cut = libraries.target(
-                (observations, rewards, ended, cut)
-            )
+            results = libraries.target(results)
+        observations, rewards, ended, cut, *final = results
         if self._reward_dtype is not None:
             rewards = self._cast_rewards(rewards)
         if self._stack_final:
-            infos = self._with_final(observations, ended, cut, infos)
+            infos = self._with_final(observations, ended, cut, infos, *final)
         elif infos:
             infos = libraries.convert_infos(infos)
         return observations, rewards, ended, cut, infos
@@ -211,13 +217,15 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             )
 
     def _with_final(
-        self, observations: Any, ended: Any, cut: Any, infos: dict[str, Any]
+        self, observations: Any, ended: Any, cut: Any, infos: dict[str, Any], final: Any = None
     ) -> dict[str, Any]:
         """Return converted infos, with the observations after a step, before any reset, as one batch like others."""
-        done, to_agent = ended | cut, self._libraries.to_agent
-        final = final_observations(self.env, infos, done, observations, to_agent)
+        done, libraries = ended | cut, self._libraries
+        if final is None:
+            final = final_observations(self.env, infos, done, observations, libraries.to_agent)
         others = {name: x for name, x in infos.items() if name not in ("final_obs", "_final_obs")}
-        return {**self._libraries.convert_infos(others), "final_obs": final, "_final_obs": done}
+        others = libraries.convert_infos(others) if others else others
+        return {**others, "final_obs": final, "_final_obs": done}
 
     @property
     def autoreset_mode(self) -> Any:

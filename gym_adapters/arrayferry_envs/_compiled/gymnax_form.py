@@ -15,7 +15,6 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_envs._contract.actions import bounds_of
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import (
     VALUE,
@@ -28,6 +27,7 @@ from arrayferry_envs._contract.params import (
 )
 from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Running
+from arrayferry_gym._actions.fitter import bounds_of
 from arrayferry_gym._options.env_options import UNSET, limit_of
 from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym.wrappers._kernels.kernel import Spaces

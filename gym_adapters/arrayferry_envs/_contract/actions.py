@@ -10,15 +10,15 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry_gym._actions.fitter import NUMPY, Fitter, range_of
+from arrayferry_gym._actions.fitter import NUMPY, Fitter, bounds_of
 from arrayferry_gym._actions.mistakes import Place
-from arrayferry_gym._actions.quick import Quick, Way
+from arrayferry_gym._actions.quick import Judge, Way
 from arrayferry_gym._arrays import first_wrong, held_dtype, namespace, plain_name
 from arrayferry_gym._spaces.batches import batch_of_actions
 from arrayferry_gym._spaces.trees import branches, build, leaves, split
 
 
-class Actions:
+class Actions(Judge):
     """Converts actions to a batch of arrays of a library, with the dtypes of their space.
 
     Args:
@@ -45,19 +45,12 @@ class Actions:
         self._n = n
         self._check = check
         self._convert = af.converter(backend, device=device)
-        self._quick = Quick()
+        self._forget_ways()
         self._first, self._last = 0, -1  # of the numbers of a Discrete space
         if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
-            self._first, self._last = int(space.start), int(space.start + space.n - 1)
+            self._first, self._last = map(int, bounds_of(space))
 
-    def __call__(self, action: Any) -> Any:
-        """Return actions in the form that the methods of the environment take.
-
-        Raises:
-            arrayferry.ConversionError: the action is refused.
-        """
-        fitted = self._quick.fitted(action)
-        return self._fit(action) if fitted is None else fitted
+    __call__ = Judge._act
 
     def discrete_row(self, action: Any) -> Any:
         """Return the number of a Discrete space as its only row in NumPy, None for anything else."""
@@ -66,7 +59,11 @@ class Actions:
         return None
 
     def _fit(self, action: Any) -> Any:
-        """Fit an action completely, and learn the quick way for the next one of its form."""
+        """Fit an action completely, and learn the quick way for the next one of its form.
+
+        Raises:
+            arrayferry.ConversionError: it is refused.
+        """
         space, strict = self._space, self._check == "strict"
         if self._check == "off":
             is_number = isinstance(action, numbers.Number) and not hasattr(action, "dtype")
@@ -134,9 +131,7 @@ def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:
         largest = np.finfo(high.dtype).max
         low, high = np.maximum(low, -largest), np.minimum(high, largest)
     if "int" in kind:
-        limits = np.iinfo(kind)
-        edges = [np.clip(np.asarray(edge, object), limits.min, limits.max) for edge in (low, high)]
-        low, high = (np.asarray(edge, kind) for edge in edges)
+        low, high = _edge(low, kind), _edge(high, kind)
     if low.ndim == 0:
         low, high = low.item(), high.item()
     else:
@@ -175,23 +170,20 @@ def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any
     return lambda x: xp.clip(x, low, high)
 
 
-def bounds_of(space: Any) -> tuple[Any, Any]:
-    """Return the lowest and highest numbers of a space."""
-    if isinstance(space, spaces.Box):
-        return space.low, space.high
-    low, count = range_of(space)
-    return low, low + count - 1
-
-
 def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:
     """Return these numbers as NumPy arrays of a dtype, 0-d if all are the same."""
     edges = []
     for edge in map(np.asarray, bounds_of(space)):
         if edge.size and np.all(edge == edge.flat[0]):
             edge = edge.flat[0]
-        limits = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
-        if limits is not None:
-            edge = np.clip(np.asarray(edge, object), limits.min, limits.max)
-        edges.append(np.asarray(edge, dtype))
+        edges.append(_edge(edge, dtype))
     low, high = np.broadcast_arrays(*edges)
     return low.copy(), high.copy()
+
+
+def _edge(edge: Any, dtype: Any) -> Any:
+    """Return a bound in a dtype. If that has whole numbers, it is clipped to them."""
+    if np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        edge = np.clip(np.asarray(edge, object), limits.min, limits.max)
+    return np.asarray(edge, dtype)

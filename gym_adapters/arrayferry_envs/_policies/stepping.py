@@ -18,7 +18,6 @@ import arrayferry_gym
 from arrayferry_envs._around import wrapped
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.policies import check_arguments, check_policy
-from arrayferry_gym._adapters.adapter import own_library
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.caller import caller_level
@@ -283,7 +282,7 @@ def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, A
             )
     if isinstance(env, VectorEnv):
         return env
-    one = _LastReward(env, env_xp=own_library(env), target_xp="numpy")
+    one = _LastReward(env, target_xp="numpy")
     one.metadata = dict(env.metadata or {})  # older versions of Gymnasium write to it
     return _BatchOfOne([lambda: one], autoreset_mode=AutoresetMode.DISABLED)
 

@@ -40,6 +40,7 @@ class Served:
 
     Attributes:
         functional: the environment.
+        check_actions: as given.
         metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
         render_mode: as given.
     """
@@ -47,6 +48,7 @@ class Served:
     functional: FunctionalEnv
     metadata: dict[str, Any]
     render_mode: str | None
+    check_actions = "fit"
     _begun = False
     _spec: Any = None
 
@@ -71,52 +73,39 @@ class Served:
         check_render_mode(
             render_mode,
             env.metadata,
-            type(env).__name__,
+            type(self.functional).__name__,
             'Write a method render(self, state, index), and metadata = {"render_modes": ["rgb_array"]}.',
         )
         check_flag("differentiable", differentiable)
         self.render_mode = render_mode
-        self._n = n
-        self._mode = mode
-        self._own_limit = limit_of(max_episode_steps, env.max_episode_steps)
-        self._limit = env._limited(self._own_limit)
-        self._chain = chain_of(env, self._own_limit)
-        self._given_params = params
-        self._check_actions = check_actions_of(check_actions)
-        self._rows = n if isinstance(self, VectorEnv) else None
+        self._n, self._mode = n, mode
+        limit = limit_of(max_episode_steps, env.max_episode_steps)
+        self._limit = env._limited(limit)
+        self._chain = chain = chain_of(env, limit)
+        self.check_actions = check_actions_of(check_actions)
         self._differentiable = differentiable
-        self._use(af.registry.backend(xp), device)
-
-    def _use(self, backend: af.Backend, device: Any) -> None:
-        """Set the library of observations and actions."""
-        usable(backend)
-        functional, n, sharding = self.functional, self._n, None
+        backend, sharding = usable(af.registry.backend(xp)), None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
         libraries = Libraries({}, "numpy", backend, None, device)
         held_on = None if device is None else backend.devices.name_of(device)
-        portable = not self._differentiable and all(
-            kernel.any_library for kernel in self._chain.kernels
-        )
-        computing = _computing(functional.library, backend, held_on, self._differentiable, portable)
+        portable = not differentiable and all(kernel.any_library for kernel in chain.kernels)
+        computing = _computing(env.library, backend, held_on, differentiable, portable)
         # whether the simulator, and the parameters, are in another library than observations and actions
         self._converts = computing is not backend
         if self._converts and computing.name == "numpy":
             held_on = "cpu"
         device = None if self._converts else device
-        env = CheckedEnv(functional, computing, n, self._own_limit, device)
+        checked = CheckedEnv(self.functional, computing, n, limit, device)
         self._params = prepare(
-            self._given_params, functional.default_params, n, computing, device,
-            draws=functional._draws_params,
-        )  # fmt: skip
+            params, env.default_params, n, computing, device, draws=env._draws_params
+        )
         self._device = device if sharding is None else sharding
         self._actions = Actions(
-            env.name, self._chain.outside.action, self._rows, computing, self._device,
-            check=self._check_actions,
+            checked.name, chain.outside.action, n if isinstance(self, VectorEnv) else None,
+            computing, self._device, check=self.check_actions,
         )  # fmt: skip
-        self._simulator = _simulator(
-            Engine(env, self._mode, self._chain, tells_masks=True), sharding
-        )
+        self._simulator = _simulator(Engine(checked, mode, chain, tells_masks=True), sharding)
         self._to_agent = af.converter(backend, device=held_on)
         self._seeded = False
         self.metadata = {**self.metadata, "jax": backend.name == "jax"}
@@ -128,21 +117,6 @@ class Served:
     def _set_spaces(self, libraries: Libraries | None) -> None:
         """Set the spaces for the library of the agent. The libraries are None for NumPy."""
         raise NotImplementedError
-
-    def use_library(self, backend: af.Backend, device: Any = None) -> bool:
-        """Switch to another library, if no episode has begun. Adapters call this.
-
-        Args:
-            backend: the library.
-            device: the device of arrays, None for the library's own choice.
-
-        Returns:
-            Whether the library is now used. If not, nothing has changed.
-        """
-        if self._begun or backend.memory == "lazy" or backend.problem() is not None:
-            return False
-        self._use(backend, device)
-        return True
 
     def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those in the mask of the options.
@@ -176,7 +150,7 @@ class Served:
             state = self._checked_state(state, params, tell=given is None)
         result = simulator.reset(params, mask, state)
         if given is not None:
-            self._params = self._given_params = params
+            self._params = params
         self._begun = True
         return result
 

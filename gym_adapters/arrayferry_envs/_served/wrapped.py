@@ -63,8 +63,8 @@ class WrappedServed(HasKernels):
     _simulator: Simulator
     _to_agent: Any
 
-    def _use(self, backend: af.Backend, device: Any) -> None:
-        super()._use(backend, device)  # type: ignore[misc]
+    def _set_up(self, *args: Any, **options: Any) -> None:
+        super()._set_up(*args, **options)  # type: ignore[misc]
         kernels = range(len(self._simulator.engine.chain.kernels))
         held = (EngineKernel(self._simulator, index, self._to_agent) for index in kernels)
         self._show(held, vector=isinstance(self, FunctionalVectorEnv))

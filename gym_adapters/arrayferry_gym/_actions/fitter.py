@@ -53,21 +53,17 @@ def value_rule(x: Any, space: Any, *, strict: bool = False) -> Any:
         ValueError: a number is not in the space. The message says which.
     """
     cast = np.asarray(x if x.dtype == space.dtype else cast_numbers(x, space.dtype))
-    if not isinstance(space, spaces.Box):
-        start, count = range_of(space)
-        inside = (cast >= start) & (cast - start < count)
-        limits = "range"
-    elif strict:
-        inside = (x >= space.low) & (x <= space.high)  # false for NaN
-        limits = "bounds"
-    else:
+    is_box = isinstance(space, spaces.Box)
+    if is_box and not strict:
         return cast
+    low, high = bounds_of(space)
+    numbers = x if is_box else cast
+    inside = (numbers >= low) & (numbers <= high)  # false for NaN
     if inside.all():
         return cast
     if isinstance(space, spaces.Discrete):
-        last = int(space.start) + int(space.n) - 1
-        raise ValueError(f"it takes whole numbers from {int(space.start)} to {last}")
-    raise ValueError(f"{first_wrong(x, ~inside)} is out of its {limits}")
+        raise ValueError(f"it takes whole numbers from {low} to {high}")
+    raise ValueError(f"{first_wrong(x, ~inside)} is out of its {'bounds' if is_box else 'range'}")
 
 
 @dataclass(eq=False)
@@ -255,8 +251,12 @@ def _as_sampled(x: Any) -> Any:
     return np.int64(x) if x.ndim == 0 and x.dtype.kind in "iu" else x
 
 
-def range_of(space: Any) -> tuple[Any, Any]:
-    """Return the first number of a space of whole numbers, and how many there are."""
+def bounds_of(space: Any) -> tuple[Any, Any]:
+    """Return the lowest and the highest numbers of a space, those of whole numbers in int64."""
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
     if isinstance(space, spaces.MultiBinary):
-        return np.zeros(space.shape, np.int8), np.full(space.shape, 2, np.int8)
-    return space.start, space.n if isinstance(space, spaces.Discrete) else space.nvec
+        return np.zeros(space.shape, np.int64), np.ones(space.shape, np.int64)
+    low = np.asarray(space.start, np.int64)
+    count = space.n if isinstance(space, spaces.Discrete) else space.nvec
+    return low, low + (np.asarray(count, np.int64) - 1)

@@ -15,9 +15,10 @@ from gymnasium import spaces
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
 from arrayferry.extending import has_item, observed_read, observers
+from arrayferry_gym._arrays import plain_name
 from arrayferry_gym._spaces.trees import ARRAYS
 
-from .fitter import range_of
+from .fitter import bounds_of
 
 FEW = 4_096
 """The maximum number of valid actions that are remembered."""
@@ -25,37 +26,23 @@ Way = Callable[[Any], Any]
 """Returns an action of a known form as the environment takes it, or None if its numbers may not fit."""
 
 
-class Quick:
+class Quick(Cache[type, tuple[Way, Any, Any]]):
     """The quick ways for the types of actions that were fitted before. Threads may share it. Copies start empty."""
 
     def __init__(self) -> None:
-        self._ways: Cache[type, tuple[Way, Any, Any]] = Cache(32)
-
-    def fitted(self, action: Any) -> Any:
-        """Return an action as the environment takes it, None if it has to be fitted completely."""
-        known = self._ways.get(type(action))
-        if known is None:
-            return None
-        way, dtype, shape = known
-        try:
-            fitted = way(action)
-            if dtype is None or (fitted.dtype == dtype and fitted.shape == shape):
-                return fitted
-        except Exception:  # fitting it completely raises an error that explains it
-            return None
-        return None
+        super().__init__(32)
 
     def learn(self, action: Any, fitted: Any, way: Way | None) -> None:
         """Remember a way for actions of this type, if its result has the dtype and shape of the complete fitting."""
         if way is None:
             return
         if isinstance(fitted, np.generic):  # of a Discrete, whose way makes such numbers
-            self._ways[type(action)] = way, None, None
+            self[type(action)] = way, None, None
             return
         try:
             quick = way(action)
             if quick.dtype == fitted.dtype and quick.shape == fitted.shape:
-                self._ways[type(action)] = way, fitted.dtype, fitted.shape
+                self[type(action)] = way, fitted.dtype, fitted.shape
         except Exception:  # the way does not work for this action
             return
 
@@ -63,49 +50,87 @@ class Quick:
         return Quick, ()
 
 
-def quick_way(action: Any, converted: Any, space: Any, convert: af.Conversion) -> Way | None:
+class Judge:
+    """What adapters and environments have in common: they fit actions by a quick way, or else completely."""
+
+    _quick: Quick
+
+    def _forget_ways(self) -> None:
+        self._quick = Quick()
+
+    def _act(self, action: Any) -> Any:
+        """Return an action in the form that the environment takes."""
+        __tracebackhide__ = True
+        known = self._quick.get(type(action))
+        if known is not None:
+            way, dtype, shape = known
+            try:
+                fitted = way(action)
+                if fitted is not None and (
+                    dtype is None or (fitted.dtype == dtype and fitted.shape == shape)
+                ):
+                    return fitted
+            except Exception:  # fitting it completely raises an error that explains it
+                pass
+        return self._fit(action)
+
+    def _fit(self, action: Any) -> Any:
+        """Fit an action completely, and learn the quick way for the next one of its form."""
+        raise NotImplementedError
+
+
+def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> Way | None:
     """Return the quick way for actions like one that was fitted, None if there is none.
 
     Args:
         action: the action as the agent passed it.
-        converted: the action in the library of the environment.
+        fitted: the action as the environment takes it.
         space: the space that it was fitted to.
-        convert: converts to that library.
+        convert: converts to the library of the environment.
     """
-    in_numpy, cls = convert.target.name == "numpy", type(action)
+    in_numpy = convert.target.name == "numpy"
     array, backend = af.first_array(action)
-    is_one = cls is int or (backend is not None and has_item(backend, cls))
+    if in_numpy and isinstance(space, spaces.Discrete):
+        cls = type(action)
+        is_one = cls is int or (backend is not None and has_item(backend, cls))
+        return _one(space, action) if is_one else None
+    if not hasattr(action, "dtype") or not isinstance(space, ARRAYS):
+        return None
     # reading values from a GPU would wait for it, and traced arrays have none
     reads = in_numpy or (
         backend is not None and not backend.is_traced(array) and backend.device_of(array) == "cpu"
     )
-    if isinstance(space, spaces.Discrete) and reads:
-        return _one(space, action, convert, in_numpy) if is_one else None
-    if not hasattr(converted, "dtype") or not isinstance(space, ARRAYS):
-        return None
     tested = reads and not isinstance(space, spaces.Box)
-    cast = in_numpy and converted.dtype != space.dtype
-    if not tested and not cast:
+    if not tested and not in_numpy:
         return convert
-    to_numpy = af.converter("numpy", sparse="dense")
-    dtype = to_numpy(action).dtype
-    test = range_test(space, dtype) if tested else None
-    if test is None and (tested or not _is_wider(space.dtype, dtype)):
+    read = convert if in_numpy else af.converter("numpy", sparse="dense")
+    dtype, test = read(action).dtype, None
+    wanted = fitted.dtype if in_numpy else np.dtype(plain_name(fitted.dtype))
+    if tested:
+        test = range_test(space, dtype)
+        if test is None or range_test(space, wanted) is None:
+            return None
+    elif dtype == wanted:
+        return convert
+    elif not _is_wider(wanted, dtype):
         return None
+    stays = not in_numpy and backend is convert.target
 
     def several(given: Any) -> Any:
-        x = convert(given)
-        host = x if in_numpy else to_numpy(given)
+        host = read(given)
         if host.dtype != dtype or not (test is None or test(host)):
             return None
-        return x.astype(space.dtype) if cast else x
+        if stays:
+            return convert(given)
+        host = host if dtype == wanted else host.astype(wanted)
+        return host if in_numpy else convert(host)
 
     return several
 
 
-def _one(space: spaces.Discrete, action: Any, convert: af.Conversion, in_numpy: bool) -> Way:
-    """Return the way for actions of a Discrete, whose number is read by `item()`."""
-    valid = range(int(space.start), int(space.start) + int(space.n))
+def _one(space: spaces.Discrete, action: Any) -> Way:
+    """Return the way for actions of a Discrete in NumPy, whose number is read by `item()`."""
+    low, high = map(int, bounds_of(space))
     kind: Any = space.dtype.type
     cls = type(action)
     dtype = action.dtype if cls is np.ndarray else None  # else times could pass as numbers
@@ -120,9 +145,7 @@ def _one(space: spaces.Discrete, action: Any, convert: af.Conversion, in_numpy: 
         if type(number) is not int:
             return None
         made = numbers.get(number)
-        if made is None and number in valid:
-            if not in_numpy:
-                return convert(given)
+        if made is None and low <= number <= high:
             made = kind(number)
             if len(numbers) < FEW:
                 numbers[number] = made
@@ -146,15 +169,15 @@ def range_test(space: Any, dtype: np.dtype[Any]) -> Callable[[Any], bool] | None
 
     Return None if the dtype has no integers, or not all integers of the space.
     """
-    start, count = range_of(space)
+    low, high = bounds_of(space)
     if dtype.kind not in "iu" or not dtype.isnative:
         return None
-    limits, last = np.iinfo(dtype), start.astype(object) + count - 1
+    limits, count = np.iinfo(dtype), high - low + 1
     unsigned = np.dtype(f"u{dtype.itemsize}")
-    if start.min() < limits.min or last.max() > limits.max or count.max() > np.iinfo(unsigned).max:
+    if low.min() < limits.min or high.max() > limits.max or count.max() > np.iinfo(unsigned).max:
         return None
     few = np.log2(count.astype(float)).sum() <= np.log2(FEW)
-    start, count, shifted = start.astype(dtype), count.astype(unsigned), bool(np.any(start))
+    start, count, shifted = low.astype(dtype), count.astype(unsigned), bool(np.any(low))
     known: set[bytes] = set()
 
     def test(x: Any) -> bool:

@@ -6,16 +6,17 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from gymnasium import Space, Wrapper, wrappers
+from gymnasium import Space
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter
-from arrayferry_gym._actions.quick import Quick, quick_way
+from arrayferry_gym._actions.quick import Judge, quick_way
+from arrayferry_gym._episodes import serves_functional
 from arrayferry_gym._options.env_options import check_actions_of, check_flag
 from arrayferry_gym._options.libraries import Libraries, device_text, dtype_name
 from arrayferry_gym._options.refusals import refuse_fixed
@@ -37,7 +38,7 @@ def gymnasium_class(module: str, otherwise: type) -> Any:
         return otherwise
 
 
-class Adapter(RecordConstructorArgs):
+class Adapter(RecordConstructorArgs, Judge):
     """Holds the two libraries, converts actions, and converts spaces."""
 
     fixed_options: tuple[str, ...] = ()
@@ -58,18 +59,18 @@ class Adapter(RecordConstructorArgs):
         """Set up the libraries, and record the arguments."""
         for name in ("convert_info", "convert_render", "stack_final"):
             check_flag(name, arguments.get(name, False))
-        self._check = arguments["check_actions"] = check_actions_of(arguments["check_actions"])
+        check = arguments["check_actions"] = check_actions_of(arguments["check_actions"])
+        if serves_functional(env) and env.check_actions == "strict":
+            check = "off"  # the environment refuses all that an adapter refuses
+        self._check = check
         self._convert_render = arguments.get("convert_render", False)
         options = {name: x for name, x in arguments.items() if name not in _OF_ADAPTERS}
-        self._libraries = Libraries(getattr(env, "metadata", None) or {}, **options)
+        metadata = getattr(env, "metadata", None) or {}
+        self._libraries = Libraries(metadata, **options)
         target: Any = self._libraries.target_backend
-        given = arguments["env_xp"] is not None
-        if target is not None and not given and _switches_library(env, target, self._libraries):
-            self._libraries.note_env_library(target)
         self.device = self._libraries.target_device
         self._converted: dict[str, Any] = {}
-        self._quick = Quick()
-        metadata = getattr(env, "metadata", None) or {}
+        self._forget_ways()
         in_jax = bool(metadata.get("jax", False))
         if target is not None and in_jax != (target.name == "jax"):
             self.metadata = {**metadata, "jax": not in_jax}
@@ -119,12 +120,6 @@ class Adapter(RecordConstructorArgs):
         """Return a space of the environment as it is."""
         return getattr(self.env, name)
 
-    def _act(self, action: Any) -> Any:
-        """Convert an action to the form that the environment expects."""
-        __tracebackhide__ = True
-        self._note, fitted = None, self._quick.fitted(action)
-        return self._fit(action) if fitted is None else fitted
-
     def _fit(self, action: Any) -> Any:
         """Convert and check an action completely, and learn the quick way for the next one of its form."""
         __tracebackhide__ = True
@@ -138,7 +133,7 @@ class Adapter(RecordConstructorArgs):
         try:
             converted = libraries.to_env(action)
             if libraries.target_backend is not agent:  # quick ways do not detect it
-                self._quick = Quick()
+                self._forget_ways()
             fitter = Fitter(space, libraries.env.target, strict=strict, num_envs=num_envs)
             fitted = fitter.fit(converted, action)
         except af.ConversionError as error:
@@ -149,7 +144,7 @@ class Adapter(RecordConstructorArgs):
             self._note = f"an action for the space {space} was passed on though it does not fit: {fitter.passed_on}"
             libraries.warn_once("action", f"{self._note}. Pass actions as the space samples them")
         elif not strict and hasattr(fitted, "dtype"):
-            self._quick.learn(action, fitted, quick_way(action, converted, space, libraries.env))
+            self._quick.learn(action, fitted, quick_way(action, fitted, space, libraries.env))
         return fitted
 
     def _expected_space(self) -> Any:
@@ -195,14 +190,14 @@ class Adapter(RecordConstructorArgs):
         """Forget how actions were fitted if the reset has changed the action space."""
         before = self._expected[0]
         if before is not None and before is not self._original("action_space"):
-            self._quick = Quick()
+            self._forget_ways()
 
     def _observe(self, observation: Any) -> None:
         """Detect the library of the environment from what it returned."""
         before = self._libraries.env
         self._libraries.observe(observation)
         if self._libraries.env is not before:
-            self._quick = Quick()
+            self._forget_ways()
 
 
 class NamedPair(Adapter):
@@ -257,25 +252,6 @@ _DEFAULTS = {
     "stack_final": False,
 }
 """The defaults of arguments other than None, which are not recorded."""
-
-_TRANSPARENT = (wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker)
-"""Wrappers that `gymnasium.make` adds. They do not read arrays."""
-
-
-def _switches_library(env: Any, target: af.Backend, libraries: Libraries) -> bool:
-    """Ask an environment to switch to the agent's library, and return whether it did. Only a `FunctionalEnv` can."""
-    while type(env) in _TRANSPARENT:
-        env = env.env
-    use = getattr(type(env), "use_library", None)
-    return use is not None and bool(use(env, target, libraries.target_device))
-
-
-def own_library(env: Any) -> Any:
-    """Return the library of a FunctionalEnv, which may be wrapped but not in an adapter; None for all others."""
-    while isinstance(env, (Wrapper, VectorWrapper)) and not isinstance(env, Adapter):
-        env = env.env
-    own = getattr(env, "xp", None)
-    return own if isinstance(own, str) else None
 
 
 def converted_space_property(name: str) -> property:

@@ -45,6 +45,7 @@ class AgentAdapter(Adapter):
 
     def act(self, action: Any) -> Any:
         """Convert an action to the form that the environment expects of the agent."""
+        self._note = None
         try:
             return self._act(action)
         except af.ConversionError as error:

@@ -148,6 +148,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
 
     def step(self, action: Any) -> tuple[ObsT, float, bool, bool, dict[str, Any]]:
         """Take a step with an action of any library."""
+        self._note = None
         try:
             observation, reward, terminated, truncated, info = self.env.step(self._act(action))
         except Exception as error:

@@ -110,11 +110,6 @@ class Libraries:
             to, device=device, scalars=self._scalars, unsupported="keep", **self._options
         )
 
-    def note_env_library(self, backend: Backend) -> None:
-        """Note that the environment has switched to a library."""
-        self._device_known = True
-        self._set_env(backend, self.target_device)
-
     @property
     def target_backend(self) -> Backend | None:
         """The library of the agent, None until it is known."""

@@ -406,30 +406,40 @@ def test_pickles_and_copies_go_on_alike(library):
             assert np.array_equal(host(other.step(torque)[0]), host(found))
 
 
-@pytest.mark.parametrize("target", ["torch", "jax", array_api_strict])
-def test_an_adapter_asks_for_the_library_of_the_agent(target):
-    env = vector.ArrayConversion(CartPole().make_vec(3), target_xp=target)
-    inner = env.unwrapped
-    assert env.env_backend.name == env.target_backend.name == inner.xp
-    observation, _ = inner.reset(seed=1)
-    assert af.backend_of(observation).name == inner.xp
-    assert af.backend_of(env.step(np.array([0, 1, 0]))[1]).name == inner.xp
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax", array_api_strict])
+@pytest.mark.parametrize("stated", [True, False])
+def test_an_adapter_leaves_an_environment_in_its_library(library, target, stated):
+    """Whether its library is stated to the adapter or not, and whether an episode has begun or not."""
+    alone, inner = (gym.make_vec("arrayferry/CartPole-v0", 3, **LIBRARIES[library]) for _ in "ab")
+    env = vector.ArrayConversion(inner, inner.xp if stated else None, target)
+    assert inner.xp == alone.xp
+    seen, expected = env.reset(seed=1)[0], alone.reset(seed=1)[0]
+    assert env.env_backend.name == inner.xp
+    for _ in range(2):
+        assert af.backend_of(seen) is env.target_backend
+        assert np.array_equal(host(seen), host(expected))
+        seen, expected = (each.step(np.array([0, 1, 0]))[0] for each in (env, alone))
+        assert af.first_array(inner.state)[1].name == inner.xp
     single = ArrayConversion(gym.make("arrayferry/CartPole-v0"), target_xp=target)
-    assert af.backend_of(single.reset(seed=0)[0]).name == single.unwrapped.xp == inner.xp
+    assert af.backend_of(single.reset(seed=0)[0]).name == single.target_backend.name
+    assert single.unwrapped.xp == "numpy"
 
 
-def test_an_adapter_does_not_ask_in_an_episode_or_against_what_was_stated():
-    running = begun(CartPole().make_vec(3))
-    env = vector.ArrayConversion(running, target_xp="torch")
-    assert running.xp == "numpy"
-    assert isinstance(env.step(np.array([0, 1, 0]))[0], torch.Tensor)
-    stated = CartPole().make_vec(3)
-    vector.ArrayConversion(stated, "numpy", "torch")
-    assert stated.xp == "numpy"
-    wrapped = gym.wrappers.vector.NormalizeObservation(CartPole().make_vec(3))
-    env = vector.ArrayConversion(wrapped, target_xp="torch")  # the wrapper needs NumPy
-    assert wrapped.unwrapped.xp == "numpy"
-    assert isinstance(env.reset(seed=0)[0], torch.Tensor)
+def test_an_environment_that_is_strict_judges_alone(library):
+    envs = CartPole().make_vec(2, check_actions="strict", **LIBRARIES[library])
+    env = begun(vector.ArrayConversion(envs, target_xp="torch", check_actions="off"))
+    env.step(torch.tensor([0, 1]))
+    with pytest.raises(af.ConversionError, match=r"for CartPole .* out of its range"):
+        env.step(torch.tensor([0, 2]))
+
+
+def test_whole_numbers_are_judged_before_they_are_narrowed():
+    env = begun(vector.JaxToTorch(CartPole().make_vec(2, xp="jax")))
+    for _ in range(3):
+        env.step(torch.tensor([0, 1]))
+        for wrong in (2**32, 2**32 + 1, -(2**32), 2):
+            with pytest.raises(af.ConversionError):
+                env.step(torch.tensor([0, wrong]))
 
 
 def test_devices():
@@ -782,14 +792,6 @@ def test_numbers_inside_of_observations_and_infos():
     assert types(info["a"]) == {"b": (bool, int)}
     assert (info["c"], info["d"].tolist()) == (seen["cell"] + 0j, [seen["cell"]])
     assert type(Cells().make(xp="array_api_strict").reset(seed=1)[0]) is not int
-
-
-def test_parameters_stay_when_an_adapter_asks_for_another_library():
-    envs = gym.make_vec("arrayferry/Pendulum-v0", num_envs=2)
-    envs.reset(options={"params": {"gravity": 3.0}})
-    envs.close()
-    vector.ArrayConversion(envs, target_xp="torch")
-    assert envs.params.gravity == 3.0
 
 
 def test_arrays_of_another_library_in_a_state():

@@ -44,7 +44,6 @@ def test_single_environments_and_wrapped_ones_are_served():
     assert (type(observation), type(reward), type(terminated)) == (torch.Tensor, float, bool)
     envs = wrap(InJax(), kernels.NormalizeObservation()).make_vec(3, xp="torch")
     assert type(envs.reset(seed=1)[0]) is torch.Tensor
-    assert InJax().make_vec(2, xp="numpy").use_library(af.registry.backend("torch"))
 
 
 def test_the_others_cannot_compute_them():
