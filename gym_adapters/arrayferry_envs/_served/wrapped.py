@@ -65,9 +65,27 @@ class WrappedServed(HasKernels):
 
     def _set_up(self, *args: Any, **options: Any) -> None:
         super()._set_up(*args, **options)  # type: ignore[misc]
-        kernels = range(len(self._simulator.engine.chain.kernels))
-        held = (EngineKernel(self._simulator, index, self._to_agent) for index in kernels)
+        chain = self._simulator.engine.chain
+        held = (
+            EngineKernel(self._simulator, index, self._to_agent)
+            for index in range(len(chain.kernels))
+        )
         self._show(held, vector=isinstance(self, FunctionalVectorEnv))
+        kinds = [
+            getattr(each.action.dtype, "kind", "")
+            for each in (chain.kernels[0].inside, chain.outside)
+        ]
+        # compiled kernels cannot refuse NaN
+        self._rounds = self._simulator.env.traces and kinds in (["i", "f"], ["u", "f"])
+
+    def _fitted(self, actions: Any) -> Any:
+        actions = super()._fitted(actions)  # type: ignore[misc]
+        known = self._rounds and not self._simulator.env.backend.is_traced(actions)
+        if known and bool((actions != actions).any()):
+            raise af.ConversionError(
+                f"an action is {actions!r:.80}, but whole numbers are needed, which NaN is not"
+            )
+        return actions
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         mask = options.get("reset_mask") if isinstance(options, dict) else None

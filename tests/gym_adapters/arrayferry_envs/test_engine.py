@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -316,3 +317,22 @@ def test_a_bridge_knows_what_kernels_make_of_rewards_and_infos():
     assert abs(info["position"]) > 0.05
     with pytest.raises(af.OptionError, match="one number"):
         SB3VecEnv(wrap(Two(), chain[0]).make_vec(2, autoreset_mode="SameStep"))
+
+
+class Levels(CartPole):
+    """Its actions are whole numbers in a Box."""
+
+    action_space = spaces.Box(0, 4, (1,), np.int32)
+
+    def step(self, xp, rng, state, action, params):
+        return super().step(xp, rng, state, xp.astype(action[:, 0] > 2, xp.int32), params)
+
+
+@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+def test_an_action_that_is_no_number_is_refused_where_whole_numbers_are_needed(xp):
+    bounds = np.float32(-1), np.float32(1)
+    envs = wrap(Levels(), k.RescaleAction(*bounds)).make_vec(2, xp=xp)
+    envs.reset(seed=1)
+    envs.step(np.float32([[0.5], [1]]))
+    with pytest.raises(af.ConversionError, match="which NaN is not"):
+        envs.step(np.float32([[np.nan], [1]]))
