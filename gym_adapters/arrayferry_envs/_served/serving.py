@@ -50,6 +50,7 @@ class Served:
     render_mode: str | None
     check_actions = "fit"
     _begun = False
+    _runs_kernels = False
     _spec: Any = None
 
     def _set_up(
@@ -68,6 +69,8 @@ class Served:
     ) -> None:
         """Check the options of `n` environments, and prepare to serve them."""
         self._env = env = checked_env(env)
+        if env.kernels and not self._runs_kernels:
+            raise TypeError(f"{env!r} is wrapped. Call its make() or make_vec() instead.")
         self.functional = env.base
         self.metadata = dict(env.metadata)
         check_render_mode(

@@ -60,6 +60,7 @@ class EngineKernel(HeldKernel):
 class WrappedServed(HasKernels):
     """What `Served` environments with kernels have in common."""
 
+    _runs_kernels = True
     _simulator: Simulator
     _to_agent: Any
 
