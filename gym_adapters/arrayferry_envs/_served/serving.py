@@ -48,7 +48,7 @@ class Served:
     functional: FunctionalEnv
     metadata: dict[str, Any]
     render_mode: str | None
-    check_actions = "fit"
+    check_actions: str = "fit"
     _begun = False
     _runs_kernels = False
     _spec: Any = None
