@@ -24,7 +24,7 @@ from ._kernels.moments import PRIOR, Statistics, checked, numbered
 class HasStatistics:
     """Attributes of wrappers with statistics."""
 
-    _driver: HeldKernel
+    _driver: Any  # a HeldKernel
 
     @property
     def update_running_mean(self) -> bool:
