@@ -121,7 +121,8 @@ class ConversionError(ArrayFerryError, ValueError):
         It is another object, since the author of a plugin may raise one object again.
         """
         located = copy(self).with_traceback(self.__traceback__)
-        located.__cause__, self.__traceback__ = self.__cause__, None
+        located.__cause__ = self.__cause__
+        self.with_traceback(None)
         located.path = self.path or path
         located.source = self.source or source
         located.target = self.target or target
