@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 import arrayferry as af
 from arrayferry_cluster._trajectories import Trajectories
+from arrayferry_envs._policies.batch import EnvBatch
 from arrayferry_envs._policies.make_policy import make_policy
 from arrayferry_envs._policies.policies import is_module
-from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import summed
 from arrayferry_gym.vector import ArrayConversion
 
@@ -45,7 +45,7 @@ class EnvGroup:
         self._setup: GroupSetup = pickle.loads(setup)
         self._activity = Activity(self._setup.index, self._setup.indices)
         self._envs: list[_Watched] = []
-        self._vector: SyncVectorEnv | None = None
+        self._vector: Any = None  # an EnvBatch, once it is made
         self._begun: tuple[int, int | None] = (-1, None)  # the restarts, and the next segment
         self._kept: dict[tuple[int, int], Any] = {}
         self._version = -1  # of the weights
@@ -113,10 +113,9 @@ class EnvGroup:
         """Prepare what belongs to all environments together."""
         self._make()
         plan: Plan = loaded(self._plan_bytes)
-        makers: Any = [lambda env=env: env for env in self._envs]
         # only the state of a policy may have observations that the next step would overwrite
         copied = self._setup.policy_state is not None
-        vector = SyncVectorEnv(makers, copied, autoreset_mode=AutoresetMode.SAME_STEP)
+        vector = EnvBatch(self._envs, copied, AutoresetMode.SAME_STEP)
         self._plan, self._space, count = plan, vector.single_observation_space, len(self._envs)
         numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
         self._fitting = ArrayConversion(vector, **numpy, convert_info=False)
@@ -171,12 +170,11 @@ class EnvGroup:
             action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
             actions.write(action)
             extras.write(extra)
-            batch, _, *flags, _ = envs.step(action)
-            reward = as_rewards([env.reward for env in self._envs])
+            batch, reward, *flags, _ = envs.step(action)
             rewards.write(reward)
             terminated[step], truncated[step] = flags
             if plan.infos:
-                infos.write([env.info for env in self._envs])
+                infos.write(self._vector.infos)
             ended = terminated[step] | truncated[step]
             if plan.final_observation:
                 final.write(self._final(batch, ended) if ended.any() else batch)
@@ -198,33 +196,25 @@ class EnvGroup:
         """Return a batch with the last observations of the episodes that have ended."""
         if type(batch) is not np.ndarray:
             empty: Any = create_empty_array(self._space, len(self._envs), fn=np.empty)
-            return concatenate(self._space, [env.last for env in self._envs], empty)
+            return concatenate(self._space, self._vector.last, empty)
         batch = batch.copy()
         for row in np.flatnonzero(ended).tolist():
-            batch[row] = self._envs[row].last
+            batch[row] = self._vector.last[row]
         return batch
 
 
 class _Watched:
-    """An environment that notes when it is in use, and what it returned.
+    """An environment that notes when it is in use.
 
     Args:
         env: the environment.
         index: its number.
         activity: what its group is doing.
-
-    Attributes:
-        last: the observation of the last step, before any reset.
-        info: of the last step, before any reset. The vector environment gets none, since it may not be able to join them.
-        reward: of the last step. The vector environment gets none, since it supports only rewards without dimensions.
     """
 
     def __init__(self, env: Any, index: int, activity: Activity) -> None:
         self.env = env
         self.index = index
-        self.last: Any = None
-        self.info: dict[str, Any] = {}
-        self.reward: Any = 0.0
         self._activity = activity
 
     def __getattr__(self, name: str) -> Any:
@@ -232,18 +222,15 @@ class _Watched:
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         self._activity.env = self.index
-        observation, _ = self.env.reset(**options)
+        result = self.env.reset(**options)
         self._activity.env = None
-        return observation, {}
+        return result  # type: ignore[no-any-return]
 
     def step(self, action: Any) -> tuple[Any, ...]:
         self._activity.env = self.index
-        observation, self.reward, terminated, truncated, info = self.env.step(action)
+        result = self.env.step(action)
         self._activity.env = None
-        self.last, self.info = observation, info
-        if terminated or truncated:  # the environment may use the same arrays in its reset
-            self.last, self.info = copy.deepcopy((observation, info))
-        return observation, 0.0, terminated, truncated, {}
+        return result  # type: ignore[no-any-return]
 
 
 def _derived(seed: int, index: int, restarts: int) -> int:

@@ -26,6 +26,7 @@ from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym.wrappers._attributes import HasKernels
 from arrayferry_gym.wrappers.kernels import Step
 
+from .batch import EnvBatch
 from .make_policy import make_policy
 from .policies import LibraryPolicy, is_module
 
@@ -232,22 +233,8 @@ class _LeftOpen(arrayferry_gym.vector.ArrayConversion[Any, Any, Any]):
         pass
 
 
-class _LastReward(arrayferry_gym.ArrayConversion[Any, Any]):
-    """An environment of the user in NumPy, which keeps the last reward."""
-
-    reward: Any
-
-    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        observation, self.reward, terminated, truncated, info = super().step(action)
-        return observation, 0.0, terminated, truncated, info
-
-
-class _BatchOfOne(SyncVectorEnv):
-    """A `_LastReward` as a batch of one, which stays open. Gymnasium's supports only rewards without dimensions."""
-
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        observations, _, *others = super().step(actions)
-        return observations, as_rewards([env.reward for env in self.envs]), *others  # type: ignore
+class _BatchOfOne(EnvBatch):
+    """An environment of the user as a batch of one, which stays open when it is gone."""
 
     def __del__(self) -> None:
         pass
@@ -282,9 +269,9 @@ def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, A
             )
     if isinstance(env, VectorEnv):
         return env
-    one = _LastReward(env, target_xp="numpy")
+    one: Any = arrayferry_gym.ArrayConversion(env, target_xp="numpy")
     one.metadata = dict(env.metadata or {})  # older versions of Gymnasium write to it
-    return _BatchOfOne([lambda: one], autoreset_mode=AutoresetMode.DISABLED)
+    return _BatchOfOne([one], True, AutoresetMode.DISABLED)
 
 
 def _served(

@@ -1,0 +1,49 @@
+"""`EnvBatch`: ordinary environments as a batch, with rewards of any shape and infos as they are."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from arrayferry_gym._arrays import as_rewards
+
+
+class EnvBatch(SyncVectorEnv):
+    """Environments that are stepped one after the other. Gymnasium's has only rewards without dimensions, and joins infos.
+
+    Args:
+        envs: the environments, whose results are those of NumPy.
+        copied: whether observations are copies.
+        mode: when episodes that have ended are reset.
+
+    Attributes:
+        infos: the infos of the last step of each environment, before any reset.
+        last: its observations, likewise.
+    """
+
+    def __init__(self, envs: Sequence[Any], copied: bool, mode: AutoresetMode) -> None:
+        makers: Any = [lambda env=env: env for env in envs]
+        super().__init__(makers, copied, autoreset_mode=mode)
+        self._rewards: Any = np.empty(len(envs), object)
+        self.infos: list[dict[str, Any]] = [{} for _ in envs]
+        self.last: list[Any] = [None for _ in envs]
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step. The rewards have the shape (n, *reward_shape), and no infos are returned."""
+        observations, rewards, terminated, truncated, _ = super().step(actions)
+        return observations, as_rewards([*rewards], self.num_envs), terminated, truncated, {}
+
+    def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
+        """Keep the infos of one environment, which may not be ones that can be joined."""
+        if {"final_obs", "final_info"} <= env_info.keys() and env_num not in vector_infos:
+            # its reset may use the same arrays
+            final = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
+            self.last[env_num], self.infos[env_num] = final
+            return {**vector_infos, env_num: True}
+        if env_num not in vector_infos:
+            self.last[env_num], self.infos[env_num] = self._env_obs[env_num], env_info
+        return vector_infos
