@@ -13,6 +13,7 @@ from arrayferry_gym._adapters.adapter import (
     Adapter,
     NamedPair,
     NamedPairOnDevice,
+    arguments_in,
     converted_space_property,
     gymnasium_class,
 )
@@ -116,6 +117,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             convert_render: bool = False,
             **others: Never,
         ) -> None:
+            arguments = arguments_in(locals())
             refuse_unknown(others, ArrayConversion, type(self))
             check_env(type(self), env)
             VectorWrapper.__init__(self, env)
@@ -123,25 +125,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
                 self._check_final()
             self._stack_final = stack_final
             self._final_in_batch = stack_final is True and serves_functional(env)
-            self._setup(
-                env,
-                env_xp=env_xp,
-                target_xp=target_xp,
-                env_device=env_device,
-                target_device=target_device,
-                like=like,
-                info_xp=info_xp,
-                convert_info=convert_info,
-                stack_final=stack_final,
-                reward_dtype=reward_dtype,
-                copy=copy,
-                narrowing=narrowing,
-                scalars=scalars,
-                unknown=unknown,
-                sparse=sparse,
-                check_actions=check_actions,
-                convert_render=convert_render,
-            )
+            self._setup(env, **arguments)
             self._reward_dtype = dtype_name(reward_dtype, self.target_backend)
 
     env: VectorEnv[Any, Any, Any]

@@ -38,6 +38,12 @@ def gymnasium_class(module: str, otherwise: type) -> Any:
         return otherwise
 
 
+def arguments_in(names: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a constructor of an adapter except the environment, given its `locals()` at the start."""
+    others = ("self", "env", "others", "__class__")
+    return {name: value for name, value in names.items() if name not in others}
+
+
 class Adapter(RecordConstructorArgs, Judge):
     """Holds the two libraries, converts actions, and converts spaces."""
 

@@ -22,6 +22,7 @@ from .adapter import (
     Adapter,
     NamedPair,
     NamedPairOnDevice,
+    arguments_in,
     converted_space_property,
     gymnasium_class,
 )
@@ -107,26 +108,11 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
             convert_render: bool = False,
             **others: Never,
         ) -> None:
+            arguments = arguments_in(locals())
             refuse_unknown(others, ArrayConversion, type(self))
             check_env(type(self), env)
             gym.Wrapper.__init__(self, env)
-            self._setup(
-                env,
-                env_xp=env_xp,
-                target_xp=target_xp,
-                env_device=env_device,
-                target_device=target_device,
-                like=like,
-                info_xp=info_xp,
-                convert_info=convert_info,
-                copy=copy,
-                narrowing=narrowing,
-                scalars=scalars,
-                unknown=unknown,
-                sparse=sparse,
-                check_actions=check_actions,
-                convert_render=convert_render,
-            )
+            self._setup(env, **arguments)
             self._has_several = (num_envs_inside(env) or 1) > 1
             if self._has_several:
                 self._libraries.check_flags = partial(check_flags, type(self).__name__, env)

@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv
 import arrayferry as af
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
+from arrayferry_gym._adapters.adapter import arguments_in
 from arrayferry_gym._adapters.agents import AgentAdapter
 from arrayferry_gym._options.env_options import forwarded_seed
 from arrayferry_gym._options.libraries import target_like
@@ -66,23 +67,14 @@ class _Conversion:
         check_actions: CheckActions = "fit",
         **others: Never,
     ) -> None:
+        arguments = arguments_in(locals())
         refuse_unknown(others, _Conversion, type(self))
         _check(type(self), env)
         super().__init__(env)  # type: ignore[call-arg]
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
-        self._options: dict[str, Any] = {
-            "env_xp": env_xp,
-            "env_device": env_device,
-            "info_xp": info_xp,
-            "convert_info": convert_info,
-            "copy": copy,
-            "narrowing": narrowing,
-            "scalars": scalars,
-            "unknown": unknown,
-            "sparse": sparse,
-            "check_actions": check_actions,
-        }
+        of_agents = ("target_xp", "target_device", "like")
+        self._options = {name: x for name, x in arguments.items() if name not in of_agents}
         self._adapters: dict[Any, AgentAdapter] = {}
         self._infos: dict[Any, tuple[Any, Any]] = {}  # of AEC, since the last step, and converted
         self._common = self._adapter(None)
