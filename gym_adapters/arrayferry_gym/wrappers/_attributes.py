@@ -20,6 +20,8 @@ from ._kernels import observations, statistics
 from ._kernels.kernel import Kernel, arguments_of
 from ._kernels.moments import PRIOR, Statistics, checked, numbered
 
+TO_NUMPY = af.converter("numpy")
+
 
 class HasStatistics:
     """Attributes of wrappers with statistics."""
@@ -225,6 +227,28 @@ def attributes_of(driver: HeldKernel, *, vector: bool) -> Any:
     return shown
 
 
+def masks_of(added: dict[str, Any]) -> dict[str, Any]:
+    """Return the masks of what kernels have added to infos, in NumPy, by the names of the values."""
+    return {key: TO_NUMPY(added[f"_{key}"]) for key in added if f"_{key}" in added}
+
+
+def add_infos(infos: dict[str, Any], added: dict[str, Any], masks: dict[str, Any]) -> None:
+    """Add what kernels have added to infos, except what its mask excludes in all environments.
+
+    Raises:
+        ValueError: the environment has infos of that name.
+    """
+    for key, value in added.items():
+        mask = masks.get(key if key in masks else key[1:])
+        if mask is not None and 1 not in mask.tobytes():
+            continue
+        if key in infos:
+            raise ValueError(
+                f"Attempted to add episode stats with key '{key}' but this key already exists in info: {list(infos)}"
+            )
+        infos[key] = value
+
+
 class HasKernels(HasStatistics):
     """Attributes of an environment that runs kernels inside: those of the wrapper of each. The outermost comes first."""
 
@@ -245,7 +269,6 @@ class HasKernels(HasStatistics):
         """Show the attributes of kernels."""
         self._shown = tuple(attributes_of(each, vector=vector) for each in held)
         self._driver = self._shown[-1]._driver
-        self._to_numpy = af.converter("numpy")
 
     def _note_reset(self, rows: Any) -> None:
         """Note that episodes begin, in rows (n,); None for all."""
@@ -259,11 +282,7 @@ class HasKernels(HasStatistics):
         Raises:
             ValueError: the environment has infos of that name.
         """
-        masks = {
-            key: self._to_numpy(added[f"_{key}"])
-            for key in added
-            if f"_{key}" in added
-        }  # fmt: skip
+        masks = masks_of(added)
         for shown in self._shown:
             if isinstance(shown, HasEpisodes):
                 key = shown._driver.kernel.stats_key
@@ -274,15 +293,7 @@ class HasKernels(HasStatistics):
                 if begins is not None and self._mode is not AutoresetMode.DISABLED:
                     shown._begin(begins)
                 self._ended = done
-        for key, value in added.items():
-            mask = masks.get(key if key in masks else key[1:])
-            if mask is not None and not mask.any():
-                continue
-            if key in infos:
-                raise ValueError(
-                    f"Attempted to add episode stats with key '{key}' but this key already exists in info: {list(infos)}"
-                )
-            infos[key] = value
+        add_infos(infos, added, masks)
 
     if not TYPE_CHECKING:  # type checkers would accept any name
 

@@ -9,7 +9,6 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-import arrayferry as af
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_flags, as_rewards
 from arrayferry_gym._episodes import Turn, checked_infos, final_observations, loses_final
@@ -17,7 +16,7 @@ from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
-from ._attributes import HasStatistics
+from ._attributes import TO_NUMPY, HasStatistics, add_infos, masks_of
 from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces, Step
 
@@ -69,7 +68,6 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         self._kernel = kernel = self._driver.kernel
         self._loses_final = loses_final(env)
         self._over: Any = None
-        self._to_numpy = af.converter("numpy")
         outside = kernel.outside
         if outside.observation is not inside.observation:
             self._show(outside.observation, observed=True)
@@ -110,7 +108,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         driver.follow(observations if driver.observes else rewards)
         terminated, truncated = as_flags(terminated), as_flags(truncated)
-        ended = self._to_numpy(terminated), self._to_numpy(truncated)
+        ended = TO_NUMPY(terminated), TO_NUMPY(truncated)
         self._turn = turn = turn_of(self._mode, self._over, *ended)
         self._over, valid = turn.over, turn.valid
         seen = given = driver.own(observations) if driver.observes else None
@@ -144,15 +142,9 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
                     final[i] = build(space, (_row(x, int(i)) for x in parts))
                 shown = final
             infos = {**infos, "final_obs": shown}
-        for key, value in result.info.items():
-            mask = result.info.get(key if key[:1] == "_" else f"_{key}")
-            if mask is not None and 1 not in self._to_numpy(mask).tobytes():
-                continue
-            if key in infos:
-                raise ValueError(
-                    f"Attempted to add episode stats with key '{key}' but this key already exists in info: {list(infos)}"
-                )
-            infos = {**infos, key: value}
+        if result.info:
+            infos = {**infos}
+            add_infos(infos, result.info, masks_of(result.info))
         return infos
 
 
