@@ -19,10 +19,10 @@ from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Engine, Running, with_added
 from arrayferry_envs._simulators.random_keys import checked_key
-from arrayferry_envs._simulators.renewal import Renewal, random_of, without_weak_type
+from arrayferry_envs._simulators.renewal import Renewal, random_of, shaped, without_weak_type
 from arrayferry_envs._simulators.shardings import batch_sharding, spread
 from arrayferry_envs._simulators.simulator import OF_KERNELS
-from arrayferry_gym._arrays import held_dtype, to_shape
+from arrayferry_gym._arrays import held_dtype
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
 from arrayferry_gym.wrappers.kernels import Step
 
@@ -149,30 +149,11 @@ class Functions:
         prepared = self._params(params, num_envs)
         state = engine.env.reset(rng, num_envs, prepared.tree, prepared.fixed)
         check_wrapped(self.env, wrapper_state)
-        states = self._shaped(engine, state, prepared.tree)
+        states = shaped(engine, engine.kernel_states(), state, prepared.tree)
         if isinstance(self.env, WrappedEnv) and wrapper_state is not None:
             states = self.env.given(jnp, states, wrapper_state)
         running, observation, _ = engine.reset(state, prepared.tree, states)
         return self._for_caller(running, observation, num_envs)  # type: ignore[no-any-return]
-
-    def _shaped(self, engine: Engine, state: Any, params: Any) -> Any:
-        """Return the first states of the kernels in the shape of rewards."""
-        states = engine.kernel_states()
-        if not any("reward" in kernel.parts for kernel in self._chain.kernels):
-            return states
-        base, env = self.env.base, engine.env
-        dtype = held_dtype(base.reward_dtype or "float32", env.backend)
-        rewards, flags = jnp.zeros((env.n, *base.reward_shape), dtype), jnp.zeros(env.n, bool)
-
-        def after() -> Any:
-            seen, info = env.observe(state, params), env.inform(state, params)
-            result = Step(seen, rewards, flags, flags, info)
-            return self._chain.take(jnp, states, states, result, None, seen, True)[0]
-
-        def shaped(x: Any, y: Any) -> Any:
-            return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
-
-        return jax.tree.map(shaped, states, jax.eval_shape(after))
 
     def first_returns(self, n: int, step: Callable[[], Step]) -> Any:
         """Return the returns of episodes before their first step.

@@ -16,7 +16,7 @@ from arrayferry_envs._contract.errors import traced_env
 from arrayferry_envs._contract.params import Frame, Params
 
 from .engine import Engine, Running, as_step_result, with_masks
-from .renewal import Renewal, random_of, without_weak_type
+from .renewal import Renewal, random_of, shaped, without_weak_type
 from .shardings import spread
 from .simulator import Result, Simulator
 from .tracing import has_tracers, stages, trace_here
@@ -191,6 +191,8 @@ def _compiled(
         state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, fixed)
         if before is not None:
             state = env.select(mask, state, before.state)
+        if before is None:
+            kernels = shaped(engine, kernels, state, params)
         running, observation, info = engine.reset(state, params, kernels, before, mask)
         return placed(running, (observation, with_masks(env, info)))
 

@@ -1,4 +1,4 @@
-"""Resets of some environments in compiled code."""
+"""Resets in compiled code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import jax.numpy as jnp
 
 from arrayferry_envs._contract.checked import CheckedEnv
 from arrayferry_gym import make_rng
-from arrayferry_gym._arrays import select_leaves
+from arrayferry_gym._arrays import held_dtype, select_leaves, to_shape
+from arrayferry_gym.wrappers.kernels import Step
+
+from .engine import Engine
 
 FEWEST = 64
 """The number of environments from which drawing random numbers for some of them saves time."""
@@ -23,6 +26,33 @@ def random_of(key: Any) -> Any:
 def without_weak_type(x: Any) -> Any:
     """Return an array without a weak type, so that nothing is compiled for both types."""
     return jax.lax.convert_element_type(x, x.dtype) if getattr(x, "weak_type", False) else x
+
+
+def shaped(engine: Engine, states: Any, state: Any, params: Any) -> Any:
+    """Return the states of kernels before the first step in the shapes that they have after it, those of rewards.
+
+    Args:
+        engine: runs the environments and the kernels.
+        states: the states of the kernels.
+        state: the states of the environments.
+        params: the parameters.
+    """
+    env, chain = engine.env, engine.chain
+    if not any("reward" in kernel.parts for kernel in chain.kernels):
+        return states
+    functional = env.functional
+    dtype = held_dtype(functional.reward_dtype or "float32", env.backend)
+    rewards, flags = jnp.zeros((env.n, *functional.reward_shape), dtype), jnp.zeros(env.n, bool)
+
+    def after() -> Any:
+        seen, info = env.observe(state, params), env.inform(state, params)
+        result = Step(seen, rewards, flags, flags, info)
+        return chain.take(jnp, states, states, result, None, seen, True)[0]
+
+    def like(x: Any, y: Any) -> Any:
+        return to_shape(jnp, x, y.shape) if hasattr(x, "shape") else x
+
+    return jax.tree.map(like, states, jax.eval_shape(after))
 
 
 class Renewal:

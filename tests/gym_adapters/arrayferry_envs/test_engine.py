@@ -24,6 +24,19 @@ CHAINS = {
 }  # fmt: skip
 
 
+class Two(CartPole):
+    """It has two rewards, and infos."""
+
+    reward_shape = (2,)
+
+    def step(self, xp, rng, state, action, params):
+        state, _, *flags = super().step(xp, rng, state, action, params)
+        return state, xp.ones((state.position.shape[0], 2), dtype=xp.float32), *flags
+
+    def info(self, xp, state, params):
+        return {"position": state.position}
+
+
 def around(envs, chain):
     """Put the wrapper of each kernel around environments."""
     module = vector_wrappers if hasattr(envs, "num_envs") else wrappers
@@ -198,8 +211,9 @@ def test_copies_go_on(copied, xp):
     assert [*envs.return_queue] == [*other.return_queue]
 
 
-def test_setting_what_is_updated_compiles_nothing():
-    envs = wrap(CartPole(), k.NormalizeObservation(), k.NormalizeReward()).make_vec(4, xp="jax")
+@pytest.mark.parametrize("env", [CartPole, Two])
+def test_setting_what_is_updated_compiles_nothing(env):
+    envs = wrap(env(), k.NormalizeObservation(), k.NormalizeReward()).make_vec(4, xp="jax")
     envs.reset(seed=1)
     envs.step(np.zeros(4, int))
     program = envs._simulator._prepared(envs._params)[1][1]
@@ -286,19 +300,6 @@ def test_random_kernels_around_each_other_draw_different_numbers(xp):
     envs.step(np.zeros(4, int))
     assert len(drawn) == 2
     assert not (drawn[0] == drawn[1]).any()
-
-
-class Two(CartPole):
-    """It has two rewards, and infos."""
-
-    reward_shape = (2,)
-
-    def step(self, xp, rng, state, action, params):
-        state, _, *flags = super().step(xp, rng, state, action, params)
-        return state, xp.ones((state.position.shape[0], 2), dtype=xp.float32), *flags
-
-    def info(self, xp, state, params):
-        return {"position": state.position}
 
 
 @pytest.mark.needs("stable_baselines3")
