@@ -79,10 +79,5 @@ def host(value):
 
 def make_vec(num_envs, mode=AutoresetMode.NEXT_STEP, **options):
     """Make CartPoles of Gymnasium, in this process."""
-    return gym.make_vec(
-        "CartPole-v1",
-        num_envs=num_envs,
-        vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": mode},
-        **options,
-    )
+    kwargs = {"autoreset_mode": mode}
+    return gym.make_vec("CartPole-v1", num_envs, "sync", vector_kwargs=kwargs, **options)

@@ -20,17 +20,13 @@ class Tells(gym.Env):
 
     def _info(self, kind):
         self.told += 1
-        info = {
-            kind: self.told,
-            "both": 100 + self.told,
-            "inside": {kind: 200 + self.told},
-            7: self.told,
-        }
+        info = {kind: self.told, "both": 100 + self.told, 7: self.told}
+        info["inside"] = {kind: 200 + self.told}
         if self.told % 3 == 0:
             info[f"rare of {kind}"] = info["rare"] = f"{self.told}"
         if self.told % 4 == 0:
             info["inside"]["rare"] = np.full(2, self.told)
-        return info  # fmt: skip
+        return info
 
     def _observed(self):
         return np.float32([self.episode, self.count])

@@ -124,10 +124,8 @@ def cluster(n_workers=2, **options):
 @contextlib.contextmanager
 def connected(n_workers=2, **options):
     """A client of a cluster of its own."""
-    with (
-        cluster(n_workers, **options) as made,
-        distributed.Client(made, set_as_default=False) as client,
-    ):
+    started = cluster(n_workers, **options)
+    with started as made, distributed.Client(made, set_as_default=False) as client:
         yield client
 
 
@@ -151,9 +149,8 @@ def restored(client):
 
 def kill(client, which):
     """Kill one of the workers, as the system does when memory runs out. Return whether there was one."""
-    pids = [
-        pid for each in running(client) if (pid := each.pid)
-    ]  # one that has just ended has none
+    # one that has just ended has no pid
+    pids = [pid for each in running(client) if (pid := each.pid)]
     if not pids:
         return False
     with contextlib.suppress(ProcessLookupError):

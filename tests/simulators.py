@@ -139,13 +139,8 @@ class Mjlab(Simulator):
                 last = {"actor": self.obs_buf[rows]}
                 self.extras["terminal"] = {"env_ids": rows, "observations": last}
             self.begin(rows)
-        return (
-            {"actor": self.obs_buf},
-            self.rew_buf,
-            self.reset_terminated,
-            self.reset_time_outs,
-            self.extras,
-        )
+        flags = self.reset_terminated, self.reset_time_outs
+        return {"actor": self.obs_buf}, self.rew_buf, *flags, self.extras
 
 
 class _ManiSkill(Simulator, Env):

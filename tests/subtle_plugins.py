@@ -262,12 +262,8 @@ class AddressOfTheWhole(Correct):
 
 # What is wrong in the same ways in each method.
 
-READS, MAKES, COPIES, CONVERTS = (
-    "to_numpy(), for",
-    "from_numpy(), for",
-    "copy(), for",
-    "() of <Converter",
-)
+READS, MAKES, COPIES = (f"{method}(), for" for method in ("to_numpy", "from_numpy", "copy"))
+CONVERTS = "() of <Converter"
 METHODS = {
     "reads": (lambda change: [reading(change, **all_types())], READS),
     "makes": (lambda change: [making(change, **all_types())], MAKES),

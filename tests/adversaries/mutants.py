@@ -37,16 +37,8 @@ import coverage
 ROOT = Path(__file__).resolve().parents[2]
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 SOURCES = ("core", "plugins", "gym_adapters", "cli")
-COPIED = (
-    *SOURCES,
-    "tests",
-    "examples",
-    "docs",
-    "pyproject.toml",
-    "README.md",
-    "CONTRIBUTING.md",
-    "constraints-oldest.txt",
-)
+FILES = ("pyproject.toml", "README.md", "CONTRIBUTING.md", "constraints-oldest.txt")
+COPIED = (*SOURCES, "tests", "examples", "docs", *FILES)
 MAP = ROOT / ".mutants"
 """Which tests reach which lines. It is made again when a source or a test has changed."""
 SKIPPED = ("cupy_.py", "testing.py", "__init__.py", "_public.py")
@@ -203,16 +195,9 @@ def survives(mutation: Mutation, tests: list[str], folder: Path) -> tuple[bool, 
     target = folder / mutation.path.relative_to(ROOT)
     original = target.read_text()
     changed = mutation.apply(original)
-    diff = "\n".join(
-        difflib.unified_diff(
-            ast.unparse(ast.parse(original)).splitlines(),
-            changed.splitlines(),
-            lineterm="",
-            n=1,
-            fromfile=mutation.place,
-            tofile=mutation.what,
-        )
-    )
+    before, after = ast.unparse(ast.parse(original)).splitlines(), changed.splitlines()
+    names = (mutation.place, mutation.what)
+    diff = "\n".join(difflib.unified_diff(before, after, *names, lineterm="", n=1))
     if not tests:
         return True, f"no test reaches it\n{diff}"
     target.write_text(changed)

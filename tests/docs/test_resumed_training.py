@@ -13,17 +13,11 @@ import pytest
 import torch
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "train-save-watch.md"
-SCRIPTS = dict(
-    re.findall(
-        r"^## (PyTorch|JAX)\n\n```python\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL
-    )
-)
-BEFORE, AFTER = (
-    "os.replace = lambda *_: os.kill(os.getpid(), 9)",
-    (
-        "replace = os.replace; os.replace = lambda *names: (replace(*names), os.kill(os.getpid(), 9))"
-    ),
-)
+SECTION = r"^## (PyTorch|JAX)\n\n```python\n(.*?)```"
+SCRIPTS = dict(re.findall(SECTION, PAGE.read_text(), re.MULTILINE | re.DOTALL))
+KILL = "os.kill(os.getpid(), 9)"
+BEFORE = f"os.replace = lambda *_: {KILL}"
+AFTER = f"replace = os.replace; os.replace = lambda *names: (replace(*names), {KILL})"
 
 
 def run(script, folder, killed=""):

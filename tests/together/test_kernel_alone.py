@@ -78,15 +78,8 @@ def test_the_kernel_works_with_a_strangers_plugin_alone(tmp_path):
     (tmp_path / "stranger/pyproject.toml").write_text(PROJECT)
     (tmp_path / "stranger/stranger.py").write_text(PLUGIN)
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    subprocess.check_call(
-        [
-            *install,
-            "--no-build-isolation",
-            "--target",
-            tmp_path / "stranger/site",
-            tmp_path / "stranger",
-        ]
-    )
+    options = "--no-build-isolation", "--target", tmp_path / "stranger/site"
+    subprocess.check_call([*install, *options, tmp_path / "stranger"])
     missing = [name for name in ALONE["TOPS"] if name != "arrayferry"]
     environment = {"PYTHONPATH": str(tmp_path / "stranger/site"), "ARRAYFERRY_PLUGINS": "stranger"}
     subprocess.run([python, "-c", SCRIPT, *missing], env=environment, cwd=tmp_path, check=True)

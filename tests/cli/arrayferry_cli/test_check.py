@@ -88,13 +88,10 @@ def test_a_plugin_that_fails(run, toy):
 END = "if x.shape == (5,):\n            END\n        return Array(x)"
 
 
+WAITS = "import threading; threading.Event().wait()"
 STOPPING = [
     ("import os; os.abort()", (), "testing toy failed: it crashed with SIGABRT"),
-    (
-        "import threading; threading.Event().wait()",
-        ("--timeout", "20"),
-        "testing toy took longer than 20 seconds",
-    ),
+    (WAITS, ("--timeout", "20"), "testing toy took longer than 20 seconds"),
 ]
 
 

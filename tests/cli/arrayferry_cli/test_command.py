@@ -100,12 +100,7 @@ def test_the_wheel_has_it(tmp_path):
     assert "arrayferry = arrayferry_cli:main" in metadata.read(points).decode()
 
 
-STREAMS = [
-    (">&-", 0),
-    ("2>&-", 0),
-    ("| head -n 0", 0),
-    ("> /dev/full", 1),
-]
+STREAMS = [(">&-", 0), ("2>&-", 0), ("| head -n 0", 0), ("> /dev/full", 1)]
 
 
 @pytest.mark.long

@@ -62,20 +62,15 @@ def fill_in(path, method, code):
 @pytest.mark.long
 def test_from_nothing_to_a_plugin_that_works(run, only, tmp_path, installed, monkeypatch):
     (installed / "littlelib.py").write_text(LIBRARY)
-    status, out, _ = run(
-        "new-plugin", "Little-Lib", "--package", "littlelib", "--directory", str(tmp_path)
-    )
+    options = "--package", "littlelib", "--directory", str(tmp_path)
+    status, out, _ = run("new-plugin", "Little-Lib", *options)
     folder = tmp_path / "arrayferry-little-lib"
     assert status == 0
     only("numpy", "little_lib")
     assert "\n  write make() in " in out
     files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert files == {
-        "pyproject.toml",
-        "README.md",
-        "arrayferry_little_lib.py",
-        "tests/test_little_lib.py",
-    }
+    modules = {"arrayferry_little_lib.py", "tests/test_little_lib.py"}
+    assert files == {"pyproject.toml", "README.md", *modules}
     site = tmp_path / "site"
     assert '# install = "littlelib"  # remove' in (folder / "arrayferry_little_lib.py").read_text()
 

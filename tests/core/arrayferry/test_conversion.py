@@ -34,12 +34,9 @@ def test_how_it_is_called(make):
 def test_copies_do_the_same(make):
     for options in ({}, {"copy": True, "scalars": "convert"}, {"device": torch.device("cpu")}):
         conversion = make("torch", **options)
-        for again in (
-            pickle.loads(pickle.dumps(conversion)),
-            copy.copy(conversion),
-            copy.deepcopy(conversion),
-            af.converter("torch", **options),
-        ):
+        copies = copy.copy(conversion), copy.deepcopy(conversion)
+        pickled = pickle.loads(pickle.dumps(conversion))
+        for again in (*copies, pickled, af.converter("torch", **options)):
             assert torch.equal(again([X])[0], torch.from_numpy(X))
             assert dask.base.tokenize(again) == dask.base.tokenize(conversion)
             assert repr(again) == repr(conversion)

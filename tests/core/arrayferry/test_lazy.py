@@ -59,15 +59,10 @@ def counter():
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax", "array_api_strict"])
 def test_arrays_of_any_library_are_split_along_their_first_axis(library):
     x = af.convert(X, library, narrowing="allow")
-    for chunks, expected in (
-        (None, ((6,), (2,))),
-        (4, ((4, 2), (2,))),
-        (-1, ((6,), (2,))),
-        ((3, 1), ((3, 3), (1, 1))),
-        ({1: 1}, ((6,), (1, 1))),
-        (((1, 5), (2,)), ((1, 5), (2,))),
-        ("auto", ((6,), (2,))),
-    ):
+    whole = [(chunks, ((6,), (2,))) for chunks in (None, -1, "auto")]
+    given = ((1, 5), (2,))
+    sizes = [(4, ((4, 2), (2,))), ((3, 1), ((3, 3), (1, 1))), ({1: 1}, ((6,), (1, 1)))]
+    for chunks, expected in (*whole, *sizes, (given, given)):
         y = to_dask({"x": [x]}, chunks)["x"][0]
         assert y.chunks == expected
         np.testing.assert_array_equal(y.compute(), X)
@@ -76,15 +71,9 @@ def test_arrays_of_any_library_are_split_along_their_first_axis(library):
 @pytest.mark.parametrize("way", [to_dask, lambda x: af.convert(x, "dask")])
 def test_large_arrays_are_split_into_blocks_of_some_size(way, monkeypatch):
     monkeypatch.setattr("arrayferry_plugins.dask_.chunks.CHUNK_BYTES", 400)
-    for shape, chunks in (
-        ((50,), (50,)),
-        ((100,), (50, 50)),
-        ((10, 30), (1,) * 10),
-        ((7, 2, 10), (2, 2, 2, 1)),
-        ((2, 1000), (1, 1)),
-        ((0, 1000), (0,)),
-        ((), ()),
-    ):
+    whole = ((50,), (50,)), ((0, 1000), (0,)), ((), ())
+    halves = ((100,), (50, 50)), ((2, 1000), (1, 1))
+    for shape, chunks in (*whole, *halves, ((10, 30), (1,) * 10), ((7, 2, 10), (2, 2, 2, 1))):
         y = way(np.zeros(shape))
         assert y.chunks == (chunks, *((n,) for n in shape[1:])) if shape else y.chunks == ()
         assert (y.compute() == np.zeros(shape)).all()
@@ -340,11 +329,10 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("target", "tree", "options"),
-    crossed(TARGETS, TREES, [{}, {"copy": True}, {"device": "cpu"}]),
-    ids=str,
-)
+OPTIONS = [{}, {"copy": True}, {"device": "cpu"}]
+
+
+@pytest.mark.parametrize(("target", "tree", "options"), crossed(TARGETS, TREES, OPTIONS), ids=str)
 def test_a_graph_runs_once_in_each_call(counter, target, tree, options):
     if target == "array_api_strict" and options.get("device"):
         pytest.skip("it has its own devices")

@@ -171,13 +171,11 @@ PARTS = {
 }
 
 
+WHERE = [lambda x: x, lambda x: {"x": X, "in": tuple(x), "y": [X]}]
+
+
 @pytest.mark.parametrize(
-    ("name", "target", "where"),
-    crossed(
-        PARTS,
-        ["jax", "torch", "numpy"],
-        [lambda x: x, lambda x: {"x": X, "in": tuple(x), "y": [X]}],
-    ),
+    ("name", "target", "where"), crossed(PARTS, ["jax", "torch", "numpy"], WHERE)
 )
 def test_a_long_list_of_parts(name, target, where, without_plans):
     part, conversion, rng = PARTS[name], af.converter(target), random.Random(1)
@@ -232,9 +230,8 @@ def test_arrays_that_differ_go_together_in_long_trees():
     shapes = [(n,) for n in range(1, 200)]
     for signature in (shapes, [*shapes[:5], *shapes[:3] * 40, *shapes[:9]], shapes[:1] * 700):
         places = list(chunks(tuple(signature)))
-        assert [n for place in places for n in range(place.start, place.stop)] == [
-            *range(len(signature))
-        ]
+        covered = [n for place in places for n in range(place.start, place.stop)]
+        assert covered == [*range(len(signature))]
         assert max(place.stop - place.start for place in places) <= 128
         assert len(places) < 12
 
@@ -410,23 +407,16 @@ def test_many_structures_in_turn_have_a_plan_each(make, count, without_plans):
 def test_long_lists_that_only_differ_inside_have_plans_too(without_plans):
     """The code for a list of arrays takes any length, so lengths do not tell it apart."""
     conversion = af.converter("torch")
-    values = [
-        [X] * 20,
-        [*[X] * 19, None],
-        [X] * 21,
-        [*[X] * 20, None],
-        [*[T] * 20],
-        [[X] for _ in range(20)],
-    ]
+    values = [part for n in (20, 21) for part in ([X] * n, [*[X] * (n - 1), None])]
+    values += [[T] * 20, [[X] for _ in range(20)]]
     for _ in range(6):
         convert_often(conversion, values)
         for value in values:
             conversion(value)
     without_plans.clear()
     for value in values:
-        assert [torch.is_tensor(y) for y in conversion(value)] == [
-            isinstance(x, (np.ndarray, torch.Tensor)) for x in value
-        ]
+        for y, x in zip(conversion(value), value, strict=True):
+            assert torch.is_tensor(y) == isinstance(x, (np.ndarray, torch.Tensor))
     assert without_plans == []
 
 

@@ -280,12 +280,8 @@ def test_a_name_belongs_to_the_plugin_that_is_tried_first(install, kind, marks):
 
 
 def test_what_is_built_in(registry):
-    for part in (
-        *registry.backends().values(),
-        *registry.sources(),
-        *registry.catalog.converters,
-        *registry.catalog.containers,
-    ):
+    arrays = *registry.backends().values(), *registry.sources()
+    for part in (*arrays, *registry.catalog.converters, *registry.catalog.containers):
         outside = type(part).__module__.partition(".")[0] != "arrayferry_plugins"
         assert is_built_in(part) is not outside, part
         check_part(part)  # which only parts of other plugins are when they are loaded

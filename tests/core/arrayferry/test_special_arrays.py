@@ -244,17 +244,11 @@ def read_only(monkeypatch):
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"a": x, "b": [x]}])
 def test_tensors_that_may_only_be_read(read_only, target, wrap):
     base = torch.arange(3.0)
-    values = {
-        "plain": base,
-        "strided": torch.arange(6.0)[::2],
-        "gradient": torch.ones(2, requires_grad=True),
-        "conjugate": torch.tensor([1 + 2j]).conj(),
-        "bfloat16": torch.ones(2, dtype=torch.bfloat16),
-        "empty": torch.ones(0),
-    }
+    with_state = torch.ones(2, requires_grad=True), torch.tensor([1 + 2j]).conj()
+    plain = base, torch.arange(6.0)[::2], torch.ones(2, dtype=torch.bfloat16), torch.ones(0)
     for copying in (None, True):
         conversion = af.converter(target, copy=copying)
-        for tensor in values.values():
+        for tensor in (*with_state, *plain):
             for _ in range(4):
                 (y, *_), _ = af.flatten(conversion(wrap(read_only(tensor))))
                 assert af.backend_of(y).name == target

@@ -389,14 +389,11 @@ def described(value, source):
     return repr(layout), [of(leaf) for leaf in leaves]
 
 
+OPTIONS = [{}, {"copy": True}, {"copy": False}, {"scalars": "convert"}, {"device": "cpu"}]
+
+
 @pytest.mark.parametrize(
-    ("name", "target", "options"),
-    crossed(
-        values(),
-        ["numpy", "torch", "jax"],
-        [{}, {"copy": True}, {"copy": False}, {"scalars": "convert"}, {"device": "cpu"}],
-    ),
-    ids=str,
+    ("name", "target", "options"), crossed(values(), ["numpy", "torch", "jax"], OPTIONS), ids=str
 )
 def test_results_are_the_same(name, target, options):
     value = values()[name]
@@ -566,6 +563,14 @@ def test_other_registries(registry):
     assert traced(1, lambda: conversion([X])).calls == 1
 
 
+def counts_for_itself(t):
+    """Leave a trace, as a fork does, and count a call in one of its own."""
+    t.__exit__(None, None, None)
+    with af.trace() as own:
+        af.convert(X, "torch")
+    assert own.calls == 1
+
+
 def test_a_forked_process_counts_nothing(run_forked):
     with af.trace() as t:
         af.convert(X, "torch")
@@ -574,10 +579,7 @@ def test_a_forked_process_counts_nothing(run_forked):
             assert af.convert(X, "torch").shape == (2, 3)
             assert t.calls == 1
             assert "numpy -> torch" in str(t)
-            t.__exit__(None, None, None)
-            with af.trace() as own:
-                af.convert(X, "torch")
-            assert own.calls == 1
+            counts_for_itself(t)
             with t:
                 af.convert(X, "torch")
             assert t.calls == 2
@@ -744,11 +746,4 @@ def test_a_fork_while_another_thread_counts(fork_while, monkeypatch):
     record = af.Trace.record
     monkeypatch.setattr(af.Trace, "record", lambda *args: (wait(), record(*args)))
     with af.trace() as t:
-
-        def work():
-            t.__exit__(None, None, None)
-            with af.trace() as own:
-                af.convert(X, "torch")
-            assert own.calls == 1
-
-        fork(lambda: af.convert(X, "torch"), work)
+        fork(lambda: af.convert(X, "torch"), lambda: counts_for_itself(t))

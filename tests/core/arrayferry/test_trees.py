@@ -386,11 +386,8 @@ def test_trees_that_are_too_deep(wrap):
         finally:
             sys.setrecursionlimit(limit)
     while not isinstance(tree, np.ndarray):  # freed level by level, which some types need
-        tree = (
-            tree.x
-            if isinstance(tree, Plain)
-            else next(iter(tree.values() if isinstance(tree, dict) else tree))
-        )
+        parts = [tree.x] if isinstance(tree, Plain) else tree
+        tree = next(iter(parts.values() if isinstance(parts, dict) else parts))
 
 
 @pytest.mark.parametrize("method", ["children", "rebuild"])

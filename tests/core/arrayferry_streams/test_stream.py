@@ -179,17 +179,13 @@ def test_blocks_have_memory_of_their_own():
 def test_objects_in_memory_are_cut():
     texts = np.array([f"row {n}" for n in range(100)], dtype=object)
     mixed = np.array([None, 1.5, np.float32(2), "text"] * 25, dtype=object)
-    tree = {
-        "text": texts,
-        "mixed": mixed,
-        "number": da.arange(100, chunks=9),
-        "one": texts[:1].reshape(()),
-    }
+    one, numbers = texts[:1].reshape(()), da.arange(100, chunks=9)
+    tree = {"text": texts, "mixed": mixed, "number": numbers, "one": one}
     results = list(af.stream(tree, "torch", block=7))
     for result in results:
         assert result["text"].tolist() == [f"row {n}" for n in result["number"].tolist()]
         assert len(result["mixed"]) == len(result["number"])
-        assert result["one"] == texts[:1].reshape(())
+        assert result["one"] == one
     assert sum(len(result["text"]) for result in results) == 100
     results[0]["text"][:] = "changed"
     assert "changed" not in texts
@@ -486,12 +482,9 @@ def test_a_stream_that_was_pickled_under_a_cluster_that_is_gone():
         data = pickle.dumps(af.stream(PIDS, "numpy"))
     with dask.config.set(scheduler="sync"):
         assert set(chunks.first_values(pickle.loads(data))) == {os.getpid()}
-    with (
-        dask.config.set({"distributed.comm.timeouts.connect": "300ms"}),
-        pytest.warns(
-            RuntimeWarning, match="threads of this process: no scheduler of Dask could be"
-        ),
-    ):
+    words = "threads of this process: no scheduler of Dask could be"
+    soon = dask.config.set({"distributed.comm.timeouts.connect": "300ms"})
+    with soon, pytest.warns(RuntimeWarning, match=words):
         assert set(chunks.first_values(pickle.loads(data))) == {os.getpid()}
 
 

@@ -101,9 +101,8 @@ def fails(self, xp, rng, state, action, params):
 
 
 def one_for_all(self, xp, rng, state, action, params):
-    both = xp.stack([state["x"], state["v"]], axis=1) + params["end"] * xp.ones(
-        (len(state["x"]), 2)
-    )
+    ends = params["end"] * xp.ones((len(state["x"]), 2))
+    both = xp.stack([state["x"], state["v"]], axis=1) + ends
     return {**state, "x": both[:, 0]}, state["x"], state["x"] > 5.0
 
 
@@ -270,9 +269,8 @@ def made_of(method, how):
             return state, how(xp, reward) if method == "reward" else reward, over
 
         def observe(self, xp, state, params):
-            return super().observe(
-                xp, {"x": how(xp, state["x"])} if method == "observe" else state, params
-            )
+            seen = {"x": how(xp, state["x"])} if method == "observe" else state
+            return super().observe(xp, seen, params)
 
         def info(self, xp, state, params):
             return {"a": {"b": how(xp, state["x"]) if method == "info" else state["x"]}}

@@ -18,13 +18,14 @@ from arrayferry_gym import ArrayConversion, JaxToNumpy, NumpyToTorch, vector
 NAMES = ["CartPole", "Pendulum"]
 
 
+def ours(make, name, **options):
+    return lambda: make(f"arrayferry/{name}-v0", **options)
+
+
 CHECKED = {
     "an adapter of JAX": lambda: JaxToNumpy(gym.make("phys2d/CartPole-v1")),
     "an adapter of NumPy": lambda: ArrayConversion(CARTPOLE(), target_xp="numpy"),
-    **{
-        name: lambda name=name: gym.make(f"arrayferry/{name}-v0", render_mode="rgb_array")
-        for name in NAMES
-    },
+    **{name: ours(gym.make, name, render_mode="rgb_array") for name in NAMES},
 }
 
 
@@ -51,7 +52,7 @@ OURS = [*itertools.product(NAMES, ["numpy", "torch"])]
 SINGLE = [
     CHECKED["an adapter of JAX"],
     lambda: NumpyToTorch(CARTPOLE()),
-    *(lambda env=env: gym.make(f"arrayferry/{env[0]}-v0", xp=env[1]) for env in OURS),
+    *(ours(gym.make, name, xp=xp) for name, xp in OURS),
 ]
 
 
@@ -66,12 +67,7 @@ def test_torchrl_checks_specs(make):
 VECTORS = [
     lambda: vector.ArrayConversion(make_vec(3, AutoresetMode.SAME_STEP), target_xp="numpy"),
     lambda: vector.NumpyToTorch(make_vec(3, AutoresetMode.SAME_STEP), reward_dtype="float32"),
-    *(
-        lambda env=env: gym.make_vec(
-            f"arrayferry/{env[0]}-v0", num_envs=3, autoreset_mode="SameStep", xp=env[1]
-        )
-        for env in OURS
-    ),
+    *(ours(gym.make_vec, name, num_envs=3, autoreset_mode="SameStep", xp=xp) for name, xp in OURS),
 ]
 
 

@@ -1,12 +1,17 @@
 """Kernels that run in the engine of served environments do what wrappers around these environments do."""
 
 import copy
+import itertools
 import pickle
 
 import numpy as np
 import pytest
+from cases import quick_if
+from envs import begun
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+from kernel_cases import LIBRARIES
+from refusals import refused_step
 
 import arrayferry as af
 import arrayferry_gym.wrappers.vector as vector_wrappers
@@ -74,13 +79,11 @@ def same(one, other):
 QUICK = {("jax", AutoresetMode.SAME_STEP), *(("numpy", mode) for mode in AutoresetMode)}
 
 
+QUEUES = "episode_count", "return_queue", "length_queue", "episode_returns", "episode_lengths"
+
+
 @pytest.mark.parametrize(
-    ("xp", "mode"),
-    [
-        pytest.param(xp, mode, marks=() if (xp, mode) in QUICK else pytest.mark.long)
-        for xp in ("numpy", "torch", "jax")
-        for mode in AutoresetMode
-    ],
+    ("xp", "mode"), quick_if(itertools.product(LIBRARIES, AutoresetMode), QUICK.__contains__)
 )
 @pytest.mark.parametrize("name", CHAINS)
 def test_steps_are_those_of_wrappers(name, xp, mode):
@@ -99,17 +102,9 @@ def test_steps_are_those_of_wrappers(name, xp, mode):
         assert one["count"] == other["count"]
         np.testing.assert_allclose(one["mean"], other["mean"], rtol=2e-4, atol=1e-5)
     if name == "recorded":
-        queues = (
-            "episode_count",
-            "return_queue",
-            "length_queue",
-            "episode_returns",
-            "episode_lengths",
-        )
-        for queue in queues:
-            np.testing.assert_allclose(
-                *(af.convert(getattr(x, queue), "numpy") for x in (inside, outside))
-            )
+        for name in QUEUES:
+            queues = [getattr(x, name) for x in (inside, outside)]
+            np.testing.assert_allclose(*af.convert(queues, "numpy"))
         assert len(inside.time_queue) == len(outside.time_queue) == inside.buffer_length
 
 
@@ -118,13 +113,9 @@ def test_steps_are_those_of_wrappers(name, xp, mode):
 def test_attributes_are_those_of_wrappers(name, many):
     env, chain = CHAINS[name]
     if not many:
-        ours = (
-            name
-            for name, x in vars(wrappers).items()
-            if getattr(x, "__module__", "") == wrappers.__name__
-        )
-        known = {*ours}
-        chain = [x for x in chain if type(x).__name__ in known]
+        classes = [getattr(wrappers, type(kernel).__name__) for kernel in chain]
+        ours = [cls.__module__ == wrappers.__name__ for cls in classes]
+        chain = [*itertools.compress(chain, ours)]
     if not chain:
         pytest.skip("Gymnasium's wrapper has no kernel")
     wrapped = wrap(env(), *chain)
@@ -135,7 +126,7 @@ def test_attributes_are_those_of_wrappers(name, many):
         value = getattr(of, attribute)
         return None if callable(value) or attribute.startswith("np_random") else repr(value)
 
-    for begun in (False, True):
+    for stepped in (False, True):
         layer = outside
         while layer is not layer.unwrapped:  # the outermost first
             names = [x for x in dir(layer) if x[:1] != "_"]
@@ -146,24 +137,18 @@ def test_attributes_are_those_of_wrappers(name, many):
                     assert shown(inside, attribute) == shown(outside, attribute)
             layer = layer.env
         for envs in (inside, outside):
-            if not begun:
+            if not stepped:
                 envs.reset(seed=1)
-                envs.step(
-                    np.zeros((3, *env().action_space.shape), int)
-                    if many
-                    else env().action_space.sample() * 0
-                )
+                envs.step(envs.action_space.sample() * 0)
     assert repr(inside).startswith(("<Wrapped", "Wrapped"))
 
 
-@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("xp", LIBRARIES)
 def test_statistics_are_read_set_and_frozen(xp):
     inside, outside = pair("delayed", xp=xp)
+    given = {"obs_rms_2": {"count": 5, "mean": [1.0] * 4, "var": [2.0] * 4}}
     for envs in (inside, outside):
-        saved = envs.state_dict()
-        envs.load_state_dict(
-            {**saved, "obs_rms_2": {"count": 5, "mean": [1.0] * 4, "var": [2.0] * 4}}
-        )
+        envs.load_state_dict({**envs.state_dict(), **given})
         assert envs.obs_rms.mean.tolist() == [1.0] * 4  # of the outermost
         envs.reset(seed=1)
         envs.step(np.zeros(4, int))
@@ -186,21 +171,19 @@ def test_statistics_are_read_set_and_frozen(xp):
         with pytest.raises(af.OptionError, match="no mean, var and count"):
             envs.obs_rms = 3
     assert inside.state_dict().keys() == outside.state_dict().keys() == {"obs_rms", "obs_rms_2"}
-    np.testing.assert_allclose(
-        *(x.state_dict()["obs_rms_2"]["mean"] for x in (inside, outside)), rtol=1e-4
-    )
+    means = [x.state_dict()["obs_rms_2"]["mean"] for x in (inside, outside)]
+    np.testing.assert_allclose(*means, rtol=1e-4)
     around = vector_wrappers.NormalizeObservation(inside)
     assert [*around.state_dict()] == ["obs_rms", "obs_rms_2", "obs_rms_3"]
     around.update_running_mean = True
     assert inside.update_running_mean is True
 
 
-@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("xp", LIBRARIES)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies_go_on(copied, xp):
     chain = k.NormalizeObservation(), k.StickyAction(0.5), k.RecordEpisodeStatistics(5)
-    envs = wrap(CartPole(), *chain).make_vec(3, xp=xp)
-    envs.reset(seed=1)
+    envs = begun(wrap(CartPole(), *chain).make_vec(3, xp=xp))
     steps = np.random.default_rng(1).integers(0, 2, (40, 3))
     for action in steps[:20]:
         envs.step(action)
@@ -213,8 +196,8 @@ def test_copies_go_on(copied, xp):
 
 @pytest.mark.parametrize("env", [CartPole, Two])
 def test_setting_what_is_updated_compiles_nothing(env):
-    envs = wrap(env(), k.NormalizeObservation(), k.NormalizeReward()).make_vec(4, xp="jax")
-    envs.reset(seed=1)
+    wrapped = wrap(env(), k.NormalizeObservation(), k.NormalizeReward())
+    envs = begun(wrapped.make_vec(4, xp="jax"))
     envs.step(np.zeros(4, int))
     program = envs._simulator._prepared(envs._params)[1][1]
     for updating in (False, True, False):
@@ -226,8 +209,8 @@ def test_setting_what_is_updated_compiles_nothing(env):
 
 
 def test_arrays_of_kernels_are_not_those_of_results():
-    envs = wrap(CartPole(), k.FrameStackObservation(3), k.DelayObservation(1)).make_vec(2)
-    twin = wrap(CartPole(), k.FrameStackObservation(3), k.DelayObservation(1)).make_vec(2)
+    env = wrap(CartPole(), k.FrameStackObservation(3), k.DelayObservation(1))
+    envs, twin = env.make_vec(2), env.make_vec(2)
     envs.reset(seed=1)[0][:] = 7.0
     twin.reset(seed=1)
     for _ in range(4):
@@ -273,14 +256,12 @@ def test_a_kernel_that_jax_cannot_trace_is_refused(at):
         wrap(CartPole(), kernel).make_vec(2),
         vector_wrappers.KernelVectorWrapper(CartPole().make_vec(2), kernel),
     ):
-        served.reset(seed=1)
-        served.step(np.array([0, 1]))
+        begun(served).step(np.array([0, 1]))
 
 
 def test_functions_of_a_user_get_arrays_of_the_agents_library():
-    envs = wrap(CartPole(), k.TransformObservation(lambda x: x.clamp(-0.01, 0.01))).make_vec(
-        3, xp="torch"
-    )
+    clamped = wrap(CartPole(), k.TransformObservation(lambda x: x.clamp(-0.01, 0.01)))
+    envs = clamped.make_vec(3, xp="torch")
     assert float(envs.reset(seed=1)[0].abs().max()) <= 0.01
 
 
@@ -295,9 +276,7 @@ def test_random_kernels_around_each_other_draw_different_numbers(xp):
             drawn.append(rng.uniform((4,)))
             return state, action
 
-    envs = wrap(CartPole(), Draws(), Draws()).make_vec(4, xp=xp)
-    envs.reset(seed=1)
-    envs.step(np.zeros(4, int))
+    begun(wrap(CartPole(), Draws(), Draws()).make_vec(4, xp=xp)).step(np.zeros(4, int))
     assert len(drawn) == 2
     assert not (drawn[0] == drawn[1]).any()
 
@@ -329,11 +308,9 @@ class Levels(CartPole):
         return super().step(xp, rng, state, xp.astype(action[:, 0] > 2, xp.int32), params)
 
 
-@pytest.mark.parametrize("xp", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("xp", LIBRARIES)
 def test_an_action_that_is_no_number_is_refused_where_whole_numbers_are_needed(xp):
     bounds = np.float32(-1), np.float32(1)
-    envs = wrap(Levels(), k.RescaleAction(*bounds)).make_vec(2, xp=xp)
-    envs.reset(seed=1)
+    envs = begun(wrap(Levels(), k.RescaleAction(*bounds)).make_vec(2, xp=xp))
     envs.step(np.float32([[0.5], [1]]))
-    with pytest.raises(af.ConversionError, match="which NaN is not"):
-        envs.step(np.float32([[np.nan], [1]]))
+    refused_step(envs, np.float32([[np.nan], [1]]), "which NaN is not")

@@ -48,12 +48,8 @@ class Model:
 
 def sync(mode):
     """Make single environments, in Gymnasium's own vector environment."""
-    makes = [
-        lambda both=both: Count().make(
-            params=dict(zip(PARAMS, both, strict=True)), max_episode_steps=LIMIT
-        )
-        for both in BOTH
-    ]
+    params = [dict(zip(PARAMS, both, strict=True)) for both in BOTH]
+    makes = [lambda own=own: Count().make(params=own, max_episode_steps=LIMIT) for own in params]
     return SyncVectorEnv(makes, autoreset_mode=mode)
 
 

@@ -196,10 +196,7 @@ WRAPPERS = {
     "timed": [kernels.TimeAwareObservation(), kernels.ClipReward(0, 0.5)],
     "sticky": [kernels.StickyAction(0.5)],
     "normalised": [kernels.NormalizeObservation(), kernels.NormalizeReward()],
-    "delayed and transformed": [
-        kernels.DelayObservation(2),
-        kernels.TransformObservation(lambda x: x * 2),
-    ],
+    "delayed": [kernels.DelayObservation(2), kernels.TransformObservation(lambda x: x * 2)],
 }
 
 

@@ -383,10 +383,8 @@ def test_functions_check_their_arguments():
 def test_keys_in_states_can_be_copied():
     class Keyed(Counter):
         def reset(self, xp, rng, n, params):
-            return {
-                "key": jax.random.split(rng.key(), n),
-                "count": xp.zeros((n,), dtype=xp.float32),
-            }
+            keys = jax.random.split(rng.key(), n)
+            return {"key": keys, "count": xp.zeros((n,), dtype=xp.float32)}
 
         def step(self, xp, rng, state, action, params):
             return state, jax.vmap(jax.random.uniform)(state["key"]), False
@@ -453,9 +451,6 @@ def test_arrays_that_environments_share_are_not_reset(n):
     assert observation[:2].tolist() == [[1, 3], [0, 3]]
     seen = [envs.step(np.zeros(n, int))[0] for _ in range(2)]  # then one is reset alone
     assert np.stack(seen)[:, :2].tolist() == [[[0, 4], [1, 4]], [[1, 5], [0, 5]]]
-    envs = begun(
-        arrayferry_envs.repeat_action(SharesAClock(), 3).make_vec(
-            n, xp="jax", autoreset_mode="Disabled"
-        )
-    )
+    thrice = arrayferry_envs.repeat_action(SharesAClock(), 3)
+    envs = begun(thrice.make_vec(n, xp="jax", autoreset_mode="Disabled"))
     assert envs.step(np.zeros(n, int))[0][0].tolist() == [2, 3]

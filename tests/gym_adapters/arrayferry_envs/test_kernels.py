@@ -26,24 +26,18 @@ from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as vector_wrappers
 from arrayferry_gym.wrappers._kernels.kernel import Spaces
 
+STATISTICS = wrap(Sums(), kernels.RecordEpisodeStatistics(), kernels.NormalizeObservation())
+FRAMES = wrap(Sums(), kernels.FrameStackObservation(3, padding_type="zero"))
+REWARDS = kernels.TransformReward(lambda x: x * 2), kernels.ClipReward(-0.3, 0.4)
 CHAINS = {
-    "statistics": lambda: (
-        kernels.RecordEpisodeStatistics(),
-        kernels.NormalizeObservation(),
-        kernels.NormalizeReward(),
-    ),
-    "frames": lambda: (
-        kernels.FrameStackObservation(3, padding_type="zero"),
-        kernels.FlattenObservation(),
-        kernels.TransformReward(lambda x: x * 2),
-        kernels.ClipReward(-0.3, 0.4),
-    ),
+    "statistics": wrap(STATISTICS, kernels.NormalizeReward()),
+    "frames": wrap(FRAMES, kernels.FlattenObservation(), *REWARDS),
 }
 
 
 @pytest.mark.parametrize(("chain", "mode"), crossed(CHAINS, MODES))
 def test_compiled_steps_are_those_of_served_environments(chain, mode):
-    env = wrap(Sums(), *CHAINS[chain]())
+    env = CHAINS[chain]
     functions = Functions(env, autoreset_mode=mode)
     running, first = functions.reset(jax.random.key(0), 3)
     step = jax.jit(functions.step)
@@ -147,9 +141,8 @@ def test_compiled_statistics_of_several_objectives_are_those_of_each():
 
 @pytest.mark.parametrize("xp", [*LIBRARIES, "compiled"])
 def test_steps_after_the_end_of_an_episode_do_not_count(xp):
-    env = wrap(Sums(), kernels.RecordEpisodeStatistics(), kernels.NormalizeObservation())
     if xp == "compiled":
-        functions = Functions(env, autoreset_mode="DISABLED")
+        functions = Functions(STATISTICS, autoreset_mode="DISABLED")
         running, _ = functions.reset(jax.random.key(0), 3)
     else:
         served = Sums().make_vec(3, xp=xp, autoreset_mode="DISABLED")
@@ -168,7 +161,7 @@ def test_steps_after_the_end_of_an_episode_do_not_count(xp):
         told += np.asarray(info.get("_episode", False)).sum()
         over |= np.asarray(ended)
     assert told == over.sum() > 0
-    state = env.state_dict(running) if xp == "compiled" else envs.state_dict()
+    state = STATISTICS.state_dict(running) if xp == "compiled" else envs.state_dict()
     assert state["obs_rms"]["count"] == 3 + steps
     if xp != "compiled":
         assert counted.episode_count == len(counted.return_queue) == told
@@ -284,12 +277,8 @@ def test_kernel_states_of_others_are_refused():
 
 
 def test_evaluation_uses_statistics_and_leaves_them():
-    env = wrap(
-        CartPole(),
-        kernels.RecordEpisodeStatistics(),
-        kernels.NormalizeObservation(),
-        kernels.FrameStackObservation(2),
-    )
+    chain = kernels.RecordEpisodeStatistics(), kernels.NormalizeObservation()
+    env = wrap(CartPole(), *chain, kernels.FrameStackObservation(2))
 
     def policy(params, observation, key):
         return (observation[:, 1, 2] > 0).astype(int), None
@@ -320,13 +309,11 @@ def test_evaluation_uses_statistics_and_leaves_them():
         rollout(env, policy, None, key, 5, 16, carry=carry, wrapper_state=values)
 
 
+PICKLED = ["ClipReward", "FrameStackObservation", "NormalizeReward", "StickyAction"]
+
+
 @pytest.mark.parametrize(
-    ("name", "xp", "module"),
-    crossed(
-        ["ClipReward", "FrameStackObservation", "NormalizeReward", "StickyAction"],
-        LIBRARIES,
-        [wrappers, vector_wrappers],
-    ),
+    ("name", "xp", "module"), crossed(PICKLED, LIBRARIES, [wrappers, vector_wrappers])
 )
 def test_a_pickled_wrapper_goes_on(name, xp, module):
     options = {"ClipReward": (-0.5, 0.5), "FrameStackObservation": (3,), "StickyAction": (0.5,)}

@@ -470,13 +470,10 @@ COMPILED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "what",
-    quick_if(
-        COMPILED,
-        lambda what: what not in ("a wrapper", "an evaluation", "steps", "weights of Flax"),
-    ),
-)
+SLOW = "a wrapper", "an evaluation", "steps", "weights of Flax"
+
+
+@pytest.mark.parametrize("what", quick_if(COMPILED, lambda what: what not in SLOW))
 def test_what_is_compiled_again(what):
     run, again = COMPILED[what]
     run(0)

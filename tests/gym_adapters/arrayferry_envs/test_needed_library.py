@@ -12,13 +12,10 @@ import arrayferry as af
 from arrayferry_envs import check, repeat_action, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
+NEEDS = [InJax, InTorch, lambda: repeat_action(InJax(), 1)]
 
-@pytest.mark.parametrize(
-    ("needs", "mode"),
-    crossed(
-        [InJax, InTorch, lambda: repeat_action(InJax(), 1)], ["NextStep", "SameStep", "Disabled"]
-    ),
-)
+
+@pytest.mark.parametrize(("needs", "mode"), crossed(NEEDS, ["NextStep", "SameStep", "Disabled"]))
 def test_every_library_is_served(needs, mode):
     served = {}
     for xp in ("numpy", "torch", "jax"):

@@ -25,12 +25,8 @@ def test_single_environments(env_id):
     takes_every_form(env_id)
 
 
-VECTORS = [
-    ("CartPole-v1", "sync"),
-    ("CartPole-v1", "vector_entry_point"),
-    ("Pendulum-v1", "sync"),
-    ("arrayferry/CartPole-v0", "vector_entry_point"),
-]
+OWN = [(name, "vector_entry_point") for name in ("CartPole-v1", "arrayferry/CartPole-v0")]
+VECTORS = [("CartPole-v1", "sync"), ("Pendulum-v1", "sync"), *OWN]
 
 
 @pytest.mark.parametrize(("env_id", "mode"), VECTORS)

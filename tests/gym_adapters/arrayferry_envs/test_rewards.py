@@ -3,11 +3,13 @@
 import jax
 import numpy as np
 import pytest
+from envs import begun
 from functional_envs import Sums, with_two_rewards
 from numpy.testing import assert_array_equal
+from refusals import refused_step
 
 import arrayferry as af
-from arrayferry_envs import EnvResultError, check, repeat_action, rollout, wrap
+from arrayferry_envs import EnvResultError, Functions, check, repeat_action, rollout, wrap
 from arrayferry_gym.wrappers import kernels
 
 
@@ -18,21 +20,17 @@ class Added(kernels.Kernel):
         return state, result._replace(reward=xp.sum(result.reward, axis=1))
 
 
-def stating(**attributes):
-    return type("Stating", (Sums,), attributes)()
+def stating(env=Sums, **attributes):
+    return type("Stating", (env,), attributes)()
 
 
 @pytest.mark.parametrize("xp", ["numpy", "torch", "jax", "array_api_strict"])
 def test_another_shape_than_the_stated_one_is_an_error(xp):
     for shape, given in (((2,), r"\(3,\)"), ((), r"\(3, 2\)")):
-        envs = type(
-            "Odd", (with_two_rewards(Sums) if not shape else Sums,), {"reward_shape": shape}
-        )().make_vec(3, xp=xp)
-        envs.reset(seed=0)
-        with pytest.raises(
-            EnvResultError, match=rf"has the shape {given}, .*reward_shape = .*Set reward_shape"
-        ):
-            envs.step(envs.action_space.sample())
+        env = stating(Sums if shape else with_two_rewards(Sums), reward_shape=shape)
+        envs = begun(env.make_vec(3, xp=xp))
+        words = rf"has the shape {given}, .*reward_shape = .*Set reward_shape"
+        refused_step(envs, envs.action_space.sample(), words, EnvResultError)
     (problem,) = {each.what for each in check(stating(reward_shape=(2,)))}
     assert "reward_shape = (2,)" in problem
 
@@ -48,36 +46,24 @@ def test_what_cannot_be_a_shape_or_a_dtype(attributes, words):
 
 @pytest.mark.parametrize("xp", ["numpy", "torch", "array_api_strict"])
 def test_rewards_have_the_stated_dtype(xp):
-    for env in (stating(reward_dtype="float64"), repeat_action(stating(reward_dtype="float64"), 2)):
-        envs = env.make_vec(2, xp=xp)
-        envs.reset(seed=0)
+    double = stating(reward_dtype="float64")
+    for env in (double, repeat_action(double, 2)):
+        envs = begun(env.make_vec(2, xp=xp))
         assert af.convert(envs.step(envs.action_space.sample())[1], "numpy").dtype == np.float64
-    combined = wrap(
-        stating(reward_dtype="float64"), kernels.TransformReward(lambda reward: 2 * reward)
-    )
+    combined = wrap(double, kernels.TransformReward(lambda reward: 2 * reward))
     assert combined.reward_dtype == "float64"
-    assert stating(reward_dtype="float64").make_vec(2, xp="jax").reset(seed=0)  # 32 bits there
+    assert double.make_vec(2, xp="jax").reset(seed=0)  # 32 bits there
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        Added(),
-        kernels.TransformReward(lambda r: r.sum(1)),
-        kernels.TransformReward(lambda r: r.sum(1), shape=()),
-    ],
-)
-def test_a_kernel_that_adds_rewards(kernel):
+@pytest.mark.parametrize("stated", [None, {}, {"shape": ()}])
+def test_a_kernel_that_adds_rewards(stated):
+    def ones(params, observation, key):
+        return jax.numpy.ones(3), None
+
+    kernel = Added() if stated is None else kernels.TransformReward(lambda r: r.sum(1), **stated)
     env = wrap(with_two_rewards(Sums)(), kernel, kernels.RecordEpisodeStatistics())
     assert env.reward_shape == ()
-    carry, steps = rollout(
-        env,
-        lambda params, observation, key: (jax.numpy.ones(3), None),
-        None,
-        jax.random.key(0),
-        4,
-        3,
-    )
+    carry, steps = rollout(env, ones, None, jax.random.key(0), 4, 3)
     assert steps.reward.shape == (4, 3)
     assert_array_equal(carry.episode_return, np.zeros(3))
     assert_array_equal(carry.running.wrappers[1].episode["r"], np.zeros(3))
@@ -101,8 +87,6 @@ def test_no_step_is_taken_to_find_out():
 
     env = wrap(Counted(), kernels.RecordEpisodeStatistics(), kernels.NormalizeReward())
     assert env.reward_shape == (2,)
-    from arrayferry_envs import Functions
-
     Functions(env).reset(jax.random.key(0), 3)
     with pytest.raises(af.OptionError, match=r"shape \(3, 2\)"):
         pytest.importorskip("arrayferry_gym.sb3").SB3VecEnv(

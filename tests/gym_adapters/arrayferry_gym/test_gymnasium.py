@@ -92,12 +92,8 @@ def test_tensors_over_shared_memory():
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_observations_that_differ_in_bounds(library):
-    make = [
-        lambda bound=bound: ArrayConversion(
-            samples(spaces.Box(-bound, bound, (2,))), target_xp=library
-        )
-        for bound in (2, 3)
-    ]
+    envs = [samples(spaces.Box(-bound, bound, (2,))) for bound in (2, 3)]
+    make = [lambda env=env: ArrayConversion(env, target_xp=library) for env in envs]
     envs = SyncVectorEnv(make, observation_mode="different")
     observations, _ = envs.reset(seed=1)
     assert isinstance(observations, LIBRARIES[library])

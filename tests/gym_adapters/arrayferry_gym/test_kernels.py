@@ -136,11 +136,9 @@ def test_vector_values_are_those_of_gymnasium(name, mode):
 
 
 ALL = {**SINGLE, **STACKED}
-OF_TREES = {
-    **STACKED,
-    "TimeAwareObservation": {"flatten": False},
-    "FilterObservation": {"filter_keys": ["n"]},
-}
+OF_TREES = {**STACKED, "FilterObservation": {"filter_keys": ["n"]}}
+OF_TREES["TimeAwareObservation"] = {"flatten": False}
+EACH = [(Steps, *row) for row in ALL.items()] + [(Dictionary, *row) for row in OF_TREES.items()]
 
 
 def test_each_kernel_is_tested_here():
@@ -154,14 +152,7 @@ def test_each_kernel_is_tested_here():
 
 @pytest.mark.parametrize(
     ("make", "name", "options", "mode"),
-    crossed(
-        params(
-            (make, *row)
-            for make, rows in ((Steps, ALL), (Dictionary, OF_TREES))
-            for row in rows.items()
-        ),
-        MODES[:2],
-    ),
+    crossed(params(EACH), MODES[:2]),
     ids=lambda x: "" if isinstance(x, dict) else None,
 )
 def test_every_library_has_the_same_values(make, name, options, mode):
@@ -530,11 +521,8 @@ def test_chains_of_wrappers_keep_the_library(xp, module):
         env = ArrayConversion(Dictionary(9), target_xp=xp)
         for name in names:
             env = INNER[name](env, module)
-        found = [
-            env.reset()[0],
-            env.step(env.action_space.sample())[0],
-            env.observation_space.sample(),
-        ]
+        found = [env.reset()[0], env.step(env.action_space.sample())[0]]
+        found.append(env.observation_space.sample())
         assert {af.backend_of(x).name for x in af.flatten(found)[0]} == {xp}, names
         assert all(map(env.observation_space.contains, found)), names
     timed = gym.wrappers.TimeLimit(ArrayConversion(Dictionary(9), target_xp=xp), 9)
@@ -543,9 +531,10 @@ def test_chains_of_wrappers_keep_the_library(xp, module):
 
 @pytest.mark.parametrize("own", [True, False])
 def test_the_step_limit_is_that_of_the_environments_or_as_given(own):
-    def env():
-        return gym.wrappers.TimeLimit(Steps(20), 4) if own else Steps(20)
+    def limited():
+        return gym.wrappers.TimeLimit(Steps(20), 4)
 
+    env = limited if own else lambda: Steps(20)
     envs = SyncVectorEnv([env] * 2)
     given = {} if own else {"max_episode_steps": np.int64(4)}
     for timed in (
@@ -558,9 +547,7 @@ def test_the_step_limit_is_that_of_the_environments_or_as_given(own):
     assert timed.max_timesteps == 4
     assert begun(wrappers.TimeAwareObservation(Steps(), max_episode_steps=2**40)).timesteps == 0
     with pytest.raises(ValueError, match="pass max_episode_steps"):
-        vector_wrappers.TimeAwareObservation(
-            SyncVectorEnv([Steps, lambda: gym.wrappers.TimeLimit(Steps(), 4)])
-        )
+        vector_wrappers.TimeAwareObservation(SyncVectorEnv([Steps, limited]))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8, np.float32])
@@ -591,9 +578,8 @@ def test_observations_that_are_no_arrays():
 
 @pytest.mark.parametrize("duration", [1, (2, 4)])
 def test_sticky_actions(duration):
-    kernel = kernels.StickyAction(0.25, duration).around(
-        Spaces(spaces.Discrete(9), spaces.Discrete(10_000))
-    )
+    inside = Spaces(spaces.Discrete(9), spaces.Discrete(10_000))
+    kernel = kernels.StickyAction(0.25, duration).around(inside)
     n, taken = 400, []
     rng, state = make_rng("numpy", 1), kernel.init(xnp, n, kernel.inside, None)
     for number in range(200):

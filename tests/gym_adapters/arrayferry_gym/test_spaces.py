@@ -104,13 +104,8 @@ def test_what_a_converted_space_does_not_contain():
     space = NumpyToTorch(Samples(SPACES["Tuple"])).observation_space
     good = (torch.tensor(1), torch.ones(2))
     assert space.contains(good)
-    for wrong in (
-        good[:1],
-        (*good, 1),
-        (torch.tensor(3), good[1]),
-        (good[0], torch.ones(3)),
-        good[1],
-    ):
+    parts = (torch.tensor(3), good[1]), (good[0], torch.ones(3))
+    for wrong in (good[:1], (*good, 1), *parts, good[1]):
         assert not space.contains(wrong)
 
 

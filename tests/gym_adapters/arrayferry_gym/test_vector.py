@@ -128,12 +128,9 @@ class Structured(Tells):
 
 
 def test_structured_final_observations():
-    envs = vector.NumpyToTorch(
-        gym.vector.SyncVectorEnv(
-            [lambda: Structured(1)] * 2, False, autoreset_mode=AutoresetMode.SAME_STEP
-        ),
-        stack_final=True,
-    )
+    mode = AutoresetMode.SAME_STEP
+    envs = gym.vector.SyncVectorEnv([lambda: Structured(1)] * 2, False, autoreset_mode=mode)
+    envs = vector.NumpyToTorch(envs, stack_final=True)
     observation, _ = envs.reset()
     assert observation["b"][1] == ("t", "t")
     held = [envs.step(torch.zeros(2, dtype=torch.int64))[-1]["final_obs"] for _ in range(3)]

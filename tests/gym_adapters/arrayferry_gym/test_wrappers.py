@@ -69,13 +69,7 @@ SINGLE = {
 
 
 def carts(*inner):
-    return gym.make_vec(
-        "CartPole-v1",
-        num_envs=3,
-        vectorization_mode="sync",
-        render_mode="rgb_array",
-        wrappers=inner,
-    )
+    return gym.make_vec("CartPole-v1", 3, "sync", render_mode="rgb_array", wrappers=inner)
 
 
 def pendulums():
@@ -190,13 +184,8 @@ def test_the_page_names_every_wrapper():
         assert set(module.__all__) - OURS - {"vector"} <= listed
 
 
-SLOW = (
-    "RecordVideo",
-    "HumanRendering",
-    "GrayscaleObservation",
-    "ResizeObservation",
-    "AtariPreprocessing",
-)
+OF_IMAGES = "GrayscaleObservation", "ResizeObservation", "AtariPreprocessing"
+SLOW = "RecordVideo", "HumanRendering", *OF_IMAGES
 
 
 @pytest.mark.parametrize("library", quick_if(LIBRARIES, "PyTorch".__eq__))
@@ -216,7 +205,5 @@ def test_a_wrapper_of_actions_works_where_no_reset_is_needed():
         def step(self, action):
             return action, 0.0, False, False, {}
 
-    observation = arrayferry_gym.wrappers.ClipAction(Echoes()).step(
-        np.array([5, -0.5], np.float32)
-    )[0]
-    assert observation.tolist() == [1.0, -0.5]
+    env = arrayferry_gym.wrappers.ClipAction(Echoes())
+    assert env.step(np.array([5, -0.5], np.float32))[0].tolist() == [1.0, -0.5]
