@@ -59,25 +59,23 @@ class RepeatedEnv(AroundEnv):
         """Take several steps, until an episode ends, and return the sum of the rewards."""
         inner, elapsed, last = state
         terminated = truncated = over = elapsed < 0  # nowhere
-        name, n = type(self.env).__name__, elapsed.shape[0]
-        results = StepResults(name, xp, n, self.env.reward_shape, self.env.reward_dtype)
+        results = StepResults(self.env, xp, elapsed.shape[0])
         total: Any = None
         for _ in range(self.num_repeats):
             result = self.env.step(xp, rng, inner, action, params)
-            after, reward, ended, cut = results.parts(result)
+            after, reward, ended, cut = results(result)
             if self.maximum:
                 seen = self.env.observe(xp, inner, params)
                 last = mapped(functools.partial(select, xp, over), last, seen)
             befores, layout = af.flatten(inner)
             afters = af.flatten(after)[0]
             inner = layout.unflatten(select_leaves(xp, over, befores, afters, self._shared))
-            reward = results.reward(reward)
             reward = select(xp, over, xp.zeros_like(reward), reward)
             total = reward if total is None else total + reward
             elapsed = elapsed + xp.astype(~over, xp.int32)
-            terminated = terminated | (~over & results.flag("terminated", ended))
+            terminated = terminated | (~over & ended)
             if cut is not None:
-                truncated = truncated | (~over & results.flag("truncated", cut))
+                truncated = truncated | (~over & cut)
             if self.env.max_episode_steps is not None:
                 truncated = truncated | (~over & (elapsed >= self.env.max_episode_steps))
             over = terminated | truncated

@@ -16,15 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
-from arrayferry_envs._contract.params import (
-    VALUE,
-    Frame,
-    Params,
-    checked_static,
-    completed,
-    is_named,
-    is_value,
-)
+from arrayferry_envs._contract.params import Frame, Params, completed, framed, is_named
 from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Running
 from arrayferry_gym._actions.fitter import bounds_of
@@ -63,14 +55,10 @@ class GymnaxParams:
         """Return a tree as parameters. The types of the defaults tell which leaves are values."""
         wanted = af.flatten(defaults, everything=True)[0]
         leaves, layout = af.flatten(tree, everything=True, prefix="params")
-        static = tuple(
-            VALUE if is_value(default) else checked_static(path, default, leaf)
-            for path, default, leaf in zip(layout.paths, wanted, leaves, strict=True)
-        )
-        values = [leaf for leaf, own in zip(leaves, static, strict=True) if own is VALUE]
+        frame, values = framed(layout, leaves, wanted)
         pairs = zip(layout.paths, fixed, strict=bool(fixed))
         fixed = tuple(stays or is_named(path, names) for path, stays in pairs)
-        return cls(Frame(static, layout, layout.unflatten), values, limit, fixed)
+        return cls(frame, values, limit, fixed)
 
     @property
     def _prepared(self) -> Params:

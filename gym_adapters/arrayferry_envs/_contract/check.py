@@ -400,7 +400,7 @@ def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], para
     state, action = given
     if method == "sample_params":
         assert env.drawn is not None
-        return env.drawn.draw(env.xp, rng, env.n, params)[1]
+        return env.drawn.draw(env.xp, rng, env.n, params)
     if method == "reset":
         return env.reset(rng, env.n, params)
     if method == "step":

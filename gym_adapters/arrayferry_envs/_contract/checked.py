@@ -12,7 +12,7 @@ from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, 
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from .actions import clipper
-from .drawn import DrawnParams
+from .drawn import DrawnParams, WithParams
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
 from .held import held_arrays
@@ -73,9 +73,7 @@ class CheckedEnv:
         self.known = False
         self.traces = backend.name == "jax"
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
-        self._results = StepResults(
-            self.name, self.xp, n, functional.reward_shape, functional.reward_dtype
-        )
+        self._results = StepResults(functional, self.xp, n)
         called = "reset", "step", "observe"  # the others may never be
         for method, definition in wrong_signatures(functional, called):
             raise EnvResultError(
@@ -84,15 +82,18 @@ class CheckedEnv:
             )
         self.drawn: DrawnParams | None = None
         if functional._draws_params:
-            self.drawn = DrawnParams(functional, self._results, keeps=not self.traces)
-        self._methods: Any = self.drawn or functional
+            self.drawn = DrawnParams(functional, keeps=not self.traces)
         for part, _ in (*leaves(space), *leaves(functional.action_space)):
             if not isinstance(part, ARRAYS):
                 raise EnvResultError(
                     f"{self.name} has the space {part}, whose values are not arrays of one shape",
                     remedy="Use Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.",
                 )
-        self._casts = self._observed_dtypes()
+        # the dtype, the shape and the place of each array of an observation
+        self._casts: list[tuple[Any, tuple[int, ...], str]] = []
+        for part, path in leaves(space):
+            dtype = backend.from_numpy(np.zeros((), held_dtype(part.dtype, backend))).dtype
+            self._casts.append((dtype, (n, *(part.shape or ())), path))
         self.clip = clipper(functional.action_space, backend, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,21 +101,14 @@ class CheckedEnv:
             self.functional, portable(self.backend), self.n, self.limit, self.device, self.layout
         )  # fmt: skip
 
-    def _observed_dtypes(self) -> list[tuple[Any, tuple[int, ...], str]]:
-        """Return the dtype, the shape and the place of each array of an observation."""
-        casts = []
-        for space, path in leaves(self.functional.observation_space):
-            name = held_dtype(space.dtype, self.backend)
-            dtype = self.backend.from_numpy(np.zeros((), name)).dtype
-            casts.append((dtype, (self.n, *(space.shape or ())), path))
-        return casts
-
     def reset(self, rng: Any, n: int, params: Any, fixed: Any = ()) -> Any:
         """Return states of `n` environments at the start of an episode."""
         if self.drawn is None:
             state = self.functional.reset(self.xp, rng, n, params)
         else:
-            state = self.drawn.reset(self.xp, rng, n, params, fixed)
+            drawn = self.drawn.draw(self.xp, rng, n, params, fixed)
+            params = self.drawn.whole(WithParams(None, drawn), params).params
+            state = WithParams(self.functional.reset(self.xp, rng, n, params), drawn)
         return state if self.known else self._same(state, "reset", n)
 
     def adopt(self, state: Any) -> None:
@@ -132,15 +126,18 @@ class CheckedEnv:
 
     def step(self, rng: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Return the next states, rewards, terminations and truncations (None if the author has none), checked."""
-        results = self._results
-        result = self._methods.step(self.xp, rng, state, action, params)
-        state, reward, terminated, truncated = results.parts(result)
+        drawn = None
+        if self.drawn is not None:
+            drawn = state.params
+            state, params = self.drawn.whole(state, params)
+        result = self.functional.step(self.xp, rng, state, action, params)
+        state, reward, terminated, truncated = self._results(result)
+        if self.drawn is not None:
+            state = WithParams(state, drawn)
         if not self.known:
             state = self._same(state, "step", self.n)
             self.known = not self._uneven and not self.traces
-        if truncated is not None:
-            truncated = results.flag("truncated", truncated)
-        return state, results.reward(reward), results.flag("terminated", terminated), truncated
+        return state, reward, terminated, truncated
 
     def _same(self, state: Any, source: str, n: int) -> Any:
         """Check that states have the structure and the dtypes of the first and begin with `n` environments.
@@ -195,7 +192,9 @@ class CheckedEnv:
 
     def observe(self, state: Any, params: Any) -> Any:
         """Check observations, and return them in the dtypes of their space."""
-        observation = self._methods.observe(self.xp, state, params)
+        if self.drawn is not None:
+            state, params = self.drawn.whole(state, params)
+        observation = self.functional.observe(self.xp, state, params)
         space = self.functional.observation_space
         if not isinstance(space, (spaces.Dict, spaces.Tuple)) and hasattr(observation, "dtype"):
             dtype, shape, path = self._casts[0]
@@ -231,7 +230,9 @@ class CheckedEnv:
         """Check the infos of states, and return them."""
         if not self.has_info:
             return {}
-        info = self._methods.info(self.xp, state, params)
+        if self.drawn is not None:
+            state, params = self.drawn.whole(state, params)
+        info = self.functional.info(self.xp, state, params)
         if not isinstance(info, dict):
             raise EnvResultError(f"{self.name}.info() returned {info!r:.80}, not a dict")
         for key, value in info.items():

@@ -12,7 +12,6 @@ import arrayferry as af
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
 from .params import Params, completed
-from .step_results import StepResults
 
 
 class WithParams(NamedTuple):
@@ -28,58 +27,36 @@ class WithParams(NamedTuple):
 
 
 class DrawnParams:
-    """The methods of an environment that draws parameters, for states that hold what was drawn.
+    """The parameters that an environment draws, in states that hold them.
 
     Args:
         env: the environment.
-        results: reads what its step returns.
         keeps: whether the parameters of the last call are kept for the next. Traced values must not be.
     """
 
-    def __init__(self, env: FunctionalEnv, results: StepResults, *, keeps: bool) -> None:
+    def __init__(self, env: FunctionalEnv, *, keeps: bool) -> None:
         self._env = env
-        self._results = results
         self._keeps = keeps
         self._name = type(env).__name__
         self._whole: tuple[Any, Any, Any] = None, object(), None
 
-    def reset(self, xp: Any, rng: Any, n: int, params: Any, fixed: Any = ()) -> WithParams:
-        """Draw parameters, and return states with them."""
-        params, drawn = self.draw(xp, rng, n, params, fixed)
-        return WithParams(self._env.reset(xp, rng, n, params), drawn)
-
-    def step(self, xp: Any, rng: Any, state: WithParams, action: Any, params: Any) -> Any:
-        """Take a step with the parameters of the episodes."""
-        whole = self._params(params, state)
-        after, *rest = self._results.parts(self._env.step(xp, rng, state.state, action, whole))
-        return WithParams(after, state.params), *rest
-
-    def observe(self, xp: Any, state: WithParams, params: Any) -> Any:
-        """Return observations."""
-        return self._env.observe(xp, state.state, self._params(params, state))
-
-    def info(self, xp: Any, state: WithParams, params: Any) -> Any:
-        """Return infos."""
-        return self._env.info(xp, state.state, self._params(params, state))
-
-    def draw(
-        self, xp: Any, rng: Any, n: int, params: Any, fixed: tuple[bool, ...] = ()
-    ) -> tuple[Any, Any]:
-        """Return the parameters of new episodes, and a tree of only the drawn ones, with None in place of the others.
+    def draw(self, xp: Any, rng: Any, n: int, params: Any, fixed: tuple[bool, ...] = ()) -> Any:
+        """Return the parameters that are drawn for new episodes, with None in place of the others.
 
         Those that are fixed keep their values, in arrays like those that were drawn.
         """
         tree = self._env.sample_params(xp, rng, n, params)
         given, layout = af.flatten(params, everything=True)
-        leaves, own = af.flatten(tree, everything=True)
-        by_path = dict(zip(own.paths, leaves, strict=True))
+        by_path = _by_path(tree)
         if type(tree) is not type(params) or by_path.keys() != set(layout.paths):
+            own = af.flatten(tree, everything=True)[1]
             raise EnvResultError(
                 f"{self._name}.sample_params() returned the parameters {own!r}, but got {layout!r}",
                 remedy="Return a tree of the same types and fields.",
             )
         drawn: list[Any] = []
-        for path, old in zip(layout.paths, given, strict=True):
+        fixed = fixed or (False,) * len(given)
+        for path, old, stays in zip(layout.paths, given, fixed, strict=True):
             new = by_path[path]  # of dicts in any order, as vmap of JAX returns them
             if new is old:
                 drawn.append(None)
@@ -91,14 +68,8 @@ class DrawnParams:
                     f"{self._name}.sample_params() returned {form} for params{path}",
                     remedy=f"Return an array that begins with the {n} environments, or what was given.",
                 )
-            drawn.append(new)
-        if any(fixed):
-            drawn = [
-                _rows_like(xp, old, new) if stays and new is not None else new
-                for old, new, stays in zip(given, drawn, fixed, strict=True)
-            ]
-        whole = [old if new is None else new for old, new in zip(given, drawn, strict=True)]
-        return layout.unflatten(whole), layout.unflatten(drawn)
+            drawn.append(_rows_like(xp, old, new) if stays else new)
+        return layout.unflatten(drawn)
 
     def check_fixed(self, state: WithParams, new: Params, before: Params) -> None:
         """Refuse to fix parameters that are drawn for only some of the environments."""
@@ -111,26 +82,19 @@ class DrawnParams:
                     remedy="Pass it without reset_mask. To change it for one episode, set envs.state.",
                 )
 
-    def _params(self, params: Any, state: WithParams) -> Any:
-        """Return parameters with those that were drawn in their places."""
-        given, kept, whole = self._whole
-        if given is params and kept is state.params:
-            return whole
-        leaves, layout = af.flatten(params, everything=True)
-        drawn = _by_path(state.params)
-        whole = layout.unflatten(
-            [
-                old if drawn[path] is None else drawn[path]
-                for path, old in zip(layout.paths, leaves, strict=True)
-            ]
-        )
-        if self._keeps:
-            self._whole = params, state.params, whole
-        return whole
-
     def whole(self, state: WithParams, params: Any) -> WithParams:
         """Return states with all parameters, not only those that were drawn."""
-        return WithParams(state.state, self._params(params, state))
+        given, kept, whole = self._whole
+        if given is not params or kept is not state.params:
+            leaves, layout = af.flatten(params, everything=True)
+            drawn = _by_path(state.params)
+            pairs = zip(layout.paths, leaves, strict=True)
+            whole = layout.unflatten(
+                [old if drawn[path] is None else drawn[path] for path, old in pairs]
+            )
+            if self._keeps:
+                self._whole = params, state.params, whole
+        return WithParams(state.state, whole)
 
     def of_whole(self, state: Any, params: Any, like: Any, *, tell: bool) -> Any:
         """Return states with only those parameters that are drawn.
@@ -149,7 +113,7 @@ class DrawnParams:
                 f"the state that was set, {state!r:.80}, has no parameters, but {self._name} draws them",
                 remedy="Pass envs.state, or envs.state._replace(state=..., params=...).",
             )
-        given = _by_path(completed(state.params, self._params(params, like)))
+        given = _by_path(completed(state.params, self.whole(like, params).params))
         leaves, layout = af.flatten(params, everything=True)
         if given.keys() != set(layout.paths):
             raise EnvResultError(
@@ -185,7 +149,4 @@ def _by_path(params: Any) -> dict[str, Any]:
 
 def _equal(a: Any, b: Any) -> bool:
     """Tell whether parameters are equal, even if one of them is an array of another library."""
-    if hasattr(a, "shape") or hasattr(b, "shape"):
-        a, b = (af.convert(x, "numpy", scalars="convert") for x in (a, b))
-        return bool(np.array_equal(a, b))
-    return bool(a == b)
+    return np.array_equal(*af.convert((a, b), "numpy", scalars="convert"))

@@ -58,6 +58,18 @@ class VALUE:
     """Stands for a leaf that is a value."""
 
 
+def framed(layout: af.Layout, leaves: list[Any], defaults: list[Any]) -> tuple[Frame, list[Any]]:
+    """Return the static part of parameters and their values. The types of the defaults tell them apart.
+
+    Raises:
+        arrayferry.OptionError: a static one is an array, or cannot be hashed.
+    """
+    parts = zip(layout.paths, leaves, defaults, strict=True)
+    static = tuple(VALUE if is_value(d) else _checked_static(path, d, x) for path, x, d in parts)
+    values = [x for x, own in zip(leaves, static, strict=True) if own is VALUE]
+    return Frame(static, layout, layout.unflatten), values
+
+
 class Params:
     """Parameters in one library.
 
@@ -108,7 +120,7 @@ class Params:
         for new, old, news, olds in zip(
             self.values, other.values, self.batched, other.batched, strict=True
         ):
-            if new is old or (not news and not olds and _equal(new, old)):
+            if _same(new, old):
                 values.append(old)
                 batched.append(olds)
                 continue
@@ -118,8 +130,8 @@ class Params:
         return Params(self.frame, values, batched, self.fixed)
 
 
-def _equal(a: Any, b: Any) -> bool:
-    return type(a) is type(b) is float and a == b
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) is float and a == b)
 
 
 def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
@@ -179,27 +191,25 @@ def prepare(
         )
     copy = None if backend.memory == "immutable" else True  # the user's arrays may change
     convert = af.converter(backend, device=device, narrowing="checked", copy=copy)
-    static: list[Any] = []
+    frame, _ = framed(own, leaves, wanted)
     values: list[Any] = []
     batched: list[bool] = []
     for path, default, value in zip(layout.paths, wanted, leaves, strict=True):
+        if not is_value(default):
+            continue
         if isinstance(default, (np.floating, np.complexfloating)):  # a number, as in each library
             default = default.item()
-        if is_value(default):
-            value = _value(path, default, value, convert, backend)
-            shape, single = np.shape(value), np.shape(default)
-            if shape not in (single, (n, *single)):
-                raise af.OptionError(
-                    f"{path} has the shape {tuple(shape)}",
-                    remedy=f"Pass {single} for all environments, or {(n, *single)}, with one for each environment.",
-                )
-            static.append(VALUE)
-            values.append(value)
-            batched.append(shape != single)
-        else:
-            static.append(checked_static(path, default, value))
+        value = _value(path, default, value, convert, backend)
+        shape, single = np.shape(value), np.shape(default)
+        if shape not in (single, (n, *single)):
+            raise af.OptionError(
+                f"{path} has the shape {tuple(shape)}",
+                remedy=f"Pass {single} for all environments, or {(n, *single)}, with one for each environment.",
+            )
+        values.append(value)
+        batched.append(shape != single)
     fixed = _fixed(layout.paths, leaves, start, names, base) if draws else ()
-    params = Params(Frame(tuple(static), own, own.unflatten), values, batched, fixed)
+    params = Params(frame, values, batched, fixed)
     is_tuple = isinstance(defaults, tuple) and not hasattr(defaults, "__dict__")
     if by_default and is_tuple and all(type(x) in _CONSTANTS for x in defaults):
         _PREPARED[id(defaults)] = defaults, params
@@ -213,7 +223,7 @@ def _fixed(
     before = base.fixed if base is not None and base.fixed else [False] * len(leaves)
     old = af.flatten(start, everything=True)[0]
     fixed = tuple(
-        stays or (x is not y and not _equal(x, y)) or is_named(path, names)
+        stays or not _same(x, y) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
     return fixed if any(fixed) else ()  # as without parameters, so that nothing is compiled twice
@@ -256,12 +266,8 @@ def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backen
         ) from error
 
 
-def checked_static(path: str, default: Any, value: Any) -> Any:
-    """Return a parameter that is static.
-
-    Raises:
-        arrayferry.OptionError: it is an array, or cannot be hashed.
-    """
+def _checked_static(path: str, default: Any, value: Any) -> Any:
+    """Return a parameter that is static."""
     if type(default) is not bool and isinstance(default, int) and isinstance(value, np.integer):
         value = int(value)
     if af.registry.kind(value).category in ("array", "objects") or (

@@ -12,55 +12,60 @@ import arrayferry as af
 from arrayferry_gym._arrays import cast_numbers, held_dtype, plain_name
 
 from .errors import EnvResultError
+from .functional_env import FunctionalEnv
 
 
 class StepResults:
     """Checks the results of the step of a batch of environments, and brings them into one form.
 
     Args:
-        name: the name of the environment in messages.
+        env: the environment.
         xp: the namespace of the library.
         n: the number of environments.
-        reward_shape: the shape of the reward of one environment.
-        reward_dtype: the name of the dtype that rewards are cast to, None to keep that of floats.
     """
 
-    def __init__(
-        self, name: str, xp: Any, n: int, reward_shape: Any = (), reward_dtype: str | None = None
-    ) -> None:
-        self._name = name
+    def __init__(self, env: FunctionalEnv, xp: Any, n: int) -> None:
+        self._name = type(env).__name__
         self._xp = xp
         self._n = n
-        self._shape = (n, *_checked_shape(name, reward_shape))
-        self._dtype: Any = None if reward_dtype is None else _stated_dtype(name, xp, reward_dtype)
-        self._whole: Any = xp.float32 if reward_dtype is None else self._dtype  # of whole numbers
-        held = (
-            "float32"
-            if reward_dtype is None
-            else plain_name(xp.zeros((1,), dtype=self._whole).dtype)
-        )
-        self._whole_name = held
-        self._exact = _LONG if held == "float64" else _SHORT
+        shape, dtype = env.reward_shape, env.reward_dtype
+        if not isinstance(shape, (tuple, list)) or not all(
+            type(x) is int and x >= 0 for x in shape
+        ):
+            raise EnvResultError(
+                f"reward_shape of {self._name} is {shape!r:.80}",
+                remedy="Set it to a tuple of whole numbers: () for one number, (2,) for two objectives.",
+            )
+        self._shape = (n, *shape)
+        self._whole_name = "float32"  # the dtype of whole numbers
+        if dtype is not None:
+            self._whole_name = _stated_dtype(self._name, xp, dtype)
+        self._whole: Any = getattr(xp, self._whole_name)
+        self._dtype = None if dtype is None else self._whole
+        self._exact = _LONG if self._whole_name == "float64" else _SHORT
         self._in_numpy = is_numpy_namespace(xp)
         self._float: Any = None  # the dtype of the last reward, which needs no check
         self._warned: set[str] = set()
 
-    def parts(self, result: Any) -> tuple[Any, Any, Any, Any]:
+    def __call__(self, result: Any) -> tuple[Any, Any, Any, Any]:
         """Return the state, the reward, and the flags of termination and of truncation, which may be None."""
-        if type(result) is tuple and len(result) == 3:
-            return (*result, None)
         try:
-            state, reward, terminated, *rest = result
-            (truncated,) = rest or (None,)
+            if type(result) is tuple and len(result) == 3:
+                (state, reward, terminated), truncated = result, None
+            else:
+                state, reward, terminated, *rest = result
+                (truncated,) = rest or (None,)
         except (TypeError, ValueError):
             got = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
             raise EnvResultError(
                 f"{self._name}.step() returned {got}, not three or four values",
                 remedy="Return the state, the reward, whether it has terminated, and optionally whether it is truncated.",
             ) from None
-        return state, reward, terminated, truncated
+        if truncated is not None:
+            truncated = self._flag("truncated", truncated)
+        return state, self._reward(reward), self._flag("terminated", terminated), truncated
 
-    def reward(self, reward: Any) -> Any:
+    def _reward(self, reward: Any) -> Any:
         """Return a reward as floats of shape (n, *reward_shape).
 
         Whole numbers become float32, unless a dtype is stated. If that loses digits, an error is raised. In JAX and on a
@@ -123,7 +128,7 @@ class StepResults:
             remedy=remedy,
         )
 
-    def flag(self, which: str, value: Any) -> Any:
+    def _flag(self, which: str, value: Any) -> Any:
         """Return "terminated" or "truncated" as booleans of shape (n,)."""
         xp, n = self._xp, self._n
         if isinstance(value, bool):
@@ -154,18 +159,8 @@ class StepResults:
             ) from None
 
 
-def _checked_shape(name: str, shape: Any) -> tuple[int, ...]:
-    """Return the shape of the reward of one environment, as its class states it."""
-    if isinstance(shape, (tuple, list)) and all(type(size) is int and size >= 0 for size in shape):
-        return tuple(shape)
-    raise EnvResultError(
-        f"reward_shape of {name} is {shape!r:.80}",
-        remedy="Set it to a tuple of whole numbers: () for one number, (2,) for two objectives.",
-    )
-
-
-def _stated_dtype(name: str, xp: Any, dtype: Any) -> Any:
-    """Return the dtype of rewards that a class states, as the library has it."""
+def _stated_dtype(name: str, xp: Any, dtype: Any) -> str:
+    """Return the name of the dtype of rewards that a class states, as the library has it."""
     try:
         kind = np.dtype(dtype).kind
     except TypeError:
@@ -175,7 +170,7 @@ def _stated_dtype(name: str, xp: Any, dtype: Any) -> Any:
             f"reward_dtype of {name} is {dtype!r:.80}",
             remedy='Set it to the name of a dtype of floats, such as "float64", or to None.',
         )
-    return getattr(xp, held_dtype(dtype, af.backend_of(xp.zeros((1,)))))
+    return held_dtype(dtype, af.backend_of(xp.zeros((1,))))
 
 
 _SHORT = {"bool", "int8", "uint8", "int16", "uint16"}

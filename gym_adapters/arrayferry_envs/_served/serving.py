@@ -72,7 +72,6 @@ class Served:
         if env.kernels and not self._runs_kernels:
             raise TypeError(f"{env!r} is wrapped. Call its make() or make_vec() instead.")
         self.functional = env.base
-        self.metadata = dict(env.metadata)
         check_render_mode(
             render_mode,
             env.metadata,
@@ -110,8 +109,7 @@ class Served:
         )  # fmt: skip
         self._simulator = _simulator(Engine(checked, mode, chain, tells_masks=True), sharding)
         self._to_agent = af.converter(backend, device=held_on)
-        self._seeded = False
-        self.metadata = {**self.metadata, "jax": backend.name == "jax"}
+        self.metadata = {**env.metadata, "jax": backend.name == "jax"}
         self._set_spaces(None if backend.name == "numpy" else libraries)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
@@ -146,9 +144,8 @@ class Served:
             mask = af.convert(mask, simulator.env.backend, device=self._device)
         seed = seed_of(seed, self._n)
         params = self._params if given is None else self._changed_params(given, mask)
-        if seed is not None or not self._seeded:
+        if seed is not None or simulator.rng is None:
             simulator.seed(seed)
-            self._seeded = True
         if state is not None:
             state = self._checked_state(state, params, tell=given is None)
         result = simulator.reset(params, mask, state)

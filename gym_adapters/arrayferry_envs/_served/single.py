@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
 from arrayferry._utilities.text import never_raises
-from arrayferry.extending import map_arrays
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
+from arrayferry_envs._simulators.numpy_simulator import map_results
 from arrayferry_envs._simulators.simulator import unmasked
 from arrayferry_gym._options.env_options import UNSET, seed_of
 from arrayferry_gym._options.libraries import Libraries
@@ -127,7 +126,7 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """Return an observation and an info, in NumPy with numbers where Gymnasium's environments have them."""
         if self._discrete:
             observation = _numbered(self.observation_space, observation)
-        return observation, _numbers(info) if info and self._in_numpy else info
+        return observation, map_results(_number, info) if info and self._in_numpy else info
 
     def render(self) -> Any:
         """Return an image, None without a render mode."""
@@ -153,10 +152,6 @@ def _numbered(space: Space[Any], observation: Any) -> Any:
     return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
 
 
-def _numbers(value: Any) -> Any:
-    """Return infos in which arrays without dimensions are Python numbers."""
-    if type(value) is np.ndarray:
-        return value.item() if not value.ndim and value.dtype.kind in "biufc" else value
-    if type(value) is dict:  # quicker than as any tree
-        return {key: _numbers(part) for key, part in value.items()}
-    return map_arrays(lambda x: _numbers(x) if type(x) is np.ndarray else x, value)
+def _number(x: Any) -> Any:
+    """Return an array without dimensions as a Python number."""
+    return x.item() if not x.ndim and x.dtype.kind in "biufc" else x

@@ -177,11 +177,8 @@ class Engine:
 
 def with_masks(env: CheckedEnv, info: dict[str, Any]) -> dict[str, Any]:
     """Return infos as vector environments do, with a mask for each key."""
-    infos: dict[str, Any] = {}
-    for key, value in info.items():
-        infos[key] = value
-        infos[f"_{key}"] = env.xp.ones((env.n,), dtype=env.xp.bool)
-    return infos
+    masks = {f"_{key}": env.xp.ones((env.n,), dtype=env.xp.bool) for key in info}
+    return {**info, **masks}
 
 
 def with_added(outcome: Step, added: dict[str, Any]) -> Step:

@@ -105,15 +105,6 @@ class JaxSimulator(Simulator):
             raise traced_env(self.env.name, what)
 
     @property
-    def kernels(self) -> Any:
-        """The states of the kernels around the environments."""
-        return self._kernels
-
-    @kernels.setter
-    def kernels(self, states: Any) -> None:
-        self._kernels = states
-
-    @property
     def running(self) -> Any:
         """The environments, None before the first reset."""
         return _unpacked(self.env, self._leaves, self._kernels) if self._leaves else None
@@ -122,34 +113,17 @@ class JaxSimulator(Simulator):
     def running(self, running: Any) -> None:
         self._leaves = () if running is None else _packed(self.env, running)
 
-    @property
-    def state(self) -> Any:
-        """A copy of the states, because the next step reuses their memory."""
-        return _copied(self.running.state)
+    def _kept(self, state: Any) -> Any:
+        return map_arrays(self.env.backend.copy, state)  # the next step reuses their memory
 
-    @state.setter
-    def state(self, state: Any) -> None:
-        self.running = self.running._replace(state=_copied(state))
-
-    def first(self, tree: Any) -> Any:
-        """Return the first row of each array in a tree."""
-        return _first(tree)
+    first = staticmethod(jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree)))
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_programs": Cache(self.PROGRAMS), "_current": None}
-        del state["_made_in"]
-        return state
+        empty = Cache[Any, Any](self.PROGRAMS)
+        return {**self.__dict__, "_programs": empty, "_current": None, "_made_in": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._made_in = trace_here()
-
-
-_first: Any = jax.jit(lambda tree: jax.tree.map(lambda x: x[0], tree))
-
-
-def _copied(state: Any) -> Any:
-    return map_arrays(lambda x: jnp.array(x, copy=True), state)
+        super().__setstate__({**state, "_made_in": trace_here()})
 
 
 def _joined(values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
@@ -157,13 +131,6 @@ def _joined(values: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     numbers = [jnp.asarray(x) for x in values if type(x) is float]
     others = tuple(None if type(x) is float else jnp.asarray(x) for x in values)
     return jnp.stack(numbers) if numbers else None, others
-
-
-def _separated(values: tuple[Any, tuple[Any, ...]]) -> list[Any]:
-    """Return the values that were joined."""
-    numbers, others = values
-    rest = iter(() if numbers is None else numbers)
-    return [next(rest) if x is None else x for x in others]
 
 
 def _packed(env: CheckedEnv, running: Running) -> tuple[Any, ...]:
@@ -181,13 +148,19 @@ def _compiled(
     """Compile the functions of a simulator, with keys of a generator: to begin episodes, and to take a step."""
     env = engine.env
 
+    def separated(values: tuple[Any, tuple[Any, ...]]) -> Any:
+        """Return the parameters whose values were joined."""
+        numbers, others = values
+        rest = iter(() if numbers is None else numbers)
+        return frame.join(next(rest) if x is None else x for x in others)
+
     def placed(running: Running, result: Any) -> tuple[Any, Any, Any]:
         kernels = jax.tree.map(without_weak_type, running.wrappers)
         return spread((_packed(env, running), kernels, result), env.n, sharding)  # type: ignore[no-any-return]
 
     def begin(leaves: Any, kernels: Any, key: Any, mask: Any, values: Any, starts: Any) -> Any:
         before = _unpacked(env, leaves, kernels) if leaves else None
-        params = frame.join(_separated(values))
+        params = separated(values)
         state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, fixed)
         if before is not None:
             state = env.select(mask, state, before.state)
@@ -197,7 +170,7 @@ def _compiled(
         return placed(running, (observation, with_masks(env, info)))
 
     def step(leaves: Any, keys: Any, kernels: Any, action: Any, values: Any) -> Any:
-        params = frame.join(_separated(values))
+        params = separated(values)
         own, fresh, *of_kernels = jax.random.wrap_key_data(keys, impl=generator)
         rng, renewal = random_of(own), Renewal(env, fresh, params, fixed, batched)
         acting = random_of(of_kernels[0]) if of_kernels else None

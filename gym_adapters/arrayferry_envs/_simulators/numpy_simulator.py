@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,10 @@ class NumpySimulator(Simulator):
             starts = env.leaves(fresh)
         else:
             starts = [leaf[rows] for leaf in env.leaves(given)]
-        renewed = []
-        for old, new in zip(env.leaves(state), starts, strict=True):
-            leaf = old.copy()
-            leaf[rows] = new
-            renewed.append(leaf)
-        return env.join(renewed)
+        leaves = [leaf.copy() for leaf in env.leaves(state)]
+        for leaf, start in zip(leaves, starts, strict=True):
+            leaf[rows] = start
+        return env.join(leaves)
 
     def _unshared(self, tree: Any, state: Any, params: Params) -> Any:
         held = set(self.env.held())
@@ -50,11 +49,7 @@ class NumpySimulator(Simulator):
 
     def first(self, tree: Any) -> Any:
         """Return the first row of each array in a tree of results, in memory of its own."""
-        if isinstance(tree, np.ndarray):
-            return tree[0, ...].copy()
-        if type(tree) is dict:  # quicker than as any tree
-            return {key: self.first(part) for key, part in tree.items()}
-        return map_arrays(lambda x: self.first(x) if isinstance(x, np.ndarray) else x, tree)
+        return map_results(_first_row, tree)
 
     def _device(self) -> Any:
         return _HERE
@@ -91,3 +86,18 @@ def _copied_if_held(value: Any, held: set[int]) -> Any:
     if type(value) is dict:
         return {key: _copied_if_held(part, held) for key, part in value.items()} if value else value
     return map_arrays(lambda x: _copied_if_held(x, held) if isinstance(x, np.ndarray) else x, value)
+
+
+def _first_row(x: Any) -> Any:
+    return x[0, ...].copy()
+
+
+def map_results(function: Callable[[Any], Any], tree: Any) -> Any:
+    """Do what `map_arrays` does, quicker for the forms that results mostly have."""
+    if isinstance(tree, np.ndarray):
+        return function(tree)
+    if type(tree) is tuple:
+        return tuple([map_results(function, part) for part in tree])
+    if type(tree) is dict:
+        return {key: map_results(function, part) for key, part in tree.items()}
+    return map_arrays(lambda x: function(x) if isinstance(x, np.ndarray) else x, tree)

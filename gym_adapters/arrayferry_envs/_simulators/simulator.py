@@ -37,8 +37,8 @@ class Simulator:
         running: they between two steps, None before the first reset.
     """
 
-    rng: Random
-    """The random numbers, once they are seeded."""
+    rng: Any = None
+    """The random numbers, None until they are seeded."""
     acting: Random
     """Those of kernels that change actions."""
     running: Any = None
@@ -148,11 +148,15 @@ class Simulator:
     @property
     def state(self) -> Any:
         """The states, as arrays that later steps do not change."""
-        return self.running.state
+        return self._kept(self.running.state)
 
     @state.setter
     def state(self, state: Any) -> None:
-        self.running = self.running._replace(state=state)
+        self.running = self.running._replace(state=self._kept(state))
+
+    def _kept(self, state: Any) -> Any:
+        """Return states in memory that no step reuses."""
+        return state
 
     def first(self, tree: Any) -> Any:
         """Return the first row of each array in a tree of results."""
