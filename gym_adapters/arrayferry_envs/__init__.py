@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from arrayferry_gym.wrappers.kernels import Step
-
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
@@ -47,7 +45,6 @@ __all__ = [
     "Problem",
     "RepeatedEnv",
     "Running",
-    "Step",
     "Transition",
     "WrappedEnv",
     "check",
