@@ -232,6 +232,8 @@ def take_step(
     state, first = begin_episodes(kernel, xp, state, fresh, begins, observation)
     if same_step and kernel.observes:  # the other rows are those of the step
         first = before_resets(xp, begins, first, result.observation)
+    elif kernel.observes:  # there is one observation, also for the kernels around this one
+        result = result._replace(observation=first)
     return state, result, first
 
 
