@@ -95,11 +95,9 @@ class WrappedEnv(AroundEnv):
         """Serve it as a single environment, with the attributes of the kernels. The options are those of `FunctionalSingleEnv`."""
         from arrayferry_envs._served.wrapped import WrappedSingleEnv
 
-        return (
-            WrappedSingleEnv(self, xp=xp, **options)
-            if self.kernels
-            else self.env.make(xp=xp, **options)
-        )
+        if not self.kernels:
+            return self.env.make(xp=xp, **options)
+        return WrappedSingleEnv(self, xp=xp, **options)
 
     def state_dict(self, running: Any) -> dict[str, Any]:
         """Return the statistics of the kernels as plain numbers and lists, without loss of precision.

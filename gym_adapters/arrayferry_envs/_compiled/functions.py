@@ -21,7 +21,6 @@ from arrayferry_envs._simulators.engine import Engine, Running, with_added
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.renewal import Renewal, random_of, shaped, without_weak_type
 from arrayferry_envs._simulators.shardings import batch_sharding, spread
-from arrayferry_envs._simulators.simulator import OF_KERNELS
 from arrayferry_gym._arrays import held_dtype
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
 from arrayferry_gym.wrappers.kernels import Step
@@ -199,7 +198,7 @@ class Functions:
         env, tree = engine.env, prepared.tree
         own, fresh = jax.random.split(checked_key(key))
         # a draw splits its key in two, which are those of the numbers 0 and 1
-        acting = jax.random.fold_in(own, OF_KERNELS)
+        acting = jax.random.fold_in(own, self._chain.STREAM)
         read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
         running = running._replace(state=from_pytree(running.state))
         renewal = Renewal(env, fresh, tree, prepared.fixed, prepared.any_batched)

@@ -39,11 +39,13 @@ class EnvBatch(SyncVectorEnv):
 
     def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
         """Keep the infos of one environment, which may not be ones that can be joined."""
-        if {"final_obs", "final_info"} <= env_info.keys() and env_num not in vector_infos:
-            # its reset may use the same arrays
-            final = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
-            self.last[env_num], self.infos[env_num] = final
-            return {**vector_infos, env_num: True}
-        if env_num not in vector_infos:
+        if env_num in vector_infos:  # of the reset after the last step
+            return vector_infos
+        ended = self._terminations[env_num] or self._truncations[env_num]
+        if not ended or self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self.last[env_num], self.infos[env_num] = self._env_obs[env_num], env_info
-        return vector_infos
+            return vector_infos
+        # its reset may use the same arrays
+        final = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
+        self.last[env_num], self.infos[env_num] = final
+        return {**vector_infos, env_num: True}

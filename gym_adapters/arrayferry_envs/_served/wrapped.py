@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import arrayferry as af
@@ -9,6 +10,7 @@ from arrayferry_envs._simulators.simulator import Simulator
 from arrayferry_gym._options.env_options import reset_mask_of
 from arrayferry_gym.wrappers._attributes import HasKernels
 from arrayferry_gym.wrappers._driver import HeldKernel
+from arrayferry_gym.wrappers.kernels import RescaleAction
 
 from .single import FunctionalSingleEnv
 from .vector import FunctionalVectorEnv
@@ -72,20 +74,15 @@ class WrappedServed(HasKernels):
             for index in range(len(chain.kernels))
         )
         self._show(held, vector=isinstance(self, FunctionalVectorEnv))
-        kinds = [
-            getattr(each.action.dtype, "kind", "")
-            for each in (chain.kernels[0].inside, chain.outside)
-        ]
-        # compiled kernels cannot refuse NaN
-        self._rounds = self._simulator.env.traces and kinds in (["i", "f"], ["u", "f"])
+        own = itertools.takewhile(lambda kernel: kernel.any_library, reversed(chain.kernels))
+        rounding = [kernel for kernel in own if isinstance(kernel, RescaleAction)]
+        # those that are compiled cannot refuse a number
+        self._rounding = rounding if self._simulator.env.traces else []
 
     def _fitted(self, actions: Any) -> Any:
         actions = super()._fitted(actions)  # type: ignore[misc]
-        known = self._rounds and not self._simulator.env.backend.is_traced(actions)
-        if known and bool((actions != actions).any()):
-            raise af.ConversionError(
-                f"an action is {actions!r:.80}, but whole numbers are needed, which NaN is not"
-            )
+        for kernel in self._rounding:
+            kernel.refuse_nan(self._simulator.env.xp, actions)
         return actions
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

@@ -145,7 +145,7 @@ class Engine:
             elapsed = elapsed * xp.astype(goes_on, xp.int32)  # quicker than where
         else:
             observation = env.observe(state, params) if final is None else final
-        info = self._info(state, params, observation) if self._informs else {}
+        info = self._info(state, params, observation)
         outcome = Step(
             observation, reward, terminated, truncated, info, turn.valid, final, final_info
         )
@@ -161,9 +161,9 @@ class Engine:
         seen = outcome.final_observation if same else outcome.observation
         info: Any = outcome.final_info if same else outcome.info
         result = outcome._replace(observation=seen, info=info)
-        begins, fresh = turn.reset, () if turn.reset is None else self._fresh()
+        fresh = kernels if turn.reset is None else self._fresh()  # used where episodes begin
         kernels, result, observation = self.chain.take(
-            self.env.xp, kernels, fresh or kernels, result, begins, outcome.observation, same
+            self.env.xp, kernels, fresh, result, turn.reset, outcome.observation, same
         )
         added = {key: value for key, value in result.info.items() if key not in info}
         outcome = outcome._replace(observation=observation, reward=result.reward)

@@ -162,10 +162,10 @@ def _compiled(
         before = _unpacked(env, leaves, kernels) if leaves else None
         params = separated(values)
         state = env.join(starts) if starts else env.reset(random_of(key), env.n, params, fixed)
-        if before is not None:
-            state = env.select(mask, state, before.state)
         if before is None:
             kernels = shaped(engine, kernels, state, params)
+        else:
+            state = env.select(mask, state, before.state)
         running, observation, info = engine.reset(state, params, kernels, before, mask)
         return placed(running, (observation, with_masks(env, info)))
 

@@ -18,10 +18,6 @@ from arrayferry_gym._options.env_options import mixed_seed
 
 from .engine import Engine, as_step_result, with_masks
 
-OF_KERNELS = 0x57
-"""The last part of the seed of kernels, whose random numbers then differ from those of the environment."""
-
-
 Result = tuple[Any, Any, Any, Any, dict[str, Any]]
 """What `VectorEnv.step` returns."""
 
@@ -68,8 +64,7 @@ class Simulator:
         backend, device = self.env.backend, self.env.device
         self.rng = make_rng(backend, mixed_seed(seed) if isinstance(seed, list) else seed, device)
         if self.engine.chain.acts:
-            parts = mixed_seed(seed if isinstance(seed, list) else [seed])
-            self.acting = make_rng(backend, None if parts is None else [*parts, OF_KERNELS], device)
+            self.acting = self.engine.chain.rng(backend, seed, device)
 
     def refuse_traced(self, what: str, given: Any = ()) -> None:
         """Refuse a call that would leave values of a traced function in the environment. Only JAX traces."""
@@ -100,10 +95,9 @@ class Simulator:
         """Take a step. Return what `VectorEnv.step` returns, and the infos that kernels have added."""
         with self._device():
             result, added = self._advance(action, params)
-            result = self._unshared(
-                (result, added) if added else result, self.running.state, params
-            )
-            return result if added else (result, added)
+            if added:
+                return self._unshared((result, added), self.running.state, params)  # type: ignore[no-any-return]
+            return self._unshared(result, self.running.state, params), added
 
     def step_one(self, action: Any, params: Params) -> tuple[Result, dict[str, Any]]:
         """Take a step in the only environment. Return its results, as arrays without an axis of environments."""

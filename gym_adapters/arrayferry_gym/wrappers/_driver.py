@@ -14,12 +14,11 @@ from gymnasium.vector import SyncVectorEnv
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import converted_space, first_converted
 from arrayferry_gym._arrays import namespace
-from arrayferry_gym._options.env_options import is_whole, mixed_seed
-from arrayferry_gym._random import make_rng
+from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels import moments
-from ._kernels.kernel import Kernel, Spaces, State, Step, begin_episodes, take_step
+from ._kernels.kernel import Chain, Kernel, Spaces, State, Step, begin_episodes, take_step
 
 _CONTAINERS = (dict, tuple, list)
 
@@ -243,10 +242,7 @@ class Driver(HeldKernel):
         if self.state is None:
             self.use(action)
         if self._rng is None:
-            seed = mixed_seed(self._seed if isinstance(self._seed, (list, tuple)) else [self._seed])
-            # the last number makes them differ from those of the environment
-            parts = None if seed is None else [*seed, 0x57]
-            self._rng = make_rng(self.own.target, parts, self._place)
+            self._rng = Chain.rng(self.own.target, self._seed, self._place)
         self.state, action = self.kernel.action(self.xp, self._rng, self.state, self.own(action))  # type: ignore[arg-type]
         return action
 

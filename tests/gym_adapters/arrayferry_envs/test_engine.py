@@ -314,3 +314,15 @@ def test_an_action_that_is_no_number_is_refused_where_whole_numbers_are_needed(x
     envs = begun(wrap(Levels(), k.RescaleAction(*bounds)).make_vec(2, xp=xp))
     envs.step(np.float32([[0.5], [1]]))
     refused_step(envs, np.float32([[np.nan], [1]]), "which NaN is not")
+
+
+@pytest.mark.parametrize("xp", LIBRARIES)
+def test_a_function_may_make_a_whole_number_of_any_action(xp):
+    levels = spaces.Box(-1, 1, (1,), np.float32)
+    chain = (
+        k.RescaleAction(np.float32(-1), np.float32(1)),
+        k.TransformAction(lambda x: (x > 0) * 2.0 - 1),
+    )
+    for kernel in (k.TransformAction(lambda x: (x > 0) * 4, levels), chain):
+        envs = begun(wrap(Levels(), *(kernel if kernel is chain else [kernel])).make_vec(2, xp=xp))
+        assert envs.step(np.float32([[np.nan], [1]]))[1].shape == (2,)

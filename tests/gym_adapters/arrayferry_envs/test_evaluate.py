@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 import arrayferry_gym
 from arrayferry_envs import CartPole, evaluate, record, rollout, wrap
+from arrayferry_envs._policies.batch import EnvBatch
 from arrayferry_gym.vector import ArrayConversion, NumpyToTorch
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers.vector import NormalizeObservation
@@ -475,3 +476,35 @@ def test_an_agent_in_pytorch_needs_no_jax(run_python):
         "print(env.reset(seed=1)[0].dtype, env.step(torch.tensor(1))[0].shape)"
     )
     assert out.split("\n")[:3] == ["(2, 1)", "(2, 1)", "torch.float32 torch.Size([4])"]
+
+
+class Informs(gym.Env):
+    """Its infos are of any kind, even as Gymnasium's own vector environments name theirs."""
+
+    observation_space, action_space = spaces.Box(-9, 9, (1,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, info):
+        self.info = info
+
+    def reset(self, *, seed=None, options=None):
+        self.x = np.zeros(1, np.float32)
+        return self.x, None
+
+    def step(self, action):
+        self.x += 1
+        return self.x, [1, 2], bool(self.x[0] > 1), False, self.info
+
+
+@pytest.mark.parametrize("info", [None, "text", {"final_obs": 1, "final_info": 2}])
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_a_batch_keeps_infos_and_rewards_as_they_are(info, mode):
+    batch = EnvBatch([Informs(info), Informs(info)], True, mode)
+    batch.reset()
+    for _ in range(2):
+        observations, rewards, terminated, _, infos = batch.step(np.zeros(2, int))
+        assert rewards.tolist() == [[1, 2], [1, 2]]
+        assert batch.infos == [info, info]
+        assert infos == {}
+    assert terminated.all()
+    assert [x.tolist() for x in batch.last] == [[2.0], [2.0]]
+    assert observations.tolist() == [[0.0 if mode is AutoresetMode.SAME_STEP else 2.0]] * 2

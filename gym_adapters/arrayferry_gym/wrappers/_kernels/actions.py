@@ -98,13 +98,22 @@ class RescaleAction(OfGymnasium):
         if not bounds:
             return state, action
         low, high = bounds
-        kind = af.registry.kind(action)
-        if not kind.backend.is_traced(action) and bool(xp.any(xp.isnan(action))):  # type: ignore[union-attr]
+        self.refuse_nan(xp, action)
+        action = xp.where(action > low, xp.where(action < high, xp.round(action), high), low)
+        return state, xp.astype(action, dtype_in(xp, self.inside.action.dtype))
+
+    def refuse_nan(self, xp: Any, action: Any) -> None:
+        """Refuse actions that cannot be rounded for a Box of whole numbers, unless they are traced.
+
+        Raises:
+            arrayferry.ConversionError: one is NaN.
+        """
+        whole = self.inside.action.dtype.kind != "f"  # type: ignore[union-attr]
+        traced = af.registry.kind(action).backend.is_traced(action)  # type: ignore[union-attr]
+        if whole and not traced and bool(xp.any(xp.isnan(action))):
             raise af.ConversionError(
                 f"an action is {action!r:.80}, but whole numbers are needed, which NaN is not"
             )
-        action = xp.where(action > low, xp.where(action < high, xp.round(action), high), low)
-        return state, xp.astype(action, dtype_in(xp, self.inside.action.dtype))
 
 
 def _inner(bound: Any, dtype: Any) -> Any:

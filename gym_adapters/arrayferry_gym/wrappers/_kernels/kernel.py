@@ -13,11 +13,13 @@ from gymnasium import Space
 from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
+from arrayferry.typing import Target
 from arrayferry_gym._arrays import dtype_in, mapped, namespace, plain_name, select, to_shape
 from arrayferry_gym._episodes import Step as Step
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._keys import KEPT, Immutable, freeze, is_made
-from arrayferry_gym._random import Random
+from arrayferry_gym._options.env_options import mixed_seed
+from arrayferry_gym._random import Random, make_rng
 
 
 class Spaces(NamedTuple):
@@ -278,6 +280,9 @@ class Chain:
         acts: whether any changes actions.
     """
 
+    STREAM: ClassVar[int] = 0x57
+    """The number of the random numbers of kernels, which differ by it from those of the environment."""
+
     def __init__(
         self,
         kernels: tuple[Kernel, ...],
@@ -297,6 +302,12 @@ class Chain:
     def init(self, xp: Any, n: int, device: Any) -> tuple[State, ...]:
         """Return the states before the first episodes."""
         return tuple(kernel.init(xp, n, kernel.inside, device) for kernel in self.kernels)
+
+    @classmethod
+    def rng(cls, to: Target, seed: Any, device: Any) -> Random:
+        """Return random numbers for kernels that change actions, given a seed of the environments."""
+        parts = mixed_seed(seed if isinstance(seed, (list, tuple)) else [seed])
+        return make_rng(to, None if parts is None else [*parts, cls.STREAM], device)
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         """Return the shape and dtype of rewards that the agent sees, as `Kernel.rewards` does."""
