@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
-from ._contract.errors import EnvResultError, ImpureError, usable
+from ._contract.errors import EnvResultError, ImpureError, UnknownEnvError, usable
 from ._contract.functional_env import FunctionalEnv
 from ._evaluate import evaluate
 from ._evaluation import Evaluation
 from ._export import export
-from ._from_env import from_env
 from ._ids import register_all
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Running
+from ._suites.door import make, make_functional, make_vec, suites
+from ._suites.from_env import from_env
+from ._suites.suite import Suite
 from ._video import record
 from .classic.cart_pole import CartPole, CartPoleParams
 from .classic.pendulum import Pendulum, PendulumParams
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from ._compiled.functions import Functions
     from ._compiled.gymnax_form import GymnaxForm, GymnaxParams, to_gymnax
     from ._compiled.rollout import Carry, Transition, rollout
+    from ._suites.jax_env import JaxEnv
 
 __all__ = [
     "Carry",
@@ -40,22 +43,29 @@ __all__ = [
     "GymnaxForm",
     "GymnaxParams",
     "ImpureError",
+    "JaxEnv",
     "Pendulum",
     "PendulumParams",
     "Problem",
     "RepeatedEnv",
     "Running",
+    "Suite",
     "Transition",
+    "UnknownEnvError",
     "WrappedEnv",
     "check",
     "evaluate",
     "export",
     "freeze",
     "from_env",
+    "make",
+    "make_functional",
+    "make_vec",
     "record",
     "register",
     "repeat_action",
     "rollout",
+    "suites",
     "to_gymnax",
     "wrap",
 ]
@@ -70,6 +80,7 @@ _JAX = {
     "Transition": "_compiled.rollout",
     "rollout": "_compiled.rollout",
     "to_gymnax": "_compiled.gymnax_form",
+    "JaxEnv": "_suites.jax_env",
 }
 
 

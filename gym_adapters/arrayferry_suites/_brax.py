@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 
-from ._base import DRAWS, OtherEnv
+from arrayferry_envs import JaxEnv
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}
 """Wrappers that are removed, since arrayferry does their work."""
@@ -21,7 +22,7 @@ REFUSED = WRAPPERS | {
 }  # fmt: skip
 
 
-class BraxEnv(OtherEnv):
+class BraxEnv(JaxEnv):
     """An environment of Brax or MuJoCo Playground.
 
     Its own wrappers for step limits, resets and batches are removed. The limit becomes `max_episode_steps`.
@@ -59,7 +60,7 @@ class BraxEnv(OtherEnv):
             limit = config.get("episode_length", None)
         self.max_episode_steps = None if limit is None else int(limit)
         if hasattr(self.env, "render") and hasattr(self.env, "dt"):
-            self.metadata = {**DRAWS, "render_fps": float(1 / self.env.dt)}
+            self.metadata = {"render_modes": ["rgb_array"], "render_fps": float(1 / self.env.dt)}
 
     def actions(self, example: Any) -> Any:
         """Return the space of actions: the range of the actuators if actions reach them unchanged, otherwise -1 to 1.
@@ -120,7 +121,7 @@ class BraxEnv(OtherEnv):
 
     def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the metrics."""
-        return {str(name): x for name, x in kept.metrics.items()}
+        return kept.metrics  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
         """Draw it by MuJoCo, which needs OpenGL: see its `MUJOCO_GL`."""
@@ -205,3 +206,16 @@ def _drawn(randomization_fn: Any, model: Any, key: Any) -> dict[str, Any]:
         return None if axis is None else jax.tree.map(lambda x: jnp.take(x, 0, axis), part)
 
     return _by_path(jax.tree.map(first, axes, models, is_leaf=lambda axis: axis is None))
+
+
+def ids() -> list[str]:
+    """Return what Brax lists."""
+    return list(import_module("brax.envs")._envs)
+
+
+def load(name: str, *, randomization_fn: Any = None, **options: Any) -> Any:
+    """Make one."""
+    return adapt(import_module("brax.envs").get_environment(name, **options), randomization_fn)
+
+
+adapt = BraxEnv

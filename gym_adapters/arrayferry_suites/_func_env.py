@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._base import OtherEnv
+from arrayferry_envs import JaxEnv
 
 
-class FuncEnvAdapter(OtherEnv):
+class FuncEnvAdapter(JaxEnv):
     """A `FuncEnv` of Gymnasium, written for JAX. It truncates nothing: pass `max_episode_steps`.
 
     Args:
@@ -56,7 +56,7 @@ class FuncEnvAdapter(OtherEnv):
 
     def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the infos of the state."""
-        return {str(name): jnp.asarray(x) for name, x in kept[2].items()}
+        return jax.tree.map(jnp.asarray, kept[2])  # type: ignore[no-any-return]
 
     def image_of(self, kept: Any) -> Any:
         """Draw it as the environment does."""

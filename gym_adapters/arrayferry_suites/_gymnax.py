@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ import arrayferry as af
 from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym._spaces.foreign import gymnasium_space, space_of
 
-from ._base import DRAWS, OtherEnv
+from arrayferry_envs import JaxEnv
 
 LIMITS = ("max_steps_in_episode", "max_timesteps")
 """The parameters that are step limits."""
@@ -25,7 +26,7 @@ WRONG_BOUNDS = {"GaussianBandit-misc", "MemoryChain-bsuite", "MetaMaze-misc"}
 """The environments of gymnax 1.0.1 whose observations exceed their declared bounds."""
 
 
-class GymnaxEnv(OtherEnv):
+class GymnaxEnv(JaxEnv):
     """An environment of gymnax, Craftax or Kinetix.
 
     Steps are those of `step_env`. The step limit among the parameters becomes `max_episode_steps`: it does not
@@ -36,7 +37,7 @@ class GymnaxEnv(OtherEnv):
         params: its parameters, None for its own.
     """
 
-    metadata = DRAWS
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, env: Any, params: Any = None) -> None:
         params = env.default_params if params is None else params
@@ -152,3 +153,26 @@ def _is_numbers(value: Any) -> bool:
     return all(
         isinstance(x, (bool, int, float)) or hasattr(x, "dtype") for x in jax.tree.leaves(value)
     )
+
+
+CRAFTAX = [
+    f"Craftax{game}-{seen}-v1" for game in ("", "-Classic") for seen in ("Symbolic", "Pixels")
+]
+
+
+def ids() -> list[str]:
+    """Return what gymnax lists, and the environments of Craftax, if it is installed."""
+    return [*import_module("gymnax").registered_envs, *(CRAFTAX if find_spec("craftax") else ())]
+
+
+def load(name: str, **options: Any) -> Any:
+    """Make one, with its parameters."""
+    if name in CRAFTAX:
+        make = import_module("craftax.craftax_env").make_craftax_env_from_name
+        return adapt(make(name, auto_reset=False, **options))
+    return adapt(*import_module("gymnax").make(name, **options))
+
+
+def adapt(env: Any, params: Any = None) -> Any:
+    """Turn one into a `FunctionalEnv`."""
+    return GymnaxEnv(env, params)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from importlib import import_module
 from typing import Any
 
 import jax
@@ -15,15 +16,14 @@ import arrayferry as af
 from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym._spaces.foreign import space_of
 
-from ._base import DRAWS, OtherEnv
-from ._observations import as_builtin
+from arrayferry_envs import JaxEnv
 
 LAST = 2
 WRAPPERS = {"AutoResetWrapper", "VmapWrapper", "VmapAutoResetWrapper"}
 UNLIMITED = 2**30
 
 
-class JumanjiEnv(OtherEnv):
+class JumanjiEnv(JaxEnv):
     """An environment of Jumanji.
 
     In Jumanji a step limit (`time_limit`) looks like a termination. Here an episode is truncated if it would not end
@@ -37,7 +37,7 @@ class JumanjiEnv(OtherEnv):
         arrayferry.OptionError: a wrapper resets it, or makes batches.
     """
 
-    metadata = DRAWS
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, env: Any) -> None:
         _check(env)
@@ -67,8 +67,7 @@ class JumanjiEnv(OtherEnv):
 
     def info_of(self, kept: Any, params: Any) -> dict[str, Any]:
         """Return the extras and the discount."""
-        extras = as_builtin(kept[1].extras or {})
-        return {**extras, "discount": kept[1].discount}
+        return {**(kept[1].extras or {}), "discount": kept[1].discount}
 
     def image_of(self, kept: Any) -> Any:
         """Draw it by its viewer, which needs matplotlib."""
@@ -123,3 +122,16 @@ def _space(spec: Any) -> Space[Any]:
         low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
         return space_of(spec, np.asarray(low), np.asarray(high))
     return spaces.Dict({name: _space(part) for name, part in spec._specs.items()})
+
+
+def ids() -> list[str]:
+    """Return what Jumanji lists."""
+    return list(import_module("jumanji").registered_environments())
+
+
+def load(name: str, **options: Any) -> Any:
+    """Make one."""
+    return import_module("jumanji").make(name, **options)
+
+
+adapt = JumanjiEnv

@@ -11,19 +11,19 @@ from gymnasium import spaces
 
 from arrayferry_gym._spaces.foreign import space_of
 
-from ._base import DRAWS, OtherEnv
+from arrayferry_envs import JaxEnv
 
 TRUNCATION, TERMINATION = 1, 2
 
 
-class NavixEnv(OtherEnv):
+class NavixEnv(JaxEnv):
     """An environment of navix. It keeps its own step limit (`max_steps`), which some rewards use and which truncates.
 
     Args:
         env: the environment.
     """
 
-    metadata = DRAWS
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     # observations have the bounds of their dtype: those that navix declares are too narrow
 
@@ -55,3 +55,16 @@ class NavixEnv(OtherEnv):
     def image_of(self, kept: Any) -> Any:
         """Draw the whole grid, as navix does."""
         return import_module("navix.observations").rgb(kept.state)
+
+
+def ids() -> list[str]:
+    """Return what navix lists."""
+    return list(import_module("navix").registry())
+
+
+def load(name: str, **options: Any) -> Any:
+    """Make one."""
+    return import_module("navix").make(name, **options)
+
+
+adapt = NavixEnv

@@ -13,10 +13,10 @@ from gymnasium import spaces
 import arrayferry as af
 from arrayferry_gym._spaces.foreign import space_of
 
-from ._base import DRAWS, OtherEnv
+from arrayferry_envs import JaxEnv
 
 
-class PgxEnv(OtherEnv):
+class PgxEnv(JaxEnv):
     """A game of pgx. One agent makes the moves of all players.
 
     Observations are dicts with "observation", that of the player whose turn it is, and "action_mask". The reward is
@@ -27,7 +27,7 @@ class PgxEnv(OtherEnv):
         env: the game.
     """
 
-    metadata = {**DRAWS, "render_fps": 2}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 2}
 
     def actions(self, example: Any) -> Any:
         """Return the moves."""
@@ -68,3 +68,16 @@ class PgxEnv(OtherEnv):
             ) from None
         png = to_png(bytestring=kept.to_svg().encode(), background_color="white")
         return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def ids() -> list[str]:
+    """Return what pgx lists."""
+    return list(import_module("pgx").available_envs())
+
+
+def load(name: str, **options: Any) -> Any:
+    """Make one."""
+    return import_module("pgx").make(name, **options)
+
+
+adapt = PgxEnv

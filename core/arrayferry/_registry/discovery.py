@@ -20,7 +20,7 @@ from arrayferry._plugin.types import is_importing
 GROUP = "arrayferry"
 LAYERS = "arrayferry.hooks"
 DISTRIBUTION = "arrayferry"
-HOME = "arrayferry_plugins"
+HOMES = ("arrayferry_plugins.", "arrayferry_suites")
 CHOICE = "ARRAYFERRY_PLUGINS"
 
 
@@ -176,7 +176,7 @@ def is_built_in(part: object) -> bool:
 
 def is_ours(point: EntryPoint) -> bool:
     """Return whether an entry point belongs to the distribution of arrayferry itself."""
-    return point.value.startswith(f"{HOME}.") and _is_arrayferry(point.dist)
+    return point.value.startswith(HOMES) and _is_arrayferry(point.dist)
 
 
 def _top(point: EntryPoint) -> str:

@@ -13,6 +13,22 @@ class EnvResultError(ArrayFerryError, TypeError):
     """A method of an environment returned an invalid result."""
 
 
+class UnknownEnvError(ArrayFerryError, LookupError):
+    """An id names no suite, or no environment of its suite.
+
+    Attributes:
+        name: the id.
+        nearest: ids that may be meant.
+    """
+
+    def __init__(
+        self, reason: str, *, remedy: str = "", name: str = "", nearest: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(reason, remedy=remedy)
+        self.name = name
+        self.nearest = nearest
+
+
 def usable(backend: Backend) -> Backend:
     """Return a library.
 

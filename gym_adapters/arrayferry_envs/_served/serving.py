@@ -10,6 +10,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.checked import CheckedEnv
@@ -43,12 +44,14 @@ class Served:
         check_actions: as given.
         metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
         render_mode: as given.
+        suite_id: the id that it was made by, if a suite has it.
     """
 
     functional: FunctionalEnv
     metadata: dict[str, Any]
     render_mode: str | None
     check_actions: str = "fit"
+    suite_id: str = ""
     _begun = False
     _runs_kernels = False
     _spec: Any = None
@@ -108,6 +111,7 @@ class Served:
             computing, self._device, check=self.check_actions,
         )  # fmt: skip
         self._simulator = _simulator(Engine(checked, mode, chain, tells_masks=True), sharding)
+        self._held_on = held_on
         self._to_agent = af.converter(backend, device=held_on)
         self.metadata = {**env.metadata, "jax": backend.name == "jax"}
         self._set_spaces(None if backend.name == "numpy" else libraries)
@@ -190,6 +194,14 @@ class Served:
         self._begun = False
         if "_simulator" in self.__dict__:  # otherwise its constructor failed
             self._simulator.forget()
+
+    @never_raises
+    def __repr__(self) -> str:
+        what = repr(self.suite_id or self._env)
+        return described(self, what, self.xp, self._held_on, self._limit)
+
+    def __str__(self) -> str:
+        return repr(self)
 
     @property
     def xp(self) -> str:
@@ -302,3 +314,20 @@ def _computing(
 def agent_space(space: Space[Any], libraries: Libraries | None, *, observed: bool) -> Any:
     """Return a space for the library of the agent, which is NumPy if the libraries are None."""
     return space if libraries is None else converted_space(space, libraries, observed=observed)
+
+
+def described(env: Any, what: str, xp: str, device: Any, limit: int | None) -> str:
+    """Return the text of a served environment or batch.
+
+    Args:
+        env: the environment.
+        what: what it serves.
+        xp: the library of the agent.
+        device: the device of observations, None for the library's own choice.
+        limit: the number of steps after which episodes are truncated.
+    """
+    parts = {"xp": xp, "device": None if device is None else str(device)}
+    if isinstance(env, VectorEnv):
+        parts = {"num_envs": env.num_envs, **parts, "autoreset_mode": env.autoreset_mode.value}
+    parts["max_episode_steps"] = limit
+    return f"{type(env).__name__}({what}, {', '.join(f'{key}={x!r}' for key, x in parts.items())})"

@@ -8,7 +8,6 @@ import gymnasium as gym
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
-from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._simulators.numpy_simulator import map_results
@@ -136,9 +135,6 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         """Discard the state."""
         self._forget()
 
-    @never_raises
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}({self._env!r}, xp={self.xp!r})>"
 
 
 def _numbered(space: Space[Any], observation: Any) -> Any:

@@ -8,7 +8,6 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of
@@ -132,7 +131,3 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
     def close_extras(self, **kwargs: Any) -> None:
         """Discard the states."""
         self._forget()
-
-    @never_raises
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._env!r}, num_envs={self.num_envs}, xp={self.xp!r})"

@@ -1,4 +1,4 @@
-"""`OtherEnv`: an environment of another library, written for JAX and for one environment at a time."""
+"""`JaxEnv`: an environment of another library, written for JAX and for one environment at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import copyreg
 import dataclasses
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,14 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_envs import FunctionalEnv
+from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym._keys import Key, parts_of
 from arrayferry_gym._spaces.foreign import space_of
-
-from ._observations import as_builtin
-
-DRAWS: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
-"""The metadata of environments that can be drawn."""
 
 
 class _Structure(Key):
@@ -36,7 +31,7 @@ class _Structure(Key):
         return repr(self.value[0])
 
 
-class OtherState(NamedTuple):
+class JaxState(NamedTuple):
     """The states of environments of another library.
 
     Attributes:
@@ -48,7 +43,7 @@ class OtherState(NamedTuple):
     structure: _Structure
 
     @classmethod
-    def of(cls, tree: Any) -> OtherState:
+    def of(cls, tree: Any) -> JaxState:
         """Return the states in a tree."""
         leaves, structure = jax.tree.flatten(tree)
         generators = tuple(
@@ -89,7 +84,7 @@ def _parts_of(value: Any) -> Hashable | None:
 
 
 @dataclasses.dataclass(init=False, eq=False, repr=False)
-class OtherEnv(FunctionalEnv):
+class JaxEnv(FunctionalEnv):
     """An environment of another library, written for JAX and for one environment at a time. `from_env` makes it.
 
     It holds a copy of the environment, so that compiled code misses no change. Two are equal if the contents of their
@@ -160,9 +155,9 @@ class OtherEnv(FunctionalEnv):
         rest = action, self.default_params
         return jax.eval_shape(lambda kept: self.advance(jax.random.key(0), kept, *rest), first)
 
-    def _kept(self, tree: Any) -> OtherState:
+    def _kept(self, tree: Any) -> JaxState:
         """Return states in their lasting dtypes."""
-        state = OtherState.of(tree)
+        state = JaxState.of(tree)
         if len(self._dtypes) != len(state.leaves):
             return state
         triples = zip(state.leaves, state.structure.value[1], self._dtypes, strict=True)
@@ -190,14 +185,14 @@ class OtherEnv(FunctionalEnv):
 
         return jax.vmap(one)(rows, *arguments)
 
-    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> OtherState:
+    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> JaxState:
         """Begin episodes."""
         keys = jax.random.split(rng.key(), n)
         return self._kept(self._mapped(self.begin, params, keys))
 
     def step(
-        self, xp: Any, rng: Any, state: OtherState, action: Any, params: Any
-    ) -> tuple[OtherState, Any, Any, Any]:
+        self, xp: Any, rng: Any, state: JaxState, action: Any, params: Any
+    ) -> tuple[JaxState, Any, Any, Any]:
         """Take a step."""
         keys = jax.random.split(rng.key(), state.leaves[0].shape[0])
         kept, reward, terminated, truncated = self._mapped(
@@ -209,18 +204,19 @@ class OtherEnv(FunctionalEnv):
             reward = reward.astype(jnp.float32)
         return self._kept(kept), reward, terminated.astype(bool), truncated.astype(bool)
 
-    def observe(self, xp: Any, state: OtherState, params: Any) -> Any:
+    def observe(self, xp: Any, state: JaxState, params: Any) -> Any:
         """Return the observations."""
         return self._mapped(self._observed, params, state.tree)
 
     def _observed(self, kept: Any, params: Any) -> Any:
         return as_builtin(self.observation_of(kept, params))
 
-    def info(self, xp: Any, state: OtherState, params: Any) -> dict[str, Any]:
+    def info(self, xp: Any, state: JaxState, params: Any) -> dict[str, Any]:
         """Return the infos."""
-        return self._mapped(self.info_of, params, state.tree)  # type: ignore[no-any-return]
+        infos = self._mapped(lambda *kept: as_builtin(self.info_of(*kept)), params, state.tree)
+        return infos  # type: ignore[no-any-return]
 
-    def render(self, state: OtherState, index: int) -> Any:
+    def render(self, state: JaxState, index: int) -> Any:
         """Draw it as its library does."""
         leaves = (
             jnp.asarray(x if i in self._shared else x[index]) for i, x in enumerate(state.leaves)
@@ -230,6 +226,20 @@ class OtherEnv(FunctionalEnv):
     def __repr__(self) -> str:
         name = getattr(self.env, "name", None)
         return f"<from_env({name if isinstance(name, str) else type(self.env).__name__})>"
+
+
+def as_builtin(value: Any) -> Any:
+    """Return observations or infos as dicts, tuples and arrays."""
+    if isinstance(value, Mapping):
+        return {str(key): as_builtin(part) for key, part in value.items()}
+    if hasattr(value, "_fields"):
+        return {name: as_builtin(getattr(value, name)) for name in value._fields}
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        return {name: as_builtin(getattr(value, name)) for name in names}
+    if isinstance(value, (tuple, list)):
+        return tuple(map(as_builtin, value))
+    return value
 
 
 def _lasting_dtypes(first: Any, after: Any) -> tuple[Any, ...]:

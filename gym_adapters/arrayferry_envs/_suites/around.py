@@ -1,0 +1,104 @@
+"""What is around the environments of suites that are not functional."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+from arrayferry._utilities.text import never_raises
+from arrayferry.extending import map_arrays
+from arrayferry_envs._served.serving import described
+from arrayferry_gym import ArrayConversion
+from arrayferry_gym.vector import ArrayConversion as VectorArrayConversion
+
+
+class Named:
+    """Has the id that it was made by."""
+
+    suite_id: str = ""
+
+    @never_raises
+    def __repr__(self: Any) -> str:
+        inner = getattr(self.env, "envs", self.env)  # that of a SyncVectorEnv is a list
+        one = inner[0] if isinstance(inner, list) else inner
+        limit = getattr(one, "max_episode_steps", getattr(one.spec, "max_episode_steps", None))
+        what = repr(self.suite_id or self.env)
+        return described(self, what, self.target_backend.name, self.device, limit)
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class SuiteEnv(Named, ArrayConversion):
+    """An environment of a suite, which is not functional, for agents of any library."""
+
+
+class SuiteVectorEnv(Named, VectorArrayConversion):
+    """A batch of environments of a suite, which are not functional, for agents of any library."""
+
+
+def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:
+    """Return environments for agents of any library."""
+    if not isinstance(envs, VectorEnv):
+        return SuiteEnv(envs, **options)
+    final = envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    return SuiteVectorEnv(envs, stack_final=final, **options)
+
+
+class OneEnv(gym.Env[Any, Any]):
+    """A batch of one environment, as a single environment.
+
+    Args:
+        envs: the batch, in NEXT_STEP mode.
+    """
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
+        self.envs = envs
+        self.observation_space = envs.single_observation_space
+        self.action_space = envs.single_action_space
+        self.render_mode, self.spec = envs.render_mode, envs.spec
+        self.metadata = {name: x for name, x in envs.metadata.items() if name != "autoreset_mode"}
+        self._over: bool | None = None  # before the first reset
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode. Without a seed and options, it is the one that follows in the batch."""
+        super().reset(seed=seed)
+        if self._over and seed is None and not options:
+            observation, *_, infos = self.envs.step(self.envs.action_space.sample())
+        else:
+            observation, infos = self.envs.reset(seed=seed, options=options)
+        self._over = False
+        return _first((observation, infos))  # type: ignore[no-any-return]
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        if self._over is not False:
+            raise gym.error.ResetNeeded("Call reset() before the first step of an episode.")
+        batch = create_empty_array(self.action_space, n=1)
+        results = _first(self.envs.step(concatenate(self.action_space, [action], batch)))
+        observation, reward, terminated, truncated, info = results
+        self._over = bool(terminated | truncated)
+        return observation, float(reward), bool(terminated), bool(truncated), info
+
+    def render(self) -> Any:
+        """Return an image."""
+        images = self.envs.render()
+        return None if images is None else images[0]
+
+    def close(self) -> None:
+        """Close the batch."""
+        self.envs.close()
+
+    def __str__(self) -> str:
+        return f"<{type(self).__name__}({self.envs})>"
+
+
+def _first(results: Any) -> Any:
+    """Return the results of the first environment of a batch, and infos without masks."""
+    *rest, infos = map_arrays(lambda x: x[0], results)
+    return *rest, {name: x for name, x in infos.items() if f"_{name}" in infos or name[0] != "_"}

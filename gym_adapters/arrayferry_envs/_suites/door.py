@@ -1,0 +1,193 @@
+"""`make`, `make_vec` and `make_functional`: any environment of any suite, by its id."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+import arrayferry as af
+from arrayferry.typing import Target
+from arrayferry_envs._contract.errors import usable
+from arrayferry_envs._contract.functional_env import FunctionalEnv
+from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
+
+from .around import OneEnv, around
+from .ids import all_suites, find_id, named_suite
+
+OURS = ("xp", "device", "autoreset_mode", "max_episode_steps")
+"""The options of `make_vec`."""
+SERVED = ("max_episode_steps", "params", "render_mode", "check_actions", "differentiable")
+"""The options of a `FunctionalEnv` that is served, besides those that all have."""
+
+
+def suites(name: str | None = None) -> Any:
+    """Return the suites of environments that plugins bring, or the ids of one suite.
+
+    Args:
+        name: a suite, whose package is imported. None imports nothing.
+
+    Returns:
+        Without a name, a dict of each `Suite` by its name: it has `version`, None if it is not installed, and
+        `install_line`. With a name, a sorted list of ids for `make_vec`, as far as the suite can list them.
+
+    Raises:
+        arrayferry_envs.UnknownEnvError: there is no such suite.
+        arrayferry.BackendUnavailableError: its package is not installed.
+
+    Examples:
+        >>> from arrayferry_envs import suites
+        >>> "pgx" in suites()
+        True
+        >>> "gymnasium/CartPole-v1" in suites("gymnasium")
+        True
+    """
+    if name is None:
+        return all_suites()
+    suite = named_suite(name, name)
+    return [f"{name}/{each}" for each in sorted(suite.listed())]
+
+
+def make_functional(env_id: str, **options: Any) -> FunctionalEnv:
+    """Make a functional environment of a suite, for `rollout`, `evaluate`, `wrap`, `export` and so on.
+
+    Args:
+        env_id: the suite, a slash, and a name in it: "gymnax/Breakout-MinAtar".
+        **options: options of the suite.
+
+    Raises:
+        arrayferry_envs.UnknownEnvError: there is no such suite or environment.
+        arrayferry.BackendUnavailableError: the package of the suite is not installed.
+        arrayferry.OptionError: the suite has no functional environments.
+
+    Examples:
+        >>> from arrayferry_envs import make_functional
+        >>> make_functional("gymnasium/phys2d/CartPole-v1")
+        <from_env(CartPoleFunctional)>
+    """
+    for name in OURS:
+        if name in options:
+            raise af.OptionError(
+                f"make_functional({env_id!r}) takes no {name}",
+                remedy="Pass it to make_vec, or to make_vec or rollout of the result.",
+            )
+    env = find_id(env_id).load(**options)
+    if not isinstance(env, FunctionalEnv):
+        raise af.OptionError(
+            f"{env_id} is no functional environment, but a {type(env).__name__}",
+            remedy="Use make or make_vec.",
+        )
+    return env
+
+
+def make_vec(
+    env_id: str,
+    num_envs: int = 1,
+    *,
+    xp: Target = "numpy",
+    device: Any = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    max_episode_steps: Any = UNSET,
+    **options: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """Make a vector environment of any suite, for agents of any library.
+
+    Functional environments are served as by `FunctionalEnv.make_vec`. Others are converted by
+    `arrayferry_gym.vector.ArrayConversion`: an `Env` of Gymnasium goes into a `SyncVectorEnv`. In SAME_STEP mode, infos
+    have the observations before the reset in each step, "final_obs", as one batch.
+
+    Args:
+        env_id: the suite, a slash, and a name in it: "gymnax/Breakout-MinAtar", "gymnasium/ALE/Pong-v5".
+        num_envs: the number of environments.
+        xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
+        device: their device, None for the library's own choice.
+        autoreset_mode: when finished episodes are reset.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
+            that of the environment.
+        **options: `check_actions` and `render_mode`; for functional environments also `params` and `differentiable`; and
+            options of the suite.
+
+    Raises:
+        arrayferry_envs.UnknownEnvError: there is no such suite or environment. The nearest name is in the message.
+        arrayferry.BackendUnavailableError: a package is not installed. The line that installs it is in the message.
+        arrayferry.OptionError: an option is invalid, or the suite does not have what it asks for.
+
+    Examples:
+        >>> from arrayferry_envs import make_vec
+        >>> envs = make_vec("gymnasium/CartPole-v1", 2, xp="torch", autoreset_mode="SameStep")
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations.shape
+        torch.Size([2, 4])
+    """
+    count, mode = count_of("num_envs", num_envs), autoreset_mode_of(autoreset_mode)
+    return _served(env_id, count, xp, device, mode, max_episode_steps, options)  # type: ignore[no-any-return]
+
+
+def make(
+    env_id: str,
+    *,
+    xp: Target = "numpy",
+    device: Any = None,
+    max_episode_steps: Any = UNSET,
+    **options: Any,
+) -> gym.Env[Any, Any]:
+    """Make a single environment of any suite, for agents of any library.
+
+    Where a suite has vector environments only, it is a batch of one.
+
+    Args:
+        env_id: as for `make_vec`.
+        xp: as for `make_vec`.
+        device: as for `make_vec`.
+        max_episode_steps: as for `make_vec`.
+        **options: as for `make_vec`.
+
+    Raises:
+        arrayferry_envs.UnknownEnvError: as for `make_vec`.
+        arrayferry.BackendUnavailableError: as for `make_vec`.
+        arrayferry.OptionError: as for `make_vec`.
+
+    Examples:
+        >>> from arrayferry_envs import make
+        >>> env = make("gymnasium/CartPole-v1", xp="jax")
+        >>> observation, info = env.reset(seed=1)
+        >>> observation.shape
+        (4,)
+    """
+    mode = AutoresetMode.NEXT_STEP  # of a batch of one
+    return _served(env_id, None, xp, device, mode, max_episode_steps, options)  # type: ignore[no-any-return]
+
+
+def _served(
+    env_id: str,
+    count: int | None,
+    xp: Target,
+    device: Any,
+    mode: AutoresetMode,
+    max_episode_steps: Any,
+    options: dict[str, Any],
+) -> Any:
+    """Make environments and serve them: a batch of `count`, or a single one for None."""
+    usable(af.registry.backend(xp))
+    found, single = find_id(env_id), count is None
+    if max_episode_steps is not UNSET:
+        options["max_episode_steps"] = limit_of(max_episode_steps, None)
+    if found.suite.gives == "functional":
+        served = {name: options.pop(name) for name in SERVED if name in options}
+        env = found.load(**options)
+        made: Any = env.make if single else partial(env.make_vec, count, autoreset_mode=mode)
+        envs = made(xp=xp, device=device, **served)
+    else:
+        checks = {name: options.pop(name) for name in ("check_actions",) if name in options}
+        if found.suite.gives == "vector":
+            envs = found.load(count or 1, autoreset_mode=mode, **options)
+            envs = OneEnv(envs) if single else envs
+        elif single:
+            envs = found.load(**options)
+        else:
+            envs = SyncVectorEnv([partial(found.load, **options)] * count, autoreset_mode=mode)
+        envs = around(envs, target_xp=xp, target_device=device, **checks)
+    envs.suite_id = env_id
+    return envs

@@ -1,0 +1,104 @@
+"""`from_env`: environments of other projects."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+from arrayferry.extending import resolve_type
+from arrayferry_envs._contract.functional_env import FunctionalEnv
+from arrayferry_gym._options.env_options import autoreset_mode_of
+
+from .around import around
+from .ids import all_suites
+
+
+def from_env(env: Any, params: Any = None, **options: Any) -> Any:
+    """Turn an environment of another project into a `FunctionalEnv`, or a batch of one like EnvPool into a `VectorEnv`.
+
+    The suites of installed plugins know them by their classes: gymnax, Craftax, Kinetix, Brax, MuJoCo Playground, pgx,
+    Jumanji, navix, EnvPool, Gymnasium's `FuncEnv`, and those of other plugins. Functional environments of JAX serve agents
+    of any library. The result holds a copy: later changes to `env` have no effect. arrayferry does resets, step limits
+    and batching. The environment's own are not used, so that final observations are those of the last state, and
+    limits are truncations.
+
+    Args:
+        env: the environment.
+        params: its parameters, for gymnax, Craftax, Kinetix and `FuncEnv`. None uses its own. They become
+            `default_params`.
+        **options: options of the suite. For Brax and MuJoCo Playground `randomization_fn(model, keys) -> (models, axes)`, as for their
+            trainers: it draws the physical model of each new episode. The values that it draws are parameters. For
+            EnvPool `autoreset_mode`.
+
+    Returns:
+        The environment, for `make_vec`, `make`, `rollout`, `Functions`, `wrap` and so on.
+
+    Raises:
+        TypeError: it is not an environment of a suite.
+        arrayferry.OptionError: its library does not run with the installed JAX, or does not have the option.
+
+    Examples:
+        >>> import jax
+        >>> from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
+        >>> from arrayferry_envs import from_env
+        >>> envs = from_env(CartPoleFunctional()).make_vec(3, xp="torch", max_episode_steps=500)
+        >>> envs.reset(seed=1)[0].shape
+        torch.Size([3, 4])
+    """
+    owners = {
+        cls: suite
+        for suite in all_suites().values()
+        for path in suite.env_types
+        if (cls := resolve_type(path)) is not None
+    }
+    for cls in type(env).__mro__:
+        if cls in owners:
+            given = options if params is None else {"params": params, **options}
+            if (mode := given.get("autoreset_mode")) is not None:
+                given["autoreset_mode"] = autoreset_mode_of(mode)
+            made = owners[cls].adapt(env, **given)
+            return made if isinstance(made, FunctionalEnv) else around(made, target_xp="numpy")
+    raise TypeError(f"from_env was given {_shown(env)}. {_meant(env)}")
+
+
+def _shown(env: Any) -> str:
+    if isinstance(env, (type, str)):
+        return textwrap.shorten(repr(env), 80, placeholder="...")
+    return f"({', '.join(map(_name, env))})" if isinstance(env, tuple) else _name(env)
+
+
+def _name(env: Any) -> str:
+    return f"{type(env).__module__}.{type(env).__qualname__}"
+
+
+def _meant(env: Any) -> str:
+    """Return advice on what to pass instead."""
+    if isinstance(env, FunctionalEnv):
+        return "It is a FunctionalEnv already"
+    if isinstance(env, (gym.Env, VectorEnv)):
+        return (
+            "For an environment of Gymnasium write ArrayConversion(env), or inside jit step it by callbacks, as "
+            "examples/host_callbacks.py does"
+        )
+    if isinstance(env, tuple) and env:
+        return "Pass the environment, and its parameters as params=: from_env(*gymnax.make(name))"
+    if isinstance(env, type):
+        return "Pass an object, not its class"
+    if isinstance(env, str):
+        return "For an id write make_functional(id), make_vec(id) or make(id)"
+    packages = {cls.__module__.partition(".")[0] for cls in type(env).__mro__}
+    if "jaxmarl" in packages:
+        return (
+            "Agents of JaxMARL have observations and rewards of their own. Write a pettingzoo.ParallelEnv around its "
+            "reset and step_env, for arrayferry_gym.pettingzoo.ParallelConversion"
+        )
+    known = {name: suite for name, suite in all_suites().items() if suite.env_types}
+    if packages & {suite.package for suite in known.values()}:
+        return "Its library is known, but this is not one of its environments. If it is a wrapper, pass the environment inside"
+    return (
+        f"It takes environments of {', '.join(known) or 'no suite'}, of Craftax and Kinetix, and the FuncEnv of Gymnasium. "
+        'For others write a FunctionalEnv with library = "jax", or a suite'
+    )

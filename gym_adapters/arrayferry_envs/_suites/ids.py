@@ -1,0 +1,119 @@
+"""Ids of environments, `suite/name`: which suite, and what it makes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.vector import VectorEnv
+
+import arrayferry as af
+from arrayferry.extending import PLUGINS_VARIABLE, chosen_plugins, describe_error
+from arrayferry_envs._contract.errors import UnknownEnvError
+from arrayferry_envs._contract.functional_env import FunctionalEnv
+
+from .suite import Suite
+
+PLUGIN = "suites"
+"""The plugin with the suites that come with arrayferry."""
+
+
+def all_suites() -> Any:
+    """Return all suites by name."""
+    return af.registry.parts("arrayferry_suites")
+
+
+class EnvId(NamedTuple):
+    """An id that was looked up.
+
+    Attributes:
+        text: the id.
+        suite: the suite, whose package is installed.
+        name: what stands after the first slash.
+    """
+
+    text: str
+    suite: Suite
+    name: str
+
+    def load(self, *args: Any, **options: Any) -> Any:
+        """Return what the suite makes: a `FunctionalEnv`, an `Env` or a `VectorEnv`.
+
+        Raises:
+            UnknownEnvError: the suite fails, and does not list that name.
+        """
+        try:
+            env = self.suite.load(self.name, *args, **options)
+            if isinstance(env, type) and issubclass(env, FunctionalEnv):
+                env = env()
+            made = isinstance(env, (FunctionalEnv, gym.Env, VectorEnv))
+            return env if made else self.suite.adapt(env)
+        except Exception as error:
+            names = self.suite.listed()
+            if self.name not in names and not isinstance(error, af.BackendUnavailableError):
+                near = difflib.get_close_matches(self.name, names, 1)
+                raise _unknown(
+                    f"{self.text!r} cannot be made ({describe_error(error)}), and the suite {self.suite.name!r} does not "
+                    "list it",
+                    self.text,
+                    [f"{self.suite.name}/{each}" for each in near],
+                    f"suites({self.suite.name!r}) lists its ids.",
+                ) from error
+            error.add_note(f"This happened when {self.text!r} was made.")
+            raise
+
+
+def find_id(env_id: Any) -> EnvId:
+    """Look up an id.
+
+    Raises:
+        TypeError: it is no text.
+        UnknownEnvError: there is no such suite.
+        arrayferry.BackendUnavailableError: its package is not installed.
+    """
+    if not isinstance(env_id, str):
+        raise TypeError(
+            f'the id of an environment is needed, such as "gymnax/CartPole-v1", but got {env_id!r:.80}. '
+            "A FunctionalEnv has make() and make_vec() itself; from_env makes one of another library's."
+        )
+    name, slash, rest = env_id.partition("/")
+    if not slash or not rest:
+        guess = [f"gymnasium/{env_id}"] if env_id in gym.registry else []
+        raise _unknown(
+            f"{env_id!r} names no suite", env_id, guess, 'Write the suite first: "gymnax/CartPole-v1".'
+        )
+    return EnvId(env_id, named_suite(name, env_id), rest)
+
+
+def named_suite(name: str, env_id: str) -> Suite:
+    """Return a suite whose package is installed.
+
+    Args:
+        name: its name.
+        env_id: the id for messages.
+
+    Raises:
+        UnknownEnvError: there is no such suite.
+        arrayferry.BackendUnavailableError: its package is not installed.
+    """
+    known = all_suites()
+    if name in known:
+        suite: Suite = known[name]
+        suite.needed()
+        return suite
+    near = difflib.get_close_matches(name, known, 1)
+    guess = [near[0] + env_id.removeprefix(name)] if near else []
+    if env_id in gym.registry:
+        guess = [f"gymnasium/{env_id}"]
+    remedy = f"The suites are {', '.join(known) or 'none'}."
+    if PLUGIN not in (chosen_plugins() or [PLUGIN]):
+        remedy = f"{PLUGINS_VARIABLE} leaves out the plugin {PLUGIN!r}, which has the suites of arrayferry. {remedy}"
+    raise _unknown(f"there is no suite {name!r}", env_id, guess, remedy)
+
+
+def _unknown(reason: str, name: str, nearest: Iterable[str], remedy: str) -> UnknownEnvError:
+    guesses = tuple(nearest)
+    meant = f"Did you mean {guesses[0]!r}? " if guesses else ""
+    return UnknownEnvError(reason, remedy=f"{meant}{remedy}", name=name, nearest=guesses)

@@ -1,0 +1,126 @@
+"""`Suite`: the environments of another project, as a plugin states them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import arrayferry as af
+from arrayferry._utilities.text import never_raises
+from arrayferry.extending import Part, describe_error
+
+
+class Suite(Part):
+    """The environments of another project. Plugins subclass it, and return objects from the hook `arrayferry_suites`.
+
+    `name`, `package`, `ids` and `load` are required. No method is called before somebody names the suite, so a
+    suite imports its package in methods.
+
+    Attributes:
+        name: what stands before the first slash of an id.
+        package: the package that is imported, `"gymnax"`.
+        install: what installs it, such as `"pip install gymnax"`, None for `pip install` and the package.
+        gives: what `load` returns: "functional", a `FunctionalEnv` or an environment that `adapt` makes one; "env", an
+            `Env` of Gymnasium; "vector", a `VectorEnv`.
+        env_types: the classes of environments that `adapt` accepts, by dotted paths such as `"pgx.core.Env"`.
+        seeds: "construction" if `reset(seed=)` makes the environments anew, which takes longer; otherwise "reset".
+        pickles: whether environments can be copied and pickled.
+
+    Examples:
+        >>> from arrayferry_envs import CartPole, Pendulum, Suite
+        >>> class Mine(Suite):
+        ...     name = "mine"
+        ...     package = "arrayferry_envs"
+        ...     def ids(self):
+        ...         return ["CartPole", "Pendulum"]
+        ...     def load(self, name, **options):
+        ...         return {"CartPole": CartPole, "Pendulum": Pendulum}[name](**options)
+        >>> Mine().load("Pendulum")
+        <Pendulum>
+    """
+
+    package: str
+    install: str | None = None
+    gives: Literal["functional", "env", "vector"] = "functional"
+    env_types: Sequence[str] = ()
+    seeds: Literal["reset", "construction"] = "reset"
+    pickles: bool = True
+
+    def ids(self) -> Iterable[str]:
+        """Return the names that `load` takes, as far as they can be listed."""
+        raise NotImplementedError
+
+    def load(self, name: str, *args: Any, **options: Any) -> Any:
+        """Make an environment.
+
+        Args:
+            name: what stands after the first slash of an id.
+            *args: the number of environments, where the suite gives vectors.
+            **options: what the user passed besides the options of `make` and `make_vec`. Where the suite does not give
+                functional environments, also `max_episode_steps` and `render_mode`, if they were passed, and for vectors
+                `autoreset_mode`.
+        """
+        raise NotImplementedError
+
+    def adapt(self, env: Any, **options: Any) -> Any:
+        """Turn an environment of the project into a `FunctionalEnv`, as `from_env` does; or a batch into a `VectorEnv`."""
+        raise NotImplementedError
+
+    @property
+    def installed(self) -> bool:
+        """Whether the package is installed. It is not imported."""
+        try:
+            return self.package in sys.modules or find_spec(self.package) is not None
+        except (ImportError, ValueError):
+            return False
+
+    @property
+    def version(self) -> str | None:
+        """The version of the package, None if it is not installed or has none."""
+        top = self.package.partition(".")[0]
+        try:
+            return version(top)
+        except PackageNotFoundError:  # its distribution has another name
+            names = packages_distributions().get(top)
+            return version(names[0]) if names else None
+
+    @property
+    def install_line(self) -> str:
+        """What installs the package."""
+        return self.install or f"pip install {self.package.partition('.')[0].replace('_', '-')}"
+
+    def needed(self) -> None:
+        """Check that the package is installed.
+
+        Raises:
+            arrayferry.BackendUnavailableError: it is not. The remedy is the line that installs it.
+        """
+        if not self.installed:
+            raise af.BackendUnavailableError(
+                f"the suite {self.name!r} needs the package {self.package}, which is not installed",
+                remedy=f"Run: {self.install_line}",
+                backend=self.package,
+            )
+
+    def listed(self) -> list[str]:
+        """Return the names of its environments as a list.
+
+        Raises:
+            arrayferry.PluginError: `ids` fails, or returns something else than names.
+        """
+        try:
+            names = list(self.ids())
+        except Exception as error:
+            raise af.PluginError(f"ids() of {self!r} failed: {describe_error(error)}") from error
+        wrong = [name for name in names if not isinstance(name, str)]
+        if wrong:
+            raise af.PluginError(f"ids() of {self!r} returned {wrong[0]!r:.80}, which is no text")
+        return names
+
+    @never_raises
+    def __repr__(self) -> str:
+        state = self.version or ("" if self.installed else f"not installed: {self.install_line}")
+        return f"<Suite {self.name:.80} {state}".rstrip() + ">"

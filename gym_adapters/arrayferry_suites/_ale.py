@@ -1,0 +1,38 @@
+"""Atari games, many in one process: the vector environment of ALE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ale_py.roms import get_all_rom_ids
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+
+NO_LIMIT = 2**30
+
+
+def ids() -> list[str]:
+    """Return the games."""
+    return list(get_all_rom_ids())
+
+
+def load(
+    name: str,
+    num_envs: int,
+    *,
+    autoreset_mode: AutoresetMode,
+    max_episode_steps: Any = 0,
+    **options: Any,
+) -> Any:
+    """Make a batch. The limit of steps becomes one of frames."""
+    if autoreset_mode is AutoresetMode.DISABLED:
+        raise af.OptionError(
+            "the vector environment of ALE has no DISABLED mode",
+            remedy='Pass autoreset_mode="NextStep" or "SameStep", or make "gymnasium/ALE/Pong-v5".',
+        )
+    if max_episode_steps != 0:
+        steps = max_episode_steps or NO_LIMIT
+        options["max_num_frames_per_episode"] = min(steps * options.get("frameskip", 4), NO_LIMIT)
+    return AtariVectorEnv(name, num_envs, autoreset_mode=autoreset_mode, **options)

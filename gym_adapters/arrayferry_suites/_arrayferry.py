@@ -1,0 +1,19 @@
+"""The reference environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arrayferry_envs import CartPole, Pendulum
+
+_ENVS: dict[str, Any] = {"CartPole-v0": CartPole, "Pendulum-v0": Pendulum}
+
+
+def ids() -> list[str]:
+    """Return their names."""
+    return list(_ENVS)
+
+
+def load(name: str, **options: Any) -> Any:
+    """Make one."""
+    return _ENVS[name](**options)

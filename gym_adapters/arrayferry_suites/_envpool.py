@@ -1,0 +1,251 @@
+"""Environments of EnvPool, whose batches step in threads of C++."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from typing import Any, NoReturn
+
+import envpool
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, create_empty_array
+
+import arrayferry as af
+from arrayferry.extending import map_arrays
+from arrayferry_gym._options.env_options import options_of, reset_mask_of, seed_of
+
+LIMIT = 2**31 - 1
+"""The largest seed, and the largest number of steps, which is no limit."""
+
+
+class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
+    """A batch of EnvPool as a vector environment of Gymnasium, in each autoreset mode.
+
+    A step of EnvPool resets the environments whose episodes have ended, and ignores their actions. In SAME_STEP mode,
+    a step of these environments alone follows where episodes end. In DISABLED mode, environments whose episodes have
+    ended are not stepped until `reset` resets them: their rewards are 0, and all else stays as it was.
+
+    `reset(seed=)` makes the batch anew, as the seeds of EnvPool are set where it is made. It cannot be pickled.
+
+    Args:
+        pool: the batch, made with `env_type="gymnasium"`.
+        autoreset_mode: when finished episodes are reset.
+
+    Raises:
+        arrayferry.OptionError: the batch is asynchronous or has several players, or the mode is DISABLED and it has
+            `episodic_life`.
+    """
+
+    def __init__(self, pool: Any, autoreset_mode: AutoresetMode) -> None:
+        config, mode = pool.config, autoreset_mode
+        self.num_envs = count = int(config["num_envs"])
+        if not isinstance(pool, VectorEnv):
+            _refuse(pool, "has not Gymnasium's interface", 'Make it with env_type="gymnasium".')
+        if config["batch_size"] not in (0, count):
+            _refuse(pool, "steps a part of its environments at a time", "Leave batch_size out.")
+        if config.get("max_num_players", 1) != 1:
+            _refuse(pool, "has several players, with a reward each", "Use the suite pgx for games.")
+        if config.get("episodic_life") and mode is AutoresetMode.DISABLED:
+            _refuse(
+                pool,
+                "ends episodes with each life (episodic_life=True), and its reset() begins a new game",
+                'Make it with autoreset_mode="NextStep" or "SameStep", in which games go on.',
+            )
+        self.autoreset_mode, self.metadata = mode, {**pool.metadata, "autoreset_mode": mode}
+        self.render_mode, self.max_episode_steps = pool.render_mode, config["max_episode_steps"]
+        with warnings.catch_warnings(action="ignore"):  # about bounds, in the spaces of EnvPool
+            self.single_observation_space = _with_true_bounds(pool.single_observation_space)
+            self.single_action_space = pool.single_action_space
+            self.observation_space = batch_space(self.single_observation_space, count)
+        self.action_space = batch_space(self.single_action_space, count)
+        self._ignored = create_empty_array(self.single_action_space, count)
+        self._pool, self._all = pool, np.arange(count, dtype=np.int32)
+        self._last: Any = None
+        """The last results of a batch in DISABLED mode; otherwise True after a reset."""
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or in DISABLED mode those in `options["reset_mask"]`.
+
+        Args:
+            seed: an integer, or one for each environment, below 2**31. The batch is made anew.
+            options: "reset_mask".
+        """
+        options = options_of(options)
+        mask = reset_mask_of(options.pop("reset_mask", None), self.num_envs)
+        if options:
+            _refuse(self._pool, f"has no option {next(iter(options))!r} of reset", "")
+        if mask is None or self._last is None:
+            self._make_anew(seed_of(seed, self.num_envs))
+            observations, infos = self._ordered(self._pool.reset())
+            off = np.zeros(self.num_envs, bool)
+            self._keep(observations, off.astype(np.float32), off, off, infos)
+            return observations, _with_masks(infos)
+        if self.autoreset_mode is not AutoresetMode.DISABLED or seed is not None:
+            _refuse(
+                self._pool,
+                "resets a part of its environments in DISABLED mode only, and without a seed",
+                'Make it with autoreset_mode="Disabled", or reset all environments.',
+            )
+        rows = np.flatnonzero(mask).astype(np.int32)
+        if len(rows):
+            observations, infos = self._ordered(self._pool.reset(rows))
+            off = np.zeros(len(rows), bool)
+            self._merge(rows, observations, off.astype(np.float32), off, off, infos)
+        observations, *_, infos = map_arrays(np.copy, self._last)
+        return observations, _with_masks(infos)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        if self._last is None:
+            raise gym.error.ResetNeeded("Call reset() before the first step.")
+        mode, actions = self.autoreset_mode, np.asarray(actions)
+        if mode is AutoresetMode.DISABLED and (self._last[2] | self._last[3]).any():
+            return self._step_rest(actions)
+        results = self._ordered(self._pool.step(actions, self._all))
+        observations, rewards, terminated, truncated, infos = results
+        done = terminated | truncated
+        if mode is AutoresetMode.SAME_STEP and done.any():
+            final, final_infos = observations, _with_masks(infos)
+            rows = np.flatnonzero(done).astype(np.int32)
+            first, *_, begun = self._ordered(self._pool.step(self._ignored[rows], rows))
+            observations, infos = _merged((observations, infos), rows, (first, begun))
+            ends = {"final_obs": final, "_final_obs": done, "final_info": final_infos, "_final_info": done}  # fmt: skip
+            return observations, rewards, terminated, truncated, _with_masks(infos) | ends
+        self._keep(*results)
+        return observations, rewards, terminated, truncated, _with_masks(infos)
+
+    def _step_rest(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in the environments whose episodes go on."""
+        over = self._last[2] | self._last[3]
+        self._last[1][over] = 0
+        rows = np.flatnonzero(~over).astype(np.int32)
+        if len(rows):
+            self._merge(rows, *self._ordered(self._pool.step(actions[rows], rows)))
+        *results, infos = map_arrays(np.copy, self._last)
+        return *results, _with_masks(infos)  # type: ignore[return-value]
+
+    def _ordered(self, results: Any) -> Any:
+        """Return results in the order of the environments, in the dtypes of the spaces."""
+        observations, *others, infos = results
+        ids = infos["env_id"]
+        infos = {key: x for key, x in infos.items() if key not in ("env_id", "players")}
+        results = _cast(self.single_observation_space, observations), *others, infos
+        if (ids[1:] < ids[:-1]).any():
+            order = np.argsort(ids)
+            results = map_arrays(lambda x: x[order], results)
+        return results
+
+    def _keep(self, *results: Any) -> None:
+        """Keep the results of a whole batch for later ones of a part, which only DISABLED mode has."""
+        disabled = self.autoreset_mode is AutoresetMode.DISABLED
+        self._last = map_arrays(np.copy, results) if disabled else True
+
+    def _merge(self, rows: Any, *results: Any) -> None:
+        self._last = _merged(self._last, rows, results)
+
+    def _make_anew(self, seed: Any) -> None:
+        """Make the batch with these seeds, unless there are none."""
+        if seed is None:
+            return
+        several = seed if isinstance(seed, list) else [seed + i for i in range(self.num_envs)]
+        if None in several or max(several) > LIMIT:
+            _refuse(self._pool, f"has no seed {seed!r:.40}", f"Pass integers from 0 to {LIMIT}.")
+        old, kind = self._pool, type(self._pool.spec)
+        config = {**old.config, "seed": several[0], "env_seed": several}
+        with warnings.catch_warnings(action="ignore"):
+            self._pool = type(old)(kind(kind.gen_config(**config)))
+        shown = {name: x for name, x in vars(old).items() if name.startswith("_render")}
+        vars(self._pool).update(shown)
+
+    def render(self) -> Any:
+        """Return an image of each environment, None without a render mode."""
+        return None if self.render_mode is None else tuple(self._pool.render(self._all))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the batch."""
+        self._pool.close()
+        self._last = None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._pool!r:.60} cannot be copied or pickled: EnvPool has no way to read its states. Make it in the "
+            "process that uses it, by make_vec."
+        )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}({self._pool!r:.80})>"
+
+
+def _refuse(pool: Any, why: str, remedy: str) -> NoReturn:
+    raise af.OptionError(f"{pool!r:.60} of EnvPool {why}", remedy=remedy)
+
+
+def _cast(space: Space[Any], x: Any) -> Any:
+    """Return a batch of observations in the dtypes of the space of one. EnvPool has int32 for Discrete."""
+    if isinstance(space, spaces.Dict):
+        return {key: _cast(part, x[key]) for key, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(map(_cast, space, x))
+    return x if x.dtype == space.dtype else x.astype(space.dtype)
+
+
+def _with_true_bounds(space: Space[Any]) -> Space[Any]:
+    """Return a space whose bounds are infinite where EnvPool has the least and the largest positive number."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _with_true_bounds(part) for key, part in space.items()})
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        return space
+    numbers = np.finfo(space.dtype)
+    low = np.where(space.low == numbers.tiny, -np.inf, space.low)
+    high = np.where(space.high == numbers.max, np.inf, space.high)
+    return spaces.Box(low, high, dtype=space.dtype.type)
+
+
+def _merged(before: Any, rows: Any, part: Any) -> Any:
+    """Return trees of arrays with other values in some rows."""
+    if isinstance(part, dict):
+        return {key: _merged(before[key], rows, x) for key, x in part.items()}
+    if isinstance(part, tuple):
+        return tuple(_merged(*pair) for pair in zip(before, [rows] * len(part), part, strict=True))
+    whole = before.copy()
+    whole[rows] = part
+    return whole
+
+
+def _with_masks(infos: dict[str, Any]) -> dict[str, Any]:
+    """Return infos with a mask for each key, as vector environments of Gymnasium have."""
+    return {**infos, **{f"_{key}": np.ones(len(x), bool) for key, x in infos.items()}}
+
+
+def ids() -> list[str]:
+    """Return what EnvPool lists."""
+    return list(envpool.list_all_envs())
+
+
+def load(
+    name: str,
+    num_envs: int,
+    *,
+    autoreset_mode: AutoresetMode,
+    max_episode_steps: Any = 0,
+    **options: Any,
+) -> EnvPoolVectorEnv:
+    """Make a batch. Without a `seed`, it is random."""
+    if max_episode_steps != 0:
+        options["max_episode_steps"] = max_episode_steps or LIMIT
+    options.setdefault("seed", secrets.randbelow(LIMIT - num_envs))
+    with warnings.catch_warnings(action="ignore"):  # as for its spaces
+        pool = envpool.make(name, env_type="gymnasium", num_envs=num_envs, **options)
+    return EnvPoolVectorEnv(pool, autoreset_mode)
+
+
+def adapt(
+    pool: Any, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
+) -> EnvPoolVectorEnv:
+    """Turn a batch of EnvPool into a vector environment of Gymnasium."""
+    return EnvPoolVectorEnv(pool, autoreset_mode)

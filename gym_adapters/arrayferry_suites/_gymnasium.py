@@ -1,0 +1,36 @@
+"""All that is registered with Gymnasium, and its functional environments."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import gymnasium as gym
+
+
+def ids() -> list[str]:
+    """Return the ids that are registered so far. Other packages register theirs when they are imported."""
+    _register_games()
+    return list(gym.registry)
+
+
+def load(name: str, *, max_episode_steps: Any = 0, **options: Any) -> Any:
+    """Make one by `gymnasium.make`, also by a module that registers it: "minigrid:MiniGrid-Empty-5x5-v0"."""
+    _register_games()
+    if max_episode_steps != 0:
+        options["max_episode_steps"] = -1 if max_episode_steps is None else max_episode_steps
+    return gym.make(name, **options)
+
+
+def _register_games() -> None:
+    """Register the games of ALE, if it is installed."""
+    if find_spec("ale_py"):
+        import_module("ale_py")
+
+
+def adapt(env: Any, params: Any = None) -> Any:
+    """Turn a `FuncEnv` into a `FunctionalEnv`."""
+    from ._func_env import FuncEnvAdapter
+
+    return FuncEnvAdapter(env, params)

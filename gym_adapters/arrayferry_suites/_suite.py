@@ -1,0 +1,94 @@
+"""What is stated of each suite, before its module is imported."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+import arrayferry as af
+from arrayferry_envs import Suite
+
+
+class BuiltInSuite(Suite):
+    """A suite of one module of this package, with the functions `ids`, `load` and, where there are `env_types`, `adapt`.
+
+    Args:
+        name: its name, and that of the module after an underscore.
+        package: the package that is imported.
+        **stated: the other attributes.
+    """
+
+    def __init__(self, name: str, package: str, **stated: Any) -> None:
+        self.name, self.package = name, package
+        vars(self).update(stated)
+
+    @property
+    def _module(self) -> Any:
+        return import_module(f"{__package__}._{self.name}")
+
+    def ids(self) -> Iterable[str]:
+        """Return what the project lists."""
+        return self._module.ids()  # type: ignore[no-any-return]
+
+    def load(self, name: str, *args: Any, **options: Any) -> Any:
+        """Make an environment as the project does."""
+        return self._module.load(name, *args, **options)
+
+    def adapt(self, env: Any, **options: Any) -> Any:
+        """Turn an environment of the project into one of ours."""
+        if self.gives == "vector":
+            return self._module.adapt(env, **options)
+        return self._adapted(env, {name: x for name, x in options.items() if x is not None})
+
+    def _adapted(self, env: Any, options: dict[str, Any]) -> Any:
+        problem = af.registry.backend("jax").problem()
+        if problem is not None:
+            raise problem
+        adapt, name = self._module.adapt, f"{type(env).__module__}.{type(env).__qualname__}"
+        for option in options.keys() - inspect.signature(adapt).parameters.keys():
+            raise af.OptionError(
+                f"{option} was passed, but {name} has none", remedy="Leave it out."
+            )
+        try:
+            return adapt(env, **options)
+        except af.ArrayFerryError:
+            raise
+        except Exception as error:
+            import jax
+
+            text = textwrap.shorten(str(error), 200, placeholder="...")
+            raise af.OptionError(
+                f"{name} fails with JAX {jax.__version__} ({type(error).__name__}: {text})",
+                remedy="If the fault is not in the environment or its parameters, install the versions that its library "
+                "asks for, or a newer release of it.",
+            ) from error
+
+
+_CRAFTAX = "craftax.environment_base.environment_bases"
+SUITES = [
+    BuiltInSuite("arrayferry", "arrayferry_envs"),
+    BuiltInSuite(
+        "gymnasium",
+        "gymnasium",
+        gives="env",
+        env_types=["gymnasium.experimental.functional.FuncEnv"],
+    ),
+    BuiltInSuite("ale", "ale_py", gives="vector"),
+    BuiltInSuite("envpool", "envpool", gives="vector", seeds="construction", pickles=False,
+                 env_types=["envpool.python.envpool.EnvPoolMixin"]),
+    BuiltInSuite("gymnax", "gymnax", env_types=[
+        "gymnax.environments.environment.Environment",  # also of Kinetix
+        f"{_CRAFTAX}.EnvironmentAutoReset",
+        f"{_CRAFTAX}.EnvironmentNoAutoReset",
+    ]),
+    BuiltInSuite("brax", "brax", env_types=["brax.envs.base.Env"]),
+    BuiltInSuite("playground", "mujoco_playground", install="pip install playground",
+                 env_types=["mujoco_playground._src.mjx_env.MjxEnv"]),
+    BuiltInSuite("pgx", "pgx", env_types=["pgx.core.Env"]),
+    BuiltInSuite("jumanji", "jumanji", env_types=["jumanji.env.Environment"]),
+    BuiltInSuite("navix", "navix", env_types=["navix.environments.environment.Environment"]),
+]  # fmt: skip
+"""All of them."""
