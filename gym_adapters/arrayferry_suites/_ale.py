@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-from ale_py.roms import get_all_rom_ids
-from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
@@ -15,7 +14,7 @@ NO_LIMIT = 2**30
 
 def ids() -> list[str]:
     """Return the games."""
-    return list(get_all_rom_ids())
+    return list(import_module("ale_py.roms").get_all_rom_ids())
 
 
 def load(
@@ -35,4 +34,5 @@ def load(
     if max_episode_steps != 0:
         steps = max_episode_steps or NO_LIMIT
         options["max_num_frames_per_episode"] = min(steps * options.get("frameskip", 4), NO_LIMIT)
-    return AtariVectorEnv(name, num_envs, autoreset_mode=autoreset_mode, **options)
+    make = import_module("ale_py.vector_env").AtariVectorEnv
+    return make(name, num_envs, autoreset_mode=autoreset_mode, **options)

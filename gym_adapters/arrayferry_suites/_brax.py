@@ -218,4 +218,6 @@ def load(name: str, *, randomization_fn: Any = None, **options: Any) -> Any:
     return adapt(import_module("brax.envs").get_environment(name, **options), randomization_fn)
 
 
-adapt = BraxEnv
+def adapt(env: Any, randomization_fn: Any = None) -> Any:
+    """Turn one into a `FunctionalEnv`."""
+    return BraxEnv(env, randomization_fn)

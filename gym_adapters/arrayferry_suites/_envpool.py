@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 import warnings
+from importlib import import_module
 from typing import Any, NoReturn
 
-import envpool
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
@@ -224,7 +224,7 @@ def _with_masks(infos: dict[str, Any]) -> dict[str, Any]:
 
 def ids() -> list[str]:
     """Return what EnvPool lists."""
-    return list(envpool.list_all_envs())
+    return list(import_module("envpool").list_all_envs())
 
 
 def load(
@@ -240,7 +240,8 @@ def load(
         options["max_episode_steps"] = max_episode_steps or LIMIT
     options.setdefault("seed", secrets.randbelow(LIMIT - num_envs))
     with warnings.catch_warnings(action="ignore"):  # as for its spaces
-        pool = envpool.make(name, env_type="gymnasium", num_envs=num_envs, **options)
+        make = import_module("envpool").make
+        pool = make(name, env_type="gymnasium", num_envs=num_envs, **options)
     return EnvPoolVectorEnv(pool, autoreset_mode)
 
 

@@ -134,4 +134,6 @@ def load(name: str, **options: Any) -> Any:
     return import_module("jumanji").make(name, **options)
 
 
-adapt = JumanjiEnv
+def adapt(env: Any) -> Any:
+    """Turn one into a `FunctionalEnv`."""
+    return JumanjiEnv(env)

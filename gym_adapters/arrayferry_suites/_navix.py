@@ -67,4 +67,6 @@ def load(name: str, **options: Any) -> Any:
     return import_module("navix").make(name, **options)
 
 
-adapt = NavixEnv
+def adapt(env: Any) -> Any:
+    """Turn one into a `FunctionalEnv`."""
+    return NavixEnv(env)

@@ -80,4 +80,6 @@ def load(name: str, **options: Any) -> Any:
     return import_module("pgx").make(name, **options)
 
 
-adapt = PgxEnv
+def adapt(env: Any) -> Any:
+    """Turn one into a `FunctionalEnv`."""
+    return PgxEnv(env)

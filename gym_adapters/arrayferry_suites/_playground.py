@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
-
-from mujoco_playground import registry
 
 from ._brax import adapt
 
 __all__ = ["adapt", "ids", "load"]
 
 
+def _registry() -> Any:
+    return import_module("mujoco_playground.registry")
+
+
 def ids() -> list[str]:
     """Return what MuJoCo Playground lists."""
-    return list(registry.ALL_ENVS)
+    return list(_registry().ALL_ENVS)
 
 
 def load(name: str, *, randomization_fn: Any = None, **options: Any) -> Any:
     """Make one."""
-    return adapt(registry.load(name, **options), randomization_fn)
+    return adapt(_registry().load(name, **options), randomization_fn)

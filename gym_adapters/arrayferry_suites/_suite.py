@@ -70,15 +70,6 @@ class BuiltInSuite(Suite):
 _CRAFTAX = "craftax.environment_base.environment_bases"
 SUITES = [
     BuiltInSuite("arrayferry", "arrayferry_envs"),
-    BuiltInSuite(
-        "gymnasium",
-        "gymnasium",
-        gives="env",
-        env_types=["gymnasium.experimental.functional.FuncEnv"],
-    ),
-    BuiltInSuite("ale", "ale_py", gives="vector"),
-    BuiltInSuite("envpool", "envpool", gives="vector", seeds="construction", pickles=False,
-                 env_types=["envpool.python.envpool.EnvPoolMixin"]),
     BuiltInSuite("gymnax", "gymnax", env_types=[
         "gymnax.environments.environment.Environment",  # also of Kinetix
         f"{_CRAFTAX}.EnvironmentAutoReset",
@@ -90,5 +81,10 @@ SUITES = [
     BuiltInSuite("pgx", "pgx", env_types=["pgx.core.Env"]),
     BuiltInSuite("jumanji", "jumanji", env_types=["jumanji.env.Environment"]),
     BuiltInSuite("navix", "navix", env_types=["navix.environments.environment.Environment"]),
+    BuiltInSuite("envpool", "envpool", gives="vector", seeds="construction", pickles=False,
+                 env_types=["envpool.python.envpool.EnvPoolMixin"]),
+    BuiltInSuite("ale", "ale_py", gives="vector", pickles=False),
+    BuiltInSuite("gymnasium", "gymnasium", gives="env",
+                 env_types=["gymnasium.experimental.functional.FuncEnv"]),
 ]  # fmt: skip
 """All of them."""

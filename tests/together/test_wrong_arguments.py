@@ -245,13 +245,13 @@ MADE = [
     (lambda: from_simulator(Mjlab(3)).reset(options={"reset_mask": [True, False, False]}), "Reset all of it first"),
     (lambda: from_env(of_module("brax.envs.base", reset=staticmethod(lambda key: jax.absent), action_size=1)), r"arguments\.Own .* has no attribute 'absent'"),
     (lambda: from_env(of_module("pgx.core"), {"a": 1}), "has none"),
-    (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has no physical model"),
+    (lambda: from_env(of_module("pgx.core"), randomization_fn=print), "fn was passed, but .* has none"),
     *[(lambda env=env: from_env(env), words, TypeError) for env, words in (
         (gym.make("CartPole-v1"), r"ArrayConversion\(env\), or inside jit.*host_callbacks\.py"), (CartPole(), "already"), ("CartPole-v1", "takes environments of gymnax"),
         ((CartPole(), 2), r"given \(\S+\.CartPole, builtins\.int\)\. Pass .*from_env\(\*gymnax\.make"),
         (CartPoleFunctional, "not its class"), (of_module("gymnaxes.env"), "takes environments of gymnax"),
         (of_module("gymnax.wrappers.purerl", "FlattenObservationWrapper"), "pass the environment inside"),
-        (of_module("jaxmarl.environments.mpe"), r"is of JaxMARL.*Write a pettingzoo\.ParallelEnv around its reset and step_env"))],
+        (of_module("jaxmarl.environments.mpe"), r"JaxMARL.*Write a pettingzoo\.ParallelEnv around its reset and step_env"))],
 ]  # fmt: skip
 
 

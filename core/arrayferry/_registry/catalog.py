@@ -224,6 +224,8 @@ class Catalog:
         if self.kinds.outdated():
             vars(self).pop("kinds", None)
             self._changed()
+        else:
+            self.kinds.fresh = False  # what comes now may be of a library that came after
 
 
 def _parts(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:

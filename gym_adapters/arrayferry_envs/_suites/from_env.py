@@ -48,18 +48,15 @@ def from_env(env: Any, params: Any = None, **options: Any) -> Any:
         >>> envs.reset(seed=1)[0].shape
         torch.Size([3, 4])
     """
-    owners = {
-        cls: suite
-        for suite in all_suites().values()
-        for path in suite.env_types
-        if (cls := resolve_type(path)) is not None
-    }
+    owners = {path: suite for suite in all_suites().values() for path in suite.env_types}
+    owners |= {resolve_type(path): suite for path, suite in owners.items()}
     for cls in type(env).__mro__:
-        if cls in owners:
+        suite = owners.get(cls, owners.get(f"{cls.__module__}.{cls.__qualname__}"))
+        if suite is not None:
             given = options if params is None else {"params": params, **options}
             if (mode := given.get("autoreset_mode")) is not None:
                 given["autoreset_mode"] = autoreset_mode_of(mode)
-            made = owners[cls].adapt(env, **given)
+            made = suite.adapt(env, **given)
             return made if isinstance(made, FunctionalEnv) else around(made, target_xp="numpy")
     raise TypeError(f"from_env was given {_shown(env)}. {_meant(env)}")
 
@@ -87,8 +84,6 @@ def _meant(env: Any) -> str:
         return "Pass the environment, and its parameters as params=: from_env(*gymnax.make(name))"
     if isinstance(env, type):
         return "Pass an object, not its class"
-    if isinstance(env, str):
-        return "For an id write make_functional(id), make_vec(id) or make(id)"
     packages = {cls.__module__.partition(".")[0] for cls in type(env).__mro__}
     if "jaxmarl" in packages:
         return (
@@ -100,5 +95,5 @@ def _meant(env: Any) -> str:
         return "Its library is known, but this is not one of its environments. If it is a wrapper, pass the environment inside"
     return (
         f"It takes environments of {', '.join(known) or 'no suite'}, of Craftax and Kinetix, and the FuncEnv of Gymnasium. "
-        'For others write a FunctionalEnv with library = "jax", or a suite'
+        'For an id write make_functional. For others write a FunctionalEnv with library = "jax", or a suite'
     )

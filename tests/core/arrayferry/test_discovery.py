@@ -61,6 +61,16 @@ def test_an_empty_variable_loads_no_plugin_and_blocks_no_name(run_python):
 BACKEND = plugin("broken")
 
 
+def test_a_library_that_is_imported_after_a_converter_was_made(run_python):
+    """The first value of all is of that library."""
+    run_python("""
+import arrayferry as af
+to_numpy = af.converter("numpy")
+import torch
+assert type(to_numpy(torch.ones(2))).__name__ == "ndarray"
+""")
+
+
 def marked(options):
     """Return the code with options of its hook."""
     return BACKEND.replace("def arrayferry", f"@af.hookimpl({options})\ndef arrayferry")
