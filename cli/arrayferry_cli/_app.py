@@ -17,6 +17,7 @@ import arrayferry
 from ._check import check
 from ._check_env import check_env
 from ._doctor import doctor
+from ._envs import envs
 from ._new_plugin import new_plugin
 from ._result import CommandError, Given, Result
 from ._routes import routes
@@ -86,13 +87,15 @@ def _parser() -> argparse.ArgumentParser:
     argument("target", nargs="?", metavar="TARGET", help="the name of another one")
     argument = add(check, 600, "the tests of a backend")
     names = "the name of a backend, a plugin, a distribution or a module"
-    argument("package", metavar="PACKAGE", help=names)
+    argument("package", metavar="PACKAGE", help=f"{names}; or a suite")
     argument = add(check_env, 600, "all of it")
     names = "a FunctionalEnv, or FILE.py:CLASS; with --vector, an id of Gymnasium, or a function that makes vector environments"
     argument("env", metavar="MODULE:CLASS", help=names)
     argument("--vector", action="store_true", help="audit vector environments of any kind")
     steps = "how many steps a run of --vector has, 300 by default"
     argument("--steps", type=_count, default=300, help=steps)
+    argument = add(envs, 60, "the import of a suite")
+    argument("suite", nargs="?", metavar="SUITE", help="the name of a suite, to list its ids")
     argument = add(new_plugin, 60, "loading the plugins")
     argument("name", metavar="NAME", help="what users call the library, such as mylib")
     argument("--package", metavar="LIB", help="the module of the library, NAME by default")

@@ -13,6 +13,7 @@ from typing import Any
 from arrayferry import registry
 
 from ._ask import Announce, ask
+from ._envs import list_envs
 from ._plugins import all_points, require, survey
 from ._result import CommandError, Facts, Given, Result, UsageError, working
 
@@ -34,8 +35,15 @@ class TestContainers:
 """The tests of a backend, and of the containers of its plugin. The kit leaves out plugins of other distributions, unless they are registered at run time."""
 
 
+SUITE_TESTS = """from arrayferry_audit import SuiteContract
+class TestSuite(SuiteContract):
+    suite = {backend!r}
+"""
+"""The tests of a suite."""
+
+
 def check(given: Given) -> Result:
-    """Run the contract kit on an installed plugin.
+    """Run the contract kit on an installed plugin, or on a suite.
 
     It runs pytest, and passes on its output and its exit status.
     """
@@ -43,6 +51,8 @@ def check(given: Given) -> Result:
         remedy = "In a checkout of arrayferry, run: pip install '.[cli]'"
         raise CommandError("the tests need pytest", remedy=remedy)
     found = survey(given.timeout)
+    if given.package in _suites(given.timeout):
+        return _check_suite(given)
     plugins = _matching(given.package, found)
     homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
     others = [plugin for plugin in plugins if plugin["distribution"] != "arrayferry"]
@@ -64,6 +74,25 @@ def check(given: Given) -> Result:
     report = {"schema": 1, "ok": not status, "package": given.package, "checks": checks}
     report["containers"] = containers
     return report, _describe(report), status
+
+
+def _suites(timeout: float) -> list[str]:
+    """Return the names of the suites, none without the packages that they need."""
+    try:
+        return [each["name"] for each in ask(list_envs, timeout, None, suite=None)["suites"]]
+    except CommandError:
+        return []
+
+
+def _check_suite(given: Given) -> Result:
+    working(f"testing {given.package}")
+    output = 2 if given.json else 1
+    arguments = {"backend": given.package, "registered": [], "tests": SUITE_TESTS}
+    checked = ask(run_pytest, given.timeout, None, output, **arguments)
+    status = checked["status"]
+    checks = [{"backend": given.package, **checked}]
+    report = {"schema": 1, "ok": not status, "package": given.package, "checks": checks}
+    return {**report, "containers": []}, [], status
 
 
 def _matching(package: str, found: Facts) -> list[Facts]:
@@ -130,13 +159,16 @@ def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str
     return starts
 
 
-def run_pytest(step: Announce, backend: str, registered: list[str]) -> Facts:
+def run_pytest(
+    step: Announce, backend: str, registered: list[str], tests: str = TESTS
+) -> Facts:
     """Run pytest on a backend, or on the direct converters and containers of some plugins: `ask` calls this.
 
     Args:
         step: called with what is done next.
         backend: the name of a backend.
         registered: the names of plugins without a backend.
+        tests: the text of the file of tests.
     """
     import pytest
 
@@ -146,27 +178,28 @@ def run_pytest(step: Announce, backend: str, registered: list[str]) -> Facts:
         if point.name in registered:
             registry.register(point.load())
     ways: dict[str, list[str]] = {}
-    tests: list[dict[str, str]] = []
+    outcomes: list[dict[str, str]] = []
 
     class Outcomes:
         @pytest.hookimpl(wrapper=True, tryfirst=True)
         def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
             report = yield
-            ways.update({way: sorted(kinds) for way, kinds in item.cls.ways.items()})
+            own = getattr(item.cls, "ways", {})
+            ways.update({way: sorted(kinds) for way, kinds in own.items()})
             if report.when == "call" or not report.passed:
                 checks = (item.obj.__doc__ or "").partition("\n")[0]
                 message = call.excinfo.exconly(tryshort=True) if call.excinfo else ""
                 outcome = {"outcome": report.outcome, "message": message.removeprefix("Skipped: ")}
-                tests.append({"name": item.name, "checks": checks, **outcome})
+                outcomes.append({"name": item.name, "checks": checks, **outcome})
             return report
 
     file = Path(f"test_{re.sub('[^A-Za-z0-9]', '_', backend)}.py")
-    file.write_text(TESTS.format(backend=backend), encoding="utf-8")
+    file.write_text(tests.format(backend=backend), encoding="utf-8")
     Path("pytest.ini").touch()  # no other settings count
     options = ["-c", "pytest.ini", "-p", "no:cacheprovider", "--tb=short", str(file)]
     options += ["-k", "test_direct_converters or test_types_of" if registered else "test_"]
     status = pytest.main(options, [Outcomes()])
-    return {"error": None, "made_by": ways, "tests": tests, "status": status}
+    return {"error": None, "made_by": ways, "tests": outcomes, "status": status}
 
 
 def _describe(report: Facts) -> list[str]:

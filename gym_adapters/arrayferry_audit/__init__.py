@@ -28,7 +28,7 @@ import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -42,7 +42,13 @@ from ._audit import Audit
 from ._checks import PARTS, Found, Run
 from ._record import VectorProblem, in_numpy, to_numpy
 
-__all__ = ["LIMIT", "BridgeContract", "BridgeStep", "Probe", "VectorProblem", "check_vector_env"]
+if TYPE_CHECKING:
+    from ._suites import SuiteContract
+
+__all__ = [
+    "LIMIT", "BridgeContract", "BridgeStep", "Probe", "SuiteContract", "VectorProblem",
+    "check_vector_env",
+]  # fmt: skip
 
 LIMIT = 4
 """The number of steps after which an episode of the probe is truncated."""
@@ -317,3 +323,17 @@ class _BridgedProbes:
 
     def close(self) -> None:
         self.contract.close(self.bridge)
+
+
+if not TYPE_CHECKING:  # type checkers would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name != "SuiteContract":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        from ._suites import SuiteContract  # needs pytest
+
+        return SuiteContract
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

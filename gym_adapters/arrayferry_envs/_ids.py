@@ -15,9 +15,16 @@ REFERENCE = {f"arrayferry_envs.{name}": limit for name, limit in _LIMITS.items()
 
 
 def register_all() -> None:
-    """Register the reference environments."""
+    """Register the reference environments, and the id that names one of any suite by its option `name`."""
     for path, limit in REFERENCE.items():
         register_id(f"arrayferry/{path.partition(':')[2]}-v0", path, limit)
+    gym.register(
+        "arrayferry/Suite-v0",
+        entry_point="arrayferry_envs.registration:_of_suite",
+        vector_entry_point="arrayferry_envs.registration:_batch_of_suite",
+        order_enforce=False,
+        disable_env_checker=True,
+    )
 
 
 def register_id(env_id: str, env: Any, limit: int | None, **options: Any) -> None:

@@ -12,6 +12,7 @@ from ._contract.functional_env import FunctionalEnv
 from ._ids import register_id
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
+from ._suites.door import make, make_vec
 
 
 def register(env_id: str, env: type[FunctionalEnv] | str, **options: Any) -> None:
@@ -79,6 +80,14 @@ def _unlimited(functional: Any, **options: Any) -> Any:
 
 for _entry in (_single, _unlimited):  # gymnasium.make adds the modes "human" and "rgb_array_list"
     _entry.metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # type: ignore[attr-defined]
+
+
+def _of_suite(name: str, **options: Any) -> Any:
+    return make(name, **options)
+
+
+def _batch_of_suite(name: str, num_envs: int = 1, **options: Any) -> Any:
+    return make_vec(name, num_envs, **options)
 
 
 def _vector(functional: Any, num_envs: int = 1, **options: Any) -> Any:

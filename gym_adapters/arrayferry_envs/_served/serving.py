@@ -330,4 +330,5 @@ def described(env: Any, what: str, xp: str, device: Any, limit: int | None) -> s
     if isinstance(env, VectorEnv):
         parts = {"num_envs": env.num_envs, **parts, "autoreset_mode": env.autoreset_mode.value}
     parts["max_episode_steps"] = limit
-    return f"{type(env).__name__}({what}, {', '.join(f'{key}={x!r}' for key, x in parts.items())})"
+    text = f"{type(env).__name__}({what}, {', '.join(f'{key}={x!r}' for key, x in parts.items())})"
+    return text if isinstance(env, VectorEnv) else f"<{text}>"

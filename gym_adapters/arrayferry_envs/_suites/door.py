@@ -64,8 +64,8 @@ def make_functional(env_id: str, **options: Any) -> FunctionalEnv:
 
     Examples:
         >>> from arrayferry_envs import make_functional
-        >>> make_functional("gymnasium/phys2d/CartPole-v1")
-        <from_env(CartPoleFunctional)>
+        >>> make_functional("arrayferry/CartPole-v0")
+        <CartPole>
     """
     for name in OURS:
         if name in options:

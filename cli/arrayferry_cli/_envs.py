@@ -1,0 +1,50 @@
+"""`arrayferry envs`: the suites of environments, and the ids of one."""
+
+from __future__ import annotations
+
+from ._ask import Announce, ask
+from ._result import Facts, Given, Result, table, working
+
+
+def envs(given: Given) -> Result:
+    """List the suites of environments that plugins bring, or the ids of one suite.
+
+    The ids are for `arrayferry_envs.make_vec` and `make`. A suite that is named is imported, in a process of its own.
+    """
+    working(f"listing {given.suite or 'suites'}")
+    found = ask(list_envs, given.timeout, None, suite=given.suite)
+    report = {"schema": 1, "ok": True, **found}
+    if given.suite is not None:
+        return report, found["ids"], 0
+    rows = [
+        (each["name"], each["version"] or "not installed", "" if each["version"] else each["install"])
+        for each in found["suites"]
+    ]
+    return report, table(rows), 0
+
+
+def list_envs(step: Announce, suite: str | None) -> Facts:
+    """Return what is known of all suites, or the ids of one: `ask` calls this.
+
+    Args:
+        step: called with what is done next.
+        suite: the name of a suite, None for all.
+    """
+    step("listing suites")
+    from arrayferry_envs import suites
+
+    if suite is not None:
+        step(f"importing the suite {suite}")
+        return {"suite": suite, "ids": suites(suite)}
+    return {
+        "suites": [
+            {
+                "name": name,
+                "package": each.package,
+                "version": each.version or ("installed" if each.installed else None),
+                "install": each.install_line,
+                "gives": each.gives,
+            }
+            for name, each in suites().items()
+        ]
+    }

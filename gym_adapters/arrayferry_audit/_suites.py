@@ -1,0 +1,177 @@
+"""`SuiteContract`: the tests of a suite, and of a sample of its environments."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Sequence
+from pydoc import locate
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import arrayferry as af
+from arrayferry_envs import (
+    FunctionalEnv,
+    Suite,
+    UnknownEnvError,
+    check,
+    make,
+    make_functional,
+    make_vec,
+    suites,
+)
+
+from ._audit import Audit
+
+SAMPLE = 3
+"""How many environments are tried, if none are named."""
+
+
+class SuiteContract:
+    """The tests that a suite must pass. Name your subclass `Test...`, and run pytest.
+
+    What the suite states is tested, and for each environment of a sample: its functions, by `check`, if it is functional;
+    spaces, seeds and copies; the audit of vector environments, in each autoreset mode that it has; a second library; and a
+    single environment. The tests are skipped if the package of the suite is not installed.
+
+    Attributes:
+        suite: the name of the suite.
+        sample: the names that are tried, with what `ids` lists. None takes three of them, spread evenly.
+        options: options for all environments.
+        steps: the steps of each run of the audit. Episodes should end in them: a time limit helps, as in
+            `options = {"max_episode_steps": 20}`.
+        libraries: two libraries, for agents.
+
+    Examples:
+        >>> from arrayferry_audit import SuiteContract
+        >>> class TestMine(SuiteContract):
+        ...     suite = "arrayferry"
+        ...     options = {"max_episode_steps": 20}
+        >>> TestMine().test_it_states_what_it_has()
+    """
+
+    suite: str
+    sample: Sequence[str] | None = None
+    options: dict[str, Any] = {}
+    steps: int = 60
+    libraries: tuple[str, str] = ("numpy", "torch")
+
+    @property
+    def stated(self) -> Suite:
+        """The suite. The test is skipped if its package is not installed."""
+        found: Suite = suites()[self.suite]
+        if not found.installed:
+            pytest.skip(f"{found.package} is not installed: {found.install_line}")
+        return found
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids that are tried."""
+        names = self.sample
+        if names is None:
+            listed = self.stated.listed()
+            names = listed[:: max(1, len(listed) // SAMPLE)][:SAMPLE]
+        return [f"{self.suite}/{name}" for name in names]
+
+    def _made(self, env_id: str, mode: Any = AutoresetMode.SAME_STEP, xp: str = "numpy") -> Any:
+        return make_vec(env_id, 2, xp=xp, autoreset_mode=mode, **self.options)
+
+    def _modes(self, env_id: str) -> list[AutoresetMode]:
+        """Return the modes that an environment has. The others are refused in words."""
+        found = []
+        for mode in AutoresetMode:
+            try:
+                self._made(env_id, mode).close()
+                found.append(mode)
+            except af.OptionError as error:
+                assert str(error), f"{env_id} refuses {mode.name}, and does not say why"
+        return found
+
+    def test_it_states_what_it_has(self) -> None:
+        """Names, kinds and ids are as `Suite` asks."""
+        suite, text = self.stated, f"the suite {self.suite!r}"
+        assert "/" not in suite.name, f"{text} has a slash in its name"
+        assert suite.gives in ("functional", "env", "vector"), f"{text} gives {suite.gives!r}"
+        assert suite.seeds in ("reset", "construction"), f"{text} seeds at {suite.seeds!r}"
+        listed = suite.listed()
+        assert listed, f"{text} lists no ids"
+        assert len(listed) == len({*listed}), f"{text} lists an id twice"
+        for name in self.sample or ():
+            assert name in listed, f"{name} is not in the list of {text}"
+
+    def test_the_types_of_environments_exist(self) -> None:
+        """`env_types` names classes."""
+        suite = self.stated
+        types = suite.env_types
+        assert not types or any(map(locate, types)), f"there is none of {list(types)}"
+
+    def test_another_name_is_told(self) -> None:
+        """A name that does not exist is an error that names the nearest."""
+        with pytest.raises(UnknownEnvError) as raised:
+            make_vec(f"{self.ids[0]}x-", 2)
+        assert self.ids[0] in raised.value.nearest, str(raised.value)
+
+    def test_environments_are_right(self) -> None:
+        """`check` finds nothing in functional environments, and the audit nothing in batches in each mode."""
+        problems = []
+        for env_id in self.ids:
+            if self.stated.gives == "functional":
+                env = make_functional(env_id)
+                assert isinstance(env, FunctionalEnv), f"{env_id} is a {type(env).__name__}"
+                problems += [f"{env_id}: {each}" for each in check(env)]
+            for mode in self._modes(env_id):
+                with warnings.catch_warnings(action="ignore"):
+                    audit = Audit(None, lambda: self._made(env_id, mode), self.steps, 0)  # noqa: B023
+                problems += [f"{env_id}, {mode.name}: {each}" for each in audit.problems]
+        assert not problems, "\n".join(["", *problems])
+
+    def test_seeds_spaces_and_libraries(self) -> None:
+        """The same seed gives the same episodes; observations are in their space, in the library of the agent."""
+        for env_id in self.ids:
+            for xp in self.libraries:
+                runs = []
+                for _ in range(2):
+                    envs = self._made(env_id, xp=xp)
+                    runs.append(self._run(envs, env_id))
+                    envs.close()
+                for one, two in zip(*runs, strict=True):
+                    assert _same(one, two), f"{env_id} in {xp}: a seed gives two different runs"
+            env = make(env_id, xp=self.libraries[0], **self.options)
+            observation, _ = env.reset(seed=1)
+            assert env.observation_space.contains(observation), f"{env_id}: make() observes {observation!r:.200}"
+            env.step(env.action_space.sample())
+            env.close()
+
+    def _run(self, envs: Any, env_id: str) -> list[Any]:
+        """Return the results of some steps."""
+        seen = [envs.reset(seed=3)[0]]
+        envs.action_space.seed(4)
+        for _ in range(10):
+            assert envs.observation_space.contains(seen[-1]), f"{env_id} observes {seen[-1]!r:.200}"
+            observations, rewards, *flags, _ = envs.step(envs.action_space.sample())
+            seen += [(rewards, *flags), observations]
+        return seen
+
+    def test_copies(self) -> None:
+        """A copy goes on as the original does, or is refused in words."""
+        for env_id in self.ids:
+            envs = self._made(env_id)
+            envs.reset(seed=5)
+            actions = envs.action_space.sample()
+            envs.step(actions)
+            if not self.stated.pickles:
+                with pytest.raises(Exception, match="..."):
+                    pickle.dumps(envs)
+                continue
+            copy = pickle.loads(pickle.dumps(envs))
+            assert _same(envs.step(actions)[:4], copy.step(actions)[:4]), (
+                f"{env_id}: a copy goes on in another way. State pickles = False if copies cannot"
+            )
+
+
+def _same(one: Any, two: Any) -> bool:
+    one, two = (af.flatten(af.convert(x, "numpy"))[0] for x in (one, two))
+    return all(np.array_equal(x, y, equal_nan=True) for x, y in zip(one, two, strict=True))
