@@ -97,8 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     argument = add(envs, 60, "the import of a suite")
     argument("suite", nargs="?", metavar="SUITE", help="the name of a suite, to list its ids")
     argument = add(new_plugin, 60, "loading the plugins")
-    argument("name", metavar="NAME", help="what users call the library, such as mylib")
+    argument("name", metavar="NAME", help="what users call the library or the suite, such as mylib")
     argument("--package", metavar="LIB", help="the module of the library, NAME by default")
+    argument("--suite", action="store_true", help="write a suite of environments")
     place = "where the folder of the plugin is made"
     argument("--directory", type=Path, default=Path(), metavar="DIR", help=place)
     return parser

@@ -13,7 +13,7 @@ from typing import Any
 from arrayferry import registry
 
 from ._ask import Announce, ask
-from ._envs import list_envs
+from ._envs import suite_names
 from ._plugins import all_points, require, survey
 from ._result import CommandError, Facts, Given, Result, UsageError, working
 
@@ -51,7 +51,7 @@ def check(given: Given) -> Result:
         remedy = "In a checkout of arrayferry, run: pip install '.[cli]'"
         raise CommandError("the tests need pytest", remedy=remedy)
     found = survey(given.timeout)
-    if given.package in _suites(given.timeout):
+    if given.package in suite_names(given.timeout):
         return _check_suite(given)
     plugins = _matching(given.package, found)
     homes = {"arrayferry", *(plugin["distribution"] for plugin in plugins)}
@@ -74,14 +74,6 @@ def check(given: Given) -> Result:
     report = {"schema": 1, "ok": not status, "package": given.package, "checks": checks}
     report["containers"] = containers
     return report, _describe(report), status
-
-
-def _suites(timeout: float) -> list[str]:
-    """Return the names of the suites, none without the packages that they need."""
-    try:
-        return [each["name"] for each in ask(list_envs, timeout, None, suite=None)["suites"]]
-    except CommandError:
-        return []
 
 
 def _check_suite(given: Given) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._ask import Announce, ask
-from ._result import Facts, Given, Result, table, working
+from ._result import CommandError, Facts, Given, Result, table, working
 
 
 def envs(given: Given) -> Result:
@@ -21,6 +21,14 @@ def envs(given: Given) -> Result:
         for each in found["suites"]
     ]
     return report, table(rows), 0
+
+
+def suite_names(timeout: float) -> list[str]:
+    """Return the names of the suites, none if the packages that they need are missing."""
+    try:
+        return [each["name"] for each in ask(list_envs, timeout, None, suite=None)["suites"]]
+    except CommandError:
+        return []
 
 
 def list_envs(step: Announce, suite: str | None) -> Facts:

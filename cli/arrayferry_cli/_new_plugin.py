@@ -12,6 +12,7 @@ from string import Template
 
 import arrayferry
 
+from ._envs import suite_names
 from ._plugins import distribution_of, survey
 from ._result import Given, Result, UsageError
 
@@ -23,6 +24,13 @@ OURS = (
 """The packages that no plugin may be called like."""
 
 
+WHAT = (
+    "converts arrays between $package and every other supported library",
+    "brings the environments of $package to agents of any library",
+)
+"""What a plugin does, without and with `--suite`."""
+
+
 def new_plugin(given: Given) -> Result:
     """Write a new plugin, to be completed.
 
@@ -31,7 +39,7 @@ def new_plugin(given: Given) -> Result:
     backend = re.sub(r"[-_.]+", "_", given.name.lower()).removeprefix("arrayferry_")
     package, module = given.package or backend, f"arrayferry_{backend}"
     _refuse_wrong_names(given, backend, package)
-    texts = _texts(backend, package, module)
+    texts = _texts(backend, package, module, suite=given.suite)
     place = given.directory / module.replace("_", "-")
     _write(place, texts)
     folder = shlex.quote(str(place))
@@ -39,13 +47,18 @@ def new_plugin(given: Given) -> Result:
         f"{place} was written:",
         *(f"  {path}" for path in texts),
         "Next:",
-        f"  write to_numpy() and from_numpy() in {folder}/{module}.py",
-        f"  write make() in {folder}/tests/test_{backend}.py",
+        *(f"  write {each}" for each in _to_write(f"{folder}/{module}.py", folder, backend, given.suite)),
         f"  pip install -e {shlex.quote(f'{place}[test]')}",
         f"  arrayferry check {backend}",
         f"  pytest {folder}",
     ]
     return {}, lines, 0
+
+
+def _to_write(file: str, folder: str, backend: str, suite: bool) -> list[str]:
+    if suite:
+        return [f"ids() and load() in {file}"]
+    return [f"to_numpy() and from_numpy() in {file}", f"make() in {folder}/tests/test_{backend}.py"]
 
 
 def _refuse_wrong_names(given: Given, backend: str, package: str) -> None:
@@ -70,6 +83,10 @@ def _refuse_wrong_names(given: Given, backend: str, package: str) -> None:
     if package.partition(".")[0] in (*OURS, module):
         reason = f"{package!r} is a part of arrayferry, or the module of the plugin itself"
         raise UsageError(reason, remedy="Pass the module of the array library.")
+    if given.suite:
+        if backend in suite_names(given.timeout):
+            raise UsageError(f"there is a suite {backend!r} already", remedy=other)
+        return
     for library in survey(given.timeout)["libraries"]:
         known = f"the {library['kind']} {library['name']!r} of the plugin {library['plugin']!r}"
         if backend in library["names"]:
@@ -78,15 +95,17 @@ def _refuse_wrong_names(given: Given, backend: str, package: str) -> None:
             raise UsageError(f"{package} has a backend already, {known}", remedy="Use that plugin.")
 
 
-def _texts(backend: str, package: str, module: str) -> dict[str, str]:
+def _texts(backend: str, package: str, module: str, *, suite: bool) -> dict[str, str]:
     """Return the files of the distribution, by their paths in its folder."""
-    known = distribution_of(package)
+    known, kind = distribution_of(package), "Suite" if suite else "Backend"
     values = {
         "name": backend,
         "package": package,
         "distribution": module.replace("_", "-"),
         "module": module,
-        "class_name": "".join(part.capitalize() for part in backend.split("_")) + "Backend",
+        "class_name": "".join(part.capitalize() for part in backend.split("_")) + kind,
+        "needed": "arrayferry[gym]" if suite else "arrayferry",
+        "what": WHAT[suite].replace("$package", package),
         "version": ".".join(arrayferry.__version__.split(".")[:2]),
         "requirement": known or package.partition(".")[0].replace("_", "-"),
         "mark": "" if known else "# ",
@@ -100,8 +119,8 @@ def _texts(backend: str, package: str, module: str) -> dict[str, str]:
     return {
         "pyproject.toml": filled("pyproject.toml.txt"),
         "README.md": filled("README.md.txt"),
-        f"{module}.py": filled("plugin.py.txt"),
-        f"tests/test_{backend}.py": filled("test_plugin.py.txt"),
+        f"{module}.py": filled("suite.py.txt" if suite else "plugin.py.txt"),
+        f"tests/test_{backend}.py": filled("test_suite.py.txt" if suite else "test_plugin.py.txt"),
     }
 
 

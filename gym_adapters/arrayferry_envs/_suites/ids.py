@@ -65,6 +65,10 @@ class EnvId(NamedTuple):
             raise
 
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return find_id, (self.text,)
+
+
 def find_id(env_id: Any) -> EnvId:
     """Look up an id.
 
