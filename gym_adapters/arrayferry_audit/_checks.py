@@ -345,7 +345,8 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     usual = [_infos(call, env) for _, call, env in run.usual]
     inside = "final_info" if run.mode is SAME_STEP else None
     begun = {key: {infos.get(key) for infos in resets} for key in resets[0]}
-    begun = {key: first for key, first in begun.items() if len(first) == 1}
+    # a discount is 0 at an end by its meaning, and may be 0 before
+    begun = {key: x for key, x in begun.items() if len(x) == 1 and key != "discount"}
     last = [_infos(call, env, inside) for call in run.steps for env in _in(call.ended)]
     # a state may end as it begins in one key, as in a mask in which all is allowed
     told = any(infos.get(key, next(iter(x))) not in x for infos in last for key, x in begun.items())
