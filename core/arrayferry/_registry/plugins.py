@@ -428,6 +428,11 @@ class PluginManager(pluggy.PluginManager):
             return Installed([], set(), set())
         return import_plugins(found, self._user_blocked, self.warn)
 
+    def take_choices(self, other: PluginManager) -> None:
+        """Take what was registered at run time, and blocked, in another manager. Then load what is installed."""
+        self._registered = dict(other._registered)
+        self._user_blocked = set(other._user_blocked)
+
     def reload(self, installed: Installed) -> None:
         """Register the installed plugins. Those registered at run time come after them, as before."""
         # a plugin that is being loaded may register more
