@@ -211,6 +211,9 @@ class Catalog:
             raise
         except Exception:  # a class that cannot be hashed
             return OTHER
+        if kind is OTHER and type(value) not in BUILT_IN and kinds.registered_container(type(value)):
+            kind = None  # its class has been registered since, as with JAX
+            self._changed()
         if kind is None:
             if not kinds.fresh and type(value) not in BUILT_IN:
                 self.notice_imports()

@@ -17,7 +17,7 @@ from arrayferry._plugin.types import is_importing, resolve_type
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.state import class_attribute
-from arrayferry._tree.structures import container_for, pytrees_are_known
+from arrayferry._tree.structures import EXACT, container_for
 from arrayferry._utilities.cache import Cache
 
 from .plugins import Contribution
@@ -54,7 +54,6 @@ class Kinds:
     ) -> None:
         self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self.fresh = True
-        self._pytrees = pytrees_are_known()
         entries = (*arrays, *(entry for each in containers for entry in each.types))
         # by path, None if it has not been imported yet
         self._found = {path: resolve_type(path) for path in entries if not isinstance(path, type)}
@@ -99,7 +98,7 @@ class Kinds:
 
     def outdated(self) -> bool:
         """Return whether the type at a registered path has changed since types were looked up."""
-        return self._pytrees != pytrees_are_known() or any(
+        return any(
             (now := resolve_type(path)) is not None and now is not cls
             for path, cls in self._found.items()
         )
@@ -151,7 +150,7 @@ class Kinds:
         for base, kind in self._containers.items():
             if any(each is base for each in mro) or issubclass(cls, base):
                 return kind
-        container = self._registered_container(cls) or container_for(value)
+        container = EXACT.get(cls) or self.registered_container(cls) or container_for(cls)
         if container is not None:
             return Kind("container", container=container)
         namespace = _namespace_of(value)
@@ -159,7 +158,7 @@ class Kinds:
         backend = None if namespace is None else self._generic(namespace)
         return OTHER if backend is None else Kind("array", backend)
 
-    def _registered_container(self, cls: type) -> Container | None:
+    def registered_container(self, cls: type) -> Container | None:
         """Find a registered container that takes a class, although the class is derived from none of its types."""
         for container in self._asking:
             try:
