@@ -72,9 +72,9 @@ class Catalog:
         self._owners = owners = Owners(contributions, refuse, manager.warn)
         self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked(), *owners.left_out]
         used = [each for each in contributions if id(each) not in owners.unused]
-        self.converters: tuple[Converter, ...] = _parts(used, "arrayferry_converters")
-        self.containers: tuple[Container, ...] = _parts(used, "arrayferry_containers")
-        self.sources: tuple[Source, ...] = _parts(owners.parts, "arrayferry_sources")
+        self.converters: tuple[Converter, ...] = _parts(used, Converter)
+        self.containers: tuple[Container, ...] = _parts(used, Container)
+        self.sources: tuple[Source, ...] = _parts(owners.parts, Source)
         backends = (each.part for each in owners.parts if isinstance(each.part, Backend))
         self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
         names = [*owners.packages.items(), *owners.names.items()]
@@ -211,7 +211,11 @@ class Catalog:
             raise
         except Exception:  # a class that cannot be hashed
             return OTHER
-        if kind is OTHER and type(value) not in BUILT_IN and kinds.registered_container(type(value)):
+        if (
+            kind is OTHER
+            and type(value) not in BUILT_IN
+            and kinds.registered_container(type(value))
+        ):
             kind = None  # its class has been registered since, as with JAX
             self._changed()
         if kind is None:
@@ -229,5 +233,5 @@ class Catalog:
             self._changed()
 
 
-def _parts(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:
-    return tuple(each.part for each in contributions if each.hook == hook)
+def _parts(contributions: Sequence[Contribution], kind: type) -> tuple[Any, ...]:
+    return tuple(each.part for each in contributions if each.kind is kind)

@@ -13,6 +13,7 @@ from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.container import Container
+from arrayferry._plugin.origin import Source
 from arrayferry._plugin.types import is_importing, resolve_type
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
@@ -68,7 +69,7 @@ class Kinds:
                 name = known.__module__, known.__qualname__
                 self._by_name[name] = known if self._by_name.get(name, known) is known else None
         owners: dict[type, Contribution] = {}
-        for path, owner in sorted(arrays.items(), key=lambda each: each[1].hook):  # sources last
+        for path, owner in sorted(arrays.items(), key=lambda each: each[1].kind is Source):
             cls, part = self._found[path], owner.part
             if cls is None or self._cannot_be_asked(cls, owner):
                 continue

@@ -46,6 +46,7 @@ class Contribution(NamedTuple):
         point: the entry point of the plugin, None if it was registered at run time.
         turn: sorts parts that claim names and types. Those of built-in plugins come first, then those of other
             installed ones, by `tryfirst`, `trylast` and name, and then those registered at run time, in this order.
+        kind: the class of the parts of a hook of the kernel, None for the hook of a layer.
     """
 
     hook: str
@@ -53,6 +54,7 @@ class Contribution(NamedTuple):
     plugin: str
     point: EntryPoint | None = None
     turn: tuple[int, int, str] = (0, 0, "")
+    kind: type[Any] | None = None
 
     @property
     def name(self) -> str:
@@ -60,8 +62,7 @@ class Contribution(NamedTuple):
         return str(getattr(self.part, "name", type(self.part).__qualname__))
 
     def __str__(self) -> str:
-        kind = HOOKS.get(self.hook)
-        role = kind.__name__.lower() if kind else f"part of {self.hook} for"
+        role = self.kind.__name__.lower() if self.kind else f"part of {self.hook} for"
         return f"the {role} {self.name!r} of {describe_plugin(self.plugin, self.point)}"
 
 
@@ -361,8 +362,10 @@ class PluginManager(pluggy.PluginManager):
                 silent = hook
                 continue
             turn = (plugin.turn, call.trylast - call.tryfirst, call.plugin_name)
-            for part in _of_kind(results[0], hook, HOOKS.get(hook, kind)):
-                found.append(Contribution(hook, part, call.plugin_name, plugin.point, turn))
+            own = HOOKS.get(hook)
+            for part in _of_kind(results[0], hook, own or kind):
+                new = Contribution(hook, part, call.plugin_name, plugin.point, turn, own)
+                found.append(new)
         if silent and not found:
             _of_kind(None, silent, HOOKS.get(silent, kind))
         if plugin.turn == 0:

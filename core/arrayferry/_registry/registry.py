@@ -54,7 +54,9 @@ class Registry:
         self.current: Catalog | None = None
         self.partial: Catalog | None = None  # while plugins are imported or loaded
         self._missing: set[str] | None = None  # what that catalog lacks
-        self._aside: Catalog | None = None  # for modules that are imported while another thread loads
+        self._aside: Catalog | None = (
+            None  # for modules that are imported while another thread loads
+        )
         self._warned: set[str] = set()
         _registries[id(self)] = self
 

@@ -14,7 +14,7 @@ from arrayferry._utilities.text import type_name
 class Pytrees(Container):
     """A type that is registered with JAX as a pytree, such as an Equinox module or a Flax struct."""
 
-    types: tuple[Any, ...] = ()
+    types: tuple[Any, ...] = ("jax.tree_util.Partial",)
 
     def takes(self, cls: type) -> bool:
         tree_util: Any = getattr(sys.modules.get("jax"), "tree_util", None)
@@ -23,7 +23,8 @@ class Pytrees(Container):
             return False
         if hasattr(registry, "is_node"):
             return bool(registry.is_node(cls))
-        return cls in sys.modules["jax._src.tree_util"]._registry  # before JAX 0.7
+        return cls in sys.modules["jax._src.tree_util"]._registry  # of an older JAX
+
     def children(self, value: Any) -> Sequence[Any]:
         return _flatten_once(value)[0]
 

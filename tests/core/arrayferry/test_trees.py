@@ -487,10 +487,11 @@ def test_a_class_is_registered_after_it_was_seen():
     value, to_torch = late(X), af.converter("torch")
     for _ in range(3):
         assert af.convert(value, "torch") is value is to_torch([value, X])[0]
-    assert af.flatten([value])[0] == [] and af.first_array(value) == (None, None)
+    assert (af.flatten([value])[0], *af.first_array(value)) == ([], None, None)
     jax.tree_util.register_pytree_node(late, lambda v: ((v.x,), None), lambda _, x: late(*x))
     assert af.first_array(value)[0] is af.flatten([value])[0][0] is X
-    assert is_torch(af.convert(value, "torch").x) and is_torch(to_torch([value, X])[0].x)
+    assert is_torch(af.convert(value, "torch").x)
+    assert is_torch(to_torch([value, X])[0].x)
 
 
 def test_a_mapping_that_also_holds_another_dict():
