@@ -302,12 +302,13 @@ class PluginManager(pluggy.PluginManager):
             new = self._registered[name] = _Registered(plugin, held, point, turn, [])
             super().register(held, name)
             self.check_pending(held)
-            if not self._calls(vars(self.hook), held):
+            calls = self._calls(list(vars(self.hook)), held)
+            if not calls:
                 raise PluginError(
                     f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
                     remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
                 )
-            new.parts.extend(self._ask(new, self._calls(HOOKS, held)))
+            new.parts.extend(self._ask(new, [each for each in calls if each[0] in HOOKS]))
             if point is None:
                 self._registry.update(name, parts)
         except BaseException as error:
