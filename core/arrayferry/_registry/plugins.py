@@ -17,7 +17,6 @@ from arrayferry._plugin.hookspecs import HOOKS
 from arrayferry._plugin.origin import NEVER_CAUGHT
 from arrayferry._utilities.text import type_name
 
-from .checks import check_part, near_misses
 from .discovery import (
     CHOICE,
     Installed,
@@ -372,6 +371,8 @@ class PluginManager(pluggy.PluginManager):
         if plugin.turn == 0:
             trust(each.part for each in found)
             return found
+        from .checks import check_part, near_misses
+
         for each in found:
             check_part(each.part, kind)
             for text in near_misses(each.part, kind):
