@@ -7,11 +7,10 @@ never sees half of a change.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from types import ModuleType, NoneType
+from types import ModuleType
 from typing import Any
 
 from arrayferry._errors import BackendUnavailableError, PluginError, UnknownBackendError
@@ -24,17 +23,13 @@ from arrayferry._utilities.cache import Cache, once
 
 from .discovery import CHOICE, chosen_plugins
 from .generic import GenericBackend, find_namespace, is_namespace
-from .kinds import OTHER, Kinds
+from .kinds import BUILT_IN, OTHER, Kinds
 from .owners import Owners
 from .parts import Backends, Parts, find_parts
 from .plugins import Contribution, LeftOut, PluginManager
 
 MAX_ROUTES = 1_000
 """The maximum number of cached routes."""
-
-
-BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls, type)), NoneType))
-"""Types of Python itself: whatever is imported, no path of a type leads to them that did not before."""
 
 
 _asking: ContextVar[tuple[Any, ...]] = ContextVar("_asking", default=())
@@ -211,13 +206,10 @@ class Catalog:
             raise
         except Exception:  # a class that cannot be hashed
             return OTHER
-        if (
-            kind is OTHER
-            and type(value) not in BUILT_IN
-            and kinds.registered_container(type(value))
-        ):
-            kind = None  # its class has been registered since, as with JAX
-            self._changed()
+        if kind is OTHER and kinds.may_have_changed(type(value)):
+            kind = kinds.of(value)
+            if kind.container is not None:
+                self._changed()
         if kind is None:
             if not kinds.fresh and type(value) not in BUILT_IN:
                 self.notice_imports()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,9 @@ from .plugins import Contribution
 
 MAX_TYPES = 1_000
 """The maximum number of types whose kinds are cached, so that short-lived types are not kept alive."""
+
+BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls, type)), NoneType))
+"""Types of Python itself: whatever is imported, no path of a type leads to them that did not before."""
 
 OTHER = Kind("other")
 _OTHER_SO_FAR = Kind("other", cacheable=False)
@@ -104,6 +108,10 @@ class Kinds:
             for path, cls in self._found.items()
         )
 
+    def may_have_changed(self, cls: type) -> bool:
+        """Return whether a class whose objects were kept unchanged may have been registered since, as with JAX."""
+        return cls not in BUILT_IN and self._registered_container(cls) is not None
+
     def of(self, value: Any) -> Kind:
         """Classify a value. One that causes an error is "other"."""
         try:
@@ -151,7 +159,7 @@ class Kinds:
         for base, kind in self._containers.items():
             if any(each is base for each in mro) or issubclass(cls, base):
                 return kind
-        container = EXACT.get(cls) or self.registered_container(cls) or container_for(cls)
+        container = EXACT.get(cls) or self._registered_container(cls) or container_for(cls)
         if container is not None:
             return Kind("container", container=container)
         namespace = _namespace_of(value)
@@ -159,7 +167,7 @@ class Kinds:
         backend = None if namespace is None else self._generic(namespace)
         return OTHER if backend is None else Kind("array", backend)
 
-    def registered_container(self, cls: type) -> Container | None:
+    def _registered_container(self, cls: type) -> Container | None:
         """Find a registered container that takes a class, although the class is derived from none of its types."""
         for container in self._asking:
             try:

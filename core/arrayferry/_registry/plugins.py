@@ -434,7 +434,8 @@ class PluginManager(pluggy.PluginManager):
         return import_plugins(found, self._user_blocked, self.warn)
 
     def take_choices(self, other: PluginManager) -> None:
-        """Take what was registered at run time, and blocked, in another manager. Then load what is installed."""
+        """Take what users chose for another manager, before the installed plugins are loaded here."""
+        self._autoload = other._autoload
         self._registered = dict(other._registered)
         self._user_blocked = set(other._user_blocked)
 

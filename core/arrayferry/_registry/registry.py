@@ -54,9 +54,7 @@ class Registry:
         self.current: Catalog | None = None
         self.partial: Catalog | None = None  # while plugins are imported or loaded
         self._missing: set[str] | None = None  # what that catalog lacks
-        self._aside: Catalog | None = (
-            None  # for modules that are imported while another thread loads
-        )
+        self._aside: Registry | None = None
         self._warned: set[str] = set()
         _registries[id(self)] = self
 
@@ -74,7 +72,7 @@ class Registry:
             found = None if self._loaded else self._manager.find()
             ready = self._loaded and not self._loading
             if not self.lock.acquire(blocking=ready or not _is_in_import()):
-                return self._aside or self._load_aside()
+                return self._beside().catalog
             try:
                 if self._loaded or (found and found.unfinished == self._missing):
                     catalog = self.current or self.partial or self.update()
@@ -84,16 +82,18 @@ class Registry:
                 self.lock.release()
         return catalog
 
-    def _load_aside(self) -> Catalog:
-        """Load plugins for a module that is imported while another thread loads them, until that thread is done.
+    def _beside(self) -> Registry:
+        """Return a registry like this one for modules that are imported while another thread loads plugins.
 
-        A plugin that the other thread calls may wait for this module, so this thread must not wait for the other.
+        A plugin that the other thread calls may wait for such a module, which must not wait for the other thread. So it
+        loads the plugins again, and uses these until the other thread is done.
         """
-        other = Registry()
-        other._watchers, other._warned = self._watchers, self._warned
-        other._manager.take_choices(self._manager)
-        self._aside = catalog = other.catalog
-        return catalog
+        other = self._aside
+        if other is None:
+            self._aside = other = Registry()
+            other._watchers, other._warned = self._watchers, self._warned
+            other._manager.take_choices(self._manager)
+        return other
 
     def _load(self, found: Installed) -> Catalog:
         """Register what is installed, and return a catalog of it. The caller holds the lock.

@@ -468,10 +468,10 @@ print(asks_plugin.catalogs == [af.registry.catalog], "asks" in af.backends())
 
 
 WAITS = """
-import threading
+import threading, arrayferry as af
 started, waiting = threading.Event(), threading.Event()
 def arrayferry_sources():
-    waiting.set(), started.wait()
+    waiting.set(), started.wait(), af.backends()
     import converts_at_import
     return []
 """
