@@ -24,7 +24,7 @@ STANDARD_DTYPES = frozenset(
 )  # fmt: skip
 """The dtypes of the Array API standard, and float16: those of a backend that does not override `dtypes`."""
 
-_OF_ML_DTYPES = re.compile(r"bfloat16|b?complex32|float\d_\w+|u?int[124]")
+_OF_ML_DTYPES = r"bfloat16|b?complex32|float\d_\w+|u?int[124]"
 """Names of dtypes of `ml_dtypes`. It need not be installed, and an older version may have fewer."""
 
 
@@ -111,4 +111,4 @@ def dtype_named(name: str) -> np.dtype[Any] | None:
 def unknown_dtypes(names: Iterable[Any]) -> list[str]:
     """Return the names that belong to no dtype of NumPy or of `ml_dtypes`, which need not be installed."""
     unknown = (str(name) for name in names if dtype_named(name) is None)
-    return sorted(name for name in unknown if not _OF_ML_DTYPES.fullmatch(name))
+    return sorted(name for name in unknown if not re.fullmatch(_OF_ML_DTYPES, name))

@@ -72,15 +72,6 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
         call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
 
 
-CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams")
-"""Packages whose functions convert for the user's code."""
-OURS = frozenset(
-    (
-        *CORE, "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym",
-        "arrayferry_plugins", "arrayferry_suites",
-    )
-)  # fmt: skip
-"""Packages that never count as the user's code."""
 BETWEEN = frozenset(
     (
         "asyncio", "concurrent", "contextlib", "dask", "distributed", "functools", "gymnasium", "jax",
@@ -91,23 +82,23 @@ BETWEEN = frozenset(
 
 
 def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
-    """Return the line of the user's code that a frame was called from, and whether it called the core itself.
+    """Return the line of the user's code that a frame was called from, and whether it called a function of `arrayferry`.
 
     That is the first frame outside of arrayferry, and of the libraries that call back, such as gymnasium and
     Dask. If no such frame exists, as in a thread of a library, it is the first outside of arrayferry.
     """
+    import arrayferry
+
     between, directly = None, True
     while frame is not None:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if frame.f_code.co_filename.startswith(
-            "<arrayferry"
-        ):  # code that was written for a structure
+        if frame.f_code.co_filename.startswith("<arrayferry"):  # written for a structure
             package = "arrayferry"
         if package in BETWEEN:
             between = between or frame
-        elif package not in OURS:
+        elif not package.startswith("arrayferry"):
             break
-        directly = directly and package in CORE
+        directly = directly and package in {"arrayferry", *arrayferry._LAYERS.values()}
         frame = frame.f_back
     caller = frame or between
     if caller is None:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from arrayferry import _observers
 from arrayferry_cli import _new_plugin
 from arrayferry_gym._options import caller
 
@@ -33,7 +32,6 @@ LAYERS = {
     "__init__.py",  # the names of other packages that users find in `arrayferry`
     "__main__.py",  # the command
     "testing.pyi",
-    "_observers.py",  # whose lines are ours
     "_registry/discovery.py",  # the home of the built-in plugins
 }
 """Where the kernel names another package."""
@@ -94,7 +92,6 @@ def test_the_wheel_has_the_packages_of_the_table():
 
 def test_packages_are_listed_where_they_are_told_from_others():
     assert set(_new_plugin.OURS) == set(FOLDERS)
-    assert set(_observers.OURS) == set(FOLDERS) - {"arrayferry_cli", "arrayferry_kit"}
     assert set(caller.PACKAGES) == {n for n in FOLDERS if FOLDERS[n].parent.name == "gym_adapters"}
 
 

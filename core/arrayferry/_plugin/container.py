@@ -37,8 +37,8 @@ class Container(ABC):
     def takes(self, cls: type) -> bool:
         """Return whether it also handles a class that is not derived from any of `types`.
 
-        It is called for each class that is neither an array nor a registered container, so it must be quick,
-        and must not rely on its package being imported.
+        It is called for each class that is neither an array nor a registered container nor a type of Python, and again
+        for objects that are kept unchanged, so it must be quick. It must not rely on its package being imported.
         """
         return False
 

@@ -7,11 +7,10 @@ never sees half of a change.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from types import ModuleType, NoneType
+from types import ModuleType
 from typing import Any
 
 from arrayferry._errors import BackendUnavailableError, PluginError, UnknownBackendError
@@ -24,17 +23,13 @@ from arrayferry._utilities.cache import Cache, once
 
 from .discovery import CHOICE, chosen_plugins
 from .generic import GenericBackend, find_namespace, is_namespace
-from .kinds import OTHER, Kinds
+from .kinds import BUILT_IN, OTHER, Kinds
 from .owners import Owners
 from .parts import Backends, Parts, find_parts
 from .plugins import Contribution, LeftOut, PluginManager
 
 MAX_ROUTES = 1_000
 """The maximum number of cached routes."""
-
-
-BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls, type)), NoneType))
-"""Types of Python itself: whatever is imported, no path of a type leads to them that did not before."""
 
 
 _asking: ContextVar[tuple[Any, ...]] = ContextVar("_asking", default=())
@@ -72,9 +67,9 @@ class Catalog:
         self._owners = owners = Owners(contributions, refuse, manager.warn)
         self.left_out: list[LeftOut] = [*manager.left_out, *manager.blocked(), *owners.left_out]
         used = [each for each in contributions if id(each) not in owners.unused]
-        self.converters: tuple[Converter, ...] = _parts(used, "arrayferry_converters")
-        self.containers: tuple[Container, ...] = _parts(used, "arrayferry_containers")
-        self.sources: tuple[Source, ...] = _parts(owners.parts, "arrayferry_sources")
+        self.converters: tuple[Converter, ...] = _parts(used, Converter)
+        self.containers: tuple[Container, ...] = _parts(used, Container)
+        self.sources: tuple[Source, ...] = _parts(owners.parts, Source)
         backends = (each.part for each in owners.parts if isinstance(each.part, Backend))
         self.backends: Mapping[str, Backend] = Backends({each.name: each for each in backends})
         names = [*owners.packages.items(), *owners.names.items()]
@@ -211,6 +206,10 @@ class Catalog:
             raise
         except Exception:  # a class that cannot be hashed
             return OTHER
+        if kind is OTHER and kinds.may_have_changed(type(value)):
+            kind = kinds.of(value)
+            if kind.container is not None:
+                self._changed()
         if kind is None:
             if not kinds.fresh and type(value) not in BUILT_IN:
                 self.notice_imports()
@@ -228,5 +227,5 @@ class Catalog:
             self.kinds.fresh = False  # what comes now may be of a library that came after
 
 
-def _parts(contributions: Sequence[Contribution], hook: str) -> tuple[Any, ...]:
-    return tuple(each.part for each in contributions if each.hook == hook)
+def _parts(contributions: Sequence[Contribution], kind: type) -> tuple[Any, ...]:
+    return tuple(each.part for each in contributions if each.kind is kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,17 +14,21 @@ from arrayferry._errors import describe_error
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.call import overrides
 from arrayferry._plugin.container import Container
+from arrayferry._plugin.origin import Source
 from arrayferry._plugin.types import is_importing, resolve_type
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.sequences import OBJECT_ARRAY
 from arrayferry._tree.state import class_attribute
-from arrayferry._tree.structures import container_for, pytrees_are_known
+from arrayferry._tree.structures import EXACT, container_for
 from arrayferry._utilities.cache import Cache
 
 from .plugins import Contribution
 
 MAX_TYPES = 1_000
 """The maximum number of types whose kinds are cached, so that short-lived types are not kept alive."""
+
+BUILT_IN = frozenset((*(cls for cls in vars(builtins).values() if isinstance(cls, type)), NoneType))
+"""Types of Python itself: whatever is imported, no path of a type leads to them that did not before."""
 
 OTHER = Kind("other")
 _OTHER_SO_FAR = Kind("other", cacheable=False)
@@ -54,7 +59,6 @@ class Kinds:
     ) -> None:
         self.cached: Cache[type, Kind] = Cache(MAX_TYPES)
         self.fresh = True
-        self._pytrees = pytrees_are_known()
         entries = (*arrays, *(entry for each in containers for entry in each.types))
         # by path, None if it has not been imported yet
         self._found = {path: resolve_type(path) for path in entries if not isinstance(path, type)}
@@ -69,7 +73,7 @@ class Kinds:
                 name = known.__module__, known.__qualname__
                 self._by_name[name] = known if self._by_name.get(name, known) is known else None
         owners: dict[type, Contribution] = {}
-        for path, owner in sorted(arrays.items(), key=lambda each: each[1].hook):  # sources last
+        for path, owner in sorted(arrays.items(), key=lambda each: each[1].kind is Source):
             cls, part = self._found[path], owner.part
             if cls is None or self._cannot_be_asked(cls, owner):
                 continue
@@ -99,10 +103,14 @@ class Kinds:
 
     def outdated(self) -> bool:
         """Return whether the type at a registered path has changed since types were looked up."""
-        return self._pytrees != pytrees_are_known() or any(
+        return any(
             (now := resolve_type(path)) is not None and now is not cls
             for path, cls in self._found.items()
         )
+
+    def may_have_changed(self, cls: type) -> bool:
+        """Return whether a class whose objects were kept unchanged may have been registered since, as with JAX."""
+        return cls not in BUILT_IN and self._registered_container(cls) is not None
 
     def of(self, value: Any) -> Kind:
         """Classify a value. One that causes an error is "other"."""
@@ -151,7 +159,7 @@ class Kinds:
         for base, kind in self._containers.items():
             if any(each is base for each in mro) or issubclass(cls, base):
                 return kind
-        container = self._registered_container(cls) or container_for(value)
+        container = EXACT.get(cls) or self._registered_container(cls) or container_for(cls)
         if container is not None:
             return Kind("container", container=container)
         namespace = _namespace_of(value)

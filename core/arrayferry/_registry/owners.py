@@ -8,8 +8,8 @@ from typing import Any
 from arrayferry._errors import PluginError
 from arrayferry._plugin.backend import Backend
 from arrayferry._plugin.container import Container
-from arrayferry._plugin.hookspecs import HOOKS
-from arrayferry._plugin.origin import Origin
+from arrayferry._plugin.converter import Converter
+from arrayferry._plugin.origin import Origin, Source
 from arrayferry._plugin.types import resolve_types
 
 from .plugins import Contribution, LeftOut
@@ -51,7 +51,7 @@ class Owners:
         self._arrays: dict[Any, Contribution] = {}  # of backends, by paths and by types
         self._containers: dict[Any, Contribution] = {}
         for new in sorted(contributions, key=lambda each: each.turn):
-            if new.hook == "arrayferry_converters":
+            if new.kind is Converter:
                 continue
             by = self._replacement(new) if self._replacing else None
             conflict = "" if by else self._claim(new)
@@ -77,7 +77,7 @@ class Owners:
         Returns:
             The first of its names or types that belongs to another one, "" if none does. Then nothing has changed.
         """
-        part, kind = new.part, HOOKS.get(new.hook)
+        part, kind = new.part, new.kind
         own = part.types if kind is Container else part.array_types if kind is Backend else ()
         entries = [*own, *resolve_types(own)]
         others = self._arrays if kind is Container else self._containers
@@ -111,7 +111,7 @@ class Owners:
             owner = self.names.get(name) or packages.get(name)
             if owner is None or _replaces(new, owner):
                 continue
-            shared = owner.plugin == new.plugin and owner.hook == new.hook == "arrayferry_sources"
+            shared = owner.plugin == new.plugin and owner.kind is new.kind is Source
             if not shared:
                 return f"the name {name!r} is taken by {owner}"
         for path in types:
@@ -122,7 +122,7 @@ class Owners:
 
     def _replacement(self, new: Contribution) -> Contribution | None:
         """Return the part that replaces a new one, as its `replaces` says; None if no part does."""
-        for owner in self._replacing if HOOKS.get(new.hook) is not Container else ():
+        for owner in self._replacing if new.kind is not Container else ():
             if owner.name != new.name and _replaces(owner, new) and not _replaces(new, owner):
                 return owner
         return None

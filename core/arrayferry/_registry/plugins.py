@@ -17,7 +17,6 @@ from arrayferry._plugin.hookspecs import HOOKS
 from arrayferry._plugin.origin import NEVER_CAUGHT
 from arrayferry._utilities.text import type_name
 
-from .checks import check_part, near_misses
 from .discovery import (
     CHOICE,
     Installed,
@@ -46,6 +45,7 @@ class Contribution(NamedTuple):
         point: the entry point of the plugin, None if it was registered at run time.
         turn: sorts parts that claim names and types. Those of built-in plugins come first, then those of other
             installed ones, by `tryfirst`, `trylast` and name, and then those registered at run time, in this order.
+        kind: the class of the parts of a hook of the kernel, None for the hook of a layer.
     """
 
     hook: str
@@ -53,6 +53,7 @@ class Contribution(NamedTuple):
     plugin: str
     point: EntryPoint | None = None
     turn: tuple[int, int, str] = (0, 0, "")
+    kind: type[Any] | None = None
 
     @property
     def name(self) -> str:
@@ -60,8 +61,7 @@ class Contribution(NamedTuple):
         return str(getattr(self.part, "name", type(self.part).__qualname__))
 
     def __str__(self) -> str:
-        kind = HOOKS.get(self.hook)
-        role = kind.__name__.lower() if kind else f"part of {self.hook} for"
+        role = self.kind.__name__.lower() if self.kind else f"part of {self.hook} for"
         return f"the {role} {self.name!r} of {describe_plugin(self.plugin, self.point)}"
 
 
@@ -301,12 +301,13 @@ class PluginManager(pluggy.PluginManager):
             new = self._registered[name] = _Registered(plugin, held, point, turn, [])
             super().register(held, name)
             self.check_pending(held)
-            if not self._calls(vars(self.hook), held):
+            calls = self._calls(list(vars(self.hook)), held)
+            if not calls:
                 raise PluginError(
                     f"{plugin!r:.80} is not a Backend, Converter, Container or Source, and implements no hook",
                     remedy=f"Register an instance of one, or a plugin with hooks. {self.advice()}",
                 )
-            new.parts.extend(self._ask(new, self._calls(HOOKS, held)))
+            new.parts.extend(self._ask(new, [each for each in calls if each[0] in HOOKS]))
             if point is None:
                 self._registry.update(name, parts)
         except BaseException as error:
@@ -361,13 +362,17 @@ class PluginManager(pluggy.PluginManager):
                 silent = hook
                 continue
             turn = (plugin.turn, call.trylast - call.tryfirst, call.plugin_name)
-            for part in _of_kind(results[0], hook, HOOKS.get(hook, kind)):
-                found.append(Contribution(hook, part, call.plugin_name, plugin.point, turn))
+            own = HOOKS.get(hook)
+            for part in _of_kind(results[0], hook, own or kind):
+                new = Contribution(hook, part, call.plugin_name, plugin.point, turn, own)
+                found.append(new)
         if silent and not found:
             _of_kind(None, silent, HOOKS.get(silent, kind))
         if plugin.turn == 0:
             trust(each.part for each in found)
             return found
+        from .checks import check_part, near_misses
+
         for each in found:
             check_part(each.part, kind)
             for text in near_misses(each.part, kind):
@@ -427,6 +432,12 @@ class PluginManager(pluggy.PluginManager):
         if not self._autoload:
             return Installed([], set(), set())
         return import_plugins(found, self._user_blocked, self.warn)
+
+    def take_choices(self, other: PluginManager) -> None:
+        """Take what users chose for another manager, before the installed plugins are loaded here."""
+        self._autoload = other._autoload
+        self._registered = dict(other._registered)
+        self._user_blocked = set(other._user_blocked)
 
     def reload(self, installed: Installed) -> None:
         """Register the installed plugins. Those registered at run time come after them, as before."""

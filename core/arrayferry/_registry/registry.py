@@ -6,10 +6,12 @@ A catalog is only replaced as a whole. Installed plugins are loaded once, at fir
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from types import FrameType
 from typing import Any, Protocol
 
 from arrayferry._errors import PluginError, PluginWarning
@@ -52,6 +54,7 @@ class Registry:
         self.current: Catalog | None = None
         self.partial: Catalog | None = None  # while plugins are imported or loaded
         self._missing: set[str] | None = None  # what that catalog lacks
+        self._aside: Registry | None = None
         self._warned: set[str] = set()
         _registries[id(self)] = self
 
@@ -67,12 +70,30 @@ class Registry:
         catalog = self.current
         while catalog is None:
             found = None if self._loaded else self._manager.find()
-            with self.lock:
+            ready = self._loaded and not self._loading
+            if not self.lock.acquire(blocking=ready or not _is_in_import()):
+                return self._beside().catalog
+            try:
                 if self._loaded or (found and found.unfinished == self._missing):
                     catalog = self.current or self.partial or self.update()
                 elif found is not None:
                     catalog = self._load(found)
+            finally:
+                self.lock.release()
         return catalog
+
+    def _beside(self) -> Registry:
+        """Return a registry like this one for modules that are imported while another thread loads plugins.
+
+        A plugin that the other thread calls may wait for such a module, which must not wait for the other thread. So it
+        loads the plugins again, and uses these until the other thread is done.
+        """
+        other = self._aside
+        if other is None:
+            self._aside = other = Registry()
+            other._watchers, other._warned = self._watchers, self._warned
+            other._manager.take_choices(self._manager)
+        return other
 
     def _load(self, found: Installed) -> Catalog:
         """Register what is installed, and return a catalog of it. The caller holds the lock.
@@ -125,7 +146,7 @@ class Registry:
 
     def invalidate(self) -> None:
         """Drop the catalog before plugins change. A new one is made on next use. The caller holds the lock."""
-        self.current = self.partial = self._missing = None
+        self.current = self.partial = self._aside = self._missing = None
         self._notify()
 
     def _notify(self) -> None:
@@ -243,6 +264,14 @@ class Registry:
         names = ("backends", "sources", "converters", "containers")
         counts = (f"{len(getattr(catalog, name))} {name}" for name in names)
         return f"<Registry of {', '.join(counts)}>"
+
+
+def _is_in_import() -> bool:
+    """Return whether this thread is importing a module, for which other threads may wait."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__") != "importlib._bootstrap":
+        frame = frame.f_back
+    return frame is not None
 
 
 _registries: weakref.WeakValueDictionary[int, Registry] = weakref.WeakValueDictionary()

@@ -61,7 +61,8 @@ def target_dtype(
     """Choose the dtype of the result by the dtype alone.
 
     Returns:
-        The dtype, and whether it holds every value of the source's dtype.
+        The dtype, and whether numbers must be checked, since it does not hold all of the source's and `narrowing` is
+        "checked".
 
     Raises:
         NarrowingError: `narrowing` is "forbid", and the dtype would change.
@@ -69,7 +70,7 @@ def target_dtype(
     """
     names = call_backend(target, "dtypes")
     if names is None:
-        return dtype, True
+        return dtype, False
     if type(names) is not frozenset:
         names = _names(names, target)
     chosen, lossless = _choose(dtype, names)
@@ -83,7 +84,7 @@ def target_dtype(
             dtype=dtype.name,
             narrowed=chosen.name,
         )
-    return chosen, lossless
+    return chosen, narrowing != "allow" and not lossless
 
 
 def _names(names: Any, target: Backend) -> frozenset[str]:

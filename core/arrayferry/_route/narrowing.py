@@ -38,10 +38,10 @@ def fit_dtype(x: np.ndarray[Any, Any], target: Backend, narrowing: Narrowing) ->
         >>> af.fit_dtype(np.array([1, 2]), af.backends()["jax"], "checked").dtype
         dtype('int32')
     """
-    dtype, lossless = target_dtype(x.dtype, target, narrowing)
+    dtype, checked = target_dtype(x.dtype, target, narrowing)
     if dtype == x.dtype:
         return x
-    narrowed, lost = _cast(x, dtype, check=not lossless and narrowing != "allow")
+    narrowed, lost = _cast(x, dtype, check=checked)
     if lost is not None:
         raise _does_not_fit(lost, x.dtype.name, dtype.name, target)
     return narrowed
@@ -89,11 +89,10 @@ def narrow_on_device(
     own = dtype_named(name)
     if own is None:
         return None
-    dtype, lossless = target_dtype(own, target, narrowing)
+    dtype, checked = target_dtype(own, target, narrowing)
     try:
         xp = array_api_compat.array_namespace(x)
         narrowed = xp.astype(x, getattr(xp, dtype.name))
-        checked = not lossless and narrowing != "allow"
         lost = _lost(x, narrowed, dtype_info(own).kind) if checked else None
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         if is_out_of_memory(error, source):

@@ -38,12 +38,12 @@ def describe_value(value: Any) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 
 
 def printable(text: str) -> str:
     """Replace characters that would break a line, control a terminal or cannot be encoded."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return re.sub(_CONTROL, lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def changed_arguments(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:

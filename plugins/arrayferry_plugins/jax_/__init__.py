@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from arrayferry import Backend, Converter, hookimpl
+from arrayferry import Backend, Container, Converter, hookimpl
 
 from .backend import BACKEND
 from .backend import JaxBackend as JaxBackend
 from .converters import JaxToNumpy, JaxToTorch, NumpyToGpu, NumpyToJax, TorchToJax
+from .pytrees import Pytrees
 
 
 def arrayferry_backends() -> list[Backend]:
@@ -23,6 +24,11 @@ def arrayferry_backends() -> list[Backend]:
 def arrayferry_converters() -> list[Converter]:
     """Return the direct converters."""
     return [NumpyToJax(), NumpyToGpu(), TorchToJax(), JaxToNumpy(), JaxToTorch()]
+
+
+def arrayferry_containers() -> list[Container]:
+    """Return the container of types that are registered with JAX."""
+    return [Pytrees()]
 
 
 @hookimpl(optionalhook=True)

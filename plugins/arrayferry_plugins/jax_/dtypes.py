@@ -12,23 +12,12 @@ WIDE = frozenset(("int64", "uint64", "float64", "complex128"))
 """The dtypes that JAX has only with `jax_enable_x64`."""
 
 EXTRA = frozenset(
-    [
-        "bfloat16",
-        "int2",
-        "int4",
-        "uint2",
-        "uint4",
-        "float8_e3m4",
-        "float8_e4m3",
-        "float8_e4m3b11fnuz",
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
+    (
+        "bfloat16", "int2", "int4", "uint2", "uint4", "float4_e2m1fn", "float8_e3m4", "float8_e4m3",
+        "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
         "float8_e8m0fnu",
-        "float4_e2m1fn",
-    ]
-)
+    )
+)  # fmt: skip
 """The dtypes of `ml_dtypes` that JAX has. `jax.numpy` has names for more of them, but no arrays."""
 
 

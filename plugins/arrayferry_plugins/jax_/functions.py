@@ -11,6 +11,8 @@ from arrayferry import ConversionError, TracedValueError
 from arrayferry.extending import dtype_info
 from arrayferry_functions import Autodiff, Crossing, Flat
 
+from .arrays import is_traced
+
 PIECE = 64 * 1024
 """Size in bytes of the largest argument of a callback. JAX copies those of more than 100 kB in its thread pool,
 and waits forever if all of the pool's threads are busy with callbacks. Small ones are passed together, since
@@ -198,17 +200,11 @@ def _is_inexact(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))
 
 
-def _is_traced(x: Any) -> bool:
-    import jax
-
-    return isinstance(x, jax.core.Tracer)
-
-
 def _called(
     crossing: Crossing, arrays: list[Any], wanted: tuple[int, ...]
 ) -> tuple[Flat, Crossing | None]:
     """Call a crossing. With traced arrays, the call takes part in JAX's own differentiation."""
-    if not any(map(_is_traced, arrays)):
+    if not any(map(is_traced, arrays)):
         return crossing(arrays, wanted)
     try:
         # JAX itself refuses jax.linearize only when its result is called
@@ -283,7 +279,7 @@ def _placed_like(x: Any, array: Any) -> Any:
     sharding = _explicit(array)
     if sharding is not None:
         x = jax.sharding.reshard(x, sharding)
-    if _is_traced(array):  # it varies as `shard_map` requires
+    if is_traced(array):  # it varies as `shard_map` requires
         x = jnp.where(False, array.astype(x.dtype), x)
     return x.astype(array.dtype)
 

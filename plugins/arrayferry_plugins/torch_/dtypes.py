@@ -9,13 +9,8 @@ from arrayferry import STANDARD_DTYPES
 from arrayferry.extending import dtype_named
 
 EXTRA = (
-    "bfloat16",
-    "float8_e4m3fn",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-)
+    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+)  # fmt: skip
 """The dtypes of `ml_dtypes` that PyTorch has. It has names for more of them, but hardly any functions."""
 
 

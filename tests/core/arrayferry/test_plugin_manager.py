@@ -467,6 +467,36 @@ print(asks_plugin.catalogs == [af.registry.catalog], "asks" in af.backends())
     assert run_python(script, timeout=60).split() == ["[1.", "1.]", "True", "True"]
 
 
+WAITS = """
+import threading, arrayferry as af
+started, waiting = threading.Event(), threading.Event()
+def arrayferry_sources():
+    waiting.set(), started.wait(), af.backends()
+    import converts_at_import
+    return []
+"""
+
+
+def test_a_hook_may_wait_for_an_import_that_converts(tmp_path, run_python):
+    """In the first load of a process; that module gets all plugins, and the same catalog as others afterwards."""
+    write_distribution(tmp_path, "waits", WAITS)
+    (tmp_path / "converts_at_import.py").write_text("""
+import arrayferry as af, numpy as np, waits_plugin
+waits_plugin.started.set(), waits_plugin.waiting.wait()
+catalog, again, conversion = af.registry.catalog, af.registry.catalog, af.converter("torch")
+print(conversion([np.ones(1)])[0].tolist(), catalog is again)
+""")
+    script = f"""
+import sys, threading; sys.path.insert(0, {str(tmp_path)!r}); import waits_plugin
+(thread := threading.Thread(target=__import__, args=["converts_at_import"])).start()
+import arrayferry as af; names = [*af.backends()]; thread.join()
+from converts_at_import import catalog, conversion
+print(catalog is not af.registry.catalog, names == [*catalog.backends])
+print(conversion.target is af.backends()["torch"], af.registry.manager.has_plugin("waits"))
+"""
+    assert run_python(script, timeout=60).split() == ["[1.0]", *["True"] * 5]
+
+
 def test_a_plugin_may_use_the_registry_while_it_is_loaded(tmp_path, run_python):
     write_distribution(tmp_path, "asks", ASKS.replace("{code}", library("asks")))
     script = f"""

@@ -465,17 +465,24 @@ def test_other_mappings():
     assert is_torch(named["x"])
 
 
-def test_a_registered_pytree():
+def test_a_class_that_is_registered_with_jax_after_it_was_seen():
+    """It is looked up again wherever no code was written for its objects, and then everywhere."""
+
     class Box:
         def __init__(self, x, name):
             self.x, self.name = x, name
 
+    box, to_torch = Box([X], "n"), af.converter("torch")
+    for _ in range(3):
+        assert af.convert(box, "torch") is box is to_torch({"b": box, "x": X})["b"]
+    assert (af.flatten([box])[0], *af.first_array(box)) == ([], None, None)
     jax.tree_util.register_pytree_with_keys(
         Box,
         lambda box: (((jax.tree_util.GetAttrKey("x"), box.x),), box.name),
         lambda name, children: Box(children[0], name),
     )
-    found = af.convert({"b": Box([X], "n")}, "torch")["b"]
+    assert af.first_array(box)[0] is af.flatten([box])[0][0] is X
+    found = to_torch({"b": box, "x": X})["b"]
     assert is_torch(found.x[0])
     assert found.name == "n"
     refused(af.UnsupportedDtypeError, r"\['b'\]\.x", {"b": Box(np.array(["t"]), "n")}, "torch")

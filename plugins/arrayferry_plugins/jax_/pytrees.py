@@ -1,0 +1,76 @@
+"""JAX's pytrees: types that are registered with it."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from arrayferry import Container, StructureError
+from arrayferry._utilities.text import type_name
+
+
+class Pytrees(Container):
+    """A type that is registered with JAX as a pytree, such as an Equinox module or a Flax struct."""
+
+    types: tuple[Any, ...] = ("jax.tree_util.Partial",)
+
+    def takes(self, cls: type) -> bool:
+        tree_util: Any = getattr(sys.modules.get("jax"), "tree_util", None)
+        registry = getattr(tree_util, "default_registry", None)
+        if issubclass(cls, tuple) or registry is None:
+            return False
+        if hasattr(registry, "is_node"):
+            return bool(registry.is_node(cls))
+        return cls in sys.modules["jax._src.tree_util"]._registry  # of an older JAX
+
+    def children(self, value: Any) -> Sequence[Any]:
+        return _flatten_once(value)[0]
+
+    def rebuild(self, value: Any, children: list[Any]) -> Any:
+        new = _flatten_once(value)[1].unflatten(children)
+        same = _same_leaves(self.children(new), children)
+        # its flatten function may return other objects each time
+        if not same and _same_leaves(self.children(value), self.children(value)):
+            cls = type(value)
+            raise StructureError(
+                f"a {type_name(cls)} cannot be rebuilt: its children do not read back as "
+                "what its unflatten function was given",
+                remedy="Let that function store them unchanged, as JAX asks, or register a Container for "
+                "this class.",
+            )
+        return new
+
+    def static(self, value: Any) -> Any:
+        return _flatten_once(value)[1].node_data()
+
+    def steps(self, value: Any) -> Sequence[str]:
+        import jax
+
+        flat, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=_all_but_the_first())
+        return [jax.tree_util.keystr(path) for path, _ in flat]
+
+
+def _flatten_once(value: Any) -> tuple[list[Any], Any]:
+    """Return the children of a pytree, and JAX's structure of it."""
+    import jax
+
+    children, structure = jax.tree_util.tree_flatten(value, is_leaf=_all_but_the_first())
+    return children, structure
+
+
+def _same_leaves(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Return whether the children of two pytrees are the same objects, or hold the same ones."""
+    import jax
+
+    if len(some) == len(others) and all(map(operator.is_, some, others)):
+        return True
+    mine, yours = jax.tree_util.tree_leaves(some), jax.tree_util.tree_leaves(list(others))
+    return len(mine) == len(yours) and all(map(operator.is_, mine, yours))
+
+
+def _all_but_the_first() -> Callable[[Any], bool]:
+    """Return a function for JAX's `is_leaf`: the root, which comes first, is not a leaf; its children are."""
+    answers = iter((False,))
+    return lambda node: next(answers, True)
