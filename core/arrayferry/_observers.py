@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from ._errors import describe_error
+from ._utilities.caller import CORE, OURS
 
 observers: list[Any] = []
 """The traces that run. The list is modified in place, so it can be imported by name. A forked process has none."""
@@ -72,15 +73,6 @@ def note(source: str, target: str, *words: object, error: BaseException | None =
         call.notes.append(((source, target), text if len(text) <= 200 else f"{text[:197]}..."))
 
 
-CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams")
-"""Packages whose functions convert for the user's code."""
-OURS = frozenset(
-    (
-        *CORE, "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym",
-        "arrayferry_plugins", "arrayferry_suites",
-    )
-)  # fmt: skip
-"""Packages that never count as the user's code."""
 BETWEEN = frozenset(
     (
         "asyncio", "concurrent", "contextlib", "dask", "distributed", "functools", "gymnasium", "jax",

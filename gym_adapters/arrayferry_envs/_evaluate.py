@@ -13,15 +13,10 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of
 from arrayferry.typing import JaxArray, NumpyArray, Target, ToJax
 from arrayferry_gym._arrays import select
 from arrayferry_gym._episodes import summed
-from arrayferry_gym._options.env_options import (
-    UNSET,
-    check_flag,
-    check_keywords,
-    count_of,
-)
 
 from ._contract.functional_env import FunctionalEnv
 from ._evaluation import Evaluation

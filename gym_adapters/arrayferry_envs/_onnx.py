@@ -18,12 +18,12 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry._utilities.options import count_of, limit_of, missing_package
 from arrayferry.extending import map_arrays
 from arrayferry_gym import Random
 from arrayferry_gym._arrays import mapped, plain_name, select
 from arrayferry_gym._episodes import before_resets
-from arrayferry_gym._options.env_options import autoreset_mode_of, count_of, limit_of
-from arrayferry_gym._options.refusals import missing_package
+from arrayferry_gym._options.env_options import autoreset_mode_of
 from arrayferry_gym._spaces.trees import build, leaves, split
 from arrayferry_gym.wrappers._kernels import moments as moments_of
 

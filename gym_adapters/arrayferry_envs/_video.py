@@ -14,8 +14,8 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of
 from arrayferry.typing import Target
-from arrayferry_gym._options.env_options import UNSET, check_flag, check_keywords, count_of
 
 from ._contract.errors import EnvResultError
 from ._contract.functional_env import FunctionalEnv

@@ -8,6 +8,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 import arrayferry as af
+from arrayferry._utilities.options import forwarded_seed
 from arrayferry.typing import Target
 from arrayferry_gym._adapters.adapter import (
     Adapter,
@@ -25,7 +26,7 @@ from arrayferry_gym._adapters.overloads import (
 )
 from arrayferry_gym._arrays import BOOL, as_flags, mapped
 from arrayferry_gym._episodes import final_observations, loses_final, serves_functional
-from arrayferry_gym._options.env_options import autoreset_mode_of, forwarded_mask, forwarded_seed
+from arrayferry_gym._options.env_options import autoreset_mode_of, forwarded_mask
 from arrayferry_gym._options.libraries import dtype_name
 from arrayferry_gym._options.refusals import (
     check_env,

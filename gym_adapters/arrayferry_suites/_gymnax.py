@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._options.env_options import is_whole
+from arrayferry._utilities.options import is_whole
 from arrayferry_gym._spaces.foreign import gymnasium_space, space_of
 
 from ._base import DRAWS, OtherEnv

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry_gym._options.env_options import is_whole
+from arrayferry._utilities.options import is_whole
 from arrayferry_gym._spaces.foreign import space_of
 
 from ._base import DRAWS, OtherEnv

@@ -9,11 +9,11 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
+from arrayferry._utilities.caller import caller_level
 from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_gym._keys import memo_of
-from arrayferry_gym._options.caller import caller_level
 from arrayferry_gym.wrappers._kernels import moments as moments_of
 from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, State
 

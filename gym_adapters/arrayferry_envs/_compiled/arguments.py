@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 import arrayferry as af
+from arrayferry._utilities.options import count_of, limit_of
 from arrayferry_envs._around.wrapped import lasting_state, warn_if_fresh
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
@@ -16,7 +17,6 @@ from arrayferry_envs._contract.policies import check_policy
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.shardings import batch_sharding
 from arrayferry_gym._keys import Key, memo_of
-from arrayferry_gym._options.env_options import count_of, limit_of
 
 from .policies import first_policy_state
 from .program import in_trace, partition

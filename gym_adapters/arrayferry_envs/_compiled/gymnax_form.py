@@ -15,13 +15,12 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, limit_of, missing_package
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Frame, Params, completed, framed, is_named
 from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Running
 from arrayferry_gym._actions.fitter import bounds_of
-from arrayferry_gym._options.env_options import UNSET, limit_of
-from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym.wrappers._kernels.kernel import Spaces
 
 from .functions import Functions

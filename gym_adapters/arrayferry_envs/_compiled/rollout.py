@@ -11,12 +11,12 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, check_flag, count_of
 from arrayferry.typing import JaxArray
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._contract.params import Params
 from arrayferry_envs._contract.policies import Policy, check_arguments
 from arrayferry_gym._episodes import summed
-from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
 from arrayferry_gym._options.types import ArrT
 
 from .arguments import Call, Program, Values

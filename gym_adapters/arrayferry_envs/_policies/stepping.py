@@ -15,13 +15,14 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 import arrayferry as af
 import arrayferry_gym
+from arrayferry._utilities.caller import caller_level
+from arrayferry._utilities.options import UNSET, count_of
 from arrayferry_envs._around import wrapped
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.policies import check_arguments, check_policy
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym._options.caller import caller_level
-from arrayferry_gym._options.env_options import UNSET, count_of, declared_mode
+from arrayferry_gym._options.env_options import declared_mode
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym.wrappers._attributes import HasKernels
 from arrayferry_gym.wrappers.kernels import Step

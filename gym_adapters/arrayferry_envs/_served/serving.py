@@ -10,6 +10,14 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import (
+    check_actions_of,
+    check_flag,
+    check_render_mode,
+    limit_of,
+    options_of,
+    seed_of,
+)
 from arrayferry.typing import Target
 from arrayferry_envs._contract.actions import Actions
 from arrayferry_envs._contract.checked import CheckedEnv
@@ -21,15 +29,7 @@ from arrayferry_envs._simulators.engine import Engine
 from arrayferry_envs._simulators.numpy_simulator import NumpySimulator
 from arrayferry_envs._simulators.simulator import Simulator
 from arrayferry_gym._adapters.spaces import converted_space
-from arrayferry_gym._options.env_options import (
-    check_actions_of,
-    check_flag,
-    check_render_mode,
-    limit_of,
-    options_of,
-    reset_mask_of,
-    seed_of,
-)
+from arrayferry_gym._options.env_options import reset_mask_of
 from arrayferry_gym._options.libraries import Libraries
 
 

@@ -8,12 +8,12 @@ import gymnasium as gym
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
+from arrayferry._utilities.options import UNSET, seed_of
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._simulators.numpy_simulator import map_results
 from arrayferry_envs._simulators.simulator import unmasked
-from arrayferry_gym._options.env_options import UNSET, seed_of
 from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._options.types import ActT, ObsT
 from arrayferry_gym._spaces.trees import branches, leaves

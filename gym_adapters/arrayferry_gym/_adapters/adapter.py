@@ -12,12 +12,12 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry._utilities.options import check_actions_of, check_flag
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._actions.quick import Judge, quick_way
 from arrayferry_gym._episodes import serves_functional
-from arrayferry_gym._options.env_options import check_actions_of, check_flag
 from arrayferry_gym._options.libraries import Libraries, device_text, dtype_name
 from arrayferry_gym._options.refusals import refuse_fixed
 from arrayferry_gym._spaces.batches import batch_of_actions

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import gymnasium as gym
 
+from arrayferry._utilities.options import forwarded_seed
 from arrayferry.typing import Target
-from arrayferry_gym._options.env_options import forwarded_seed
 from arrayferry_gym._options.refusals import (
     check_env,
     check_flags,

@@ -12,17 +12,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry._utilities.options import check_flag, mixed_seed, options_of, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry_gym._arrays import as_flags, copied, mapped
 from arrayferry_gym._episodes import LOST, before_resets
-from arrayferry_gym._options.env_options import (
-    autoreset_mode_of,
-    check_flag,
-    mixed_seed,
-    options_of,
-    reset_mask_of,
-    seed_of,
-)
+from arrayferry_gym._options.env_options import autoreset_mode_of, reset_mask_of
 from arrayferry_gym._options.refusals import num_envs_inside
 from arrayferry_gym._spaces.foreign import gymnasium_space, with_bounds
 from arrayferry_gym._spaces.trees import shapes, split

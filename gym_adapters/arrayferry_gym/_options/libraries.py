@@ -15,11 +15,10 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry import Backend, Conversion
+from arrayferry._utilities.caller import caller_level
 from arrayferry.extending import observed_read, observers
 from arrayferry.typing import Target
 from arrayferry_gym._arrays import plain_name
-
-from .caller import caller_level
 
 if TYPE_CHECKING:
     from arrayferry.typing import Scalars

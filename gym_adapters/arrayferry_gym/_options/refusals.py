@@ -22,21 +22,6 @@ _MEANT = {
 """Names that users write by mistake, and the options that they mean."""
 
 
-def missing_package(module: str, package: str, error: ImportError) -> af.BackendUnavailableError:
-    """Return the error for a module that needs a package which cannot be imported.
-
-    Args:
-        module: the module, such as "arrayferry_gym.sb3".
-        package: the argument of `pip install`.
-        error: why it cannot.
-    """
-    return af.BackendUnavailableError(
-        f"{module} needs {package}, which cannot be imported ({error})",
-        remedy=f"Run: pip install {package}",
-        backend=package,
-    )
-
-
 def refuse_unknown(others: dict[str, Any], base: type, cls: Any) -> None:
     """Refuse options that an adapter does not have, and say which one was probably meant."""
     for name in others:

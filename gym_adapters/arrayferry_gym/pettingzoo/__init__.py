@@ -12,13 +12,13 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import forwarded_seed, missing_package
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._adapters.adapter import arguments_in
 from arrayferry_gym._adapters.agents import AgentAdapter
-from arrayferry_gym._options.env_options import forwarded_seed
 from arrayferry_gym._options.libraries import target_like
-from arrayferry_gym._options.refusals import missing_package, refuse_unknown
+from arrayferry_gym._options.refusals import refuse_unknown
 
 try:
     from pettingzoo.utils.env import AECEnv, ParallelEnv

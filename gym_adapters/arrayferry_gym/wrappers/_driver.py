@@ -12,9 +12,9 @@ from gymnasium import Space, spaces
 from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import is_whole
 from arrayferry_gym._adapters.spaces import converted_space, first_converted
 from arrayferry_gym._arrays import namespace
-from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels import moments

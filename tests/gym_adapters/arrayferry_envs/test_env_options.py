@@ -11,9 +11,9 @@ from gymnasium.vector import AutoresetMode
 from remote_workers import CARTPOLE
 
 import arrayferry as af
+from arrayferry._utilities.options import is_whole
 from arrayferry_envs import CartPole
 from arrayferry_gym import ArrayConversion, vector
-from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym.wrappers._driver import step_limit
 
 N = 3

@@ -13,12 +13,12 @@ from gymnasium import Space
 from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
+from arrayferry._utilities.options import mixed_seed
 from arrayferry.typing import Target
 from arrayferry_gym._arrays import dtype_in, mapped, namespace, plain_name, select, to_shape
 from arrayferry_gym._episodes import Step as Step
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._keys import KEPT, Immutable, freeze, is_made
-from arrayferry_gym._options.env_options import mixed_seed
 from arrayferry_gym._random import Random, make_rng
 
 

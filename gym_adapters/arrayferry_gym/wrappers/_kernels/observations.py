@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
+from arrayferry._utilities.options import count_of
 from arrayferry_gym._arrays import dtype_in, plain_name, select
 from arrayferry_gym._episodes import Step
-from arrayferry_gym._options.env_options import count_of
 from arrayferry_gym._spaces.trees import build, keyed, leaves, split
 
 from .kernel import Kernel, Spaces, State
