@@ -23,11 +23,16 @@ from ._evaluation import Evaluation
 from ._progress import shown
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Protocol, Unpack
 
-    from arrayferry_gym._adapters.overloads import EvaluateOptions
-    from arrayferry_gym._options.types import Module
     from arrayferry_gym.wrappers.kernels import Step
+
+    from ._evaluate_options import EvaluateOptions
+
+    class Module(Protocol):
+        """A module of PyTorch, which may not be installed."""
+
+        def state_dict(self, *args: Any, **options: Any) -> Any: ...
 
 
 # fmt: off

@@ -33,13 +33,13 @@ from arrayferry_gym._options.refusals import (
     missing_adapter,
     refuse_unknown,
 )
-from arrayferry_gym._options.types import ActT, ArrT, ObsT
+from arrayferry_gym.typing import ActT, ArrT, ObsT
 
 if TYPE_CHECKING:
     from typing import Never
 
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-    from arrayferry_gym._options.types import CheckActions
+    from arrayferry_gym.typing import CheckActions
 
     _Wrapper = VectorWrapper
 else:

@@ -29,8 +29,8 @@ from arrayferry_envs._contract.policies import policy_rows
 from arrayferry_envs._policies.policies import is_module
 from arrayferry_envs._policies.stepping import library_of
 from arrayferry_gym._arrays import portable
-from arrayferry_gym._options.types import ArrT
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
+from arrayferry_gym.typing import ArrT
 
 from .runner import Runner
 from .segments import joined

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from arrayferry.typing import Target
-    from arrayferry_gym._options.types import Served, VectorServed
+    from arrayferry_envs._contract.functional_env import Served, VectorServed
 
 
 @dataclasses.dataclass(eq=False, repr=False)

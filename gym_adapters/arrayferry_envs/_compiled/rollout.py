@@ -17,7 +17,7 @@ from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._contract.params import Params
 from arrayferry_envs._contract.policies import Policy, check_arguments
 from arrayferry_gym._episodes import summed
-from arrayferry_gym._options.types import ArrT
+from arrayferry_gym.typing import ArrT
 
 from .arguments import Call, Program, Values
 from .functions import Functions, as_returned

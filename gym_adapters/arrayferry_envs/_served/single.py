@@ -15,13 +15,13 @@ from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._simulators.numpy_simulator import map_results
 from arrayferry_envs._simulators.simulator import unmasked
 from arrayferry_gym._options.libraries import Libraries
-from arrayferry_gym._options.types import ActT, ObsT
 from arrayferry_gym._spaces.trees import branches, leaves
+from arrayferry_gym.typing import ActT, ObsT
 
 from .serving import Served, agent_space
 
 if TYPE_CHECKING:
-    from arrayferry_gym._options.types import CheckActions
+    from arrayferry_gym.typing import CheckActions
 
 
 class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):

@@ -14,12 +14,12 @@ from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym._options.env_options import autoreset_mode_of
 from arrayferry_gym._options.libraries import Libraries
-from arrayferry_gym._options.types import ActT, ArrT, ObsT
+from arrayferry_gym.typing import ActT, ArrT, ObsT
 
 from .serving import Served, agent_space
 
 if TYPE_CHECKING:
-    from arrayferry_gym._options.types import CheckActions
+    from arrayferry_gym.typing import CheckActions
 
 
 class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):

@@ -28,7 +28,7 @@ except ImportError as _error:
 
 if TYPE_CHECKING:
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-    from arrayferry_gym._options.types import CheckActions
+    from arrayferry_gym.typing import CheckActions
 
 __all__ = ["AECConversion", "ParallelConversion"]
 
