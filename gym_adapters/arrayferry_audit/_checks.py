@@ -14,8 +14,7 @@ from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry.extending import map_arrays
-from arrayferry_gym._arrays import held_dtype
-from arrayferry_gym._spaces.trees import ARRAYS, leaves, shapes, split
+from arrayferry_gym.extending import ARRAYS, held_dtype, leaves, split
 
 from ._record import Call, Recorder, VectorProblem, digest, in_numpy, space_of
 
@@ -100,10 +99,14 @@ Found = tuple[int | None, Call | None, str]
 Check = Callable[[Run], Iterator[Found]]
 
 
+def _shapes(space: Any) -> list[Any]:
+    return [leaf.shape for leaf, _ in leaves(space)]
+
+
 def spaces_are_of_batches(run: Run) -> Iterator[Found]:
     for name in ("observation_space", "action_space"):
         batch, wanted = getattr(run.envs, name), batch_space(space_of(run.envs, name), run.n)
-        if shapes(batch) != shapes(wanted) or not hasattr(run.envs, f"single_{name}"):
+        if _shapes(batch) != _shapes(wanted) or not hasattr(run.envs, f"single_{name}"):
             yield None, None, f"{name} is not the batch of {run.n} of single_{name}: {batch}"
 
 

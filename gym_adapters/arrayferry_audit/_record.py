@@ -15,8 +15,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 import arrayferry as af
 from arrayferry._utilities.caller import authors_line
-from arrayferry_gym._adapters.spaces import original_space
-from arrayferry_gym._episodes import turn
+from arrayferry_gym.extending import original_space, turn
 
 REST = 8
 """After the steps of a run, all environments are reset without a seed, and take this many steps. This is done twice."""

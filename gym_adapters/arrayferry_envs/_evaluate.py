@@ -15,8 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of
 from arrayferry.typing import JaxArray, NumpyArray, Target, ToJax
-from arrayferry_gym._arrays import select
-from arrayferry_gym._episodes import summed
+from arrayferry_gym.extending import select, summed
 
 from ._contract.functional_env import FunctionalEnv
 from ._evaluation import Evaluation

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
+from arrayferry.extending import dtype_name
 
-from ._arrays import as_flags, plain_name, to_shape
+from ._arrays import as_flags, to_shape
 
 
 def advantages(
@@ -79,7 +80,7 @@ def advantages(
         )
     discount, decay = factor_of("discount", discount), factor_of("decay", decay)
     shape = tuple(getattr(values, "shape", ()))
-    if not shape or "float" not in plain_name(values.dtype):
+    if not shape or "float" not in dtype_name(values.dtype):
         raise af.OptionError(
             f"values={values!r:.80} is not an array of floats with an axis of time",
             remedy="Pass the values of the observations, (time, environment).",
@@ -88,7 +89,7 @@ def advantages(
     for x in (values, *given):
         array, backend = af.first_array(x)
         sparse = backend is not None and backend.is_sparse(array)
-        real = "complex" not in plain_name(getattr(x, "dtype", ""))
+        real = "complex" not in dtype_name(getattr(x, "dtype", ""))
         if sparse or not real or isinstance(x, np.ma.MaskedArray):
             raise af.OptionError(
                 f"advantages takes no masked, sparse or complex arrays, but got {x!r:.80}",

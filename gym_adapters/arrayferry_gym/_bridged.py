@@ -15,7 +15,7 @@ from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import checked_infos, final_observations, loses_final
 from arrayferry_gym._episodes import turn as turn_of
 from arrayferry_gym._options.env_options import declared_mode
-from arrayferry_gym._options.refusals import batch_error, is_batch
+from arrayferry_gym._options.refusals import refuse_batch
 from arrayferry_gym._spaces.trees import leaves
 from arrayferry_gym.wrappers._attributes import HasKernels
 
@@ -70,8 +70,7 @@ class Bridged:
         infos: bool = False,
         needs_final: bool = True,
     ) -> None:
-        if is_batch(envs):
-            raise batch_error(bridge, envs)
+        refuse_batch(bridge, envs)
         if not isinstance(envs, VectorEnv):
             raise TypeError(
                 f"{bridge} was given {envs!r:.80}, which is no vector environment. Pass what gymnasium.make_vec or "

@@ -27,7 +27,7 @@ from arrayferry_gym._adapters.overloads import (
 from arrayferry_gym._arrays import BOOL, as_flags, mapped
 from arrayferry_gym._episodes import final_observations, loses_final, serves_functional
 from arrayferry_gym._options.env_options import autoreset_mode_of, forwarded_mask
-from arrayferry_gym._options.libraries import dtype_name
+from arrayferry_gym._options.libraries import reward_dtype_of
 from arrayferry_gym._options.refusals import (
     check_env,
     missing_adapter,
@@ -127,7 +127,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             self._stack_final = stack_final
             self._final_in_batch = stack_final is True and serves_functional(env)
             self._setup(env, **arguments)
-            self._reward_dtype = dtype_name(reward_dtype, self.target_backend)
+            self._reward_dtype = reward_dtype_of(reward_dtype, self.target_backend)
 
     env: VectorEnv[Any, Any, Any]
     _stack_final: bool

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import arrayferry as af
-from arrayferry_envs._contract.errors import usable
+from arrayferry_envs.extending import usable
 
 __all__ = ["adapt"]
 

@@ -15,8 +15,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_envs import FunctionalEnv
-from arrayferry_gym._keys import Key, parts_of
-from arrayferry_gym._spaces.foreign import space_of
+from arrayferry_gym.extending import Key, parts_of, space_of
 
 from ._observations import as_builtin
 

@@ -14,7 +14,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.options import is_whole
-from arrayferry_gym._spaces.foreign import gymnasium_space, space_of
+from arrayferry_gym.extending import gymnasium_space, space_of
 
 from ._base import DRAWS, OtherEnv
 

@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 
 import arrayferry as af
 from arrayferry._utilities.options import is_whole
-from arrayferry_gym._spaces.foreign import space_of
+from arrayferry_gym.extending import space_of
 
 from ._base import DRAWS, OtherEnv
 from ._observations import as_builtin

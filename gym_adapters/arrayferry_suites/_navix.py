@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from gymnasium import spaces
 
-from arrayferry_gym._spaces.foreign import space_of
+from arrayferry_gym.extending import space_of
 
 from ._base import DRAWS, OtherEnv
 

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._spaces.foreign import space_of
+from arrayferry_gym.extending import space_of
 
 from ._base import DRAWS, OtherEnv
 

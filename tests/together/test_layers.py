@@ -22,12 +22,10 @@ TABLE = runpy.run_path(str(ROOT / "tools/alone.py"))
 FOLDERS = {name: ROOT / top / name for name, top in TABLE["TOPS"].items()}
 STATED = {name: set(needs) for name, needs in TABLE["STATED"].items()}
 """What each package needs, as the page says."""
-EXCEPTIONS = Path(__file__).with_name("exceptions.txt").read_text().splitlines()
-"""Private names of other packages, and names of packages that are not needed, which are still imported."""
+UPWARD = {("arrayferry_envs", "arrayferry_suites.adapt")}
+"""What a package imports, in functions only, of one that it does not need."""
 ANNOUNCED = {"arrayferry_functions", "arrayferry_streams", "arrayferry_gym"}
 """The layers that announce hooks."""
-MOST = 75
-"""How many there were when the list began: it only shrinks."""
 LAYERS = {
     "__init__.py",  # the names of other packages that users find in `arrayferry`
     "__main__.py",  # the command
@@ -109,16 +107,14 @@ def is_needed(package, name):
 
 
 def test_packages_import_only_public_names_of_what_they_need():
-    """A name that is no longer imported goes from the list of exceptions, and none comes."""
-    found = sorted(
-        f"{package} {name}"
+    found = {
+        (package, name)
         for package in FOLDERS
         if package != "arrayferry"  # see the test of the kernel
         for name in across(package)
         if is_private(name) or not is_needed(package, name)
-    )
-    assert found == EXCEPTIONS
-    assert len(EXCEPTIONS) <= MOST
+    }
+    assert found == UPWARD
 
 
 def test_what_a_plugin_says_to_a_layer_is_imported_in_its_hook():
@@ -137,9 +133,7 @@ def test_what_a_plugin_says_to_a_layer_is_imported_in_its_hook():
 
 
 def test_what_is_not_needed_is_imported_in_functions():
-    upward = [each.split() for each in EXCEPTIONS if not is_needed(*each.split())]
-    assert len(upward) <= 2
-    for package, name in upward:
+    for package, name in UPWARD:
         for path in FOLDERS[package].rglob("*.py"):
             assert name not in imported_by(ast.parse(path.read_text()).body, ())
 

@@ -15,10 +15,8 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 import arrayferry as af
 from arrayferry_cluster._trajectories import Trajectories
-from arrayferry_envs._policies.batch import EnvBatch
-from arrayferry_envs._policies.make_policy import make_policy
-from arrayferry_envs._policies.policies import is_module
-from arrayferry_gym._episodes import summed
+from arrayferry_envs.extending import EnvBatch, is_module, make_policy
+from arrayferry_gym.extending import summed
 from arrayferry_gym.vector import ArrayConversion
 
 from .failure import Activity, Failure

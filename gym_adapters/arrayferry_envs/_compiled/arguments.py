@@ -16,7 +16,7 @@ from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._contract.policies import check_policy
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.shardings import batch_sharding
-from arrayferry_gym._keys import Key, memo_of
+from arrayferry_gym.extending import Key, memo_of
 
 from .policies import first_policy_state
 from .program import in_trace, partition

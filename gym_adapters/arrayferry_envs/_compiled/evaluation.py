@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from arrayferry.typing import JaxArray
 from arrayferry_envs._around.wrapped import freeze
 from arrayferry_envs._evaluation import Evaluation
-from arrayferry_gym._arrays import select
-from arrayferry_gym._episodes import summed
+from arrayferry_gym.extending import select, summed
 
 from .arguments import Call, Program, Values
 from .rollout import Steps

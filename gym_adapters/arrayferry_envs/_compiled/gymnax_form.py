@@ -20,8 +20,8 @@ from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Frame, Params, completed, framed, is_named
 from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Running
-from arrayferry_gym._actions.fitter import bounds_of
-from arrayferry_gym.wrappers._kernels.kernel import Spaces
+from arrayferry_gym.extending import bounds_of
+from arrayferry_gym.wrappers.kernels import Spaces
 
 from .functions import Functions
 

@@ -9,7 +9,7 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 from arrayferry_gym import Random
-from arrayferry_gym._keys import Immutable, is_made
+from arrayferry_gym.extending import Immutable, is_made
 
 from .errors import ImpureError
 

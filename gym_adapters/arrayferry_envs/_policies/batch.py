@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from arrayferry_gym._arrays import as_rewards
+from arrayferry_gym.extending import as_rewards
 
 
 class EnvBatch(SyncVectorEnv):

@@ -20,11 +20,8 @@ from arrayferry._utilities.options import UNSET, count_of
 from arrayferry_envs._around import wrapped
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.policies import check_arguments, check_policy
-from arrayferry_gym._arrays import as_rewards
-from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym._options.env_options import declared_mode
-from arrayferry_gym._options.refusals import batch_error, is_batch
-from arrayferry_gym.wrappers._attributes import HasKernels
+from arrayferry_gym.extending import HasKernels, as_rewards, declared_mode, refuse_batch
+from arrayferry_gym.extending import turn as turn_of
 from arrayferry_gym.wrappers.kernels import Step
 
 from .batch import EnvBatch
@@ -249,18 +246,16 @@ def _checked(what: str, env: Any) -> FunctionalEnv:
     """
     if is_functional(env):
         return checked_env(env)
+    refuse_batch(what, env)
     meant = "Pass a FunctionalEnv, or what gymnasium.make or make_vec returns"
     if isinstance(env, str):
         meant = f"Write gymnasium.make_vec({env!r}, num_envs=8)"
-    elif is_batch(env):
-        raise batch_error(what, env)
     raise TypeError(f"{what} was given {env!r:.80}. {meant}.")
 
 
 def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, Any]:
     """Return an environment of Gymnasium as a vector environment."""
-    if is_batch(env):
-        raise batch_error(what, env)
+    refuse_batch(what, env)
     n = env.num_envs if isinstance(env, VectorEnv) else 1
     for name, given, default in zip(EnvOptions._fields, options, EnvOptions(), strict=True):
         if given is not default and (name != "num_envs" or given != n):

@@ -28,9 +28,7 @@ from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Engine
 from arrayferry_envs._simulators.numpy_simulator import NumpySimulator
 from arrayferry_envs._simulators.simulator import Simulator
-from arrayferry_gym._adapters.spaces import converted_space
-from arrayferry_gym._options.env_options import reset_mask_of
-from arrayferry_gym._options.libraries import Libraries
+from arrayferry_gym.extending import Libraries, converted_space, reset_mask_of
 
 
 class Served:

@@ -14,8 +14,7 @@ from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._simulators.numpy_simulator import map_results
 from arrayferry_envs._simulators.simulator import unmasked
-from arrayferry_gym._options.libraries import Libraries
-from arrayferry_gym._spaces.trees import branches, leaves
+from arrayferry_gym.extending import Libraries, build, leaves, split
 from arrayferry_gym.typing import ActT, ObsT
 
 from .serving import Served, agent_space
@@ -143,13 +142,10 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
 
 def _numbered(space: Space[Any], observation: Any) -> Any:
     """Return an observation whose Discrete parts are Python integers."""
-    if isinstance(space, spaces.Discrete):
-        return observation.item()
-    inner = branches(space)
-    if inner is None:
-        return observation
-    parts = {key: _numbered(part, observation[key]) for key, part in inner}
-    return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
+    parts = zip(leaves(space), split(space, observation), strict=True)
+    return build(
+        space, (x.item() if isinstance(leaf, spaces.Discrete) else x for (leaf, _), x in parts)
+    )
 
 
 def _number(x: Any) -> Any:

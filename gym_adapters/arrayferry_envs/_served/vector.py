@@ -12,8 +12,7 @@ from arrayferry._utilities.options import UNSET, count_of
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_gym._options.env_options import autoreset_mode_of
-from arrayferry_gym._options.libraries import Libraries
+from arrayferry_gym.extending import Libraries, autoreset_mode_of
 from arrayferry_gym.typing import ActT, ArrT, ObsT
 
 from .serving import Served, agent_space

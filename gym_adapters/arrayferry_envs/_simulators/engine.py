@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 from gymnasium.vector import AutoresetMode
 
 from arrayferry_envs._contract.checked import CheckedEnv
-from arrayferry_gym._arrays import select
-from arrayferry_gym._episodes import Turn
-from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym.wrappers._kernels.kernel import Chain, State
-from arrayferry_gym.wrappers.kernels import Step
+from arrayferry_gym.extending import Chain, Turn, select
+from arrayferry_gym.extending import turn as turn_of
+from arrayferry_gym.wrappers.kernels import State, Step
 
 LAST = 2**31 - 1
 """The largest number of steps that an episode counts. A higher limit is never reached."""

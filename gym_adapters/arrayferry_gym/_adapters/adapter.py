@@ -18,7 +18,7 @@ from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._actions.quick import Judge, quick_way
 from arrayferry_gym._episodes import serves_functional
-from arrayferry_gym._options.libraries import Libraries, device_text, dtype_name
+from arrayferry_gym._options.libraries import Libraries, device_text, reward_dtype_of
 from arrayferry_gym._options.refusals import refuse_fixed
 from arrayferry_gym._spaces.batches import batch_of_actions
 
@@ -244,7 +244,7 @@ _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
     "env_device": device_text,
     "target_device": device_text,
     "device": device_text,
-    "reward_dtype": dtype_name,
+    "reward_dtype": reward_dtype_of,
 }
 """The arguments that are recorded as text."""
 _DEFAULTS = {

@@ -12,13 +12,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._utilities.text import numbered
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import HeldKernel
 from ._kernels import observations, statistics
 from ._kernels.kernel import Kernel, arguments_of
-from ._kernels.moments import PRIOR, Statistics, checked, numbered
+from ._kernels.moments import PRIOR, Moments, Statistics
 
 TO_NUMPY = af.converter("numpy")
 
@@ -67,7 +68,7 @@ class HasStatistics:
                 remedy="Pass the result of state_dict() of the same wrapper.",
             )
         for others in state.values():  # those of other wrappers may be among them
-            checked(others)
+            Moments.checked(others)
         given = [(drivers[each], drivers[each].given(state[each])) for each in found]
         for driver, values in given:
             driver.load(values)

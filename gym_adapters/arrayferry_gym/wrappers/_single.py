@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym._options.refusals import batch_error, is_batch
+from arrayferry_gym._options.refusals import refuse_batch
 
 from ._attributes import HasStatistics
 from ._driver import Driver, space_like, step_limit
@@ -39,8 +39,7 @@ class KernelWrapper(
     """Whether the episode has ended. A step after that begins another one, as in Gymnasium's `Autoreset`."""
 
     def __init__(self, env: gym.Env[Any, Any], kernel: Kernel) -> None:
-        if is_batch(env):
-            raise batch_error(type(self).__name__, env)
+        refuse_batch(type(self).__name__, env)
         if not hasattr(self, "_saved_kwargs"):
             gym.utils.RecordConstructorArgs.__init__(self, kernel=kernel)
         gym.Wrapper.__init__(self, env)

@@ -1,5 +1,7 @@
 """Options of environments mean the same in all that this package makes: adapted and functional."""
 
+from types import SimpleNamespace
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from remote_workers import CARTPOLE
 
 import arrayferry as af
 from arrayferry._utilities.options import is_whole
-from arrayferry_envs import CartPole
+from arrayferry_envs import CartPole, extending
 from arrayferry_gym import ArrayConversion, vector
 from arrayferry_gym.wrappers._driver import step_limit
 
@@ -113,3 +115,18 @@ def test_limits_of_other_libraries_are_whole_numbers_of_any_type():
         env = gym.make("CartPole-v1", max_episode_steps=None)
         env.unwrapped.spec, env.unwrapped._limit = None, limit
         assert step_limit(env.unwrapped) == 9
+
+
+REFUSED = {
+    "first_carry": (CartPole(), None, None, 0, 2),
+    "library_of": ("mine", None, None, 0, None),
+    "policy_rows": (np.zeros(3), 2),
+    "usable": (SimpleNamespace(problem=lambda: af.OptionError("it is missing")),),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_packages_pass_is_checked(name):
+    options = {"functional": False} if name == "library_of" else {}
+    with pytest.raises(af.OptionError):
+        getattr(extending, name)(*REFUSED[name], **options)

@@ -10,7 +10,8 @@ from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
 from arrayferry._utilities.options import count_of
-from arrayferry_gym._arrays import dtype_in, plain_name, select
+from arrayferry.extending import dtype_name
+from arrayferry_gym._arrays import dtype_in, select
 from arrayferry_gym._episodes import Step
 from arrayferry_gym._spaces.trees import build, keyed, leaves, split
 
@@ -136,7 +137,7 @@ class DtypeObservation(Observations):
         try:
             np.dtype(dtype)
         except TypeError:  # of another library
-            dtype = plain_name(dtype)
+            dtype = dtype_name(dtype)
         self.dtype = dtype
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:
