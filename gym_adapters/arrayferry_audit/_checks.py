@@ -99,14 +99,11 @@ Found = tuple[int | None, Call | None, str]
 Check = Callable[[Run], Iterator[Found]]
 
 
-def _shapes(space: Any) -> list[Any]:
-    return [leaf.shape for leaf, _ in leaves(space)]
-
-
 def spaces_are_of_batches(run: Run) -> Iterator[Found]:
     for name in ("observation_space", "action_space"):
         batch, wanted = getattr(run.envs, name), batch_space(space_of(run.envs, name), run.n)
-        if _shapes(batch) != _shapes(wanted) or not hasattr(run.envs, f"single_{name}"):
+        has, needs = ([leaf.shape for leaf, _ in leaves(space)] for space in (batch, wanted))
+        if has != needs or not hasattr(run.envs, f"single_{name}"):
             yield None, None, f"{name} is not the batch of {run.n} of single_{name}: {batch}"
 
 

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    ObsT = TypeVar("ObsT")
-    ActT = TypeVar("ActT")
-    ArrT = TypeVar("ArrT")
+    ObsT, ActT, ArrT = map(TypeVar, ("ObsT", "ActT", "ArrT"))
 
 __all__ = ["ActT", "ArrT", "CheckActions", "ObsT"]
 

@@ -33,13 +33,12 @@ from arrayferry_gym._options.refusals import (
     missing_adapter,
     refuse_unknown,
 )
-from arrayferry_gym.typing import ActT, ArrT, ObsT
+from arrayferry_gym.typing import ActT, ArrT, CheckActions, ObsT
 
 if TYPE_CHECKING:
     from typing import Never
 
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-    from arrayferry_gym.typing import CheckActions
 
     _Wrapper = VectorWrapper
 else:

@@ -43,34 +43,28 @@ def segment(
 
 
 def _segment(
-    plan: bytes, group: GroupSetup, number: int, state: Any, weights: bytes, version: int
+    data: bytes, group: GroupSetup, number: int, state: Any, weights: bytes, version: int
 ) -> Segment:
-    loaded_plan: Plan = loaded(plan)
-    key = make_rng("jax", (loaded_plan.seed, group.index, number)).key()
-    begun = loaded_plan.env, loaded_plan.policy, _weights(weights), key
-    options: Any = {
-        "env_params": loaded_plan.env_params, "max_episode_steps": loaded_plan.max_episode_steps
-    }  # fmt: skip
+    plan: Plan = loaded(data)
+    key = make_rng("jax", (plan.seed, group.index, number)).key()
+    begun = plan.env, plan.policy, _weights(weights), key
+    options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
     if state is None:  # so that rollouts are compiled for a carry only
         state = first_carry(*begun, group.num_envs, policy_state=group.policy_state, **options)
+    collect = ("info",) if plan.infos else ()
     carry, transitions = rollout(
-        *begun,
-        loaded_plan.num_steps,
-        group.num_envs,
-        carry=state,
-        **options,
-        collect=("info",) if loaded_plan.infos else (),
-        final_observation=loaded_plan.final_observation,
-    )
+        *begun, plan.num_steps, group.num_envs, carry=state, collect=collect,
+        final_observation=plan.final_observation, **options,
+    )  # fmt: skip
     info = transitions.info
     if info is not None:
-        missing = [name for name in loaded_plan.infos if name not in info]
+        missing = [name for name in plan.infos if name not in info]
         if missing:
             raise af.OptionError(
                 f"infos names {missing[0]!r}, but the environment has {[*info]}",
                 remedy="Leave it out.",
             )
-        info = {name: info[name] for name in loaded_plan.infos}
+        info = {name: info[name] for name in plan.infos}
     steps = jax.tree.map(np.asarray, transitions._replace(info=info)[:-1])  # without the state
     state = jax.tree.map(lambda x: x if _is_key(x) else np.asarray(x), carry)
     return Segment(Trajectories._make([*steps, None, None, None]), version, state)

@@ -298,11 +298,9 @@ def freeze(wrapper_state: Any) -> Any:
     """
     import jax
 
-    def is_moments(part: Any) -> bool:
-        return isinstance(part, Moments)
-
     def frozen(part: Any) -> Any:
-        return part._replace(updating=part.updating & False) if is_moments(part) else part
+        known = isinstance(part, Moments)
+        return part._replace(updating=part.updating & False) if known else part
 
     if wrapper_state is None:
         return None
@@ -311,7 +309,7 @@ def freeze(wrapper_state: Any) -> Any:
             f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
             remedy="Pass carry.running.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
         )
-    return jax.tree.map(frozen, wrapper_state, is_leaf=is_moments)
+    return jax.tree.map(frozen, wrapper_state, is_leaf=lambda part: isinstance(part, Moments))
 
 
 def _is_state(value: Any) -> bool:

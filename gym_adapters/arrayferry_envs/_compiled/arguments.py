@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 import arrayferry as af
-from arrayferry._utilities.options import count_of, limit_of
+from arrayferry._utilities.options import UNSET, count_of, limit_of
 from arrayferry_envs._around.wrapped import lasting_state, warn_if_fresh
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
@@ -56,11 +56,11 @@ class Call:
     policy_params: Any
     key: Any
     num_envs: Any
-    env_params: Any
-    max_episode_steps: Any
-    policy_state: Any
-    wrapper_state: Any
-    sharding: Any
+    env_params: Any = None
+    max_episode_steps: Any = UNSET
+    policy_state: Any = None
+    wrapper_state: Any = None
+    sharding: Any = None
 
     def __post_init__(self) -> None:
         self.env = env = checked_env(self.env)

@@ -74,13 +74,8 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
         reward = factor * transition.reward.astype(total.dtype)
         discounted = summed(jnp, began, discounted, reward)
         ended = transition.terminated | transition.truncated
-        latest = Evaluation(
-            transition.episode_return,
-            discounted,
-            transition.episode_length,
-            transition.terminated,
-            transition.truncated,
-        )
+        ends = transition.terminated, transition.truncated
+        latest = Evaluation(transition.episode_return, discounted, transition.episode_length, *ends)
 
         def recorded(old: Any, new: Any) -> Any:
             at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped

@@ -176,12 +176,12 @@ def rollout(
 
 
 def first_carry(
-    env: FunctionalEnv, policy: Policy, policy_params: Any, key: Any, num_envs: int, *, env_params: Any = None,
-    max_episode_steps: Any = UNSET, policy_state: Any = None,
-) -> Carry:  # fmt: skip
+    env: FunctionalEnv, policy: Policy, policy_params: Any, key: Any, num_envs: int, **options: Any
+) -> Carry:
     """Return the carry with which a rollout begins that is given none. With it, `rollout` is compiled for a carry only.
 
-    The arguments are those of the rollout, whose random numbers stay the same.
+    The arguments are those of the rollout, whose random numbers stay the same. The options are `env_params`,
+    `max_episode_steps`, `policy_state`, `wrapper_state` and `sharding`.
 
     Raises:
         arrayferry.OptionError: an argument is invalid.
@@ -198,10 +198,7 @@ def first_carry(
         >>> bool(same.all())
         True
     """
-    call = Call(
-        "rollout", env, policy, policy_params, key, num_envs, env_params, max_episode_steps, policy_state,
-        None, None,
-    )  # fmt: skip
+    call = Call("rollout", env, policy, policy_params, key, num_envs, **options)
     return _first_carry(call.program(), call.values)  # type: ignore[no-any-return]
 
 

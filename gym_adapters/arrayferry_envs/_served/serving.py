@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -108,13 +109,17 @@ class Served:
         self._simulator = _simulator(Engine(checked, mode, chain, tells_masks=True), sharding)
         self._to_agent = af.converter(backend, device=held_on)
         self.metadata = {**env.metadata, "jax": backend.name == "jax"}
-        self._set_spaces(None if backend.name == "numpy" else libraries)
+
+        def shown(space: Space[Any], observed: bool = True) -> Any:
+            return space if backend.name == "numpy" else converted_space(space, libraries, observed)
+
+        self._set_spaces(shown)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
         """Put what kernels have added into infos."""
 
-    def _set_spaces(self, libraries: Libraries | None) -> None:
-        """Set the spaces for the library of the agent. The libraries are None for NumPy."""
+    def _set_spaces(self, shown: Callable[..., Any]) -> None:
+        """Set the spaces, which a function turns into those of the agent's library."""
         raise NotImplementedError
 
     def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -295,8 +300,3 @@ def _computing(
         return agent if computing.name == agent.name else computing
     by_numpy = agent.name == "torch" and device in (None, "cpu") and portable
     return af.registry.backend("numpy") if by_numpy else agent
-
-
-def agent_space(space: Space[Any], libraries: Libraries | None, *, observed: bool) -> Any:
-    """Return a space for the library of the agent, which is NumPy if the libraries are None."""
-    return space if libraries is None else converted_space(space, libraries, observed=observed)

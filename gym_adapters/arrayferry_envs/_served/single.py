@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Callable
+from typing import Any, Generic
 
 import gymnasium as gym
 from gymnasium import Space, spaces
@@ -14,13 +15,10 @@ from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._simulators.numpy_simulator import map_results
 from arrayferry_envs._simulators.simulator import unmasked
-from arrayferry_gym.extending import Libraries, build, leaves, split
-from arrayferry_gym.typing import ActT, ObsT
+from arrayferry_gym.extending import build, leaves, split
+from arrayferry_gym.typing import ActT, CheckActions, ObsT
 
-from .serving import Served, agent_space
-
-if TYPE_CHECKING:
-    from arrayferry_gym.typing import CheckActions
+from .serving import Served
 
 
 class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
@@ -77,11 +75,11 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
             check_actions=check_actions, differentiable=differentiable,
         )  # fmt: skip
 
-    def _set_spaces(self, libraries: Libraries | None) -> None:
+    def _set_spaces(self, shown: Callable[..., Any]) -> None:
         observation, action, _ = self._chain.outside
-        self.observation_space = agent_space(observation, libraries, observed=True)
-        self.action_space = agent_space(action, libraries, observed=False)
-        self._in_numpy = libraries is None
+        self.observation_space = shown(observation)
+        self.action_space = shown(action, observed=False)
+        self._in_numpy = self._to_agent.target.name == "numpy"
         self._discrete = self._in_numpy and any(
             isinstance(leaf, spaces.Discrete) for leaf, _ in leaves(self.observation_space)
         )

@@ -16,7 +16,7 @@ from arrayferry_gym._options.refusals import (
     num_envs_inside,
     refuse_unknown,
 )
-from arrayferry_gym.typing import ActT, ObsT
+from arrayferry_gym.typing import ActT, CheckActions, ObsT
 
 from .adapter import (
     Adapter,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from typing import Never
 
     from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-    from arrayferry_gym.typing import CheckActions
 
     _Wrapper = gym.Wrapper[ObsT, ActT, Any, Any]
 else:

@@ -90,24 +90,26 @@ class HasStatistics:
         self._driver.load(self._driver.given(given))
 
 
+def _nested(env: Any) -> list[Any]:
+    """Return a wrapper and all inside, down to the environment."""
+    found = [env]
+    while isinstance(found[-1], (gym.Wrapper, gym.vector.VectorWrapper)):
+        found.append(found[-1].env)
+    return found
+
+
 def _drivers(env: Any) -> dict[str, HeldKernel]:
     """Return the kernels with statistics, of a wrapper and of all inside, by the names of the statistics."""
-    found = [each for each in HasKernels.held_by(env) if each.name is not None]
-    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-        env = env.env
-        found = [*(each for each in HasKernels.held_by(env) if each.name is not None), *found]
+    held = (driver for each in reversed(_nested(env)) for driver in HasKernels.held_by(each))
+    found = [driver for driver in held if driver.name is not None]
     return dict(zip(numbered(str(each.name) for each in found), found, strict=True))
 
 
 def _updated(env: Any) -> list[Any]:
     """Return what has statistics that are updated: the drivers of our wrappers, and wrappers of Gymnasium's."""
-    found: list[Any] = [*_drivers(env).values()]
-    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-        own = issubclass(type(env), HasStatistics)
-        if not own and hasattr(type(env), "update_running_mean"):
-            found.append(env)
-        env = env.env
-    return found
+    others = (each for each in _nested(env)[:-1] if not isinstance(each, HasStatistics))
+    gymnasiums = (each for each in others if hasattr(type(each), "update_running_mean"))
+    return [*_drivers(env).values(), *gymnasiums]
 
 
 class HasObsRms(HasStatistics):

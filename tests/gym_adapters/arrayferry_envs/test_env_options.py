@@ -47,12 +47,8 @@ def test_autoreset_modes_by_value_and_by_name(mode):
 
 ONES = (np.int64(1), np.asarray(1), torch.tensor(1), True)
 LISTS = (
-    (3, 4, 5),
-    range(3, 6),
-    np.arange(3, 6),
-    torch.arange(3, 6),
-    [np.int32(3), 4, torch.tensor(5)],
-)
+    (3, 4, 5), range(3, 6), np.arange(3, 6), torch.arange(3, 6), [np.int32(3), 4, torch.tensor(5)],
+)  # fmt: skip
 
 
 @ALL
@@ -118,11 +114,9 @@ def test_limits_of_other_libraries_are_whole_numbers_of_any_type():
 
 
 REFUSED = {
-    "first_carry": (CartPole(), None, None, 0, 2),
-    "library_of": ("mine", None, None, 0, None),
-    "policy_rows": (np.zeros(3), 2),
-    "usable": (SimpleNamespace(problem=lambda: af.OptionError("it is missing")),),
-}
+    "first_carry": (CartPole(), None, None, 0, 2), "library_of": ("mine", None, None, 0, None),
+    "policy_rows": (np.zeros(3), 2), "usable": (SimpleNamespace(problem=lambda: af.OptionError("no")),),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
