@@ -44,7 +44,7 @@ class LibraryPolicy(ABC):
     ) -> None:  # fmt: skip
         self._policy = policy
         self._backend = backend
-        self.library = backend.name
+        self.library: str = backend.name
         self._device = device
         self._convert = af.converter(backend, device=device)
         self._seed_prefix = seed_prefix
