@@ -10,12 +10,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import original_space
-from arrayferry_gym._episodes import turn
+from arrayferry_gym._episodes import RULES
 from arrayferry_gym._options.caller import authors_line
 
 REST = 8
@@ -103,8 +102,9 @@ class Recorder:
         mode: their autoreset mode.
     """
 
-    def __init__(self, envs: Any, mode: AutoresetMode) -> None:
-        self.envs, self.mode, self.n = envs, mode, int(envs.num_envs)
+    def __init__(self, envs: Any, mode: Any) -> None:
+        self.mode, self.rule = mode, RULES[mode]
+        self.envs, self.n = envs, int(envs.num_envs)
         self.observed = space_of(envs, "observation_space")
         self.acted = copy.deepcopy(space_of(envs, "action_space"))
 
@@ -133,8 +133,8 @@ class Recorder:
                 over = nowhere
             call = self.step(step, actions, over, overwrites)
             yield call
-            over = nowhere if self.mode is AutoresetMode.SAME_STEP else call.ended
-            if self.mode is AutoresetMode.DISABLED and over.any():
+            over = nowhere if self.rule.same_step else call.ended
+            if not self.rule.by_itself and over.any():
                 yield self.reset(step, mask=over)
                 over = nowhere
         yield self.reset(len(table))
@@ -170,7 +170,7 @@ class Recorder:
                 raise ValueError(
                     f"reward, terminated and truncated have {shapes}, not {self.n} rows"
                 )
-            now = turn(self.mode, over, *(flags.astype(bool) for flags in seen[2:4]))
+            now = self.rule.turn(over, *(flags.astype(bool) for flags in seen[2:4]))
             began = over & False if now.reset is None else now.reset
             call = self._call(step, actions, given, seen, (began, ~over, now.done))
             call = call._replace(keeps_actions=digest(to_numpy(batch)) == before)

@@ -21,8 +21,8 @@ import arrayferry as af
 from arrayferry.extending import map_arrays
 from arrayferry_gym import Random
 from arrayferry_gym._arrays import mapped, plain_name, select
-from arrayferry_gym._episodes import before_resets
-from arrayferry_gym._options.env_options import autoreset_mode_of, count_of, limit_of
+from arrayferry_gym._episodes import autoreset_mode_of, before_resets
+from arrayferry_gym._options.env_options import count_of, limit_of
 from arrayferry_gym._options.refusals import missing_package
 from arrayferry_gym._spaces.trees import build, leaves, split
 from arrayferry_gym.wrappers._kernels import moments as moments_of

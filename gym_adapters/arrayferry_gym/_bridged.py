@@ -6,15 +6,19 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper, VectorWrapper
+from gymnasium.vector import VectorEnv, VectorRewardWrapper, VectorWrapper
 
 import arrayferry as af
 from arrayferry.typing import Target
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
 from arrayferry_gym._arrays import as_rewards
-from arrayferry_gym._episodes import checked_infos, final_observations, loses_final
-from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym._options.env_options import declared_mode
+from arrayferry_gym._episodes import (
+    RULES,
+    checked_infos,
+    declared_mode,
+    final_observations,
+    loses_final,
+)
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym._spaces.trees import leaves
 from arrayferry_gym.wrappers._attributes import HasKernels
@@ -45,7 +49,6 @@ class Bridged:
 
     Attributes:
         envs: the environments in the library of the trainer.
-        mode: when they reset.
         singles: the single environments inside, None if they cannot be reached from here.
         loses_final: whether a step returns first observations of the next episodes, not the last of the old ones.
         firsts: for each environment, the infos of its last reset.
@@ -77,8 +80,8 @@ class Bridged:
                 f"{bridge} was given {envs!r:.80}, which is no vector environment. Pass what gymnasium.make_vec or "
                 "make_vec of a FunctionalEnv returns"
             )
-        self.mode = declared_mode(envs)
-        if self.mode is AutoresetMode.NEXT_STEP:
+        self._rule = RULES[declared_mode(envs)]
+        if self._rule.by_itself and not self._rule.same_step:
             raise af.OptionError(
                 f"{envs!r:.80} resets in the step after the last, whose action does not count, but {trainer} "
                 "learns from every step",
@@ -186,7 +189,7 @@ class Bridged:
         if not hasattr(rewards, "dtype"):
             rewards = self._to_trainer(as_rewards(rewards))
         self._check_rewards(tuple(rewards.shape))
-        turn = turn_of(self.mode, None, terminated, truncated)
+        turn = self._rule.turn(None, terminated, truncated)
         self.current, self._ended, self._ready = observations, turn.over, turn.reset
         if turn.reset is not None and not self.loses_final and turn.reset.any():
             observations = final_observations(

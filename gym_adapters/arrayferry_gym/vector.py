@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 import arrayferry as af
 from arrayferry.typing import Target
@@ -24,8 +24,14 @@ from arrayferry_gym._adapters.overloads import (
     VectorNumpyToTorchInit,
 )
 from arrayferry_gym._arrays import BOOL, as_flags, mapped
-from arrayferry_gym._episodes import final_observations, loses_final, serves_functional
-from arrayferry_gym._options.env_options import autoreset_mode_of, forwarded_mask, forwarded_seed
+from arrayferry_gym._episodes import (
+    RULES,
+    autoreset_mode_of,
+    final_observations,
+    loses_final,
+    serves_functional,
+)
+from arrayferry_gym._options.env_options import forwarded_mask, forwarded_seed
 from arrayferry_gym._options.libraries import dtype_name
 from arrayferry_gym._options.refusals import (
     check_env,
@@ -191,7 +197,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         """
         mode = self.autoreset_mode
         why = "loses the last observations of episodes" if loses_final(self.env) else None
-        if mode is not None and autoreset_mode_of(mode) is not AutoresetMode.SAME_STEP:
+        if mode is not None and not RULES[autoreset_mode_of(mode)].tells_final:
             why = f"resets in {autoreset_mode_of(mode).name} mode"
         if why is not None:
             raise af.OptionError(

@@ -22,7 +22,8 @@ from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.renewal import Renewal, random_of, shaped, without_weak_type
 from arrayferry_envs._simulators.shardings import batch_sharding, spread
 from arrayferry_gym._arrays import held_dtype
-from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
+from arrayferry_gym._episodes import autoreset_mode_of
+from arrayferry_gym._options.env_options import UNSET, count_of, limit_of
 from arrayferry_gym.wrappers.kernels import Step
 
 

@@ -19,9 +19,9 @@ from arrayferry_envs._around import wrapped
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.policies import check_arguments, check_policy
 from arrayferry_gym._arrays import as_rewards
-from arrayferry_gym._episodes import turn as turn_of
+from arrayferry_gym._episodes import RULES, declared_mode
 from arrayferry_gym._options.caller import caller_level
-from arrayferry_gym._options.env_options import UNSET, count_of, declared_mode
+from arrayferry_gym._options.env_options import UNSET, count_of
 from arrayferry_gym._options.refusals import batch_error, is_batch
 from arrayferry_gym.wrappers._attributes import HasKernels
 from arrayferry_gym.wrappers.kernels import Step
@@ -113,7 +113,7 @@ class Stepping:
 
     Attributes:
         envs: the vector environment. A single environment is a batch of one.
-        mode: when it resets.
+        rule: that of its autoreset mode.
 
     Raises:
         TypeError: `env` is not an environment.
@@ -141,11 +141,11 @@ class Stepping:
             assert library is not None
             self.envs = _served(env, options, library, device, mode, render_mode)
             self._anew = options.wrapper_state is None
-        self.mode = declared_mode(self.envs)
+        self.rule = RULES[declared_mode(self.envs)]
 
     def __iter__(self) -> Generator[Step | None, None, None]:
         """Yield None after each reset, and after each step a `Step` with flags and float64 rewards in NumPy, without end."""
-        envs, mode = self.envs, self.mode
+        envs, rule = self.envs, self.rule
         # statistics that begin anew are updated, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
@@ -166,12 +166,12 @@ class Stepping:
                     raise
                 reward, *flags = TO_HOST(results)
                 reward, (terminated, truncated) = as_rewards(reward, envs.num_envs), flags
-                turn = turn_of(mode, ended, terminated, truncated)
+                turn = rule.turn(ended, terminated, truncated)
                 ended, number = turn.over, number + 1
                 reward = reward.astype(np.float64)
                 yield Step(observation, reward, terminated, truncated, {}, turn.valid)
                 began = np.zeros_like(began) if turn.reset is None else turn.reset
-                if mode is AutoresetMode.DISABLED and turn.done.any():
+                if not rule.by_itself and turn.done.any():
                     observation, _ = inside.reset(options={"reset_mask": turn.done})
                     began, ended = turn.done, None
                     yield None

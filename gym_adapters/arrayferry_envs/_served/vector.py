@@ -11,7 +11,8 @@ from gymnasium.vector.utils import batch_space
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of
+from arrayferry_gym._episodes import autoreset_mode_of
+from arrayferry_gym._options.env_options import UNSET, count_of
 from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._options.types import ActT, ArrT, ObsT
 

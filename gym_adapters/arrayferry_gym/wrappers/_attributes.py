@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_gym._adapters.spaces import original_space
+from arrayferry_gym._episodes import Rule
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import HeldKernel
@@ -254,7 +254,7 @@ class HasKernels(HasStatistics):
 
     _shown: tuple[Any, ...]
     """An object for each kernel, innermost first."""
-    _mode: AutoresetMode
+    _rule: Rule
     _ended: Any = None
     """Which episodes have ended in the last step, bool (n,) of NumPy, if that is recorded."""
 
@@ -289,8 +289,8 @@ class HasKernels(HasStatistics):
                 done = masks[key]
                 if done.any():
                     shown._end(added[key], done)
-                begins = done if self._mode is AutoresetMode.SAME_STEP else self._ended
-                if begins is not None and self._mode is not AutoresetMode.DISABLED:
+                begins = done if self._rule.same_step else self._ended
+                if begins is not None and self._rule.by_itself:
                     shown._begin(begins)
                 self._ended = done
         add_infos(infos, added, masks)

@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_flags, as_rewards
-from arrayferry_gym._episodes import Turn, checked_infos, final_observations, loses_final
-from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
+from arrayferry_gym._episodes import (
+    RULES,
+    Turn,
+    checked_infos,
+    declared_mode,
+    final_observations,
+    loses_final,
+)
+from arrayferry_gym._options.env_options import reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
 from ._attributes import TO_NUMPY, HasStatistics, add_infos, masks_of
@@ -62,9 +68,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             original_space(env.single_action_space),
             step_limit(env),
         )
-        self._mode = declared_mode(env)
-        self._same_step = self._mode is AutoresetMode.SAME_STEP
-        self._driver = Driver(kernel, inside, self.num_envs, same_step=self._same_step)
+        self._rule = rule = RULES[declared_mode(env)]
+        self._driver = Driver(kernel, inside, self.num_envs, same_step=rule.same_step)
         self._kernel = kernel = self._driver.kernel
         self._loses_final = loses_final(env)
         self._over: Any = None
@@ -109,10 +114,10 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         driver.follow(observations if driver.observes else rewards)
         terminated, truncated = as_flags(terminated), as_flags(truncated)
         ended = TO_NUMPY(terminated), TO_NUMPY(truncated)
-        self._turn = turn = turn_of(self._mode, self._over, *ended)
+        self._turn = turn = self._rule.turn(self._over, *ended)
         self._over, valid = turn.over, turn.valid
         seen = given = driver.own(observations) if driver.observes else None
-        if self._same_step and turn.reset is not None:
+        if self._rule.same_step and turn.reset is not None:
             if self._loses_final and not (driver.rewarded or driver.flagged):
                 valid = ~turn.reset  # the others have no observation
             elif driver.observes:
@@ -122,8 +127,8 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             reward = as_rewards(reward)
         flags = (terminated, truncated) if driver.flagged else None
         result, shown = driver.take(seen, reward, flags, valid, turn.reset, given)
-        if result.info or (self._same_step and driver.observes):
-            infos = self._informed(checked_infos(self.env, infos), result, turn.reset)
+        if result.info or (self._rule.tells_final and driver.observes):
+            infos = self._informed(checked_infos(self.env, infos), result, turn.done)
         if driver.observes:
             observations = shown
         if driver.rewarded:
@@ -132,13 +137,13 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     def _informed(self, infos: dict[str, Any], result: Step, ended: Any) -> dict[str, Any]:
         """Return infos with the final observations for the agent, and the entries that the kernel has added."""
-        final = infos.get("final_obs") if self._same_step and self._driver.observes else None
+        final = infos.get("final_obs") if self._rule.tells_final and self._driver.observes else None
         if final is not None:
             shown = result.observation
             if isinstance(final, np.ndarray) and final.dtype == object:
                 space, final = self._kernel.outside.observation, final.copy()
                 parts = split(space, shown)
-                for i in () if ended is None else np.flatnonzero(ended):
+                for i in np.flatnonzero(ended):
                     final[i] = build(space, (_row(x, int(i)) for x in parts))
                 shown = final
             infos = {**infos, "final_obs": shown}
