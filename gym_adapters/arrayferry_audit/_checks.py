@@ -47,7 +47,7 @@ class Run:
     """
 
     def __init__(self, recorder: Recorder, calls: list[Call]) -> None:
-        self.envs, self.rule, self.n = recorder.envs, recorder.rule, recorder.n
+        self.envs, self.rule, self.n = recorder.envs, recorder.episodes.rule, recorder.n
         self.mode = recorder.mode
         self.observed, self.calls = recorder.observed, calls
         self.steps = [call for call in calls if call.actions is not None]
