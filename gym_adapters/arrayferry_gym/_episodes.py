@@ -192,7 +192,7 @@ class Episodes:
         """
         observation, reward, terminated, truncated, infos = results
         terminated, truncated = as_flags(terminated), as_flags(truncated)
-        if isinstance(reward, (list, tuple)):
+        if reward is not None and not hasattr(reward, "dtype"):
             reward = as_rewards(reward)
         masks = self._masks
         flags = (terminated, truncated) if masks is None else masks((terminated, truncated))
