@@ -220,8 +220,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     @property
     def autoreset_mode(self) -> Any:
         """The environment's autoreset mode, None if it does not declare one."""
-        mode = getattr(self.env, "autoreset_mode", None)
-        return (self.env.metadata or {}).get("autoreset_mode") if mode is None else mode
+        mode = (self.env.metadata or {}).get("autoreset_mode")
+        return getattr(self.env, "autoreset_mode", None) if mode is None else mode
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each environment, if the vector environment has `call`. Nothing is converted."""

@@ -80,7 +80,7 @@ class Served:
         )
         check_flag("differentiable", differentiable)
         self.render_mode = render_mode
-        self._n = n
+        self._n, self._mode = n, mode
         limit = limit_of(max_episode_steps, env.max_episode_steps)
         self._limit = env._limited(limit)
         self._chain = chain = chain_of(env, limit)
@@ -108,7 +108,6 @@ class Served:
             computing, self._device, check=self.check_actions,
         )  # fmt: skip
         self._simulator = _simulator(Engine(checked, mode, chain, tells_masks=True), sharding)
-        self._rule = self._simulator.engine.rule
         self._to_agent = af.converter(backend, device=held_on)
         self.metadata = {**env.metadata, "jax": backend.name == "jax"}
         self._set_spaces(None if backend.name == "numpy" else libraries)

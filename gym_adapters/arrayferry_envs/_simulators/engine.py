@@ -52,7 +52,7 @@ class Engine:
     def __init__(
         self, env: CheckedEnv, mode: AutoresetMode, chain: Chain, *, tells_masks: bool = False
     ) -> None:
-        self.env, self.rule, self.chain = env, RULES[mode], chain
+        self.env, self.mode, self.chain = env, mode, chain
         self._tells_masks = tells_masks and env.masks_actions
         self._informs = env.has_info or self._tells_masks
         self._of_one: Any = None
@@ -119,6 +119,7 @@ class Engine:
             The environments, the outcome, and the infos that kernels have added.
         """
         env, xp, kernels = self.env, self.env.xp, running.wrappers
+        rule = RULES[self.mode]
         if self.chain.acts:
             kernels, action = self.chain.action(xp, acting, kernels, action)
         state, reward, terminated, truncated = env.step(
@@ -130,9 +131,9 @@ class Engine:
             truncated = late if truncated is None else truncated | late
         elif truncated is None:
             truncated = elapsed < 0  # nowhere
-        turn = self.rule.turn(running.ended, terminated, truncated)
+        turn = rule.turn(running.ended, terminated, truncated)
         final = final_info = None
-        if self.rule.same_step:
+        if rule.same_step:
             final = env.observe(state, params)
             final_info = self._info(state, params, final)
         elif turn.reset is not None:
@@ -158,7 +159,7 @@ class Engine:
         self, kernels: Any, outcome: Step, begins: Any
     ) -> tuple[Any, Step, dict[str, Any]]:
         """Pass a step through the kernels."""
-        same = outcome.final_info is not None
+        same = RULES[self.mode].same_step
         seen = outcome.final_observation if same else outcome.observation
         info: Any = outcome.final_info if same else outcome.info
         result = outcome._replace(observation=seen, info=info)
@@ -168,7 +169,7 @@ class Engine:
         )
         added = {key: value for key, value in result.info.items() if key not in info}
         outcome = outcome._replace(observation=observation, reward=result.reward)
-        if same:
+        if outcome.final_observation is not None:
             outcome = outcome._replace(final_observation=result.observation)
         return kernels, outcome, added
 

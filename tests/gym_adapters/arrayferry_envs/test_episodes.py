@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from envs import MODES
+from envs import MODES, in_mode
 from functional_envs import LIBRARIES, Count
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_envs import Functions, wrap
@@ -50,7 +50,7 @@ def sync(mode):
     """Make single environments, in Gymnasium's own vector environment."""
     params = [dict(zip(PARAMS, both, strict=True)) for both in BOTH]
     makes = [lambda own=own: Count().make(params=own, max_episode_steps=LIMIT) for own in params]
-    return SyncVectorEnv(makes, autoreset_mode=mode)
+    return in_mode(makes, mode)
 
 
 def served(library, env=None):
