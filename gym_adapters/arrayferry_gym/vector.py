@@ -8,14 +8,14 @@ from gymnasium import Space
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 import arrayferry as af
-from arrayferry.typing import Target
 from arrayferry_gym._adapters.adapter import (
     Adapter,
     NamedPair,
     NamedPairOnDevice,
-    arguments_in,
+    arguments_of,
     converted_space_property,
     gymnasium_class,
+    takes,
 )
 from arrayferry_gym._adapters.overloads import (
     VectorArrayConversionInit,
@@ -36,16 +36,10 @@ from arrayferry_gym._options.libraries import dtype_name
 from arrayferry_gym._options.refusals import (
     check_env,
     missing_adapter,
-    refuse_unknown,
 )
 from arrayferry_gym._options.types import ActT, ArrT, ObsT
 
 if TYPE_CHECKING:
-    from typing import Never
-
-    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-    from arrayferry_gym._options.types import CheckActions
-
     _Wrapper = VectorWrapper
 else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.vector.array_conversion", VectorWrapper)
@@ -101,38 +95,17 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     if not TYPE_CHECKING:  # type checkers know it from the class with Init in its name
 
-        def __init__(
-            self,
-            env: VectorEnv[Any, Any, Any],
-            env_xp: Target | None = None,
-            target_xp: Target | None = None,
-            env_device: Any = None,
-            target_device: Any = None,
-            *,
-            like: Any = None,
-            info_xp: Target | None = None,
-            convert_info: bool = True,
-            stack_final: bool = False,
-            reward_dtype: Any = None,
-            copy: bool | None = None,
-            narrowing: Narrowing = "checked",
-            scalars: Scalars = "keep",
-            unknown: Unknown = "keep",
-            sparse: Sparse = "dense",
-            check_actions: CheckActions = "fit",
-            convert_render: bool = False,
-            **others: Never,
-        ) -> None:
-            arguments = arguments_in(locals())
-            refuse_unknown(others, ArrayConversion, type(self))
+        @takes()
+        def __init__(self, env: VectorEnv[Any, Any, Any], *given: Any, **options: Any) -> None:
+            arguments = arguments_of(ArrayConversion, self, *given, **options)
             check_env(type(self), env)
             VectorWrapper.__init__(self, env)
-            if stack_final is True:
+            self._stack_final = arguments["stack_final"]
+            if self._stack_final is True:
                 self._check_final()
-            self._stack_final = stack_final
-            self._final_in_batch = stack_final is True and serves_functional(env)
+                self._final_in_batch = serves_functional(env)
             self._setup(env, **arguments)
-            self._reward_dtype = dtype_name(reward_dtype, self.target_backend)
+            self._reward_dtype = dtype_name(arguments["reward_dtype"], self.target_backend)
 
     env: VectorEnv[Any, Any, Any]
     _stack_final: bool
