@@ -233,7 +233,7 @@ def patched(tmp_path, name, most):
     files = re.findall(r"^\+\+\+ b/(?!tests/)(.*)", patch, re.MULTILINE)
     assert 0 < len(files) <= most
     tops = ("core", "plugins", "gym_adapters")
-    for top in (*tops, "tests"):
+    for top in (*tops, "tests", "docs", "tools"):
         shutil.copytree(ROOT / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"))
     for each in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / each, tmp_path)
@@ -297,3 +297,33 @@ def test_an_autoreset_mode_is_in_four_files_of_the_adapters(tmp_path):
         f"{folder}audit/test_check_vector_env.py",
     ]
     patched(tmp_path, "mode.patch", 4)(TOLD, "TOLD and not processes", tests, 40)
+
+
+KEPT = """
+import gymnasium as gym, pettingzoo, pytest, torch
+from arrayferry_gym import ArrayConversion, NumpyToTorch, pettingzoo as games, vector
+class Keeps(gym.Wrapper):
+    def reset(self, *, seed=None, options=None):
+        self.given = options
+        return self.env.reset(seed=seed)
+for convert in (True, False):
+    env = Keeps(gym.make("CartPole-v1"))
+    made = NumpyToTorch(env, convert_options=convert)
+    made.reset(options={"x": torch.ones(2)})
+    assert isinstance(env.given["x"], torch.Tensor) != convert
+    assert made._saved_kwargs == ({} if convert else {"convert_options": False})
+envs, game = gym.make_vec("CartPole-v1", 2), pettingzoo.make("parallel", "classic/rps-v2")
+for make, inner in ((vector.ArrayConversion, envs), (games.ParallelConversion, game), (vector.JaxToNumpy, envs)):
+    for name, told in (("convert_options", "='no' is not valid. Pass True"), ("convert_option", " Write convert_options=")):
+        with pytest.raises(arrayferry.OptionError, match=told):
+            make(inner, **{name: "no"})
+"""
+
+
+@pytest.mark.long
+def test_an_option_is_in_three_files_of_the_adapters(tmp_path):
+    """A patch adds one to a copy: whether the options of resets are converted. All tests of options pass."""
+    folder = "tests/gym_adapters/arrayferry_"
+    tests = [f"{folder}gym", f"{folder}envs/test_compatibility.py", "tests/types"]
+    names = "option or overloads or unknown or spec or record or pickle or repr"
+    patched(tmp_path, "adapter_option.patch", 3)(KEPT, names, tests, 40)
