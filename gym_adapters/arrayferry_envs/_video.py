@@ -155,7 +155,7 @@ def _images(
                 continue  # another environment was reset
             last = step
             ended += 0 if step is None else bool(step.ended[index])
-            if ended == episodes and steps.mode is AutoresetMode.SAME_STEP:
+            if ended == episodes and steps.episodes.rule.same_step:
                 return
             images = steps.envs.render()
             yield np.asarray(None if images is None else TO_HOST([images[index]])[0])

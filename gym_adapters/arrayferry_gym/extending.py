@@ -1,6 +1,6 @@
 """What packages that build on `arrayferry_gym` use besides adapters and kernels: environments, bridges, audits.
 
-    from arrayferry_gym.extending import Judge, leaves, select, turn
+    from arrayferry_gym.extending import Episodes, Judge, leaves, select
 
 `Kernel`, `Spaces`, `State` and `Step` are in `arrayferry_gym.wrappers.kernels`, and types in `arrayferry_gym.typing`.
 
@@ -61,22 +61,23 @@ library has for one of NumPy.
     >>> to_shape(xp, mask, (2, 2)).tolist(), held_dtype(np.float32, torch), as_rewards([1, 2])
     ([[True, True], [False, False]], 'float32', array([1., 2.]))
 
-**Episodes.** `turn` says what a step does in each environment, as a `Turn` of masks. `before_resets` are the last
-observations, and `summed` adds up within episodes. `autoreset_mode_of` reads the option of that name, `declared_mode` what
-an environment declares, and `reset_mask_of` the mask of a reset. `refuse_batch` says what a batch that is no `VectorEnv`
-needs.
+**Episodes.** `Episodes` turns what a vector environment returns into `Step`s, in any autoreset mode, and `RULES` has the rule
+of each mode, which `autoreset_mode_of` reads. `before_resets` are the last observations, and `summed` adds up within
+episodes. `reset_mask_of` reads the mask of a reset. `refuse_batch` says what a batch that is no `VectorEnv` needs.
 
     >>> import gymnasium as gym
-    >>> from arrayferry_gym.extending import autoreset_mode_of, before_resets, declared_mode
-    >>> from arrayferry_gym.extending import refuse_batch, reset_mask_of, summed, turn
-    >>> ended, no = np.array([False, True]), np.array([False, False])
-    >>> turn(autoreset_mode_of("NEXT_STEP"), None, ended, no)
-    Turn(valid=None, reset=None, done=array([False,  True]), over=array([False,  True]))
+    >>> from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of, before_resets
+    >>> from arrayferry_gym.extending import refuse_batch, reset_mask_of, summed
+    >>> envs = gym.make_vec("CartPole-v1", 2)
+    >>> episodes, _ = Episodes(envs), envs.reset(seed=1)
+    >>> step = episodes.step(envs.step(np.array([0, 1])))
+    >>> step.reward.tolist(), step.ended, RULES[autoreset_mode_of("NEXT_STEP")].same_step
+    ([1.0, 1.0], array([False, False]), False)
+    >>> ended = np.array([False, True])
     >>> before_resets(np, ended, np.array([5, 6]), np.array([7, 8])), summed(np, ended, np.ones(2), np.ones(2))
     (array([7, 6]), array([2., 1.]))
-    >>> envs = gym.make_vec("CartPole-v1", 2)
-    >>> declared_mode(envs).name, reset_mask_of([True, False], 2), refuse_batch("mine", envs)
-    ('NEXT_STEP', array([ True, False]), None)
+    >>> reset_mask_of([True, False], 2), refuse_batch("mine", envs)
+    (array([ True, False]), None)
 
 **Kernels.** A `Chain` drives nested kernels. A `HeldKernel` is one whose state something holds; an environment that runs
 kernels inside shows their attributes by `HasKernels`. `Moments` are the statistics in a state.
@@ -120,9 +121,9 @@ from ._arrays import (
     select,
     to_shape,
 )
-from ._episodes import Turn, before_resets, summed, turn
+from ._episodes import RULES, Episodes, autoreset_mode_of, before_resets, summed
 from ._keys import Immutable, Key, is_made, memo_of, parts_of
-from ._options.env_options import autoreset_mode_of, declared_mode, reset_mask_of
+from ._options.env_options import reset_mask_of
 from ._options.libraries import Libraries
 from ._options.refusals import refuse_batch
 from ._spaces.batches import batch_of_actions
@@ -134,12 +135,12 @@ from .wrappers._kernels.kernel import Chain
 from .wrappers._kernels.moments import Moments
 
 __all__ = [
-    "ARRAYS", "Chain", "Fitter", "HasKernels", "HeldKernel", "Immutable", "Judge", "Key", "Libraries",
-    "Moments", "Turn", "as_rewards", "autoreset_mode_of", "batch_of_actions", "before_resets",
-    "bounds_of", "build", "cast_numbers", "converted_space", "declared_mode", "first_wrong",
-    "gymnasium_space", "held_dtype", "is_made", "leaves", "mapped", "memo_of", "namespace",
-    "original_space", "parts_of", "refuse_batch", "reset_mask_of", "select", "space_of", "split",
-    "summed", "to_shape", "turn",
+    "ARRAYS", "RULES", "Chain", "Episodes", "Fitter", "HasKernels", "HeldKernel", "Immutable",
+    "Judge", "Key", "Libraries", "Moments", "as_rewards", "autoreset_mode_of",
+    "batch_of_actions", "before_resets", "bounds_of", "build", "cast_numbers",
+    "converted_space", "first_wrong", "gymnasium_space", "held_dtype", "is_made", "leaves",
+    "mapped", "memo_of", "namespace", "original_space", "parts_of", "refuse_batch",
+    "reset_mask_of", "select", "space_of", "split", "summed", "to_shape",
 ]  # fmt: skip
 
 

@@ -257,7 +257,7 @@ def _step(
     state, outcome = functions.step(key, state, action, params._prepared)
     observation, reward, terminated, truncated = _first(outcome[:4])
     final, final_info = outcome.observation, outcome.info
-    if mode is AutoresetMode.SAME_STEP:
+    if outcome.final_observation is not None:
         final, final_info = outcome.final_observation, outcome.final_info or {}
     infos = {
         "discount": 1.0 - terminated.astype(jnp.float32),

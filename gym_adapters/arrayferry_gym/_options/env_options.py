@@ -4,43 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-
-
-def autoreset_mode_of(given: Any) -> AutoresetMode:
-    """Return an autoreset mode, given as such, by its value "SameStep", or by its name "SAME_STEP".
-
-    Raises:
-        arrayferry.OptionError: it is not a mode.
-    """
-    if isinstance(given, AutoresetMode):
-        return given
-    for mode in AutoresetMode:
-        if str(given).upper().replace("-", "_") in (mode.name, mode.value.upper()):
-            return mode
-    raise af.OptionError(
-        f"autoreset_mode={given!r:.80} is not valid",
-        remedy=f"Pass one of {', '.join(f'AutoresetMode.{mode.name}' for mode in AutoresetMode)}.",
-    )
-
-
-def declared_mode(env: Any) -> AutoresetMode:
-    """Return the autoreset mode that a vector environment declares."""
-    mode = (env.metadata or {}).get("autoreset_mode", getattr(env, "autoreset_mode", None))
-    if mode is None:
-        gym.logger.warn(
-            f"{env} is missing `autoreset_mode` data, so that NEXT_STEP is assumed. Set metadata['autoreset_mode']."
-        )
-        return AutoresetMode.NEXT_STEP
-    if not isinstance(mode, (AutoresetMode, str)):
-        raise TypeError(
-            f"Expected env.metadata['autoreset_mode'] to be an AutoresetMode, got {type(mode)}"
-        )
-    return autoreset_mode_of(mode)
 
 
 def reset_mask_of(mask: Any, count: int) -> Any:

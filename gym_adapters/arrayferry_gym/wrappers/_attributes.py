@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry._utilities.text import numbered
 from arrayferry_gym._adapters.spaces import original_space
+from arrayferry_gym._episodes import RULES
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import HeldKernel
@@ -257,7 +257,7 @@ class HasKernels(HasStatistics):
 
     _shown: tuple[Any, ...]
     """An object for each kernel, innermost first."""
-    _mode: AutoresetMode
+    _mode: Any
     _ended: Any = None
     """Which episodes have ended in the last step, bool (n,) of NumPy, if that is recorded."""
 
@@ -285,15 +285,15 @@ class HasKernels(HasStatistics):
         Raises:
             ValueError: the environment has infos of that name.
         """
-        masks = masks_of(added)
+        masks, rule = masks_of(added), RULES[self._mode]
         for shown in self._shown:
             if isinstance(shown, HasEpisodes):
                 key = shown._driver.kernel.stats_key
                 done = masks[key]
                 if done.any():
                     shown._end(added[key], done)
-                begins = done if self._mode is AutoresetMode.SAME_STEP else self._ended
-                if begins is not None and self._mode is not AutoresetMode.DISABLED:
+                begins = done if rule.same_step else self._ended
+                if begins is not None and rule.by_itself:
                     shown._begin(begins)
                 self._ended = done
         add_infos(infos, added, masks)
