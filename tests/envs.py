@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import arrayferry as af
+from arrayferry_gym._episodes import RULES, autoreset_mode_of
 
 NAMESPACES = {"numpy": np, "torch": torch, "jax": jnp}
 
-MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+EVERY_MODE = list(RULES)
+
+MODES = pytest.mark.parametrize("mode", EVERY_MODE, ids=lambda mode: mode.name)
 
 
 class Takes(gym.Env):
@@ -81,3 +84,8 @@ def make_vec(num_envs, mode=AutoresetMode.NEXT_STEP, **options):
     """Make CartPoles of Gymnasium, in this process."""
     kwargs = {"autoreset_mode": mode}
     return gym.make_vec("CartPole-v1", num_envs, "sync", vector_kwargs=kwargs, **options)
+
+
+def in_mode(makes, mode):
+    """Make a batch of single environments of a mode, which may be a name."""
+    return SyncVectorEnv(makes, autoreset_mode=autoreset_mode_of(mode))

@@ -6,6 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
+from arrayferry_gym._episodes import RULES
 
 LIBRARIES = ("numpy", "torch", "jax")
 
@@ -13,7 +14,7 @@ LIBRARIES = ("numpy", "torch", "jax")
 ALL_LIBRARIES = (*LIBRARIES, "array_api_strict")
 
 
-MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
+MODES = tuple(mode.name for mode in RULES)
 
 
 class Steps(gym.Env):

@@ -151,9 +151,7 @@ def _ends(package: str, plugins: list[Facts], containers: list[str]) -> list[str
     return starts
 
 
-def run_pytest(
-    step: Announce, backend: str, registered: list[str], tests: str = TESTS
-) -> Facts:
+def run_pytest(step: Announce, backend: str, registered: list[str], tests: str = TESTS) -> Facts:
     """Run pytest on a backend, or on the direct converters and containers of some plugins: `ask` calls this.
 
     Args:

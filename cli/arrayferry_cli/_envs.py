@@ -17,7 +17,11 @@ def envs(given: Given) -> Result:
     if given.suite is not None:
         return report, found["ids"], 0
     rows = [
-        (each["name"], each["version"] or "not installed", "" if each["version"] else each["install"])
+        (
+            each["name"],
+            each["version"] or "not installed",
+            "" if each["version"] else each["install"],
+        )
         for each in found["suites"]
     ]
     return report, table(rows), 0

@@ -47,7 +47,10 @@ def new_plugin(given: Given) -> Result:
         f"{place} was written:",
         *(f"  {path}" for path in texts),
         "Next:",
-        *(f"  write {each}" for each in _to_write(f"{folder}/{module}.py", folder, backend, given.suite)),
+        *(
+            f"  write {each}"
+            for each in _to_write(f"{folder}/{module}.py", folder, backend, given.suite)
+        ),
         f"  pip install -e {shlex.quote(f'{place}[test]')}",
         f"  arrayferry check {backend}",
         f"  pytest {folder}",

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from ._errors import describe_error
+from ._utilities.caller import CORE, OURS
 
 observers: list[Any] = []
 """The traces that run. The list is modified in place, so it can be imported by name. A forked process has none."""
@@ -82,23 +83,23 @@ BETWEEN = frozenset(
 
 
 def call_site(frame: FrameType | None) -> tuple[CallSite, bool]:
-    """Return the line of the user's code that a frame was called from, and whether it called a function of `arrayferry`.
+    """Return the line of the user's code that a frame was called from, and whether it called the core itself.
 
     That is the first frame outside of arrayferry, and of the libraries that call back, such as gymnasium and
     Dask. If no such frame exists, as in a thread of a library, it is the first outside of arrayferry.
     """
-    import arrayferry
-
     between, directly = None, True
     while frame is not None:
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if frame.f_code.co_filename.startswith("<arrayferry"):  # written for a structure
+        if frame.f_code.co_filename.startswith(
+            "<arrayferry"
+        ):  # code that was written for a structure
             package = "arrayferry"
         if package in BETWEEN:
             between = between or frame
-        elif not package.startswith("arrayferry"):
+        elif package not in OURS:
             break
-        directly = directly and package in {"arrayferry", *arrayferry._LAYERS.values()}
+        directly = directly and package in CORE
         frame = frame.f_back
     caller = frame or between
     if caller is None:

@@ -97,12 +97,6 @@ class Options(_Options):
         return f"Options({changed_arguments(self._asdict(), self._field_defaults)})"
 
 
-def check_flag(option: str, value: Any) -> None:
-    """Raise an error for an option that is neither True nor False."""
-    if type(value) is not bool:
-        raise OptionError(f"{option}={value!r:.80} is not valid", remedy="Pass True or False.")
-
-
 def checked_count(option: str, value: Any, least: int | None, more: str = "") -> int:
     """Return an option that is a whole number of any type. Raise an error for any other, or one that is too small.
 

@@ -35,8 +35,8 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from arrayferry._utilities.options import count_of
 from arrayferry_envs import FunctionalEnv
-from arrayferry_gym._options.env_options import count_of
 
 from ._audit import Audit
 from ._checks import PARTS, Found, Run

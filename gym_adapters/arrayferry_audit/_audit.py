@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym._options.env_options import autoreset_mode_of
+from arrayferry_gym.extending import autoreset_mode_of
 
 from ._checks import CHECKS, Episode, Run, problems_of
 from ._record import Call, Recorder, UnreadableError, VectorProblem

@@ -9,18 +9,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry.extending import map_arrays
-from arrayferry_gym._arrays import held_dtype
-from arrayferry_gym._spaces.trees import ARRAYS, leaves, shapes, split
+from arrayferry_gym.extending import ARRAYS, held_dtype, leaves, split
 
 from ._record import Call, Recorder, VectorProblem, digest, in_numpy, space_of
 
 PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
-SAME_STEP = AutoresetMode.SAME_STEP
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 
 
@@ -49,7 +46,8 @@ class Run:
     """
 
     def __init__(self, recorder: Recorder, calls: list[Call]) -> None:
-        self.envs, self.mode, self.n = recorder.envs, recorder.mode, recorder.n
+        self.envs, self.rule, self.n = recorder.envs, recorder.episodes.rule, recorder.n
+        self.mode = recorder.mode
         self.observed, self.calls = recorder.observed, calls
         self.steps = [call for call in calls if call.actions is not None]
         self.pairs = list(pairwise(calls))
@@ -103,7 +101,8 @@ Check = Callable[[Run], Iterator[Found]]
 def spaces_are_of_batches(run: Run) -> Iterator[Found]:
     for name in ("observation_space", "action_space"):
         batch, wanted = getattr(run.envs, name), batch_space(space_of(run.envs, name), run.n)
-        if shapes(batch) != shapes(wanted) or not hasattr(run.envs, f"single_{name}"):
+        has, needs = ([leaf.shape for leaf, _ in leaves(space)] for space in (batch, wanted))
+        if has != needs or not hasattr(run.envs, f"single_{name}"):
             yield None, None, f"{name} is not the batch of {run.n} of single_{name}: {batch}"
 
 
@@ -181,7 +180,7 @@ def infos_have_masks(run: Run) -> Iterator[Found]:
 
 
 def infos_are_those_of_the_mode(run: Run) -> Iterator[Found]:
-    for call in run.calls if run.mode is not SAME_STEP else ():
+    for call in () if run.rule.tells_final else run.calls:
         told = sorted(FINAL & call.infos.keys())
         if told:
             yield None, call, f"the mode is {run.mode.name}, but infos have {told}"
@@ -202,7 +201,7 @@ def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
 
 
 def ends_have_last_observations(run: Run) -> Iterator[Found]:
-    for call in run.steps if run.mode is SAME_STEP else ():
+    for call in run.steps if run.rule.tells_final else ():
         known = call.infos.get("_final_obs", call.ended)
         for env in range(run.n):
             if call.ended[env] and (not known[env] or call.finals[env] is None):
@@ -215,7 +214,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     finals = [(each, each.last.finals[each.env]) for each in run.episodes]
     ends = [(each, digest(final)) for each, final in finals if final is not None]
     moves = [before.firsts[env] != call.firsts[env] for before, call, env in run.usual]
-    if run.mode is not SAME_STEP or not any(moves):
+    if not run.rule.same_step or not any(moves):
         return
     seen = {first for call in run.steps for first in call.firsts}
     often = len(ends) > 2 and sum(moves) > 0.5 * len(moves)
@@ -343,7 +342,7 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     """By infos that all resets give one value, such as 0 for a count, and that no other step gives this value."""
     resets = [_infos(call, env) for call in run.calls if call.is_reset for env in range(run.n)]
     usual = [_infos(call, env) for _, call, env in run.usual]
-    inside = "final_info" if run.mode is SAME_STEP else None
+    inside = "final_info" if run.rule.same_step else None
     begun = {key: {infos.get(key) for infos in resets} for key in resets[0]}
     # a discount is 0 at an end by its meaning, and may be 0 before
     begun = {key: x for key, x in begun.items() if len(x) == 1 and key != "discount"}

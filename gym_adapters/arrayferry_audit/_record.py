@@ -10,13 +10,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
-from arrayferry_gym._adapters.spaces import original_space
-from arrayferry_gym._episodes import turn
-from arrayferry_gym._options.caller import authors_line
+from arrayferry._utilities.caller import authors_line
+from arrayferry_gym.extending import Episodes, original_space
 
 REST = 8
 """After the steps of a run, all environments are reset without a seed, and take this many steps. This is done twice."""
@@ -103,8 +101,9 @@ class Recorder:
         mode: their autoreset mode.
     """
 
-    def __init__(self, envs: Any, mode: AutoresetMode) -> None:
-        self.envs, self.mode, self.n = envs, mode, int(envs.num_envs)
+    def __init__(self, envs: Any, mode: Any) -> None:
+        self.mode, self.episodes = mode, Episodes(envs, mode)
+        self.envs, self.n = envs, int(envs.num_envs)
         self.observed = space_of(envs, "observation_space")
         self.acted = copy.deepcopy(space_of(envs, "action_space"))
 
@@ -124,25 +123,22 @@ class Recorder:
         Raises:
             UnreadableError: an error was raised, or results do not have a row for each environment.
         """
-        nowhere, steps = np.zeros(self.n, bool), len(table) - 2 * REST
+        steps = len(table) - 2 * REST
         yield self.reset(0, seed)
-        over = nowhere
         for step, actions in enumerate(table, 1):
             if step in (steps + 1, steps + REST + 1):
                 yield self.reset(step - 1)
-                over = nowhere
-            call = self.step(step, actions, over, overwrites)
+            call = self.step(step, actions, overwrites)
             yield call
-            over = nowhere if self.mode is AutoresetMode.SAME_STEP else call.ended
-            if self.mode is AutoresetMode.DISABLED and over.any():
-                yield self.reset(step, mask=over)
-                over = nowhere
+            if not self.episodes.rule.by_itself and call.ended.any():
+                yield self.reset(step, mask=call.ended)
         yield self.reset(len(table))
 
     def reset(self, step: int, seed: Any = None, mask: Any = None) -> Call:
         """Reset the environments, or those in a mask."""
         nowhere = np.zeros(self.n, bool)
         began = ~nowhere if mask is None else mask
+        self.episodes.begin(mask)
         with _reading(step):
             options = {} if mask is None else {"options": {"reset_mask": mask.copy()}}
             observation, infos = self.envs.reset(seed=seed, **options)
@@ -150,13 +146,12 @@ class Recorder:
             call = self._call(step, None, given, in_numpy(given), (began, nowhere, nowhere))
         return call._replace(is_reset=mask is None)
 
-    def step(self, step: int, actions: list[Any], over: Any, overwrites: bool = False) -> Call:
+    def step(self, step: int, actions: list[Any], overwrites: bool = False) -> Call:
         """Take a step.
 
         Args:
             step: its number.
             actions: one for each environment.
-            over: where an episode has ended, and no other has begun.
             overwrites: as for `run`.
         """
         with _reading(step):
@@ -170,9 +165,11 @@ class Recorder:
                 raise ValueError(
                     f"reward, terminated and truncated have {shapes}, not {self.n} rows"
                 )
-            now = turn(self.mode, over, *(flags.astype(bool) for flags in seen[2:4]))
-            began = over & False if now.reset is None else now.reset
-            call = self._call(step, actions, given, seen, (began, ~over, now.done))
+            taken, nowhere = self.episodes.step((None, *seen[1:4], None)), np.zeros(self.n, bool)
+            began = self.episodes.turn.reset
+            counts = ~nowhere if taken.valid is None else taken.valid
+            masks = nowhere if began is None else began, counts, taken.ended
+            call = self._call(step, actions, given, seen, masks)
             call = call._replace(keeps_actions=digest(to_numpy(batch)) == before)
             if overwrites:
                 _overwrite((batch, given[:4]))

@@ -14,6 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry.typing import Target
 from arrayferry_envs import (
     FunctionalEnv,
     Suite,
@@ -58,7 +59,7 @@ class SuiteContract:
     sample: Sequence[str] | None = None
     options: dict[str, Any] = {}
     steps: int = 60
-    libraries: tuple[str, str] = ("numpy", "torch")
+    libraries: tuple[Target, Target] = ("numpy", "torch")
 
     @property
     def stated(self) -> Suite:
@@ -77,7 +78,7 @@ class SuiteContract:
             names = listed[:: max(1, len(listed) // SAMPLE)][:SAMPLE]
         return [f"{self.suite}/{name}" for name in names]
 
-    def _made(self, env_id: str, mode: Any = AutoresetMode.SAME_STEP, xp: str = "numpy") -> Any:
+    def _made(self, env_id: str, mode: Any = AutoresetMode.SAME_STEP, xp: Target = "numpy") -> Any:
         return make_vec(env_id, 2, xp=xp, autoreset_mode=mode, **self.options)
 
     def _modes(self, env_id: str) -> list[AutoresetMode]:
@@ -87,8 +88,8 @@ class SuiteContract:
             try:
                 self._made(env_id, mode).close()
                 found.append(mode)
-            except af.OptionError as error:
-                assert str(error), f"{env_id} refuses {mode.name}, and does not say why"
+            except af.OptionError:
+                continue
         return found
 
     def test_it_states_what_it_has(self) -> None:
@@ -127,9 +128,9 @@ class SuiteContract:
             # one engine runs functional environments in all modes, which compiles anew for each object
             for mode in [AutoresetMode.SAME_STEP] if functional else self._modes(env_id):
                 made = partial(self._made, env_id, mode)
-                given = (made(), None) if functional else (None, made)
+                envs, fresh = (made(), None) if functional else (None, made)
                 with warnings.catch_warnings(action="ignore"):
-                    audit = Audit(*given, self.steps, 0)
+                    audit = Audit(envs, fresh, self.steps, 0)
                 problems += [f"{env_id}, {mode.name}: {each}" for each in audit.problems]
         assert not problems, "\n".join(["", *problems])
 
@@ -146,7 +147,9 @@ class SuiteContract:
                     assert _same(one, two), f"{env_id} in {xp}: a seed gives two different runs"
             env = make(env_id, xp=self.libraries[0], **self.options)
             observation, _ = env.reset(seed=1)
-            assert env.observation_space.contains(observation), f"{env_id}: make() observes {observation!r:.200}"
+            assert env.observation_space.contains(observation), (
+                f"{env_id}: make() observes {observation!r:.200}"
+            )
             env.step(env.action_space.sample())
             env.close()
 
@@ -168,7 +171,7 @@ class SuiteContract:
             actions = envs.action_space.sample()
             envs.step(actions)
             if not self.stated.pickles:
-                with pytest.raises(Exception, match="..."):
+                with pytest.raises(Exception, match=r"\w"):
                     pickle.dumps(envs)
                 continue
             copy = pickle.loads(pickle.dumps(envs))

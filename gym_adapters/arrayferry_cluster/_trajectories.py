@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, NamedTuple
 
-from arrayferry_gym._options.types import ArrT
+from arrayferry_gym.typing import ArrT
 
 
 class CollectorStats(NamedTuple):

@@ -13,26 +13,25 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of
 from arrayferry.typing import JaxArray, NumpyArray, Target, ToJax
-from arrayferry_gym._arrays import select
-from arrayferry_gym._episodes import summed
-from arrayferry_gym._options.env_options import (
-    UNSET,
-    check_flag,
-    check_keywords,
-    count_of,
-)
+from arrayferry_gym.extending import select, summed
 
 from ._contract.functional_env import FunctionalEnv
 from ._evaluation import Evaluation
 from ._progress import shown
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Protocol, Unpack
 
-    from arrayferry_gym._adapters.overloads import EvaluateOptions
-    from arrayferry_gym._options.types import Module
     from arrayferry_gym.wrappers.kernels import Step
+
+    from ._evaluate_options import EvaluateOptions
+
+    class Module(Protocol):
+        """A module of PyTorch, which may not be installed."""
+
+        def state_dict(self, *args: Any, **options: Any) -> Any: ...
 
 
 # fmt: off

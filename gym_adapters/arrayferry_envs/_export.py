@@ -8,7 +8,7 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
-from arrayferry_gym._options.env_options import UNSET, check_flag
+from arrayferry._utilities.options import UNSET, check_flag
 
 from ._contract.functional_env import FunctionalEnv, checked_env
 

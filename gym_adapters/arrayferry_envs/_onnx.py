@@ -18,14 +18,19 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
-from arrayferry.extending import map_arrays
+from arrayferry._utilities.options import count_of, limit_of, missing_package
+from arrayferry.extending import dtype_name, map_arrays
 from arrayferry_gym import Random
-from arrayferry_gym._arrays import mapped, plain_name, select
-from arrayferry_gym._episodes import before_resets
-from arrayferry_gym._options.env_options import autoreset_mode_of, count_of, limit_of
-from arrayferry_gym._options.refusals import missing_package
-from arrayferry_gym._spaces.trees import build, leaves, split
-from arrayferry_gym.wrappers._kernels import moments as moments_of
+from arrayferry_gym.extending import (
+    Moments,
+    autoreset_mode_of,
+    before_resets,
+    build,
+    leaves,
+    mapped,
+    select,
+    split,
+)
 
 from ._around.wrapped import WrappedEnv, check_wrapped
 from ._contract.checked import CheckedEnv
@@ -179,8 +184,7 @@ class OnnxGraph:
             self.kernels = env.given(self.xp, self.kernels, env._numbers(values))
 
         def fixed(part: Any) -> Any:
-            is_moments = isinstance(part, moments_of.Moments)
-            return moments_of.switched(self.xp, part, False) if is_moments else part
+            return part.switched(self.xp, False) if isinstance(part, Moments) else part
 
         self.kernels = tuple(
             state._replace(lasting={name: fixed(x) for name, x in (state.lasting or {}).items()})
@@ -392,7 +396,7 @@ def _by_module(module: Any, params: Any, observation: Any) -> Any:
     if params is not None:
         module.load_state_dict(af.convert(params, "torch", unsupported="keep"))
     named = _named({"observation": observation})
-    dtypes = [(x.shape, plain_name(x.dtype)) for x in named.values()]
+    dtypes = [(x.shape, dtype_name(x.dtype)) for x in named.values()]
     zeros = af.flatten(observation)[1].unflatten([
         af.convert(np.zeros(*each), "torch") for each in dtypes
     ])  # fmt: skip
@@ -446,7 +450,7 @@ def _named(tree: Any) -> Arrays:
 
 
 def _described(name: str, x: Any) -> dict[str, Any]:
-    return {"name": name, "dtype": plain_name(x.dtype), "shape": list(x.shape)}
+    return {"name": name, "dtype": dtype_name(x.dtype), "shape": list(x.shape)}
 
 
 def _space(space: Any) -> Any:

@@ -14,8 +14,8 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of
 from arrayferry.typing import Target
-from arrayferry_gym._options.env_options import UNSET, check_flag, check_keywords, count_of
 
 from ._contract.errors import EnvResultError
 from ._contract.functional_env import FunctionalEnv
@@ -155,7 +155,7 @@ def _images(
                 continue  # another environment was reset
             last = step
             ended += 0 if step is None else bool(step.ended[index])
-            if ended == episodes and steps.mode is AutoresetMode.SAME_STEP:
+            if ended == episodes and steps.episodes.rule.same_step:
                 return
             images = steps.envs.render()
             yield np.asarray(None if images is None else TO_HOST([images[index]])[0])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 import arrayferry as af
+from arrayferry.extending import dtype_name
 
-from ._arrays import as_flags, plain_name, to_shape
-from ._options.env_options import factor_of
+from ._arrays import as_flags, to_shape
 
 
 def advantages(
@@ -79,7 +80,7 @@ def advantages(
         )
     discount, decay = factor_of("discount", discount), factor_of("decay", decay)
     shape = tuple(getattr(values, "shape", ()))
-    if not shape or "float" not in plain_name(values.dtype):
+    if not shape or "float" not in dtype_name(values.dtype):
         raise af.OptionError(
             f"values={values!r:.80} is not an array of floats with an axis of time",
             remedy="Pass the values of the observations, (time, environment).",
@@ -88,7 +89,7 @@ def advantages(
     for x in (values, *given):
         array, backend = af.first_array(x)
         sparse = backend is not None and backend.is_sparse(array)
-        real = "complex" not in plain_name(getattr(x, "dtype", ""))
+        real = "complex" not in dtype_name(getattr(x, "dtype", ""))
         if sparse or not real or isinstance(x, np.ma.MaskedArray):
             raise af.OptionError(
                 f"advantages takes no masked, sparse or complex arrays, but got {x!r:.80}",
@@ -181,3 +182,20 @@ def _sums(xp: Any, errors: Any, goes_on: Any, factor: Any) -> Any:
         later, _ = back(later, (errors[t, ...], goes_on[t, ...]))
         totals.append(later)
     return xp.stack(totals[::-1])
+
+
+def factor_of(name: str, given: Any) -> Any:
+    """Return a discount factor: a float, or an array.
+
+    Raises:
+        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only those of NumPy are read.
+    """
+    if isinstance(given, Real):
+        given = float(given)
+    inside = hasattr(given, "dtype") and hasattr(given, "shape")
+    if isinstance(given, (float, np.ndarray)):
+        x = np.asarray(given)
+        inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
+    if not inside:
+        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
+    return given

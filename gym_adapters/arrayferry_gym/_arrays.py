@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import arrayferry as af
+from arrayferry.extending import dtype_name
 
 
 def namespace(backend: af.Backend) -> Any:
@@ -16,33 +17,9 @@ def namespace(backend: af.Backend) -> Any:
     return af.namespace_of(backend.from_numpy(np.zeros((), np.float32)))
 
 
-def portable(backend: af.Backend) -> str | af.Backend:
-    """Return a backend in a form that can be pickled: its name if it is registered."""
-    return backend.name if af.registry.backends().get(backend.name) is backend else backend
-
-
 def select(xp: Any, mask: Any, new: Any, old: Any) -> Any:
     """Return the rows of `new` where the mask is true, and those of `old` elsewhere."""
     return xp.where(rows_of(xp, mask, old), new, old)
-
-
-def select_leaves(
-    xp: Any, mask: Any, new: Iterable[Any], old: Iterable[Any], shared: Any = (), rows: Any = None
-) -> list[Any]:
-    """Return the rows of the arrays of states `new` where the mask is true, and those of `old` elsewhere.
-
-    Args:
-        xp: the namespace.
-        mask: which rows are new, bool (n,).
-        new: the arrays of new states.
-        old: the arrays of states (n, ...).
-        shared: the numbers of arrays that all environments share. They stay old.
-        rows: the row of `new` for each environment, integers (n,). None if it has the same rows.
-    """
-    return [
-        y if index in shared else select(xp, mask, x if rows is None else x[rows], y)
-        for index, (x, y) in enumerate(zip(new, old, strict=True))
-    ]
 
 
 def rows_of(xp: Any, mask: Any, x: Any) -> Any:
@@ -109,7 +86,7 @@ def as_rewards(given: Any, n: int | None = None) -> Any:
 
 @functools.cache  # by the kind too, since dtypes of different libraries cannot be compared
 def _is_bool(kind: type, dtype: Any) -> bool:
-    return plain_name(dtype).startswith("bool")
+    return dtype_name(dtype).startswith("bool")
 
 
 def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
@@ -123,11 +100,6 @@ def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     if isinstance(tree, (tuple, list)):
         return type(tree)(mapped(function, *parts) for parts in zip(tree, *others, strict=True))
     return function(tree, *others)
-
-
-def plain_name(dtype: Any) -> str:
-    """Return the name of a dtype of any library, without that of the library."""
-    return str(getattr(dtype, "name", dtype)).rpartition(".")[2]
 
 
 def held_dtype(dtype: Any, backend: af.Backend) -> str:

@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper, VectorWrapper
+from gymnasium.vector import VectorEnv, VectorRewardWrapper, VectorWrapper
 
 import arrayferry as af
 from arrayferry.typing import Target
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
-from arrayferry_gym._arrays import as_rewards
-from arrayferry_gym._episodes import checked_infos, final_observations, loses_final
-from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym._options.env_options import declared_mode
-from arrayferry_gym._options.refusals import batch_error, is_batch
+from arrayferry_gym._episodes import Episodes, checked_infos
+from arrayferry_gym._options.refusals import refuse_batch
 from arrayferry_gym._spaces.trees import leaves
 from arrayferry_gym.wrappers._attributes import HasKernels
 
@@ -45,7 +42,6 @@ class Bridged:
 
     Attributes:
         envs: the environments in the library of the trainer.
-        mode: when they reset.
         singles: the single environments inside, None if they cannot be reached from here.
         loses_final: whether a step returns first observations of the next episodes, not the last of the old ones.
         firsts: for each environment, the infos of its last reset.
@@ -70,15 +66,15 @@ class Bridged:
         infos: bool = False,
         needs_final: bool = True,
     ) -> None:
-        if is_batch(envs):
-            raise batch_error(bridge, envs)
+        refuse_batch(bridge, envs)
         if not isinstance(envs, VectorEnv):
             raise TypeError(
                 f"{bridge} was given {envs!r:.80}, which is no vector environment. Pass what gymnasium.make_vec or "
                 "make_vec of a FunctionalEnv returns"
             )
-        self.mode = declared_mode(envs)
-        if self.mode is AutoresetMode.NEXT_STEP:
+        self._episodes = Episodes(envs)
+        rule, self.loses_final = self._episodes.rule, self._episodes.loses_final
+        if rule.by_itself and not rule.same_step:
             raise af.OptionError(
                 f"{envs!r:.80} resets in the step after the last, whose action does not count, but {trainer} "
                 "learns from every step",
@@ -87,7 +83,6 @@ class Bridged:
                 "EnvPool, write a loop that leaves out these steps: see how-to/autoreset.",
             )
         self._trainer = trainer
-        self.loses_final = loses_final(envs)
         if self.loses_final and needs_final:
             raise af.OptionError(
                 f"{envs!r:.80} loses the last observations of episodes, which {trainer} learns from",
@@ -109,14 +104,13 @@ class Bridged:
         self.given: dict[str, Any] = {}
         self.current: Any = None
         # Masks of rows, None if there are none:
-        self._ended: Any = None  # that ended in the last step, and were not reset since
         self._ready: Any = None  # that the environments have reset, but the trainer has not
         self._needs_reset: Any = None  # that were stepped but not selected, and not reset since
 
     def seed(self, seed: Any) -> None:
         """Reset all environments with a seed. The next reset returns the observations."""
         self._begin(None, seed, None)
-        self._ready, self._ended, self._needs_reset = self._all, None, None
+        self._ready, self._needs_reset = self._all, None
 
     def reset(
         self, rows: Any = None, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -136,9 +130,9 @@ class Bridged:
         needed = rows if ready is None else rows & ~ready
         if needed.any():
             self._begin(None if needed.all() else needed, seed, options)
-        self._ready, self._ended, self._needs_reset = (
+        self._ready, self._needs_reset = (
             None if before is None else before & ~rows
-            for before in (self._ready, self._ended, self._needs_reset)
+            for before in (self._ready, self._needs_reset)
         )
         return self.current
 
@@ -147,6 +141,7 @@ class Bridged:
         if rows is not None:
             options = {**(options or {}), "reset_mask": rows}
         self.current, infos = self.envs.reset(seed=seed, options=options)
+        self._episodes.begin(rows)
         if self._infos:
             by_env = _by_environment(checked_infos(self.envs.env, infos), self.envs.num_envs)
             self.firsts = [
@@ -176,23 +171,21 @@ class Bridged:
                 )
         if rows is not None:
             others = ~rows
-            if self._ended is not None:
-                over = self._ended & others
+            if self._episodes.over is not None:
+                over = self._episodes.over & others
                 if over.any():  # otherwise they could not be stepped
                     self._begin(over, None, None)
             self._needs_reset = others if self._needs_reset is None else self._needs_reset | others
-        observations, rewards, terminated, truncated, infos = self.envs.step(actions)
-        self.given = infos = checked_infos(self.envs.env, infos)
-        if not hasattr(rewards, "dtype"):
-            rewards = self._to_trainer(as_rewards(rewards))
+        results = self.envs.step(actions)
+        self.given = infos = checked_infos(self.envs.env, results[4])
+        step = self._episodes.step(results, None if self.loses_final else self._to_trainer)
+        given = step.reward is results[1]
+        rewards = step.reward if given else self._to_trainer(step.reward)
         self._check_rewards(tuple(rewards.shape))
-        turn = turn_of(self.mode, None, terminated, truncated)
-        self.current, self._ended, self._ready = observations, turn.over, turn.reset
-        if turn.reset is not None and not self.loses_final and turn.reset.any():
-            observations = final_observations(
-                self.envs.env, infos, turn.reset, observations, self._to_trainer
-            )
-        return observations, rewards, terminated, truncated, self._infos_of_step(infos)
+        self.current, self._ready = step.observation, self._episodes.turn.reset
+        final = step.final_observation
+        observations = step.observation if final is None else final
+        return observations, rewards, step.terminated, step.truncated, self._infos_of_step(infos)
 
     def _check_rewards(self, shape: tuple[int, ...]) -> None:
         """Check that there is one reward for each environment.

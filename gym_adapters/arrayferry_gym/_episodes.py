@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 
-from ._arrays import as_flags, copied, mapped, select
+from ._arrays import as_flags, as_rewards, copied, mapped, select
 from ._spaces.batches import join
 
 LOST = "final_obs_lost"
@@ -26,7 +27,7 @@ LOST = "final_obs_lost"
 
 
 class Turn(NamedTuple):
-    """What a step does in each environment: masks (n,) of any library, or one value for one environment.
+    """What a step does in each environment: masks (n,) of any library.
 
     Attributes:
         valid: where the step belongs to an episode; None for everywhere.
@@ -39,6 +40,78 @@ class Turn(NamedTuple):
     reset: Any
     done: Any
     over: Any
+
+
+class Rule(NamedTuple):
+    """What an autoreset mode says of the end of an episode.
+
+    Attributes:
+        same_step: whether the step that ends an episode also begins another one, and returns its first observation.
+        by_itself: whether another episode begins without `reset`: in the same step, or in the next.
+        tells_final: whether the infos of the step that ends an episode have its last observation, `final_obs`.
+    """
+
+    same_step: bool
+    by_itself: bool
+    tells_final: bool
+
+    def turn(self, over: Any, terminated: Any, truncated: Any) -> Turn:
+        """Return what a step does in each environment. `reset` is None where it is known to be false everywhere.
+
+        Args:
+            over: where an episode had ended before the step, bool (n,); None for nowhere.
+            terminated: which episodes have terminated, bool (n,), as reported by the environment. Ignored where the
+                step is not valid.
+            truncated: which have been truncated, likewise.
+        """
+        done = terminated | truncated
+        if self.same_step:
+            return Turn(None, None if _nowhere(done) else done, done, None)
+        if over is None or _nowhere(over):
+            return Turn(None, None, done, done)
+        valid = ~over
+        done = done & valid
+        if self.by_itself:
+            return Turn(valid, over, done, done)
+        return Turn(valid, None, done, done | over)
+
+
+RULES: dict[Any, Rule] = {
+    AutoresetMode.NEXT_STEP: Rule(same_step=False, by_itself=True, tells_final=False),
+    AutoresetMode.SAME_STEP: Rule(same_step=True, by_itself=True, tells_final=True),
+    AutoresetMode.DISABLED: Rule(same_step=False, by_itself=False, tells_final=False),
+}
+"""All modes."""
+
+
+def autoreset_mode_of(given: Any) -> AutoresetMode:
+    """Return an autoreset mode, given as such, by its value "SameStep", or by its name "SAME_STEP".
+
+    Raises:
+        arrayferry.OptionError: it is not a mode.
+    """
+    for mode in RULES:
+        if given is mode or str(given).upper().replace("-", "_") in (mode.name, mode.value.upper()):
+            return mode  # type: ignore[no-any-return]
+    raise af.OptionError(
+        f"autoreset_mode={given!r:.80} is not valid",
+        remedy=f"Pass one of {', '.join(map(str, RULES))}.",
+    )
+
+
+def declared_mode(env: Any) -> AutoresetMode:
+    """Return the autoreset mode that a vector environment declares."""
+    mode = (env.metadata or {}).get("autoreset_mode", getattr(env, "autoreset_mode", None))
+    if mode is None:
+        gym.logger.warn(
+            f"{env} is missing `autoreset_mode` data, so that NEXT_STEP is assumed. Set metadata['autoreset_mode']."
+        )
+        return AutoresetMode.NEXT_STEP
+    if not isinstance(mode, (str, *map(type, RULES))):
+        raise TypeError(
+            f"Expected env.metadata['autoreset_mode'] to be an AutoresetMode, got {type(mode)}"
+        )
+    return autoreset_mode_of(mode)
 
 
 class Step(NamedTuple):
@@ -73,31 +146,63 @@ class Step(NamedTuple):
         return ended if self.valid is None else ended & self.valid
 
 
-def turn(mode: AutoresetMode, over: Any, terminated: Any, truncated: Any) -> Turn:
-    """Return what a step does in each environment. `reset` is None where it is known to be false everywhere.
-
-    Args:
-        mode: when episodes that have ended are reset.
-        over: where an episode had ended before the step, bool (n,); None for nowhere.
-        terminated: which episodes have terminated, bool (n,), as reported by the environment. Ignored where the step is
-            not valid.
-        truncated: which have been truncated, likewise.
-    """
-    done = terminated | truncated
-    if mode is AutoresetMode.SAME_STEP:
-        return Turn(None, None if _nowhere(done) else done, done, None)
-    if over is None or _nowhere(over):
-        return Turn(None, None, done, done)
-    valid = False if over is True else ~over
-    done = done & valid
-    if mode is AutoresetMode.NEXT_STEP:
-        return Turn(valid, over, done, done)
-    return Turn(valid, None, done, done | over)
-
-
 def _nowhere(mask: Any) -> bool:
     """Tell whether a mask is false everywhere. Only those of NumPy are read: others might wait for a device."""
-    return mask is False or (type(mask) is np.ndarray and 1 not in mask.tobytes())
+    return type(mask) is np.ndarray and 1 not in mask.tobytes()
+
+
+class Episodes:
+    """Turns what vector environments return into `Step`s, in any autoreset mode.
+
+    Args:
+        envs: the environments.
+        mode: their autoreset mode, None for the one that they declare.
+        masks: converts the flags to the library of masks, None to leave them as they are.
+
+    Attributes:
+        rule: that of their mode.
+        loses_final: whether they do not return the last observations of episodes.
+        turn: what the last step did.
+    """
+
+    turn: Turn
+
+    def __init__(
+        self, envs: Any, mode: Any = None, masks: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._envs, self._masks = envs, masks
+        self.rule = RULES[declared_mode(envs) if mode is None else mode]
+        self.loses_final = loses_final(envs)
+        self.over: Any = None
+        """Where no episode is in progress, bool (n,); None for nowhere."""
+
+    def begin(self, rows: Any = None) -> None:
+        """Note that episodes begin with a reset: in rows, bool (n,), or in all."""
+        self.over = None if rows is None or self.over is None else self.over & ~rows
+
+    def step(self, results: Any, to_library: Callable[[Any], Any] | None = None) -> Step:
+        """Return what a step has returned. Flags are bool arrays, and rewards an array.
+
+        Args:
+            results: observations, rewards, both flags and infos. All but the flags may be None where they are not needed.
+            to_library: converts a value to the library of the observations, if those before resets are needed.
+
+        Raises:
+            arrayferry.OptionError: they are needed, but not in the infos.
+        """
+        observation, reward, terminated, truncated, infos = results
+        terminated, truncated = as_flags(terminated), as_flags(truncated)
+        if reward is not None and not hasattr(reward, "dtype"):
+            reward = as_rewards(reward)
+        masks = self._masks
+        flags = (terminated, truncated) if masks is None else masks((terminated, truncated))
+        self.turn = now = self.rule.turn(self.over, *flags)
+        self.over, final = now.over, None
+        if to_library is not None and self.rule.same_step:
+            final = observation
+            if now.done.any():
+                final = final_observations(self._envs, infos, now.done, observation, to_library)
+        return Step(observation, reward, terminated, truncated, infos, now.valid, final)
 
 
 def summed(xp: Any, began: Any, before: Any, more: Any) -> Any:

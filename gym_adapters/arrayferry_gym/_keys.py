@@ -28,7 +28,7 @@ _OF_SPACE = ("_np_random", "low_repr", "high_repr")
 
 
 class Key:
-    """A key whose hash is computed once.
+    """A key whose hash is kept.
 
     Args:
         value: what it is compared by.
@@ -45,11 +45,6 @@ class Key:
 
     def __hash__(self) -> int:
         return self._hash
-
-
-def identity(value: Any) -> Hashable:
-    """Return the key of a value: its type and contents, whatever the size of its arrays."""
-    return exact_key(value, parts_of)
 
 
 def parts_of(value: Any) -> Hashable | None:
@@ -76,7 +71,7 @@ class _Memo(dict[Any, Any]):
 
 
 class Immutable:
-    """An object whose attributes do not change once it is made.
+    """An object whose attributes do not change after it is made.
 
     Its NumPy arrays are copies that cannot be written to. Objects of the same class with the same contents are equal.
     """

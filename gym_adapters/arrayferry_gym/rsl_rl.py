@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._options.refusals import missing_package
+from arrayferry._utilities.options import missing_package
 
 from ._bridged import Bridged
 from .vector import ArrayConversion

@@ -12,7 +12,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._options.refusals import missing_package
+from arrayferry._utilities.options import missing_package
 from arrayferry_gym._spaces.trees import build, split
 
 from ._bridged import Bridged, check_starts

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
-from arrayferry_gym._options.refusals import missing_package
+from arrayferry._utilities.options import missing_package
 from arrayferry_gym._spaces.trees import build, split
 
 from ._bridged import Bridged, check_starts

@@ -8,8 +8,7 @@ from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
-from arrayferry_gym._options.env_options import check_flag
-from arrayferry_gym._options.refusals import missing_package
+from arrayferry._utilities.options import check_flag, missing_package
 from arrayferry_gym._spaces.trees import ARRAYS, branches, build, keyed, split
 
 from ._bridged import Bridged

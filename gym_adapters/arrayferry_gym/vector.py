@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv, VectorWrapper
 
 import arrayferry as af
-from arrayferry.typing import Target
+from arrayferry._utilities.options import forwarded_seed
 from arrayferry_gym._adapters.adapter import (
     Adapter,
     NamedPair,
     NamedPairOnDevice,
-    arguments_in,
+    arguments_of,
     converted_space_property,
     gymnasium_class,
+    takes,
 )
 from arrayferry_gym._adapters.overloads import (
     VectorArrayConversionInit,
@@ -24,22 +25,22 @@ from arrayferry_gym._adapters.overloads import (
     VectorNumpyToTorchInit,
 )
 from arrayferry_gym._arrays import BOOL, as_flags, mapped
-from arrayferry_gym._episodes import final_observations, loses_final, serves_functional
-from arrayferry_gym._options.env_options import autoreset_mode_of, forwarded_mask, forwarded_seed
-from arrayferry_gym._options.libraries import dtype_name
+from arrayferry_gym._episodes import (
+    RULES,
+    autoreset_mode_of,
+    final_observations,
+    loses_final,
+    serves_functional,
+)
+from arrayferry_gym._options.env_options import forwarded_mask
+from arrayferry_gym._options.libraries import reward_dtype_of
 from arrayferry_gym._options.refusals import (
     check_env,
     missing_adapter,
-    refuse_unknown,
 )
-from arrayferry_gym._options.types import ActT, ArrT, ObsT
+from arrayferry_gym.typing import ActT, ArrT, ObsT
 
 if TYPE_CHECKING:
-    from typing import Never
-
-    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-    from arrayferry_gym._options.types import CheckActions
-
     _Wrapper = VectorWrapper
 else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.vector.array_conversion", VectorWrapper)
@@ -95,38 +96,17 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
 
     if not TYPE_CHECKING:  # type checkers know it from the class with Init in its name
 
-        def __init__(
-            self,
-            env: VectorEnv[Any, Any, Any],
-            env_xp: Target | None = None,
-            target_xp: Target | None = None,
-            env_device: Any = None,
-            target_device: Any = None,
-            *,
-            like: Any = None,
-            info_xp: Target | None = None,
-            convert_info: bool = True,
-            stack_final: bool = False,
-            reward_dtype: Any = None,
-            copy: bool | None = None,
-            narrowing: Narrowing = "checked",
-            scalars: Scalars = "keep",
-            unknown: Unknown = "keep",
-            sparse: Sparse = "dense",
-            check_actions: CheckActions = "fit",
-            convert_render: bool = False,
-            **others: Never,
-        ) -> None:
-            arguments = arguments_in(locals())
-            refuse_unknown(others, ArrayConversion, type(self))
+        @takes()
+        def __init__(self, env: VectorEnv[Any, Any, Any], *given: Any, **options: Any) -> None:
+            arguments = arguments_of(ArrayConversion, self, *given, **options)
             check_env(type(self), env)
             VectorWrapper.__init__(self, env)
-            if stack_final is True:
+            self._stack_final = arguments["stack_final"]
+            if self._stack_final is True:
                 self._check_final()
-            self._stack_final = stack_final
-            self._final_in_batch = stack_final is True and serves_functional(env)
+                self._final_in_batch = serves_functional(env)
             self._setup(env, **arguments)
-            self._reward_dtype = dtype_name(reward_dtype, self.target_backend)
+            self._reward_dtype = reward_dtype_of(arguments["reward_dtype"], self.target_backend)
 
     env: VectorEnv[Any, Any, Any]
     _stack_final: bool
@@ -191,7 +171,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         """
         mode = self.autoreset_mode
         why = "loses the last observations of episodes" if loses_final(self.env) else None
-        if mode is not None and autoreset_mode_of(mode) is not AutoresetMode.SAME_STEP:
+        if mode is not None and not RULES[autoreset_mode_of(mode)].tells_final:
             why = f"resets in {autoreset_mode_of(mode).name} mode"
         if why is not None:
             raise af.OptionError(
@@ -214,8 +194,8 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
     @property
     def autoreset_mode(self) -> Any:
         """The environment's autoreset mode, None if it does not declare one."""
-        mode = getattr(self.env, "autoreset_mode", None)
-        return (self.env.metadata or {}).get("autoreset_mode") if mode is None else mode
+        mode = (self.env.metadata or {}).get("autoreset_mode")
+        return getattr(self.env, "autoreset_mode", None) if mode is None else mode
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each environment, if the vector environment has `call`. Nothing is converted."""

@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-
 from arrayferry_envs import JaxEnv
 
 WRAPPERS = {"EpisodeWrapper", "AutoResetWrapper", "VmapWrapper", "BraxAutoResetWrapper"}

@@ -14,8 +14,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 import arrayferry as af
+from arrayferry._utilities.options import options_of, seed_of
 from arrayferry.extending import map_arrays
-from arrayferry_gym._options.env_options import options_of, reset_mask_of, seed_of
+from arrayferry_gym.extending import reset_mask_of
 
 LIMIT = 2**31 - 1
 """The largest seed, and the largest number of steps, which is no limit."""
@@ -61,8 +62,9 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             self.single_action_space = pool.single_action_space
             self.observation_space = batch_space(self.single_observation_space, count)
         self.action_space = batch_space(self.single_action_space, count)
-        self._ignored = create_empty_array(self.single_action_space, count)
-        self._pool, self._all = pool, np.arange(count, dtype=np.int32)
+        self._ignored: Any = create_empty_array(self.single_action_space, count)
+        self._pool: Any = pool
+        self._all = np.arange(count, dtype=np.int32)
         self._last: Any = None
         """The last results of a batch in DISABLED mode; otherwise True after a reset."""
 
@@ -127,7 +129,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         if len(rows):
             self._merge(rows, *self._ordered(self._pool.step(actions[rows], rows)))
         *results, infos = map_arrays(np.copy, self._last)
-        return *results, _with_masks(infos)  # type: ignore[return-value]
+        return *results, _with_masks(infos)
 
     def _ordered(self, results: Any) -> Any:
         """Return results in the order of the environments, in the dtypes of the spaces."""
@@ -245,8 +247,6 @@ def load(
     return EnvPoolVectorEnv(pool, autoreset_mode)
 
 
-def adapt(
-    pool: Any, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP
-) -> EnvPoolVectorEnv:
+def adapt(pool: Any, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> EnvPoolVectorEnv:
     """Turn a batch of EnvPool into a vector environment of Gymnasium."""
     return EnvPoolVectorEnv(pool, autoreset_mode)

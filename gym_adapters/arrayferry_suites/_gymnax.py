@@ -14,10 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
-from arrayferry_gym._options.env_options import is_whole
-from arrayferry_gym._spaces.foreign import gymnasium_space, space_of
-
+from arrayferry._utilities.options import is_whole
 from arrayferry_envs import JaxEnv
+from arrayferry_gym.extending import gymnasium_space, space_of
 
 LIMITS = ("max_steps_in_episode", "max_timesteps")
 """The parameters that are step limits."""

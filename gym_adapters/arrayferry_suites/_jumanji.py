@@ -13,10 +13,9 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry_gym._options.env_options import is_whole
-from arrayferry_gym._spaces.foreign import space_of
-
+from arrayferry._utilities.options import is_whole
 from arrayferry_envs import JaxEnv
+from arrayferry_gym.extending import space_of
 
 LAST = 2
 WRAPPERS = {"AutoResetWrapper", "VmapWrapper", "VmapAutoResetWrapper"}

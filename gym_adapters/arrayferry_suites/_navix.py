@@ -9,9 +9,8 @@ import jax
 import numpy as np
 from gymnasium import spaces
 
-from arrayferry_gym._spaces.foreign import space_of
-
 from arrayferry_envs import JaxEnv
+from arrayferry_gym.extending import space_of
 
 TRUNCATION, TERMINATION = 1, 2
 

@@ -11,9 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._spaces.foreign import space_of
-
 from arrayferry_envs import JaxEnv
+from arrayferry_gym.extending import space_of
 
 
 class PgxEnv(JaxEnv):

@@ -100,7 +100,12 @@ def test_same_step_is_its_own_trajectory(name):
 def test_lives_are_episodes_of_one_game(mode):
     """`reset` of EnvPool would begin a new game with each life."""
     envs = make_vec(
-        "envpool/Breakout-v5", 2, autoreset_mode=mode, episodic_life=True, seed=1, use_fire_reset=True
+        "envpool/Breakout-v5",
+        2,
+        autoreset_mode=mode,
+        episodic_life=True,
+        seed=1,
+        use_fire_reset=True,
     )
     envs.reset()
     envs.action_space.seed(1)
@@ -280,7 +285,9 @@ def test_ppo_learns_cartpole():
     test = SB3VecEnv(make_vec("envpool/CartPole-v1", 8, autoreset_mode="SameStep", seed=77))
     observations, returns, running = test.reset(), [], np.zeros(8)
     while len(returns) < 16:
-        observations, rewards, dones, _ = test.step(agent.predict(observations, deterministic=True)[0])
+        observations, rewards, dones, _ = test.step(
+            agent.predict(observations, deterministic=True)[0]
+        )
         running += rewards
         returns += running[dones].tolist()
         running[dones] = 0

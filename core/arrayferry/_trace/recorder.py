@@ -10,7 +10,8 @@ from typing import Any
 from arrayferry._conversion.conversion import notice_observers
 from arrayferry._errors import TraceWarning
 from arrayferry._observers import CallSite, Note, observers
-from arrayferry._options import check_flag, checked_count
+from arrayferry._options import checked_count
+from arrayferry._utilities.options import check_flag
 from arrayferry._utilities.text import never_raises
 
 from .crossings import ArrayCrossing

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -66,3 +67,13 @@ def never_raises(write: Callable[[Any], str]) -> Callable[[Any], str]:
             return f"<{type(self).__name__}, incomplete>"
 
     return written
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Return unique names: a name that came before gets a number at its end."""
+    counts: Counter[str] = Counter()
+    found = []
+    for name in names:
+        counts[name] += 1
+        found.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
+    return found

@@ -1,10 +1,13 @@
 """An environment of XLand-MiniGrid, as arrayferry calls it. Its own limit of steps truncates."""
 
-from arrayferry_envs import JaxEnv
 from gymnasium.spaces import Discrete
+
+from arrayferry_envs import JaxEnv
 
 
 class XLandEnv(JaxEnv):
+    """One environment."""
+
     def actions(self, example):
         return Discrete(self.env.num_actions(self.default_params))
 

@@ -1,4 +1,5 @@
 import pytest
+
 from arrayferry_audit import SuiteContract
 
 pytest.importorskip("xminigrid")

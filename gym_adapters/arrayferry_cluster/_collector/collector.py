@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import Env, Space
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, check_flag, count_of
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_cluster._dask.cluster import Cluster, Sent
@@ -24,13 +25,9 @@ from arrayferry_cluster._errors import NotReadyError, SpaceMismatchError
 from arrayferry_cluster._trajectories import CollectorStats, Trajectories
 from arrayferry_cluster._workers.plan import GroupSetup, Plan, to_bytes
 from arrayferry_envs import FunctionalEnv
-from arrayferry_envs._contract.policies import policy_rows
-from arrayferry_envs._policies.policies import is_module
-from arrayferry_envs._policies.stepping import library_of
-from arrayferry_gym._arrays import portable
-from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
-from arrayferry_gym._options.types import ArrT
-from arrayferry_gym._spaces.trees import ARRAYS, leaves
+from arrayferry_envs.extending import is_module, library_of, policy_rows, portable
+from arrayferry_gym.extending import ARRAYS, leaves
+from arrayferry_gym.typing import ArrT
 
 from .runner import Runner
 from .segments import joined

@@ -11,18 +11,15 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import concatenate, create_empty_array
 
 import arrayferry as af
 from arrayferry_cluster._trajectories import Trajectories
-from arrayferry_envs._policies.batch import EnvBatch
-from arrayferry_envs._policies.make_policy import make_policy
-from arrayferry_envs._policies.policies import is_module
-from arrayferry_gym._episodes import summed
+from arrayferry_envs.extending import EnvBatch, is_module, make_policy
+from arrayferry_gym.extending import Episodes, summed
 from arrayferry_gym.vector import ArrayConversion
 
 from .failure import Activity, Failure
-from .infos import Infos
+from .infos import TO_NUMPY, Infos
 from .plan import GroupSetup, Plan, Segment, loaded, setting_up
 from .recorder import Recorder
 
@@ -116,7 +113,7 @@ class EnvGroup:
         # only the state of a policy may have observations that the next step would overwrite
         copied = self._setup.policy_state is not None
         vector = EnvBatch(self._envs, copied, AutoresetMode.SAME_STEP)
-        self._plan, self._space, count = plan, vector.single_observation_space, len(self._envs)
+        self._plan, count = plan, len(self._envs)
         numpy: Any = {"env_xp": "numpy", "target_xp": "numpy"}
         self._fitting = ArrayConversion(vector, **numpy, convert_info=False)
         policy = plan.policy
@@ -125,7 +122,7 @@ class EnvGroup:
         library = af.registry.backend(plan.library)
         seed_prefix = (plan.seed, self._setup.index)
         self._policy = make_policy(policy, library, seed_prefix, count, self._setup.policy_state)
-        self._vector = vector
+        self._vector, self._episodes = vector, Episodes(vector)
 
     def _segment(self, number: int, restarts: int | None, version: int, weights: Any) -> Segment:
         if self._vector is None:
@@ -162,6 +159,7 @@ class EnvGroup:
         terminated, truncated, began = np.zeros((3, num_steps, count), np.bool_)
         lengths = np.zeros((num_steps, count), np.int32)
         infos = Infos(plan.infos)
+        to_final = TO_NUMPY if plan.final_observation else None
         for step in range(num_steps):
             activity.step, activity.since = step, time.monotonic()
             observations.write(self._observation)
@@ -170,37 +168,27 @@ class EnvGroup:
             action, extra = policy.in_numpy(*policy(self._observation, self._began, step))
             actions.write(action)
             extras.write(extra)
-            batch, reward, *flags, _ = envs.step(action)
+            taken = self._episodes.step(envs.step(action), to_final)
+            reward, ended = taken.reward, taken.ended
             rewards.write(reward)
-            terminated[step], truncated[step] = flags
+            terminated[step], truncated[step] = taken.terminated, taken.truncated
             if plan.infos:
                 infos.write(self._vector.infos)
-            ended = terminated[step] | truncated[step]
             if plan.final_observation:
-                final.write(self._final(batch, ended) if ended.any() else batch)
+                final.write(taken.final_observation)
             self._lengths[self._began] = 0
             before = np.zeros_like(reward) if self._returns is None else self._returns
             self._returns = summed(np, self._began, before, reward)
             self._lengths += 1
             totals.write(self._returns)
             lengths[step] = self._lengths
-            self._observation, self._began = batch, ended
+            self._observation, self._began = taken.observation, ended
         activity.step = None
         return Trajectories(
             observations.tree(), actions.tree(), rewards.tree(), terminated, truncated,
             final.tree() if plan.final_observation else None,
             extras.tree(), began, totals.tree(), lengths, infos.tree(), None, None, None,
         )  # fmt: skip
-
-    def _final(self, batch: Any, ended: Any) -> Any:
-        """Return a batch with the last observations of the episodes that have ended."""
-        if type(batch) is not np.ndarray:
-            empty: Any = create_empty_array(self._space, len(self._envs), fn=np.empty)
-            return concatenate(self._space, self._vector.last, empty)
-        batch = batch.copy()
-        for row in np.flatnonzero(ended).tolist():
-            batch[row] = self._vector.last[row]
-        return batch
 
 
 class _Watched:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
-from arrayferry_envs._policies.policies import TO_NUMPY
+
+TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
 
 class Infos:

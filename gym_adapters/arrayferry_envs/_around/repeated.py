@@ -7,11 +7,12 @@ import functools
 from typing import Any, NamedTuple
 
 import arrayferry as af
+from arrayferry._utilities.options import check_flag, count_of
+from arrayferry_envs._contract.checked import select_leaves
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.step_results import StepResults
 from arrayferry_gym import Random
-from arrayferry_gym._arrays import mapped, select, select_leaves
-from arrayferry_gym._options.env_options import check_flag, count_of
+from arrayferry_gym.extending import mapped, select
 
 from .around import AroundEnv
 

@@ -9,13 +9,13 @@ from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import arrayferry as af
+from arrayferry._utilities.caller import caller_level
+from arrayferry._utilities.text import numbered
 from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._simulators.chains import chain_of
-from arrayferry_gym._keys import memo_of
-from arrayferry_gym._options.caller import caller_level
-from arrayferry_gym.wrappers._kernels import moments as moments_of
-from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, State
+from arrayferry_gym.extending import Chain, Moments, memo_of
+from arrayferry_gym.wrappers.kernels import Kernel, State
 
 from .around import AroundEnv
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from arrayferry.typing import Target
-    from arrayferry_gym._options.types import Served, VectorServed
+    from arrayferry_envs._contract.functional_env import Served, VectorServed
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -123,15 +123,12 @@ class WrappedEnv(AroundEnv):
         if isinstance(values, dict):
             self._named(values)
             return values
-        return {
-            name: moments_of.read(values[index].lasting[own])
-            for name, index, own in self._statistics()
-        }
+        return {name: values[index].lasting[own].read() for name, index, own in self._statistics()}
 
     def _statistics(self) -> list[tuple[str, int, str]]:
         """Return for all statistics: the unique name, the index of the kernel, and the name in the kernel."""
         known = [(index, x.statistics) for index, x in enumerate(self.kernels) if x.statistics]
-        names = moments_of.numbered(own for _, own in known)
+        names = numbered(own for _, own in known)
         return [(name, *each) for name, each in zip(names, known, strict=True)]
 
     def _named(self, values: dict[str, Any]) -> list[tuple[str, int, str]]:
@@ -148,7 +145,7 @@ class WrappedEnv(AroundEnv):
                 remedy="Pass the result of state_dict of an environment with the same wrappers.",
             )
         for others in values.values():
-            moments_of.checked(others)
+            Moments.checked(others)
         return known
 
     def wrapper_state(self, values: Any) -> Any:
@@ -185,7 +182,7 @@ class WrappedEnv(AroundEnv):
         if isinstance(values, dict):
             for name, index, own in self._named(values):
                 lasting, rewarded = states[index].lasting, "reward" in self.kernels[index].parts
-                moments = moments_of.given(xp, lasting[own], values[name], None, any_shape=rewarded)
+                moments = lasting[own].given(xp, values[name], None, any_shape=rewarded)
                 states[index] = states[index]._replace(lasting={**lasting, own: moments})
             return tuple(states)
         if not _is_state(values) or len(values) != len(states):
@@ -301,11 +298,9 @@ def freeze(wrapper_state: Any) -> Any:
     """
     import jax
 
-    def is_moments(part: Any) -> bool:
-        return isinstance(part, moments_of.Moments)
-
     def frozen(part: Any) -> Any:
-        return part._replace(updating=part.updating & False) if is_moments(part) else part
+        known = isinstance(part, Moments)
+        return part._replace(updating=part.updating & False) if known else part
 
     if wrapper_state is None:
         return None
@@ -314,7 +309,7 @@ def freeze(wrapper_state: Any) -> Any:
             f"freeze takes states of kernels, but was given {wrapper_state!r:.80}",
             remedy="Pass carry.running.wrappers of a rollout, or freeze(env.wrapper_state(statistics)).",
         )
-    return jax.tree.map(frozen, wrapper_state, is_leaf=is_moments)
+    return jax.tree.map(frozen, wrapper_state, is_leaf=lambda part: isinstance(part, Moments))
 
 
 def _is_state(value: Any) -> bool:

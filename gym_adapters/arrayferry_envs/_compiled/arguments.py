@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import jax
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, count_of, limit_of
 from arrayferry_envs._around.wrapped import lasting_state, warn_if_fresh
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Params, prepare
 from arrayferry_envs._contract.policies import check_policy
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.shardings import batch_sharding
-from arrayferry_gym._keys import Key, memo_of
-from arrayferry_gym._options.env_options import count_of, limit_of
+from arrayferry_gym.extending import Key, memo_of
 
 from .policies import first_policy_state
 from .program import in_trace, partition
@@ -56,11 +56,11 @@ class Call:
     policy_params: Any
     key: Any
     num_envs: Any
-    env_params: Any
-    max_episode_steps: Any
-    policy_state: Any
-    wrapper_state: Any
-    sharding: Any
+    env_params: Any = None
+    max_episode_steps: Any = UNSET
+    policy_state: Any = None
+    wrapper_state: Any = None
+    sharding: Any = None
 
     def __post_init__(self) -> None:
         self.env = env = checked_env(self.env)

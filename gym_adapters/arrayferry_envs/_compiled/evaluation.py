@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from arrayferry.typing import JaxArray
 from arrayferry_envs._around.wrapped import freeze
 from arrayferry_envs._evaluation import Evaluation
-from arrayferry_gym._arrays import select
-from arrayferry_gym._episodes import summed
+from arrayferry_gym.extending import select, summed
 
 from .arguments import Call, Program, Values
 from .rollout import Steps
@@ -75,13 +74,8 @@ def _evaluate(program: Program, values: Values, discount: Any) -> Any:
         reward = factor * transition.reward.astype(total.dtype)
         discounted = summed(jnp, began, discounted, reward)
         ended = transition.terminated | transition.truncated
-        latest = Evaluation(
-            transition.episode_return,
-            discounted,
-            transition.episode_length,
-            transition.terminated,
-            transition.truncated,
-        )
+        ends = transition.terminated, transition.truncated
+        latest = Evaluation(transition.episode_return, discounted, transition.episode_length, *ends)
 
         def recorded(old: Any, new: Any) -> Any:
             at = jnp.where(ended, count, episodes)  # rows beyond the last one are dropped

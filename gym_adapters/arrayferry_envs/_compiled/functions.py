@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, count_of, limit_of
 from arrayferry._utilities.text import never_raises
 from arrayferry_envs._around.wrapped import WrappedEnv, check_wrapped
 from arrayferry_envs._contract.actions import Actions
@@ -21,8 +22,7 @@ from arrayferry_envs._simulators.engine import Engine, Running, with_added
 from arrayferry_envs._simulators.random_keys import checked_key
 from arrayferry_envs._simulators.renewal import Renewal, random_of, shaped, without_weak_type
 from arrayferry_envs._simulators.shardings import batch_sharding, spread
-from arrayferry_gym._arrays import held_dtype
-from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
+from arrayferry_gym.extending import autoreset_mode_of, held_dtype
 from arrayferry_gym.wrappers.kernels import Step
 
 

@@ -15,14 +15,13 @@ from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, limit_of, missing_package
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.params import Frame, Params, completed, framed, is_named
 from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Running
-from arrayferry_gym._actions.fitter import bounds_of
-from arrayferry_gym._options.env_options import UNSET, limit_of
-from arrayferry_gym._options.refusals import missing_package
-from arrayferry_gym.wrappers._kernels.kernel import Spaces
+from arrayferry_gym.extending import bounds_of
+from arrayferry_gym.wrappers.kernels import Spaces
 
 from .functions import Functions
 
@@ -258,7 +257,7 @@ def _step(
     state, outcome = functions.step(key, state, action, params._prepared)
     observation, reward, terminated, truncated = _first(outcome[:4])
     final, final_info = outcome.observation, outcome.info
-    if mode is AutoresetMode.SAME_STEP:
+    if outcome.final_observation is not None:
         final, final_info = outcome.final_observation, outcome.final_info or {}
     infos = {
         "discount": 1.0 - terminated.astype(jnp.float32),

@@ -11,7 +11,7 @@ import numpy as np
 import arrayferry as af
 from arrayferry_envs._contract.policies import Policy, checked_results, policy_rows
 from arrayferry_envs._simulators.renewal import without_weak_type
-from arrayferry_gym._arrays import select
+from arrayferry_gym.extending import select
 
 PolicyState = Any
 """A pytree of arrays (n, ...), one row for each environment, or None."""

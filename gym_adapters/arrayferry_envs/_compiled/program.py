@@ -15,11 +15,11 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 import arrayferry as af
+from arrayferry._utilities.caller import caller_level
 from arrayferry.extending import IdentityKey, exact_key
 from arrayferry_envs._contract.params import VALUE, Frame
 from arrayferry_envs._simulators.tracing import has_tracers, trace_here
-from arrayferry_gym._keys import Immutable, Key
-from arrayferry_gym._options.caller import caller_level
+from arrayferry_gym.extending import Immutable, Key
 
 _PASS = (
     "Pass arrays in policy_params. Or make their object a pytree of JAX, such as an Equinox module, or the function a "

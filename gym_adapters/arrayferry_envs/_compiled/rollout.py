@@ -11,13 +11,12 @@ import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, check_flag, count_of
 from arrayferry.typing import JaxArray
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_envs._contract.params import Params
 from arrayferry_envs._contract.policies import Policy, check_arguments
-from arrayferry_gym._episodes import summed
-from arrayferry_gym._options.env_options import UNSET, check_flag, count_of
-from arrayferry_gym._options.types import ArrT
+from arrayferry_gym.extending import summed
+from arrayferry_gym.typing import ArrT
 
 from .arguments import Call, Program, Values
 from .functions import Functions, as_returned
@@ -176,6 +175,38 @@ def rollout(
     return _rollout(program, call.values, carry)  # type: ignore[no-any-return]
 
 
+def first_carry(
+    env: FunctionalEnv, policy: Policy, policy_params: Any, key: Any, num_envs: int, **options: Any
+) -> Carry:
+    """Return the carry with which a rollout begins that is given none. With it, `rollout` is compiled for a carry only.
+
+    The arguments are those of the rollout, whose random numbers stay the same. The options are `env_params`,
+    `max_episode_steps`, `policy_state`, `wrapper_state` and `sharding`.
+
+    Raises:
+        arrayferry.OptionError: an argument is invalid.
+
+    Examples:
+        >>> import jax
+        >>> from arrayferry_envs import CartPole, rollout
+        >>> from arrayferry_envs.extending import first_carry
+        >>> def policy(params, observation, key):
+        ...     return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        >>> arguments = CartPole(), policy, None, jax.random.key(0)
+        >>> carry = first_carry(*arguments, 4)
+        >>> same = rollout(*arguments, 10, 4)[1].reward == rollout(*arguments, 10, 4, carry=carry)[1].reward
+        >>> bool(same.all())
+        True
+    """
+    call = Call("rollout", env, policy, policy_params, key, num_envs, **options)
+    return _first_carry(call.program(), call.values)  # type: ignore[no-any-return]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _first_carry(program: Program, values: Values) -> Any:
+    return Steps(program, values).start(jax.random.split(values.key)[0])
+
+
 def _check_carry(carry: Any, call: Call) -> None:
     """Check that a rollout can continue from a carry, and was given no other states."""
     if not isinstance(carry, Carry):
@@ -232,8 +263,7 @@ class Steps:
     def __init__(self, program: Program, values: Values, *, extras: bool = True) -> None:
         call = program.call
         env, self._policy, policy_params = call.frame.join(values.leaves)
-        given = call.env_params
-        params = Params(given.frame, values.env_params, given.batched, given.fixed)
+        params = call.env_params.with_values(values.env_params)
         self._num_envs = call.num_envs
         self._policy_state = values.policy_state
         functions = Functions(

@@ -10,12 +10,19 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry_gym._actions.fitter import NUMPY, Fitter, bounds_of
-from arrayferry_gym._actions.mistakes import Place
-from arrayferry_gym._actions.quick import Judge, Way
-from arrayferry_gym._arrays import first_wrong, held_dtype, namespace, plain_name
-from arrayferry_gym._spaces.batches import batch_of_actions
-from arrayferry_gym._spaces.trees import branches, build, leaves, split
+from arrayferry.extending import dtype_name
+from arrayferry_gym.extending import (
+    Fitter,
+    Judge,
+    batch_of_actions,
+    bounds_of,
+    build,
+    first_wrong,
+    held_dtype,
+    leaves,
+    namespace,
+    split,
+)
 
 
 class Actions(Judge):
@@ -81,7 +88,7 @@ class Actions(Judge):
             self._quick.learn(action, fitted, self._way(action, fitted))
         return fitted
 
-    def _way(self, action: Any, fitted: Any) -> Way:
+    def _way(self, action: Any, fitted: Any) -> Callable[[Any], Any]:
         """Return the quick way for actions like one that was fitted, whose numbers are clipped later."""
         convert = self._convert
         if self._n is not None:
@@ -92,6 +99,7 @@ class Actions(Judge):
 
 
 _WHOLE = (int, np.int64, np.int32)
+_NUMPY = (np.ndarray, np.generic)
 
 
 class _ClippingFitter(Fitter):
@@ -107,12 +115,12 @@ class _ClippingFitter(Fitter):
         super().__init__(space, convert.target, **options)
         self._convert = convert
 
-    def _values(self, x: Any, space: Any, place: Place) -> Any:
-        kind, name = plain_name(x.dtype), held_dtype(space.dtype, self.backend)
+    def _values(self, x: Any, space: Any, place: Any) -> Any:
+        kind, name = dtype_name(x.dtype), held_dtype(space.dtype, self.backend)
         if "float" in kind and space.dtype.kind != "f":
-            if not isinstance(x, NUMPY) and not isinstance(space, spaces.Box):
+            if not isinstance(x, _NUMPY) and not isinstance(space, spaces.Box):
                 raise self._unfit(space, place, "it takes whole numbers")
-            if isinstance(x, NUMPY) and (broken := np.floor(x) != x).any():  # true for NaN
+            if isinstance(x, _NUMPY) and (broken := np.floor(x) != x).any():  # true for NaN
                 raise self._unfit(space, place, f"{first_wrong(x, broken)} is no whole number")
         if kind != name:
             x = _clipped(x, kind, *lowest_and_highest(space, name))
@@ -147,7 +155,7 @@ def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any
         backend: the library of the actions.
         device: their device.
     """
-    if branches(space) is not None:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
         clips = [clipper(leaf, backend, device) for leaf, _ in leaves(space)]
 
         def clip_parts(action: Any) -> Any:

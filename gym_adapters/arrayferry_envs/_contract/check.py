@@ -14,9 +14,8 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
-from arrayferry.extending import map_arrays
+from arrayferry.extending import dtype_name, map_arrays
 from arrayferry_gym import make_rng
-from arrayferry_gym._arrays import plain_name
 
 from .checked import CheckedEnv
 from .functional_env import FunctionalEnv, checked_env
@@ -197,7 +196,7 @@ class _Trial:
         state = self._called("reset", 0)
         leaves, layout = af.flatten(state)
         self.dtypes = [
-            (path, plain_name(x.dtype)) for path, x in zip(layout.paths, leaves, strict=True)
+            (path, dtype_name(x.dtype)) for path, x in zip(layout.paths, leaves, strict=True)
         ]
         self._env.adopt(state)
         self._dynamics.action_space.seed(0)

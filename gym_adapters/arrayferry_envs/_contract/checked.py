@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_gym._arrays import held_dtype, namespace, plain_name, portable, select_leaves
-from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
+from arrayferry.extending import dtype_name
+from arrayferry_gym.extending import ARRAYS, build, held_dtype, leaves, namespace, select, split
 
 from .actions import clipper
 from .drawn import DrawnParams, WithParams
@@ -169,13 +170,13 @@ class CheckedEnv:
                     f"{self._source(source)} gave an array of {owner.name} for state{path}, but {self.backend.name} is used",
                     remedy="Make arrays with xp and rng.",
                 )
-            if leaf.dtype != dtype and {plain_name(leaf.dtype), plain_name(dtype)} <= _FLOATS:
+            if leaf.dtype != dtype and {dtype_name(leaf.dtype), dtype_name(dtype)} <= _FLOATS:
                 self._uneven = True
                 fitted = [*fitted[:index], self.xp.astype(leaf, dtype), *fitted[index + 1 :]]
             elif leaf.dtype != dtype:
                 raise EnvResultError(
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
-                    remedy=f"Keep its dtype, for instance by xp.astype(x, xp.{plain_name(dtype)}).",
+                    remedy=f"Keep its dtype, for instance by xp.astype(x, xp.{dtype_name(dtype)}).",
                 )
             if tuple(leaf.shape) != (n, *rest) and index not in self.functional._shared:
                 raise EnvResultError(
@@ -278,3 +279,27 @@ def _restored(
     env = CheckedEnv(functional, af.registry.backend(backend), n, limit, device)
     env.layout = layout
     return env
+
+
+def portable(backend: af.Backend) -> str | af.Backend:
+    """Return a backend in a form that can be pickled: its name if it is registered."""
+    return backend.name if af.registry.backends().get(backend.name) is backend else backend
+
+
+def select_leaves(
+    xp: Any, mask: Any, new: Iterable[Any], old: Iterable[Any], shared: Any = (), rows: Any = None
+) -> list[Any]:
+    """Return the rows of the arrays of states `new` where the mask is true, and those of `old` elsewhere.
+
+    Args:
+        xp: the namespace.
+        mask: which rows are new, bool (n,).
+        new: the arrays of new states.
+        old: the arrays of states (n, ...).
+        shared: the numbers of arrays that all environments share. They stay old.
+        rows: the row of `new` for each environment, integers (n,). None if it has the same rows.
+    """
+    return [
+        y if index in shared else select(xp, mask, x if rows is None else x[rows], y)
+        for index, (x, y) in enumerate(zip(new, old, strict=True))
+    ]

@@ -9,16 +9,33 @@ from gymnasium import Env, Space
 from gymnasium.vector import VectorEnv
 
 from arrayferry_gym import Random
-from arrayferry_gym._keys import Immutable, is_made
+from arrayferry_gym.extending import Immutable, is_made
 
 from .errors import ImpureError
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import TypedDict, Unpack
+
+    from gymnasium.vector import AutoresetMode
 
     from arrayferry.typing import Target
     from arrayferry_envs import FunctionalSingleEnv, FunctionalVectorEnv
-    from arrayferry_gym._options.types import Served, VectorServed
+    from arrayferry_gym.typing import CheckActions
+
+    class Served(TypedDict, total=False):
+        """The options of a `FunctionalEnv` that is served."""
+
+        device: Any
+        max_episode_steps: int | None
+        params: Any
+        render_mode: str | None
+        check_actions: CheckActions
+        differentiable: bool
+
+    class VectorServed(Served, total=False):
+        """The options of a batch of a `FunctionalEnv`."""
+
+        autoreset_mode: AutoresetMode | str
 
 
 class FunctionalEnv(Immutable, ABC):

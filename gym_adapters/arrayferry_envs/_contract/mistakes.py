@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import arrayferry as af
-from arrayferry_gym._options.caller import authors_line
+from arrayferry._utilities.caller import authors_line
 
 from .functional_env import FunctionalEnv
 from .params import field_names

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
-from arrayferry_gym._arrays import held_dtype, plain_name, select
-from arrayferry_gym._keys import Key, identity
+from arrayferry.extending import dtype_name, exact_key
+from arrayferry_gym.extending import Key, held_dtype, parts_of, select
+
+
+def identity(value: Any) -> Hashable:
+    """Return the key of a value: its type and contents, whatever the size of its arrays."""
+    return exact_key(value, parts_of)
 
 
 class Frame:
@@ -104,6 +109,10 @@ class Params:
             return self.tree
         pairs = zip(self.values, self.batched, strict=True)
         return self.frame.join([x[index] if batched else x for x, batched in pairs])
+
+    def with_values(self, values: Iterable[Any]) -> Params:
+        """Return these parameters with other values, in the same order."""
+        return Params(self.frame, values, self.batched, self.fixed)
 
     def where(self, mask: Any, other: Params, xp: Any) -> Params:
         """Return these parameters for the environments in a mask, and others elsewhere.
@@ -253,7 +262,7 @@ def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backen
                 ) from None
         dtype = "float32" if type(default) is float else "complex64"
     else:
-        dtype = held_dtype(plain_name(default.dtype), backend)
+        dtype = held_dtype(dtype_name(default.dtype), backend)
         if isinstance(value, (bool, int, float, complex)):
             value = np.asarray(value)
     try:

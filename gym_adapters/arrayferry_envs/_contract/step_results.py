@@ -9,7 +9,8 @@ import numpy as np
 from array_api_compat import is_numpy_namespace
 
 import arrayferry as af
-from arrayferry_gym._arrays import cast_numbers, held_dtype, plain_name
+from arrayferry.extending import dtype_name
+from arrayferry_gym.extending import cast_numbers, held_dtype
 
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
@@ -82,7 +83,7 @@ class StepResults:
             raise self._of_another_shape(reward)
         if dtype == self._float:
             return reward
-        kind = plain_name(dtype)
+        kind = dtype_name(dtype)
         if "float" in kind:
             if self._dtype is not None and self._dtype != dtype:
                 return self._xp.astype(reward, self._dtype)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from arrayferry_gym._arrays import as_rewards
+from arrayferry_gym.extending import as_rewards
 
 
 class EnvBatch(SyncVectorEnv):
@@ -22,7 +22,6 @@ class EnvBatch(SyncVectorEnv):
 
     Attributes:
         infos: the infos of the last step of each environment, before any reset.
-        last: its observations, likewise.
     """
 
     def __init__(self, envs: Sequence[Any], copied: bool, mode: AutoresetMode) -> None:
@@ -30,12 +29,15 @@ class EnvBatch(SyncVectorEnv):
         super().__init__(makers, copied, autoreset_mode=mode)
         self._rewards: Any = np.empty(len(envs), object)
         self.infos: list[dict[str, Any]] = [{} for _ in envs]
-        self.last: list[Any] = [None for _ in envs]
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step. The rewards have the shape (n, *reward_shape), and no infos are returned."""
-        observations, rewards, terminated, truncated, _ = super().step(actions)
-        return observations, as_rewards([*rewards], self.num_envs), terminated, truncated, {}
+        """Take a step. The rewards have the shape (n, *reward_shape), and infos hold last observations alone."""
+        observations, rewards, terminated, truncated, finals = super().step(actions)
+        final = np.empty(self.num_envs, object)
+        for index, last in finals.items():
+            final[index] = last
+        infos = {"final_obs": final} if finals else {}
+        return observations, as_rewards([*rewards], self.num_envs), terminated, truncated, infos
 
     def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
         """Keep the infos of one environment, which may not be ones that can be joined."""
@@ -43,9 +45,8 @@ class EnvBatch(SyncVectorEnv):
             return vector_infos
         ended = self._terminations[env_num] or self._truncations[env_num]
         if not ended or self.autoreset_mode is not AutoresetMode.SAME_STEP:
-            self.last[env_num], self.infos[env_num] = self._env_obs[env_num], env_info
+            self.infos[env_num] = env_info
             return vector_infos
         # its reset may use the same arrays
-        final = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
-        self.last[env_num], self.infos[env_num] = final
-        return {**vector_infos, env_num: True}
+        last, self.infos[env_num] = copy.deepcopy((env_info["final_obs"], env_info["final_info"]))
+        return {**vector_infos, env_num: last}

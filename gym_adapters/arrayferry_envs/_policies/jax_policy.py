@@ -15,11 +15,6 @@ from arrayferry_gym import make_rng
 from .policies import LibraryPolicy
 
 
-def segment_key(*seed_prefix: int) -> Any:
-    """Return the key of a segment."""
-    return make_rng("jax", seed_prefix).key()
-
-
 def jax_weights(weights: Any) -> Any:
     """Return the parameters of a policy, whose arrays may be of another library, as JAX takes them."""
     arrays = af.flatten(weights)[0]
@@ -42,7 +37,7 @@ class JaxPolicy(LibraryPolicy):
         self._values, self._frame = partition(None, self._policy, jax_weights(params))
 
     def begin(self, number: int) -> None:
-        self._key = segment_key(*self._seed_prefix, number)
+        self._key = make_rng("jax", (*self._seed_prefix, number)).key()
 
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
         observation = self._convert(observation)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
+from arrayferry.extending import dtype_name
 from arrayferry_envs._contract.policies import checked_results, policy_rows
 from arrayferry_gym import make_rng
-from arrayferry_gym._arrays import namespace, plain_name, select
+from arrayferry_gym.extending import namespace, select
 
 TO_NUMPY = af.converter("numpy", copy=False, unsupported="keep")
 
@@ -43,7 +44,7 @@ class LibraryPolicy(ABC):
     ) -> None:  # fmt: skip
         self._policy = policy
         self._backend = backend
-        self.library = backend.name
+        self.library: str = backend.name
         self._device = device
         self._convert = af.converter(backend, device=device)
         self._seed_prefix = seed_prefix
@@ -73,7 +74,7 @@ class LibraryPolicy(ABC):
     def given(self, observation: Any) -> str:
         """Describe the observations that it is called with, for errors."""
         arrays = af.flatten(self._convert(observation))[0]
-        listed = ", ".join(f"{plain_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
+        listed = ", ".join(f"{dtype_name(x.dtype)} {tuple(x.shape)}" for x in arrays[:4])
         return f"observations of {self.library}: {listed}{', ...' * (len(arrays) > 4)}"
 
     def in_numpy(self, action: Any, extras: Any) -> tuple[Any, Any]:

@@ -15,15 +15,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 import arrayferry as af
 import arrayferry_gym
+from arrayferry._utilities.caller import caller_level
+from arrayferry._utilities.options import UNSET, count_of
 from arrayferry_envs._around import wrapped
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.policies import check_arguments, check_policy
-from arrayferry_gym._arrays import as_rewards
-from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym._options.caller import caller_level
-from arrayferry_gym._options.env_options import UNSET, count_of, declared_mode
-from arrayferry_gym._options.refusals import batch_error, is_batch
-from arrayferry_gym.wrappers._attributes import HasKernels
+from arrayferry_gym.extending import Episodes, HasKernels, as_rewards, refuse_batch
 from arrayferry_gym.wrappers.kernels import Step
 
 from .batch import EnvBatch
@@ -113,7 +110,7 @@ class Stepping:
 
     Attributes:
         envs: the vector environment. A single environment is a batch of one.
-        mode: when it resets.
+        episodes: its episodes.
 
     Raises:
         TypeError: `env` is not an environment.
@@ -141,20 +138,21 @@ class Stepping:
             assert library is not None
             self.envs = _served(env, options, library, device, mode, render_mode)
             self._anew = options.wrapper_state is None
-        self.mode = declared_mode(self.envs)
+        self.episodes = Episodes(self.envs)
 
     def __iter__(self) -> Generator[Step | None, None, None]:
         """Yield None after each reset, and after each step a `Step` with flags and float64 rewards in NumPy, without end."""
-        envs, mode = self.envs, self.mode
+        envs, episodes = self.envs, self.episodes
         # statistics that begin anew are updated, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):
             observation, _ = envs.reset(seed=self._seed)
+            episodes.begin()
             own = af.first_array(observation)[1] or af.registry.backend("numpy")
             chosen = self._made(own, observation)
             # the state of a policy may have observations, which another step might overwrite
             copies = None if self._policy[2] is None else True
             inside = _LeftOpen(envs, own, own, convert_info=False, copy=copies)
-            began, ended, number = np.ones(envs.num_envs, np.bool_), None, 0
+            began, number = np.ones(envs.num_envs, np.bool_), 0
             yield None
             while True:
                 action = self._acted(chosen, observation, began, number)
@@ -164,16 +162,15 @@ class Stepping:
                     if is_module(self._policy[0]) and isinstance(action, tuple):
                         error.remedy = "forward() of a module must return actions alone."
                     raise
-                reward, *flags = TO_HOST(results)
-                reward, (terminated, truncated) = as_rewards(reward, envs.num_envs), flags
-                turn = turn_of(mode, ended, terminated, truncated)
-                ended, number = turn.over, number + 1
-                reward = reward.astype(np.float64)
-                yield Step(observation, reward, terminated, truncated, {}, turn.valid)
+                step, number = episodes.step((observation, *TO_HOST(results), {})), number + 1
+                reward = as_rewards(step.reward, envs.num_envs).astype(np.float64)
+                yield step._replace(reward=reward)
+                turn = episodes.turn
                 began = np.zeros_like(began) if turn.reset is None else turn.reset
-                if mode is AutoresetMode.DISABLED and turn.done.any():
-                    observation, _ = inside.reset(options={"reset_mask": turn.done})
-                    began, ended = turn.done, None
+                if not episodes.rule.by_itself and turn.done.any():
+                    began = turn.done
+                    observation, _ = inside.reset(options={"reset_mask": began})
+                    episodes.begin(began)
                     yield None
 
     def _made(self, own: af.Backend, observation: Any) -> LibraryPolicy:
@@ -248,18 +245,16 @@ def _checked(what: str, env: Any) -> FunctionalEnv:
     """
     if is_functional(env):
         return checked_env(env)
+    refuse_batch(what, env)
     meant = "Pass a FunctionalEnv, or what gymnasium.make or make_vec returns"
     if isinstance(env, str):
         meant = f"Write gymnasium.make_vec({env!r}, num_envs=8)"
-    elif is_batch(env):
-        raise batch_error(what, env)
     raise TypeError(f"{what} was given {env!r:.80}. {meant}.")
 
 
 def _ordinary(what: str, env: Any, options: EnvOptions) -> VectorEnv[Any, Any, Any]:
     """Return an environment of Gymnasium as a vector environment."""
-    if is_batch(env):
-        raise batch_error(what, env)
+    refuse_batch(what, env)
     n = env.num_envs if isinstance(env, VectorEnv) else 1
     for name, given, default in zip(EnvOptions._fields, options, EnvOptions(), strict=True):
         if given is not default and (name != "num_envs" or given != n):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,14 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import (
+    check_actions_of,
+    check_flag,
+    check_render_mode,
+    limit_of,
+    options_of,
+    seed_of,
+)
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_envs._contract.actions import Actions
@@ -21,17 +30,7 @@ from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Engine
 from arrayferry_envs._simulators.numpy_simulator import NumpySimulator
 from arrayferry_envs._simulators.simulator import Simulator
-from arrayferry_gym._adapters.spaces import converted_space
-from arrayferry_gym._options.env_options import (
-    check_actions_of,
-    check_flag,
-    check_render_mode,
-    limit_of,
-    options_of,
-    reset_mask_of,
-    seed_of,
-)
-from arrayferry_gym._options.libraries import Libraries
+from arrayferry_gym.extending import Libraries, converted_space, reset_mask_of
 
 
 class Served:
@@ -114,13 +113,17 @@ class Served:
         self._held_on = held_on
         self._to_agent = af.converter(backend, device=held_on)
         self.metadata = {**env.metadata, "jax": backend.name == "jax"}
-        self._set_spaces(None if backend.name == "numpy" else libraries)
+
+        def shown(space: Space[Any], observed: bool = True) -> Any:
+            return space if backend.name == "numpy" else converted_space(space, libraries, observed)
+
+        self._set_spaces(shown)
 
     def _tell(self, infos: dict[str, Any], added: dict[str, Any]) -> None:
         """Put what kernels have added into infos."""
 
-    def _set_spaces(self, libraries: Libraries | None) -> None:
-        """Set the spaces for the library of the agent. The libraries are None for NumPy."""
+    def _set_spaces(self, shown: Callable[..., Any]) -> None:
+        """Set the spaces, which a function turns into those of the agent's library."""
         raise NotImplementedError
 
     def _reset_batch(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -311,11 +314,6 @@ def _computing(
     return af.registry.backend("numpy") if by_numpy else agent
 
 
-def agent_space(space: Space[Any], libraries: Libraries | None, *, observed: bool) -> Any:
-    """Return a space for the library of the agent, which is NumPy if the libraries are None."""
-    return space if libraries is None else converted_space(space, libraries, observed=observed)
-
-
 def described(env: Any, what: str, xp: str, device: Any, limit: int | None) -> str:
     """Return the text of a served environment or batch.
 
@@ -326,9 +324,10 @@ def described(env: Any, what: str, xp: str, device: Any, limit: int | None) -> s
         device: the device of observations, None for the library's own choice.
         limit: the number of steps after which episodes are truncated.
     """
-    parts = {"xp": xp, "device": None if device is None else str(device)}
+    parts: dict[str, Any] = {"xp": xp, "device": None if device is None else str(device)}
     if isinstance(env, VectorEnv):
-        parts = {"num_envs": env.num_envs, **parts, "autoreset_mode": env.autoreset_mode.value}
+        mode = env.metadata["autoreset_mode"].value
+        parts = {"num_envs": env.num_envs, **parts, "autoreset_mode": mode}
     parts["max_episode_steps"] = limit
     text = f"{type(env).__name__}({what}, {', '.join(f'{key}={x!r}' for key, x in parts.items())})"
     return text if isinstance(env, VectorEnv) else f"<{text}>"

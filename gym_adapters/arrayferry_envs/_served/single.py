@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Callable
+from typing import Any, Generic
 
 import gymnasium as gym
 from gymnasium import Space, spaces
 from gymnasium.vector import AutoresetMode
 
+from arrayferry._utilities.options import UNSET, seed_of
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._simulators.numpy_simulator import map_results
 from arrayferry_envs._simulators.simulator import unmasked
-from arrayferry_gym._options.env_options import UNSET, seed_of
-from arrayferry_gym._options.libraries import Libraries
-from arrayferry_gym._options.types import ActT, ObsT
-from arrayferry_gym._spaces.trees import branches, leaves
+from arrayferry_gym.extending import build, leaves, split
+from arrayferry_gym.typing import ActT, CheckActions, ObsT
 
-from .serving import Served, agent_space
-
-if TYPE_CHECKING:
-    from arrayferry_gym._options.types import CheckActions
+from .serving import Served
 
 
 class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
@@ -77,11 +74,11 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
             check_actions=check_actions, differentiable=differentiable,
         )  # fmt: skip
 
-    def _set_spaces(self, libraries: Libraries | None) -> None:
+    def _set_spaces(self, shown: Callable[..., Any]) -> None:
         observation, action, _ = self._chain.outside
-        self.observation_space = agent_space(observation, libraries, observed=True)
-        self.action_space = agent_space(action, libraries, observed=False)
-        self._in_numpy = libraries is None
+        self.observation_space = shown(observation)
+        self.action_space = shown(action, observed=False)
+        self._in_numpy = self._to_agent.target.name == "numpy"
         self._discrete = self._in_numpy and any(
             isinstance(leaf, spaces.Discrete) for leaf, _ in leaves(self.observation_space)
         )
@@ -136,16 +133,12 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         self._forget()
 
 
-
 def _numbered(space: Space[Any], observation: Any) -> Any:
     """Return an observation whose Discrete parts are Python integers."""
-    if isinstance(space, spaces.Discrete):
-        return observation.item()
-    inner = branches(space)
-    if inner is None:
-        return observation
-    parts = {key: _numbered(part, observation[key]) for key, part in inner}
-    return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
+    parts = zip(leaves(space), split(space, observation), strict=True)
+    return build(
+        space, (x.item() if isinstance(leaf, spaces.Discrete) else x for (leaf, _), x in parts)
+    )
 
 
 def _number(x: Any) -> Any:

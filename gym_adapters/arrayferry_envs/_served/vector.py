@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Callable
+from typing import Any, Generic
 
 from gymnasium import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from arrayferry._utilities.options import UNSET, count_of
 from arrayferry.typing import Target
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of
-from arrayferry_gym._options.libraries import Libraries
-from arrayferry_gym._options.types import ActT, ArrT, ObsT
+from arrayferry_gym.extending import autoreset_mode_of
+from arrayferry_gym.typing import ActT, ArrT, CheckActions, ObsT
 
-from .serving import Served, agent_space
-
-if TYPE_CHECKING:
-    from arrayferry_gym._options.types import CheckActions
+from .serving import Served
 
 
 class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, ActT, ArrT]):
@@ -91,14 +89,14 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         )  # fmt: skip
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 
-    def _set_spaces(self, libraries: Libraries | None) -> None:
+    def _set_spaces(self, shown: Callable[..., Any]) -> None:
         observation, action, _ = self._chain.outside
         one, many = observation, batch_space(observation, self.num_envs)
-        self.single_observation_space = agent_space(one, libraries, observed=True)
-        self.observation_space = agent_space(many, libraries, observed=True)
+        self.single_observation_space = shown(one)
+        self.observation_space = shown(many)
         one, many = action, batch_space(action, self.num_envs)
-        self.single_action_space = agent_space(one, libraries, observed=False)
-        self.action_space = agent_space(many, libraries, observed=False)
+        self.single_action_space = shown(one, observed=False)
+        self.action_space = shown(many, observed=False)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None

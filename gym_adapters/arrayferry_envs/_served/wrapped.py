@@ -7,9 +7,7 @@ from typing import Any
 
 import arrayferry as af
 from arrayferry_envs._simulators.simulator import Simulator
-from arrayferry_gym._options.env_options import reset_mask_of
-from arrayferry_gym.wrappers._attributes import HasKernels
-from arrayferry_gym.wrappers._driver import HeldKernel
+from arrayferry_gym.extending import HasKernels, HeldKernel, reset_mask_of
 from arrayferry_gym.wrappers.kernels import RescaleAction
 
 from .single import FunctionalSingleEnv

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 
 import arrayferry as af
+from arrayferry._utilities.caller import authors_line
 from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._contract.mistakes import line_of
-from arrayferry_gym._options.caller import authors_line
-from arrayferry_gym.wrappers._kernels.kernel import Chain, Kernel, Spaces
+from arrayferry_gym.extending import Chain
+from arrayferry_gym.wrappers.kernels import Kernel, Spaces
 
 
 def chain_of(env: FunctionalEnv, limit: int | None) -> Chain:

@@ -8,11 +8,8 @@ from typing import Any, NamedTuple
 from gymnasium.vector import AutoresetMode
 
 from arrayferry_envs._contract.checked import CheckedEnv
-from arrayferry_gym._arrays import select
-from arrayferry_gym._episodes import Turn
-from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym.wrappers._kernels.kernel import Chain, State
-from arrayferry_gym.wrappers.kernels import Step
+from arrayferry_gym.extending import RULES, Chain, select
+from arrayferry_gym.wrappers.kernels import State, Step
 
 LAST = 2**31 - 1
 """The largest number of steps that an episode counts. A higher limit is never reached."""
@@ -120,6 +117,7 @@ class Engine:
             The environments, the outcome, and the infos that kernels have added.
         """
         env, xp, kernels = self.env, self.env.xp, running.wrappers
+        rule = RULES[self.mode]
         if self.chain.acts:
             kernels, action = self.chain.action(xp, acting, kernels, action)
         state, reward, terminated, truncated = env.step(
@@ -131,9 +129,9 @@ class Engine:
             truncated = late if truncated is None else truncated | late
         elif truncated is None:
             truncated = elapsed < 0  # nowhere
-        turn = turn_of(self.mode, running.ended, terminated, truncated)
+        turn = rule.turn(running.ended, terminated, truncated)
         final = final_info = None
-        if self.mode is AutoresetMode.SAME_STEP:
+        if rule.same_step:
             final = env.observe(state, params)
             final_info = self._info(state, params, final)
         elif turn.reset is not None:
@@ -151,23 +149,25 @@ class Engine:
         )
         added: dict[str, Any] = {}
         if kernels:
-            kernels, outcome, added = self._through(kernels, outcome, turn)
+            kernels, outcome, added = self._through(kernels, outcome, turn.reset)
         ended = running.ended if turn.over is None else turn.over
         return Running(state, elapsed, ended, kernels), outcome, added
 
-    def _through(self, kernels: Any, outcome: Step, turn: Turn) -> tuple[Any, Step, dict[str, Any]]:
+    def _through(
+        self, kernels: Any, outcome: Step, begins: Any
+    ) -> tuple[Any, Step, dict[str, Any]]:
         """Pass a step through the kernels."""
-        same = outcome.final_info is not None
+        same = RULES[self.mode].same_step
         seen = outcome.final_observation if same else outcome.observation
         info: Any = outcome.final_info if same else outcome.info
         result = outcome._replace(observation=seen, info=info)
-        fresh = kernels if turn.reset is None else self._fresh()  # used where episodes begin
+        fresh = kernels if begins is None else self._fresh()  # used where episodes begin
         kernels, result, observation = self.chain.take(
-            self.env.xp, kernels, fresh, result, turn.reset, outcome.observation, same
+            self.env.xp, kernels, fresh, result, begins, outcome.observation, same
         )
         added = {key: value for key, value in result.info.items() if key not in info}
         outcome = outcome._replace(observation=observation, reward=result.reward)
-        if same:
+        if outcome.final_observation is not None:
             outcome = outcome._replace(final_observation=result.observation)
         return kernels, outcome, added
 

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from arrayferry_envs._contract.checked import CheckedEnv
+from arrayferry_envs._contract.checked import CheckedEnv, select_leaves
 from arrayferry_gym import make_rng
-from arrayferry_gym._arrays import held_dtype, select_leaves, to_shape
+from arrayferry_gym.extending import held_dtype, to_shape
 from arrayferry_gym.wrappers.kernels import Step
 
 from .engine import Engine

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
+from arrayferry._utilities.options import mixed_seed
 from arrayferry.extending import map_arrays
 from arrayferry_envs._contract.params import Params
 from arrayferry_gym import Random, make_rng
-from arrayferry_gym._options.env_options import mixed_seed
 
 from .engine import Engine, as_step_result, with_masks
 

@@ -79,7 +79,7 @@ class OneEnv(gym.Env[Any, Any]):
         """Take a step."""
         if self._over is not False:
             raise gym.error.ResetNeeded("Call reset() before the first step of an episode.")
-        batch = create_empty_array(self.action_space, n=1)
+        batch: Any = create_empty_array(self.action_space, n=1)
         results = _first(self.envs.step(concatenate(self.action_space, [action], batch)))
         observation, reward, terminated, truncated, info = results
         self._over = bool(terminated | truncated)

@@ -9,10 +9,11 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import UNSET, count_of, limit_of
 from arrayferry.typing import Target
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_gym._options.env_options import UNSET, autoreset_mode_of, count_of, limit_of
+from arrayferry_gym.extending import autoreset_mode_of
 
 from .around import OneEnv, around
 from .ids import all_suites, find_id, named_suite
@@ -171,20 +172,20 @@ def _served(
 ) -> Any:
     """Make environments and serve them: a batch of `count`, or a single one for None."""
     usable(af.registry.backend(xp))
-    found, single = find_id(env_id), count is None
+    found = find_id(env_id)
     if max_episode_steps is not UNSET:
         options["max_episode_steps"] = limit_of(max_episode_steps, None)
     if found.suite.gives == "functional":
         served = {name: options.pop(name) for name in SERVED if name in options}
         env = found.load(**options)
-        made: Any = env.make if single else partial(env.make_vec, count, autoreset_mode=mode)
+        made: Any = env.make if count is None else partial(env.make_vec, count, autoreset_mode=mode)
         envs = made(xp=xp, device=device, **served)
     else:
         checks = {name: options.pop(name) for name in ("check_actions",) if name in options}
         if found.suite.gives == "vector":
             envs = found.load(count or 1, autoreset_mode=mode, **options)
-            envs = OneEnv(envs) if single else envs
-        elif single:
+            envs = OneEnv(envs) if count is None else envs
+        elif count is None:
             envs = found.load(**options)
         else:
             envs = SyncVectorEnv([partial(found.load, **options)] * count, autoreset_mode=mode)

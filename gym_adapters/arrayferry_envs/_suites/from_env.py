@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from arrayferry.extending import resolve_type
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_gym._options.env_options import autoreset_mode_of
+from arrayferry_gym.extending import autoreset_mode_of
 
 from .around import around
 from .ids import all_suites

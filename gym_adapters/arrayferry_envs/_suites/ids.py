@@ -64,7 +64,6 @@ class EnvId(NamedTuple):
             error.add_note(f"This happened when {self.text!r} was made.")
             raise
 
-
     def __reduce__(self) -> tuple[Any, ...]:
         return find_id, (self.text,)
 
@@ -86,7 +85,10 @@ def find_id(env_id: Any) -> EnvId:
     if not slash or not rest:
         guess = [f"gymnasium/{env_id}"] if env_id in gym.registry else []
         raise _unknown(
-            f"{env_id!r} names no suite", env_id, guess, 'Write the suite first: "gymnax/CartPole-v1".'
+            f"{env_id!r} names no suite",
+            env_id,
+            guess,
+            'Write the suite first: "gymnax/CartPole-v1".',
         )
     return EnvId(env_id, named_suite(name, env_id), rest)
 

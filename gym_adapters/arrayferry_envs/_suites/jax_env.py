@@ -15,8 +15,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry_envs._contract.functional_env import FunctionalEnv
-from arrayferry_gym._keys import Key, parts_of
-from arrayferry_gym._spaces.foreign import space_of
+from arrayferry_gym.extending import Key, parts_of, space_of
 
 
 class _Structure(Key):
@@ -213,8 +212,9 @@ class JaxEnv(FunctionalEnv):
 
     def info(self, xp: Any, state: JaxState, params: Any) -> dict[str, Any]:
         """Return the infos."""
-        infos = self._mapped(lambda *kept: as_builtin(self.info_of(*kept)), params, state.tree)
-        return infos  # type: ignore[no-any-return]
+        return self._mapped(  # type: ignore[no-any-return]
+            lambda *kept: as_builtin(self.info_of(*kept)), params, state.tree
+        )
 
     def render(self, state: JaxState, index: int) -> Any:
         """Draw it as its library does."""

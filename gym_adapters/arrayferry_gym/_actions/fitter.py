@@ -23,8 +23,8 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry.extending import map_arrays
-from arrayferry_gym._arrays import cast_numbers, first_wrong, held_dtype, plain_name
+from arrayferry.extending import dtype_name, map_arrays
+from arrayferry_gym._arrays import cast_numbers, first_wrong, held_dtype
 from arrayferry_gym._spaces.trees import ARRAYS
 
 from .mistakes import Place, described, likely_mistake
@@ -140,7 +140,7 @@ class Fitter:
             raise self._unfit(space, place, "it takes an array of numbers of at most 64 bits")
         if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
             x = af.registry.backend("numpy").to_numpy(x)  # which refuses masks and units
-        name = plain_name(x.dtype)
+        name = dtype_name(x.dtype)
         if not name.startswith(NUMBERS if space.dtype.kind != "c" else (*NUMBERS, "complex")):
             raise self._unfit(space, place, f"its dtype is {name}, which is of another kind")
         return x
@@ -181,9 +181,9 @@ class Fitter:
                 return cast[()] if isinstance(space, spaces.Discrete) else cast
             if numpy:
                 return af.convert(cast, self.backend)
-        elif not isinstance(space, spaces.Box) and "float" in plain_name(x.dtype):
+        elif not isinstance(space, spaces.Box) and "float" in dtype_name(x.dtype):
             raise self._unfit(space, place, "it takes whole numbers")
-        name, wanted = plain_name(x.dtype), held_dtype(space.dtype, self.backend)
+        name, wanted = dtype_name(x.dtype), held_dtype(space.dtype, self.backend)
         # any integer dtype can be used as an index, but bool and uint8 would be masks
         index = name.startswith(("int", "uint")) and name != "uint8"
         if fits and name != wanted and (isinstance(space, spaces.Box) or not index):

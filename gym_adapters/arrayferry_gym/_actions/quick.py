@@ -14,8 +14,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
-from arrayferry.extending import has_item, observed_read, observers
-from arrayferry_gym._arrays import plain_name
+from arrayferry.extending import dtype_name, has_item, observed_read, observers
 from arrayferry_gym._spaces.trees import ARRAYS
 
 from .fitter import bounds_of
@@ -51,7 +50,11 @@ class Quick(Cache[type, tuple[Way, Any, Any]]):
 
 
 class Judge:
-    """What adapters and environments have in common: they fit actions by a quick way, or else completely."""
+    """What adapters and environments have in common: they fit actions by a quick way, or else completely.
+
+    Subclasses call `_forget_ways` when they are made, and `_act` with each action. They write `_fit`, which may tell
+    `_quick.learn(action, fitted, way)` a function for the next action of this form.
+    """
 
     _quick: Quick
 
@@ -105,7 +108,7 @@ def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> W
         return convert
     read = convert if in_numpy else af.converter("numpy", sparse="dense")
     dtype, test = read(action).dtype, None
-    wanted = fitted.dtype if in_numpy else np.dtype(plain_name(fitted.dtype))
+    wanted = fitted.dtype if in_numpy else np.dtype(dtype_name(fitted.dtype))
     if tested:
         test = range_test(space, dtype)
         if test is None or range_test(space, wanted) is None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium import Space
 from gymnasium.utils import RecordConstructorArgs
@@ -12,17 +13,21 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry._utilities.options import check_actions_of, check_flag
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._actions.quick import Judge, quick_way
 from arrayferry_gym._episodes import serves_functional
-from arrayferry_gym._options.env_options import check_actions_of, check_flag
-from arrayferry_gym._options.libraries import Libraries, device_text, dtype_name
-from arrayferry_gym._options.refusals import refuse_fixed
+from arrayferry_gym._options.libraries import Libraries, device_text, reward_dtype_of
+from arrayferry_gym._options.refusals import refuse_fixed, refuse_unknown
 from arrayferry_gym._spaces.batches import batch_of_actions
 
 from .spaces import converted_space
+
+if TYPE_CHECKING:
+    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
+    from arrayferry_gym.typing import CheckActions
 
 
 def gymnasium_class(module: str, otherwise: type) -> Any:
@@ -38,10 +43,63 @@ def gymnasium_class(module: str, otherwise: type) -> Any:
         return otherwise
 
 
-def arguments_in(names: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a constructor of an adapter except the environment, given its `locals()` at the start."""
-    others = ("self", "env", "others", "__class__")
-    return {name: value for name, value in names.items() if name not in others}
+def _everything(
+    self: Any,
+    env: Any,
+    env_xp: Target | None = None,
+    target_xp: Target | None = None,
+    env_device: Any = None,
+    target_device: Any = None,
+    *,
+    like: Any = None,
+    info_xp: Target | None = None,
+    convert_info: bool = True,
+    stack_final: bool = False,
+    reward_dtype: Any = None,
+    copy: bool | None = None,
+    narrowing: Narrowing = "checked",
+    scalars: Scalars = "keep",
+    unknown: Unknown = "keep",
+    sparse: Sparse = "dense",
+    check_actions: CheckActions = "fit",
+    convert_render: bool = False,
+) -> None:
+    """Take all arguments of adapters: the only list of them, and of their defaults."""
+
+
+_PARAMETERS = inspect.signature(_everything).parameters
+_DEFAULTS = {name: parameter.default for name, parameter in _PARAMETERS.items()}
+
+
+def takes(*left_out: str) -> Callable[[Any], Any]:
+    """Let a constructor with `**options` take all arguments of adapters except some."""
+
+    def decorate(init: Any) -> Any:
+        kept = [x for name, x in _PARAMETERS.items() if name not in left_out]
+        init.__signature__ = inspect.Signature(kept)
+        return init
+
+    return decorate
+
+
+def arguments_of(base: type, adapter: Any, *given: Any, **options: Any) -> dict[str, Any]:
+    """Return the arguments of a constructor except the environment, with defaults.
+
+    Args:
+        base: the class whose constructor it is.
+        adapter: what is made.
+        given: the arguments by position after the environment.
+        options: those by keyword.
+
+    Raises:
+        arrayferry.OptionError: there is no such option.
+    """
+    signature = inspect.signature(base.__init__)  # type: ignore[misc]
+    others = {name: x for name, x in options.items() if name not in signature.parameters}
+    refuse_unknown(others, base, type(adapter))
+    bound = signature.bind(None, None, *given, **options)
+    bound.apply_defaults()
+    return {name: x for name, x in bound.arguments.items() if name not in ("self", "env")}
 
 
 class Adapter(RecordConstructorArgs, Judge):
@@ -63,8 +121,9 @@ class Adapter(RecordConstructorArgs, Judge):
 
     def _setup(self, env: Any, **arguments: Any) -> None:
         """Set up the libraries, and record the arguments."""
-        for name in ("convert_info", "convert_render", "stack_final"):
-            check_flag(name, arguments.get(name, False))
+        for name, default in _DEFAULTS.items():
+            if type(default) is bool:
+                check_flag(name, arguments.get(name, default))
         check = arguments["check_actions"] = check_actions_of(arguments["check_actions"])
         if serves_functional(env) and env.check_actions == "strict":
             check = "off"  # the environment refuses all that an adapter refuses
@@ -244,20 +303,9 @@ _AS_TEXT: dict[str, Callable[[Any], str | None]] = {
     "env_device": device_text,
     "target_device": device_text,
     "device": device_text,
-    "reward_dtype": dtype_name,
+    "reward_dtype": reward_dtype_of,
 }
 """The arguments that are recorded as text."""
-_DEFAULTS = {
-    "narrowing": "checked",
-    "scalars": "keep",
-    "unknown": "keep",
-    "sparse": "dense",
-    "convert_info": True,
-    "check_actions": "fit",
-    "convert_render": False,
-    "stack_final": False,
-}
-"""The defaults of arguments other than None, which are not recorded."""
 
 
 def converted_space_property(name: str) -> property:

@@ -7,33 +7,27 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import gymnasium as gym
 
-from arrayferry.typing import Target
-from arrayferry_gym._options.env_options import forwarded_seed
+from arrayferry._utilities.options import forwarded_seed
 from arrayferry_gym._options.refusals import (
     check_env,
     check_flags,
     check_observation,
     num_envs_inside,
-    refuse_unknown,
 )
-from arrayferry_gym._options.types import ActT, ObsT
+from arrayferry_gym.typing import ActT, ObsT
 
 from .adapter import (
     Adapter,
     NamedPair,
     NamedPairOnDevice,
-    arguments_in,
+    arguments_of,
     converted_space_property,
     gymnasium_class,
+    takes,
 )
 from .overloads import ArrayConversionInit, JaxToNumpyInit, JaxToTorchInit, NumpyToTorchInit
 
 if TYPE_CHECKING:
-    from typing import Never
-
-    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-    from arrayferry_gym._options.types import CheckActions
-
     _Wrapper = gym.Wrapper[ObsT, ActT, Any, Any]
 else:
     _Wrapper = gymnasium_class("gymnasium.wrappers.array_conversion", gym.Wrapper)
@@ -88,28 +82,9 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
 
     if not TYPE_CHECKING:  # type checkers know it from the class with Init in its name
 
-        def __init__(
-            self,
-            env: gym.Env[Any, Any],
-            env_xp: Target | None = None,
-            target_xp: Target | None = None,
-            env_device: Any = None,
-            target_device: Any = None,
-            *,
-            like: Any = None,
-            info_xp: Target | None = None,
-            convert_info: bool = True,
-            copy: bool | None = None,
-            narrowing: Narrowing = "checked",
-            scalars: Scalars = "keep",
-            unknown: Unknown = "keep",
-            sparse: Sparse = "dense",
-            check_actions: CheckActions = "fit",
-            convert_render: bool = False,
-            **others: Never,
-        ) -> None:
-            arguments = arguments_in(locals())
-            refuse_unknown(others, ArrayConversion, type(self))
+        @takes("stack_final", "reward_dtype")
+        def __init__(self, env: gym.Env[Any, Any], *given: Any, **options: Any) -> None:
+            arguments = arguments_of(ArrayConversion, self, *given, **options)
             check_env(type(self), env)
             gym.Wrapper.__init__(self, env)
             self._setup(env, **arguments)

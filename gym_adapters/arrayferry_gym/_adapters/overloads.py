@@ -12,15 +12,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
-    from typing import TypedDict, Unpack
+    from typing import TypedDict, TypeVar, Unpack, final
 
     from gymnasium import Env
     from gymnasium.vector import VectorEnv
 
     import arrayferry_gym
-    from arrayferry.typing import CupyArray, DaskArray, JaxArray, Narrowing, NumpyArray, Scalars, Sparse, Target
+    from arrayferry.typing import Array, CupyArray, DaskArray, JaxArray, Narrowing, NumpyArray, Scalars, Sparse, Target
     from arrayferry.typing import ToCupy, ToDask, ToJax, ToNumpy, TorchArray, ToTorch, Unknown
-    from arrayferry_gym._options.types import CheckActions, K, Nothing, V, W, X
+    from arrayferry_gym.typing import CheckActions
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+    W = TypeVar("W")
+    X = TypeVar("X", bound=Array)
+
+    @final
+    class Nothing:
+        """A type that no value has, so that only Any fits it."""
 
     class Options(TypedDict, total=False):
         """All options."""
@@ -54,21 +63,6 @@ if TYPE_CHECKING:
         env_device: Any
         target_device: Any
         like: None
-
-    class EvaluateOptions(TypedDict, total=False):
-        """All options."""
-
-        policy_params: Any
-        key: Any
-        num_envs: int | None
-        episodes: int
-        discount: Any
-        env_params: Any
-        max_episode_steps: Any
-        policy_state: Any
-        wrapper_state: Any
-        sharding: Any
-        progress: bool
 
 
 class ArrayConversionInit:

@@ -12,17 +12,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry._utilities.options import check_flag, mixed_seed, options_of, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry_gym._arrays import as_flags, copied, mapped
-from arrayferry_gym._episodes import LOST, before_resets
-from arrayferry_gym._options.env_options import (
-    autoreset_mode_of,
-    check_flag,
-    mixed_seed,
-    options_of,
-    reset_mask_of,
-    seed_of,
-)
+from arrayferry_gym._episodes import LOST, RULES, autoreset_mode_of, before_resets
+from arrayferry_gym._options.env_options import reset_mask_of
 from arrayferry_gym._options.refusals import num_envs_inside
 from arrayferry_gym._spaces.foreign import gymnasium_space, with_bounds
 from arrayferry_gym._spaces.trees import shapes, split
@@ -153,10 +147,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
         self._cfg = _attribute(env, "cfg")
         self._finite = bool(getattr(self._cfg, "is_finite_horizon", False))
         mode = self._mode_of(autoreset_mode, final)
-        self._same_step = mode is AutoresetMode.SAME_STEP
+        self._rule = RULES[mode]
         self.metadata = {**(getattr(env, "metadata", None) or {}), "autoreset_mode": mode}
         self._trusted = False  # whether it has returned last observations
-        if self._same_step and final == "lost":
+        if self._rule.same_step and final == "lost":
             self.metadata[LOST] = True
         self.spec, self.render_mode = (getattr(env, name, None) for name in ("spec", "render_mode"))
         self._checked = False
@@ -313,7 +307,7 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
             terminated, truncated = terminated & ~truncated, terminated & truncated
         if self._finite:
             terminated, truncated = terminated | truncated, self._xp.zeros_like(truncated)
-        if self._same_step:
+        if self._rule.tells_final:
             self._add_final(infos, observations, terminated | truncated)
         if self._rows is not None:
             self._last = self._copied(observations)

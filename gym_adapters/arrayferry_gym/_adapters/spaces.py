@@ -36,7 +36,7 @@ def converted_space(original: Space[Any], libraries: Libraries, observed: bool =
 
     Args:
         original: the environment's space, or a converted one.
-        libraries: converts samples, once the agent's library is known.
+        libraries: converts samples, as soon as the agent's library is known.
         observed: whether it is a space of observations, not of actions.
     """
     if isinstance(original, Converted):

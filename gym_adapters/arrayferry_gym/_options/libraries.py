@@ -15,11 +15,9 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry import Backend, Conversion
-from arrayferry.extending import observed_read, observers
+from arrayferry._utilities.caller import caller_level
+from arrayferry.extending import dtype_name, observed_read, observers
 from arrayferry.typing import Target
-from arrayferry_gym._arrays import plain_name
-
-from .caller import caller_level
 
 if TYPE_CHECKING:
     from arrayferry.typing import Scalars
@@ -240,7 +238,7 @@ def target_like(like: Any, target_xp: Any, target_device: Any) -> tuple[Backend,
     return backend, backend.device_of(array)
 
 
-def dtype_name(dtype: Any, backend: Backend | None = None) -> str | None:
+def reward_dtype_of(dtype: Any, backend: Backend | None = None) -> str | None:
     """Return the name of a dtype, given as a name or as an object of any library.
 
     Args:
@@ -258,7 +256,7 @@ def dtype_name(dtype: Any, backend: Backend | None = None) -> str | None:
         try:
             name = np.dtype(dtype).name
         except (TypeError, ValueError):  # such as torch.float32
-            name = plain_name(dtype)
+            name = dtype_name(dtype)
     if name not in {*af.STANDARD_DTYPES, "bfloat16"}:
         raise af.OptionError(
             f"reward_dtype={dtype!r} is not a dtype of numbers",

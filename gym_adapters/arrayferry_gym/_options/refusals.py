@@ -22,21 +22,6 @@ _MEANT = {
 """Names that users write by mistake, and the options that they mean."""
 
 
-def missing_package(module: str, package: str, error: ImportError) -> af.BackendUnavailableError:
-    """Return the error for a module that needs a package which cannot be imported.
-
-    Args:
-        module: the module, such as "arrayferry_gym.sb3".
-        package: the argument of `pip install`.
-        error: why it cannot.
-    """
-    return af.BackendUnavailableError(
-        f"{module} needs {package}, which cannot be imported ({error})",
-        remedy=f"Run: pip install {package}",
-        backend=package,
-    )
-
-
 def refuse_unknown(others: dict[str, Any], base: type, cls: Any) -> None:
     """Refuse options that an adapter does not have, and say which one was probably meant."""
     for name in others:
@@ -68,8 +53,7 @@ def check_env(cls: type, env: Any) -> None:
     """
     vectorised = issubclass(cls, VectorEnv)
     name = cls.__name__
-    if is_batch(env):
-        raise batch_error(name, env)
+    refuse_batch(name, env)
     if isinstance(env, VectorEnv if vectorised else Env):
         return
     if isinstance(env, (Env, VectorEnv)):
@@ -90,13 +74,21 @@ def check_env(cls: type, env: Any) -> None:
     raise TypeError(f"{name} takes {wanted}, but got {env!r:.80}. {remedy}.")
 
 
-def batch_error(name: str, env: Any) -> TypeError:
-    """Return the error for a batch of environments that is no `VectorEnv`, as those of simulators are.
+def refuse_batch(name: str, env: Any) -> None:
+    """Refuse a batch of environments that is no `VectorEnv`, as those of simulators are.
 
     Args:
-        name: the adapter or bridge that was given it.
-        env: the batch.
+        name: the adapter, bridge or function that was given it.
+        env: any environment, or anything else.
+
+    Raises:
+        TypeError: it is such a batch.
     """
+    if _is_batch(env):
+        raise _batch_error(name, env)
+
+
+def _batch_error(name: str, env: Any) -> TypeError:
     return TypeError(
         f"{name} was given {env!r:.80}, which is {num_envs_inside(env)} environments in one batch, as in Isaac Lab and "
         "ManiSkill, but is no VectorEnv of Gymnasium. arrayferry_gym.from_simulator(env) makes it one, for a bridge or an "
@@ -123,7 +115,7 @@ def _holder(env: Any) -> Any:
     return None
 
 
-def is_batch(env: Any) -> bool:
+def _is_batch(env: Any) -> bool:
     """Tell whether an environment that is no `VectorEnv` is a batch, judging by its spaces."""
     holder = _holder(env)
     if holder is None:
@@ -161,7 +153,7 @@ def check_observation(name: str, env: Any, observation: Any) -> None:
         return
     found = [tuple(getattr(part, "shape", ())) for part in parts]
     if found == [(count, *(shape or ())) for shape in shapes(space)]:
-        raise batch_error(name, env)
+        raise _batch_error(name, env)
 
 
 def check_flags(name: str, env: Any, flags: Any) -> None:
@@ -171,7 +163,7 @@ def check_flags(name: str, env: Any, flags: Any) -> None:
         TypeError: there is one for each of them.
     """
     if tuple(getattr(flags, "shape", ())) == (num_envs_inside(env),):
-        raise batch_error(name, env)
+        raise _batch_error(name, env)
 
 
 _ELSEWHERE = {

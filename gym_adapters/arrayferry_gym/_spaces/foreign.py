@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from arrayferry_gym._arrays import plain_name
+from arrayferry.extending import dtype_name
 
 
 def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
@@ -53,7 +53,7 @@ def gymnasium_space(space: Any, example: Any = None) -> Space[Any]:
 
 def _numpy_dtype(dtype: Any) -> Any:
     """Return the dtype of NumPy for one of any library, or a scalar type."""
-    return np.dtype(plain_name(getattr(dtype, "__name__", dtype)))
+    return np.dtype(dtype_name(getattr(dtype, "__name__", dtype)))
 
 
 def space_of(example: Any, low: Any = -np.inf, high: Any = np.inf) -> Space[Any]:

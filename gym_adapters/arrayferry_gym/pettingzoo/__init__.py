@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import forwarded_seed, missing_package
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
-from arrayferry_gym._adapters.adapter import arguments_in
+from arrayferry_gym._adapters.adapter import arguments_of, takes
 from arrayferry_gym._adapters.agents import AgentAdapter
-from arrayferry_gym._options.env_options import forwarded_seed
 from arrayferry_gym._options.libraries import target_like
-from arrayferry_gym._options.refusals import missing_package, refuse_unknown
 
 try:
     from pettingzoo.utils.env import AECEnv, ParallelEnv
@@ -27,8 +26,9 @@ except ImportError as _error:
     raise missing_package(__name__, "pettingzoo", _error) from _error
 
 if TYPE_CHECKING:
-    from arrayferry.typing import Narrowing, Scalars, Sparse, Unknown
-    from arrayferry_gym._options.types import CheckActions
+    from typing import Unpack
+
+    from arrayferry_gym._adapters.overloads import Options
 
 __all__ = ["AECConversion", "ParallelConversion"]
 
@@ -48,6 +48,7 @@ class _Conversion:
 
     env: Any
 
+    @takes("stack_final", "reward_dtype", "convert_render")
     def __init__(
         self,
         env: Any,
@@ -57,24 +58,22 @@ class _Conversion:
         target_device: Any = None,
         *,
         like: Any = None,
-        info_xp: Target | None = None,
-        convert_info: bool = True,
-        copy: bool | None = None,
-        narrowing: Narrowing = "checked",
-        scalars: Scalars = "keep",
-        unknown: Unknown = "keep",
-        sparse: Sparse = "dense",
-        check_actions: CheckActions = "fit",
-        **others: Never,
+        **options: Unpack[Options],
     ) -> None:
-        arguments = arguments_in(locals())
-        refuse_unknown(others, _Conversion, type(self))
+        self._options = arguments_of(
+            _Conversion,
+            self,
+            env_xp,
+            None,
+            env_device,
+            **options,
+        )
         _check(type(self), env)
         super().__init__(env)  # type: ignore[call-arg]
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
-        of_agents = ("target_xp", "target_device", "like")
-        self._options = {name: x for name, x in arguments.items() if name not in of_agents}
+        for name in ("target_xp", "target_device", "like"):
+            del self._options[name]
         self._adapters: dict[Any, AgentAdapter] = {}
         self._infos: dict[Any, tuple[Any, Any]] = {}  # of AEC, since the last step, and converted
         self._common = self._adapter(None)

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._utilities.text import numbered
 from arrayferry_gym._adapters.spaces import original_space
+from arrayferry_gym._episodes import RULES
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
 from ._driver import HeldKernel
 from ._kernels import observations, statistics
 from ._kernels.kernel import Kernel, arguments_of
-from ._kernels.moments import PRIOR, Statistics, checked, numbered
+from ._kernels.moments import PRIOR, Moments, Statistics
 
 TO_NUMPY = af.converter("numpy")
 
@@ -67,7 +68,7 @@ class HasStatistics:
                 remedy="Pass the result of state_dict() of the same wrapper.",
             )
         for others in state.values():  # those of other wrappers may be among them
-            checked(others)
+            Moments.checked(others)
         given = [(drivers[each], drivers[each].given(state[each])) for each in found]
         for driver, values in given:
             driver.load(values)
@@ -89,24 +90,26 @@ class HasStatistics:
         self._driver.load(self._driver.given(given))
 
 
+def _nested(env: Any) -> list[Any]:
+    """Return a wrapper and all inside, down to the environment."""
+    found = [env]
+    while isinstance(found[-1], (gym.Wrapper, gym.vector.VectorWrapper)):
+        found.append(found[-1].env)
+    return found
+
+
 def _drivers(env: Any) -> dict[str, HeldKernel]:
     """Return the kernels with statistics, of a wrapper and of all inside, by the names of the statistics."""
-    found = [each for each in HasKernels.held_by(env) if each.name is not None]
-    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-        env = env.env
-        found = [*(each for each in HasKernels.held_by(env) if each.name is not None), *found]
+    held = (driver for each in reversed(_nested(env)) for driver in HasKernels.held_by(each))
+    found = [driver for driver in held if driver.name is not None]
     return dict(zip(numbered(str(each.name) for each in found), found, strict=True))
 
 
 def _updated(env: Any) -> list[Any]:
     """Return what has statistics that are updated: the drivers of our wrappers, and wrappers of Gymnasium's."""
-    found: list[Any] = [*_drivers(env).values()]
-    while isinstance(env, (gym.Wrapper, gym.vector.VectorWrapper)):
-        own = issubclass(type(env), HasStatistics)
-        if not own and hasattr(type(env), "update_running_mean"):
-            found.append(env)
-        env = env.env
-    return found
+    others = (each for each in _nested(env)[:-1] if not isinstance(each, HasStatistics))
+    gymnasiums = (each for each in others if hasattr(type(each), "update_running_mean"))
+    return [*_drivers(env).values(), *gymnasiums]
 
 
 class HasObsRms(HasStatistics):
@@ -254,7 +257,7 @@ class HasKernels(HasStatistics):
 
     _shown: tuple[Any, ...]
     """An object for each kernel, innermost first."""
-    _mode: AutoresetMode
+    _mode: Any
     _ended: Any = None
     """Which episodes have ended in the last step, bool (n,) of NumPy, if that is recorded."""
 
@@ -282,15 +285,15 @@ class HasKernels(HasStatistics):
         Raises:
             ValueError: the environment has infos of that name.
         """
-        masks = masks_of(added)
+        masks, rule = masks_of(added), RULES[self._mode]
         for shown in self._shown:
             if isinstance(shown, HasEpisodes):
                 key = shown._driver.kernel.stats_key
                 done = masks[key]
                 if done.any():
                     shown._end(added[key], done)
-                begins = done if self._mode is AutoresetMode.SAME_STEP else self._ended
-                if begins is not None and self._mode is not AutoresetMode.DISABLED:
+                begins = done if rule.same_step else self._ended
+                if begins is not None and rule.by_itself:
                     shown._begin(begins)
                 self._ended = done
         add_infos(infos, added, masks)

@@ -12,12 +12,11 @@ from gymnasium import Space, spaces
 from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.options import is_whole
 from arrayferry_gym._adapters.spaces import converted_space, first_converted
 from arrayferry_gym._arrays import namespace
-from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
-from ._kernels import moments
 from ._kernels.kernel import Chain, Kernel, Spaces, State, Step, begin_episodes, take_step
 
 _CONTAINERS = (dict, tuple, list)
@@ -67,7 +66,7 @@ class HeldKernel:
 
     def read(self) -> dict[str, Any]:
         """Return the statistics as plain numbers."""
-        return moments.read(self._held()[2][self.name])
+        return self._held()[2][self.name].read()  # type: ignore[no-any-return]
 
     def _held(self) -> tuple[Any, Any, Any]:
         """Return the namespace, the device, and the statistics."""
@@ -81,7 +80,7 @@ class HeldKernel:
         """
         xp, device, before = self._held()
         any_shape = "reward" in self.kernel.parts
-        return moments.given(xp, before[self.name], values, device, any_shape=any_shape)
+        return before[self.name].given(xp, values, device, any_shape=any_shape)
 
     def load(self, given: Any) -> None:
         """Set the statistics."""
@@ -100,7 +99,7 @@ class HeldKernel:
     def update_running_mean(self, updating: bool) -> None:
         self.updating = bool(updating)
         if self.state is not None and self.name is not None:
-            self.load(moments.switched(self.xp, self.state.lasting[self.name], self.updating))
+            self.load(self.state.lasting[self.name].switched(self.xp, self.updating))
 
 
 class Driver(HeldKernel):
@@ -259,7 +258,7 @@ class Driver(HeldKernel):
 
     def load(self, given: Any) -> None:
         if self.state is None:
-            self._loaded = moments.read(given)
+            self._loaded = given.read()
         else:
             super().load(given)
 

@@ -9,12 +9,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box
-from gymnasium.vector import AutoresetMode
 
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_rewards
-from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym._options.refusals import batch_error, is_batch
+from arrayferry_gym._options.refusals import refuse_batch
 
 from ._attributes import HasStatistics
 from ._driver import Driver, space_like, step_limit
@@ -35,12 +33,11 @@ class KernelWrapper(
     """
 
     _driver: Driver
-    _over: Any = None
+    _over = False
     """Whether the episode has ended. A step after that begins another one, as in Gymnasium's `Autoreset`."""
 
     def __init__(self, env: gym.Env[Any, Any], kernel: Kernel) -> None:
-        if is_batch(env):
-            raise batch_error(type(self).__name__, env)
+        refuse_batch(type(self).__name__, env)
         if not hasattr(self, "_saved_kwargs"):
             gym.utils.RecordConstructorArgs.__init__(self, kernel=kernel)
         gym.Wrapper.__init__(self, env)
@@ -66,7 +63,7 @@ class KernelWrapper(
         driver = self._driver
         driver.seed(seed)
         driver.use(observation)
-        self._over = None
+        self._over = False
         if not driver.observes:
             driver.begin(None)
             return observation, info
@@ -84,25 +81,22 @@ class KernelWrapper(
         terminated, truncated = bool(terminated), bool(truncated)
         if driver.observes or driver.state is None:
             driver.follow(observation)
-        begins = None
-        if self._over or terminated or truncated:
-            turn = turn_of(AutoresetMode.NEXT_STEP, self._over, terminated, truncated)
-            self._over, begins = turn.over, turn.reset
-        if not driver.steps and begins is None:
+        begins, self._over = self._over, not self._over and (terminated or truncated)
+        if not driver.steps and not begins:
             return observation, reward, terminated, truncated, info
         seen = None
         if driver.observes:
             quick = self._in_arrays and hasattr(observation, "ndim")
             seen = observation[None, ...] if quick else driver.batched(self._inside, observation)
-        rewards = flags = valid = None
+        rewards = flags = valid = rows = None
         if driver.rewarded:
             is_float = type(reward) is float
             rewards = np.array([reward]) if is_float else as_rewards(reward)[None, ...]
         if driver.flagged:
             flags = np.array([terminated]), np.array([truncated])
-        if begins is not None:
-            valid, begins = np.array([False]), np.array([True])
-        result, shown = driver.take(seen, rewards, flags, valid, begins, seen)
+        if begins:
+            valid, rows = np.array([False]), np.array([True])
+        result, shown = driver.take(seen, rewards, flags, valid, rows, seen)
         if driver.observes:
             observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)
         if driver.rewarded:

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from arrayferry_gym._adapters.spaces import original_space
-from arrayferry_gym._arrays import as_flags, as_rewards
-from arrayferry_gym._episodes import Turn, checked_infos, final_observations, loses_final
-from arrayferry_gym._episodes import turn as turn_of
-from arrayferry_gym._options.env_options import declared_mode, reset_mask_of
+from arrayferry_gym._episodes import Episodes, checked_infos
+from arrayferry_gym._options.env_options import reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
 from ._attributes import TO_NUMPY, HasStatistics, add_infos, masks_of
@@ -47,8 +45,6 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
     """
 
     _driver: Driver
-    _turn: Turn
-    """What the last step did."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], kernel: Kernel) -> None:
         if not hasattr(env, "single_observation_space"):
@@ -62,12 +58,12 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             original_space(env.single_action_space),
             step_limit(env),
         )
-        self._mode = declared_mode(env)
-        self._same_step = self._mode is AutoresetMode.SAME_STEP
-        self._driver = Driver(kernel, inside, self.num_envs, same_step=self._same_step)
-        self._kernel = kernel = self._driver.kernel
-        self._loses_final = loses_final(env)
-        self._over: Any = None
+        self._episodes = Episodes(env, masks=TO_NUMPY)
+        same_step = self._episodes.rule.same_step
+        self._driver = driver = Driver(kernel, inside, self.num_envs, same_step=same_step)
+        self._kernel = kernel = driver.kernel
+        # then, kernels of observations alone do not count where there is no last one
+        self._lost = self._episodes.loses_final and not (driver.rewarded or driver.flagged)
         outside = kernel.outside
         if outside.observation is not inside.observation:
             self._show(outside.observation, observed=True)
@@ -93,7 +89,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         driver.seed(seed)
         driver.use(observations)
         rows = reset_mask_of(mask, self.num_envs)
-        self._over = None if rows is None or self._over is None else self._over & ~rows
+        self._episodes.begin(rows)
         rows = None if rows is None else driver.own(rows)
         if not driver.observes:
             driver.begin(None, rows)
@@ -105,40 +101,38 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         driver = self._driver
         if driver.acts:
             actions = driver.act(actions)
-        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        observations, rewards, *flags, infos = self.env.step(actions)
         driver.follow(observations if driver.observes else rewards)
-        terminated, truncated = as_flags(terminated), as_flags(truncated)
-        ended = TO_NUMPY(terminated), TO_NUMPY(truncated)
-        self._turn = turn = turn_of(self._mode, self._over, *ended)
-        self._over, valid = turn.over, turn.valid
-        seen = given = driver.own(observations) if driver.observes else None
-        if self._same_step and turn.reset is not None:
-            if self._loses_final and not (driver.rewarded or driver.flagged):
-                valid = ~turn.reset  # the others have no observation
-            elif driver.observes:
-                seen = final_observations(self.env, infos, turn.reset, given, driver.own)
+        given = driver.own(observations) if driver.observes else None
         reward = rewards if driver.rewarded else None
-        if isinstance(reward, (list, tuple)):
-            reward = as_rewards(reward)
-        flags = (terminated, truncated) if driver.flagged else None
-        result, shown = driver.take(seen, reward, flags, valid, turn.reset, given)
-        if result.info or (self._same_step and driver.observes):
-            infos = self._informed(checked_infos(self.env, infos), result, turn.reset)
+        to_library = driver.own if driver.observes and not self._lost else None
+        step = self._episodes.step((given, reward, *flags, infos), to_library)
+        begins, valid = self._episodes.turn.reset, step.valid
+        if self._lost and begins is not None:
+            valid = ~begins
+        seen = given if step.final_observation is None else step.final_observation
+        ended = (step.terminated, step.truncated) if driver.flagged else None
+        result, shown = driver.take(seen, step.reward, ended, valid, begins, given)
+        if result.info or (self._episodes.rule.tells_final and driver.observes):
+            infos = self._informed(checked_infos(self.env, infos), result)
         if driver.observes:
             observations = shown
         if driver.rewarded:
             rewards = result.reward
-        return observations, rewards, terminated, truncated, infos
+        return observations, rewards, step.terminated, step.truncated, infos
 
-    def _informed(self, infos: dict[str, Any], result: Step, ended: Any) -> dict[str, Any]:
+    def _informed(self, infos: dict[str, Any], result: Step) -> dict[str, Any]:
         """Return infos with the final observations for the agent, and the entries that the kernel has added."""
-        final = infos.get("final_obs") if self._same_step and self._driver.observes else None
+        episodes = self._episodes
+        final = (
+            infos.get("final_obs") if episodes.rule.tells_final and self._driver.observes else None
+        )
         if final is not None:
             shown = result.observation
             if isinstance(final, np.ndarray) and final.dtype == object:
                 space, final = self._kernel.outside.observation, final.copy()
                 parts = split(space, shown)
-                for i in () if ended is None else np.flatnonzero(ended):
+                for i in np.flatnonzero(episodes.turn.done):
                     final[i] = build(space, (_row(x, int(i)) for x in parts))
                 shown = final
             infos = {**infos, "final_obs": shown}

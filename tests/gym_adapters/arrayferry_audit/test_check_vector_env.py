@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cases import crossed, quick_if
+from envs import EVERY_MODE, in_mode
 from functional_envs import LIBRARIES, Count
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
@@ -20,7 +21,7 @@ NEXT, SAME, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, Autores
 
 
 def each(make, mode=NEXT):
-    return SyncVectorEnv([make] * 3, autoreset_mode=mode)
+    return in_mode([make] * 3, mode)
 
 
 def sync(mode, name="CartPole-v1", **options):
@@ -104,7 +105,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize(("name", "mode"), crossed(RIGHT, [NEXT, SAME, DISABLED]))
+@pytest.mark.parametrize(("name", "mode"), crossed(RIGHT, EVERY_MODE))
 def test_what_is_right_passes(name, mode):
     assert check_vector_env(lambda: RIGHT[name](mode), steps=60) == []
 

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 from cases import quick_if
-from envs import begun
+from envs import EVERY_MODE, begun
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from kernel_cases import LIBRARIES
@@ -76,14 +76,14 @@ def same(one, other):
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=1e-5)
 
 
-QUICK = {("jax", AutoresetMode.SAME_STEP), *(("numpy", mode) for mode in AutoresetMode)}
+QUICK = {("jax", AutoresetMode.SAME_STEP), *(("numpy", mode) for mode in EVERY_MODE)}
 
 
 QUEUES = "episode_count", "return_queue", "length_queue", "episode_returns", "episode_lengths"
 
 
 @pytest.mark.parametrize(
-    ("xp", "mode"), quick_if(itertools.product(LIBRARIES, AutoresetMode), QUICK.__contains__)
+    ("xp", "mode"), quick_if(itertools.product(LIBRARIES, EVERY_MODE), QUICK.__contains__)
 )
 @pytest.mark.parametrize("name", CHAINS)
 def test_steps_are_those_of_wrappers(name, xp, mode):

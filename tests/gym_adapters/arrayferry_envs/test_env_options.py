@@ -1,19 +1,21 @@
 """Options of environments mean the same in all that this package makes: adapted and functional."""
 
+from types import SimpleNamespace
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from envs import make_vec
+from envs import EVERY_MODE, make_vec
 from gymnasium.vector import AutoresetMode
 from remote_workers import CARTPOLE
 
 import arrayferry as af
-from arrayferry_envs import CartPole
+from arrayferry._utilities.options import is_whole
+from arrayferry_envs import CartPole, extending
 from arrayferry_gym import ArrayConversion, vector
-from arrayferry_gym._options.env_options import is_whole
 from arrayferry_gym.wrappers._driver import step_limit
 
 N = 3
@@ -34,7 +36,7 @@ def starts(make, seed):
     return make().reset(seed=seed)[0]
 
 
-@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize("mode", EVERY_MODE)
 def test_autoreset_modes_by_value_and_by_name(mode):
     for given in (mode, mode.value, mode.name, mode.name.lower()):
         envs = functional(given)
@@ -45,12 +47,8 @@ def test_autoreset_modes_by_value_and_by_name(mode):
 
 ONES = (np.int64(1), np.asarray(1), torch.tensor(1), True)
 LISTS = (
-    (3, 4, 5),
-    range(3, 6),
-    np.arange(3, 6),
-    torch.arange(3, 6),
-    [np.int32(3), 4, torch.tensor(5)],
-)
+    (3, 4, 5), range(3, 6), np.arange(3, 6), torch.arange(3, 6), [np.int32(3), 4, torch.tensor(5)],
+)  # fmt: skip
 
 
 @ALL
@@ -113,3 +111,16 @@ def test_limits_of_other_libraries_are_whole_numbers_of_any_type():
         env = gym.make("CartPole-v1", max_episode_steps=None)
         env.unwrapped.spec, env.unwrapped._limit = None, limit
         assert step_limit(env.unwrapped) == 9
+
+
+REFUSED = {
+    "first_carry": (CartPole(), None, None, 0, 2), "library_of": ("mine", None, None, 0, None),
+    "policy_rows": (np.zeros(3), 2), "usable": (SimpleNamespace(problem=lambda: af.OptionError("no")),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_packages_pass_is_checked(name):
+    options = {"functional": False} if name == "library_of" else {}
+    with pytest.raises(af.OptionError):
+        getattr(extending, name)(*REFUSED[name], **options)

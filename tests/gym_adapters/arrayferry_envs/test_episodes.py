@@ -3,13 +3,14 @@
 import jax
 import numpy as np
 import pytest
-from envs import MODES
+from envs import EVERY_MODE, MODES, in_mode
 from functional_envs import LIBRARIES, Count
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
 from arrayferry_envs import Functions, wrap
 from arrayferry_gym import vector
+from arrayferry_gym._episodes import RULES
 from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers import vector as wrappers
 
@@ -33,7 +34,7 @@ class Model:
     def step(self):
         """Return the count that is seen, the reward, both ends, and the last count of an episode that was reset."""
         if self.ended:
-            assert self.mode is AutoresetMode.NEXT_STEP
+            assert self.mode is not AutoresetMode.DISABLED
             self.reset()
             return 0, 0.0, False, False, None
         self.count += 1
@@ -50,7 +51,7 @@ def sync(mode):
     """Make single environments, in Gymnasium's own vector environment."""
     params = [dict(zip(PARAMS, both, strict=True)) for both in BOTH]
     makes = [lambda own=own: Count().make(params=own, max_episode_steps=LIMIT) for own in params]
-    return SyncVectorEnv(makes, autoreset_mode=mode)
+    return in_mode(makes, mode)
 
 
 def served(library, env=None):
@@ -134,7 +135,7 @@ def test_vector_environments_follow_the_rule(name, mode):
     envs.close()
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+@pytest.mark.parametrize("mode", [mode for mode in EVERY_MODE if RULES[mode].by_itself])
 def test_functions_follow_the_rule(mode):
     env = Functions(Count(), autoreset_mode=mode, max_episode_steps=LIMIT)
     models = [Model(mode, *both) for both in BOTH]
@@ -144,7 +145,7 @@ def test_functions_follow_the_rule(mode):
         state, outcome = env.step(jax.random.key(step), state, action, PARAMS)
         outcome = host(outcome)
         ended = outcome.terminated | outcome.truncated
-        if mode is AutoresetMode.NEXT_STEP:
+        if outcome.final_observation is None:
             ended = ended & False
         last = outcome.final_observation, outcome.final_info
         check_step(outcome[:4], outcome.info, ended, *last, models)

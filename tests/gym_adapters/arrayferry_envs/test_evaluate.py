@@ -11,7 +11,7 @@ import pytest
 import rich.progress
 import torch
 from cases import crossed
-from envs import MODES, NAMESPACES, Takes, begun, make_vec
+from envs import EVERY_MODE, MODES, NAMESPACES, Takes, begun, make_vec
 from functional_envs import Count, lean, with_two_rewards
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
@@ -75,7 +75,7 @@ def test_a_functional_environment(library):
 
 @pytest.mark.parametrize(
     ("served", "library", "adapted", "mode"),
-    crossed(NAMESPACES, ["torch", "jax", "numpy"], [False, True], AutoresetMode),
+    crossed(NAMESPACES, ["torch", "jax", "numpy"], [False, True], EVERY_MODE),
 )
 def test_a_vector_environment(served, library, adapted, mode):
     envs = Stops().make_vec(N, xp=served, autoreset_mode=mode, params=PARAMS)
@@ -197,7 +197,7 @@ class Counts(torch.nn.Module):
         return (steps % 2).int(), steps + 1
 
 
-@pytest.mark.parametrize(("served", "mode"), crossed(["numpy", "torch"], AutoresetMode))
+@pytest.mark.parametrize(("served", "mode"), crossed(["numpy", "torch"], EVERY_MODE))
 def test_a_module_with_a_state(served, mode):
     envs = Stops().make_vec(N, xp=served, autoreset_mode=mode, params=PARAMS)
     for rows in (torch.zeros(N), np.zeros(N, np.float32)):
@@ -504,7 +504,8 @@ def test_a_batch_keeps_infos_and_rewards_as_they_are(info, mode):
         observations, rewards, terminated, _, infos = batch.step(np.zeros(2, int))
         assert rewards.tolist() == [[1, 2], [1, 2]]
         assert batch.infos == [info, info]
-        assert infos == {}
+        assert (infos == {}) == (mode is AutoresetMode.DISABLED or not terminated.any())
     assert terminated.all()
-    assert [x.tolist() for x in batch.last] == [[2.0], [2.0]]
+    last = infos.get("final_obs", observations)
+    assert [x.tolist() for x in last] == [[2.0], [2.0]]
     assert observations.tolist() == [[0.0 if mode is AutoresetMode.SAME_STEP else 2.0]] * 2

@@ -31,7 +31,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_envs import CartPole, ImpureError, evaluate, rollout, wrap
-from arrayferry_gym._keys import identity
+from arrayferry_envs._contract.params import identity
 from arrayferry_gym.wrappers import kernels
 
 KEY = jax.random.key(0)

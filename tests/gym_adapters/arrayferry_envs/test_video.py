@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from boxes import Plain
-from envs import MODES
+from envs import MODES, in_mode
 from functional_envs import still
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
@@ -143,7 +143,7 @@ def test_one_of_several_environments(mode, tmp_path):
         lambda gain=gain: Ends().make(render_mode="rgb_array", params={"gain": gain})
         for gain in (8.0, 32.0)
     ]
-    adapter = NumpyToTorch(gym.vector.SyncVectorEnv(makes, autoreset_mode=mode))
+    adapter = NumpyToTorch(in_mode(makes, mode))
     path = record(adapter, Zero(), path=tmp_path / "agent.gif", index=1, episodes=2)
     first = [4 * x for x in EPISODE]
     shown = first[:-1] * 2 if mode is AutoresetMode.SAME_STEP else first * 2

@@ -44,7 +44,13 @@ def test_one_line_for_each_suite(env_id, mode, xp):
         assert (np.abs(af.convert(infos["final_obs"], "numpy")) > 0.05).any(1).all()
         assert (np.abs(af.convert(observations, "numpy")) <= 0.05).all()
     text = repr(envs)
-    for each in (env_id, "num_envs=3", f"xp={xp!r}", f"autoreset_mode={mode.value!r}", "max_episode_steps=4"):
+    for each in (
+        env_id,
+        "num_envs=3",
+        f"xp={xp!r}",
+        f"autoreset_mode={mode.value!r}",
+        "max_episode_steps=4",
+    ):
         assert each in text
     envs.close()
     env = make(env_id, xp=xp, max_episode_steps=2)
@@ -69,7 +75,9 @@ def test_options_go_where_they_belong():
     envs.reset()
     with pytest.raises(af.ConversionError):
         envs.step([0, 5])
-    env = make("gymnasium/CartPole-v1", render_mode="rgb_array", xp="torch", sutton_barto_reward=True)
+    env = make(
+        "gymnasium/CartPole-v1", render_mode="rgb_array", xp="torch", sutton_barto_reward=True
+    )
     env.reset()
     assert env.render().shape == (400, 600, 3)
     assert env.unwrapped._sutton_barto_reward
@@ -87,7 +95,7 @@ def test_functional_environments():
     assert isinstance(make_functional("arrayferry/Pendulum-v0"), Pendulum)
     with pytest.raises(af.OptionError, match="is no functional environment, but a TimeLimit"):
         make_functional("gymnasium/CartPole-v1")
-    with pytest.raises(af.OptionError, match="takes no xp. Pass it to make_vec"):
+    with pytest.raises(af.OptionError, match=r"takes no xp\. Pass it to make_vec"):
         make_functional("arrayferry/CartPole-v0", xp="torch")
 
 
@@ -198,7 +206,9 @@ class Single(Suite):
         return ["Shut"]
 
     def load(self, name, **options):
-        return gym.wrappers.TimeLimit({"Shut": Shut}[name](), options.get("max_episode_steps") or 50)
+        return gym.wrappers.TimeLimit(
+            {"Shut": Shut}[name](), options.get("max_episode_steps") or 50
+        )
 
 
 class Batch(Suite):
@@ -342,7 +352,10 @@ def test_the_contract_finds_what_is_wrong(env, finds):
     ({"load": lambda self, name, **options: Shut()}, "test_another_name_is_told"),
 ])  # fmt: skip
 def test_the_contract_finds_wrong_statements(change, finds):
-    manager, plugin = af.registry.manager, Plugin(type("Wrong", (Single,), {"name": "wrong", **change})())
+    manager, plugin = (
+        af.registry.manager,
+        Plugin(type("Wrong", (Single,), {"name": "wrong", **change})()),
+    )
     manager.register(plugin, "wrong")
     contract = type("Contract", (SuiteContract,), {"suite": "wrong", "sample": ["Shut"]})
     try:

@@ -10,7 +10,8 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 
 import arrayferry as af
-from arrayferry_gym._arrays import dtype_in, plain_name, select
+from arrayferry.extending import dtype_name
+from arrayferry_gym._arrays import dtype_in, select
 from arrayferry_gym._random import Random
 from arrayferry_gym._spaces.trees import build, leaves, split
 
@@ -84,7 +85,7 @@ class RescaleAction(OfGymnasium):
         scale = rescaling(xp, box, self.min_action, self.max_action, device).fixed
         if box.dtype.kind == "f":
             return State(fixed=(scale, ()))
-        dtype = np.dtype(plain_name(scale[0].dtype))
+        dtype = np.dtype(dtype_name(scale[0].dtype))
         bounds = (_inner(bound, dtype) for bound in (box.low, box.high))
         return State(fixed=(scale, tuple(xp.asarray(x[None], device=device) for x in bounds)))
 

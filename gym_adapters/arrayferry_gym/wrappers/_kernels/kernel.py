@@ -13,12 +13,13 @@ from gymnasium import Space
 from gymnasium.vector.utils import create_empty_array
 
 import arrayferry as af
+from arrayferry._utilities.options import mixed_seed
+from arrayferry.extending import dtype_name
 from arrayferry.typing import Target
-from arrayferry_gym._arrays import dtype_in, mapped, namespace, plain_name, select, to_shape
+from arrayferry_gym._arrays import dtype_in, mapped, namespace, select, to_shape
 from arrayferry_gym._episodes import Step as Step
 from arrayferry_gym._episodes import before_resets
 from arrayferry_gym._keys import KEPT, Immutable, freeze, is_made
-from arrayferry_gym._options.env_options import mixed_seed
 from arrayferry_gym._random import Random, make_rng
 
 
@@ -262,7 +263,7 @@ def of_zeros(kernel: Kernel, shape: Any, dtype: Any) -> tuple[tuple[int, ...], s
             with contextlib.suppress(Exception), np.errstate(all="ignore"):
                 made, given = evaluated(name)
                 same = dtype is None or made.dtype == given.dtype
-                return tuple(made.shape[1:]), dtype if same else plain_name(made.dtype)
+                return tuple(made.shape[1:]), dtype if same else dtype_name(made.dtype)
     return shape, dtype
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -42,6 +41,75 @@ class Moments(NamedTuple):
     var: Any
     updating: Any
 
+    def switched(self, xp: Any, updating: bool) -> Moments:
+        """Return the same moments, whose updates are switched on or off."""
+        return self._replace(updating=_number(xp, updating))
+
+    def read(self) -> dict[str, Any]:
+        """Return them as plain numbers: "count", "mean" and "var", the last two in nested lists.
+
+        Raises:
+            arrayferry.OptionError: they are of several runs, or traced.
+        """
+        count, backend = af.first_array(self.count)
+        if backend is not None and backend.is_traced(count):
+            raise af.OptionError(
+                "statistics are read in a traced function, where they have no numbers",
+                remedy="Return carry.running from it, and call state_dict outside.",
+            )
+        if getattr(self.count, "shape", ()):
+            raise af.OptionError(
+                "these are the statistics of several runs, as jax.vmap makes them",
+                remedy="Pass those of one run: jax.tree.map(lambda x: x[0], carry.running).",
+            )
+        return {
+            "count": int(self.count),
+            "mean": _numpy(self.mean).tolist(),
+            "var": _numpy(self.var).tolist(),
+        }
+
+    @staticmethod
+    def checked(values: Any) -> tuple[int, Any, Any]:
+        """Return the count, the mean and the variance in a result of `read`.
+
+        Raises:
+            arrayferry.OptionError: the values have another form.
+        """
+        try:
+            count = operator.index(values["count"])
+            mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
+            # of values that are not finite, the variance is NaN
+            if count < 0 or mean.shape != var.shape or not ((var >= 0) | ~np.isfinite(mean)).all():
+                raise ValueError("these are no mean and variance")
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            raise af.OptionError(
+                f"statistics are needed, but got {values!r:.80}",
+                remedy='Pass the result of state_dict(): a dict with "count", "mean" and "var".',
+            ) from error
+        return count, mean, var
+
+    def given(self, xp: Any, values: Any, device: Any, *, any_shape: bool = False) -> Moments:
+        """Return moments of the same form, with the values of a result of `read`.
+
+        Args:
+            xp: the namespace.
+            values: the values.
+            device: the device of arrays, None for the library's own choice.
+            any_shape: whether moments that have seen no value, and so no shape, may get values of any shape.
+
+        Raises:
+            arrayferry.OptionError: their shape differs, or the count, mean or variance is missing.
+        """
+        count, mean, var = Moments.checked(values)
+        shape = tuple(self.mean.shape)
+        if mean.shape != shape and not (any_shape and shape == ()):
+            raise af.OptionError(
+                f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
+                remedy="Pass those of an environment with the same observations.",
+            )
+        mean, var = (xp.astype(xp.asarray(x, device=device), self.mean.dtype) for x in (mean, var))
+        return Moments(_number(xp, count), mean, var, self.updating)
+
 
 @dataclasses.dataclass(eq=False)
 class Statistics:
@@ -56,16 +124,6 @@ class Statistics:
     mean: Any
     var: Any
     count: float
-
-
-def numbered(names: Iterable[str]) -> list[str]:
-    """Return unique names: a name that came before gets a number at its end."""
-    counts: Counter[str] = Counter()
-    found = []
-    for name in names:
-        counts[name] += 1
-        found.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
-    return found
 
 
 def wide(xp: Any, device: Any) -> Any:
@@ -147,81 +205,6 @@ def _sum(xp: Any, x: Any) -> Any:
     return x.sum(axis=0) if hasattr(x, "sum") else xp.sum(x, axis=0)
 
 
-def switched(xp: Any, moments: Moments, updating: bool) -> Moments:
-    """Return moments whose updates are switched on or off."""
-    return moments._replace(updating=_number(xp, updating))
-
-
-def read(moments: Moments) -> dict[str, Any]:
-    """Return moments as plain numbers: "count", "mean" and "var", the last two in nested lists.
-
-    Raises:
-        arrayferry.OptionError: they are of several runs, or traced.
-    """
-    count, backend = af.first_array(moments.count)
-    if backend is not None and backend.is_traced(count):
-        raise af.OptionError(
-            "statistics are read in a traced function, where they have no numbers",
-            remedy="Return carry.running from it, and call state_dict outside.",
-        )
-    if getattr(moments.count, "shape", ()):
-        raise af.OptionError(
-            "these are the statistics of several runs, as jax.vmap makes them",
-            remedy="Pass those of one run: jax.tree.map(lambda x: x[0], carry.running).",
-        )
-    return {
-        "count": int(moments.count),
-        "mean": _numpy(moments.mean).tolist(),
-        "var": _numpy(moments.var).tolist(),
-    }
-
-
-def checked(values: Any) -> tuple[int, Any, Any]:
-    """Return the count, the mean and the variance in a result of `read`.
-
-    Raises:
-        arrayferry.OptionError: the values have another form.
-    """
-    try:
-        count = operator.index(values["count"])
-        mean, var = (np.asarray(values[name], np.float64) for name in ("mean", "var"))
-        # of values that are not finite, the variance is NaN
-        if count < 0 or mean.shape != var.shape or not ((var >= 0) | ~np.isfinite(mean)).all():
-            raise ValueError("these are no mean and variance")
-    except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise af.OptionError(
-            f"statistics are needed, but got {values!r:.80}",
-            remedy='Pass the result of state_dict(): a dict with "count", "mean" and "var".',
-        ) from error
-    return count, mean, var
-
-
-def given(
-    xp: Any, moments: Moments, values: Any, device: Any, *, any_shape: bool = False
-) -> Moments:
-    """Return moments in the form of others, with the values of a result of `read`.
-
-    Args:
-        xp: the namespace.
-        moments: the others.
-        values: the values.
-        device: the device of arrays, None for the library's own choice.
-        any_shape: whether moments that have seen no value, and so no shape, may get values of any shape.
-
-    Raises:
-        arrayferry.OptionError: their shape differs, or the count, mean or variance is missing.
-    """
-    count, mean, var = checked(values)
-    shape = tuple(moments.mean.shape)
-    if mean.shape != shape and not (any_shape and shape == ()):
-        raise af.OptionError(
-            f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
-            remedy="Pass those of an environment with the same observations.",
-        )
-    mean, var = (xp.astype(xp.asarray(x, device=device), moments.mean.dtype) for x in (mean, var))
-    return Moments(_number(xp, count), mean, var, moments.updating)
-
-
 def merge(parts: Iterable[Any]) -> dict[str, Any]:
     """Merge the statistics of several runs, in float64.
 
@@ -231,7 +214,7 @@ def merge(parts: Iterable[Any]) -> dict[str, Any]:
     Raises:
         arrayferry.OptionError: there are none, or they are not of the same observations or returns.
     """
-    runs = [checked(part) for part in parts]
+    runs = [Moments.checked(part) for part in parts]
     if not runs:
         raise af.OptionError(
             "merge was given no statistics", remedy="Pass those of one run, or of several."

@@ -9,9 +9,10 @@ import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.wrappers.utils import create_zero_array
 
-from arrayferry_gym._arrays import dtype_in, plain_name, select
+from arrayferry._utilities.options import count_of
+from arrayferry.extending import dtype_name
+from arrayferry_gym._arrays import dtype_in, select
 from arrayferry_gym._episodes import Step
-from arrayferry_gym._options.env_options import count_of
 from arrayferry_gym._spaces.trees import build, keyed, leaves, split
 
 from .kernel import Kernel, Spaces, State
@@ -136,7 +137,7 @@ class DtypeObservation(Observations):
         try:
             np.dtype(dtype)
         except TypeError:  # of another library
-            dtype = plain_name(dtype)
+            dtype = dtype_name(dtype)
         self.dtype = dtype
 
     def spaces(self, observation: Space[Any], action: Space[Any]) -> tuple[Space[Any], Space[Any]]:

@@ -1,4 +1,4 @@
-"""Where a user called this package, for warnings, and where a user's code failed."""
+"""Where a user called one of our packages, for warnings, and where a user's code failed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-PACKAGES = (
-    "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym", "arrayferry_suites",
+CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams")
+"""Packages whose functions convert for the user's code."""
+OURS = frozenset(
+    (
+        *CORE, "arrayferry_audit", "arrayferry_cluster", "arrayferry_envs", "arrayferry_gym",
+        "arrayferry_plugins", "arrayferry_suites",
+    )
 )  # fmt: skip
-"""The packages of the adapters, whose lines are not the user's."""
+"""Packages that never count as the user's code."""
+_BETWEEN = ("gymnasium", "pettingzoo", "supersuit", "jax._src", "contextlib")
+"""How the names of modules begin that call our packages for the user."""
 
 
 def caller_level() -> int:
-    """Return the `stacklevel` of the first caller outside these packages, Gymnasium, PettingZoo and JAX."""
+    """Return the `stacklevel` of the first caller outside our packages, Gymnasium, PettingZoo and JAX."""
     frame: Any = sys._getframe(1)
     level = 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
-        (*PACKAGES, "gymnasium", "pettingzoo", "supersuit", "jax._src", "contextlib")
-    ):
+    while frame.f_back is not None:
+        name = str(frame.f_globals.get("__name__"))
+        if name.partition(".")[0] not in OURS and not name.startswith(_BETWEEN):
+            break
         frame, level = frame.f_back, level + 1
     return level
 
@@ -36,7 +44,7 @@ def authors_line(error: BaseException, codes: Collection[Any] = ()) -> str | Non
         name = frame.f_code.co_filename
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
         inside = inside or frame.f_code in codes
-        ours = package in ("arrayferry", *PACKAGES) or name.startswith(libraries)
+        ours = package in OURS or name.startswith(libraries)
         if inside and (name in files or not ours):
             found = f"{Path(name).name}:{line}"
     return found

@@ -1,0 +1,201 @@
+"""Options: one rule for each kind, in all packages.
+
+They accept Python's numbers, and also integers and arrays of any library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any
+
+import arrayferry as af
+
+
+class Unset:
+    """The default of an option for which None has a meaning."""
+
+    def __repr__(self) -> str:
+        return "that of the environment"
+
+
+UNSET = Unset()
+
+
+def count_of(
+    name: str, number: Any, wanted: str = "an integer of 1 or more", least: int = 1
+) -> int:
+    """Return an option that is an integer of `least` or more, as a number or a 0-d array of any library.
+
+    Raises:
+        arrayferry.OptionError: it is not such an integer.
+    """
+    try:
+        dtype = str(getattr(number, "dtype", type(number).__name__))
+        count = -1 if dtype[-4:] == "bool" else index(number)
+    except Exception:  # whichever its library raises
+        count = -1
+    if count < least:
+        traced = "Tracer" in type(number).__name__
+        why = ": it is traced, but shapes are fixed in traced functions" if traced else ""
+        raise af.OptionError(f"{name}={number!r:.80} is not valid{why}", remedy=f"Pass {wanted}.")
+    return count
+
+
+def limit_of(given: Any, default: int | None) -> int | None:
+    """Return `max_episode_steps`: as given, or else the default of the environment. None means no limit."""
+    limit = default if isinstance(given, Unset) else given
+    if limit is None:
+        return None
+    return count_of("max_episode_steps", limit, "an integer of 1 or more, or None for no limit")
+
+
+def is_whole(limit: Any) -> bool:
+    """Return whether a limit of another library is a whole number: of Python, NumPy, or a 0-d array of any library."""
+    try:
+        return not isinstance(limit, (str, bytes)) and float(limit).is_integer()
+    except Exception:  # not a number, several numbers, or a traced value
+        return False
+
+
+def check_flag(name: str, flag: Any) -> None:
+    """Check that an option is True or False.
+
+    Raises:
+        arrayferry.OptionError: it is neither.
+    """
+    if type(flag) is not bool:
+        raise af.OptionError(f"{name}={flag!r:.80} is not valid", remedy="Pass True or False.")
+
+
+def check_keywords(function: str, misplaced: tuple[Any, ...], keywords: str) -> None:
+    """Check that a function got nothing by position that it takes by keyword.
+
+    Raises:
+        TypeError: it did.
+    """
+    if misplaced:
+        raise TypeError(
+            f"{function} takes an environment and a policy, and the rest by keyword, but got {misplaced[0]!r:.80} after "
+            f"the policy. Write {keywords}"
+        )
+
+
+def check_actions_of(check_actions: Any) -> str:
+    """Return how actions are checked.
+
+    Raises:
+        arrayferry.OptionError: there is no such check.
+    """
+    if isinstance(check_actions, str) and check_actions in _ACTION_CHECKS:
+        return str(check_actions)
+    raise af.OptionError(
+        f"check_actions={check_actions!r:.80} is not valid",
+        remedy=f"Pass one of {', '.join(map(repr, _ACTION_CHECKS))}.",
+    )
+
+
+_ACTION_CHECKS = ("fit", "strict", "off")
+
+
+def check_render_mode(
+    given: str | None, metadata: Mapping[str, Any], name: str, remedy: str = ""
+) -> None:
+    """Check that an environment, which messages call `name`, has a render mode. None is always valid.
+
+    Raises:
+        arrayferry.OptionError: it does not have this mode.
+    """
+    modes = metadata.get("render_modes") or []
+    if given is not None and given not in modes:
+        known = ", ".join(map(repr, modes)) or "none"
+        raise af.OptionError(f"render_mode={given!r}: {name} has {known}", remedy=remedy)
+
+
+def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
+    """Return a seed as one `int` of 0 or more, or a list with one or None for each environment.
+
+    Args:
+        seed: an integer of any library, or several of them and None, also as an array.
+        count: how many environments there are.
+
+    Raises:
+        arrayferry.OptionError: it is not a seed, or there is not one for each environment.
+    """
+    if seed is None:
+        return None
+    try:
+        if getattr(seed, "ndim", 0) == 0 and hasattr(seed, "__index__"):
+            return _one_seed(seed)
+        seeds = [None if part is None else _one_seed(part) for part in seed]
+    except (TypeError, ValueError):
+        raise af.OptionError(
+            f"seed={seed!r:.80} is not valid",
+            remedy="Pass an integer of 0 or more, or a list with one or None for each environment.",
+        ) from None
+    if len(seeds) != count:
+        raise af.OptionError(
+            f"{len(seeds)} seeds were passed to {count} environments",
+            remedy="Pass one for each, or one number for all.",
+        )
+    return seeds
+
+
+def mixed_seed(seeds: Sequence[Any]) -> list[int] | None:
+    """Return the seeds of environments, of which some may be None, as one seed of a generator. None if all are None."""
+    if all(seed is None for seed in seeds):
+        return None
+    return [0 if seed is None else int(seed) + 1 for seed in seeds]
+
+
+def _one_seed(value: Any) -> int:
+    """Return an integer of any library as an `int`.
+
+    Raises:
+        TypeError: it is not an integer.
+        ValueError: it is negative.
+    """
+    if getattr(value, "ndim", 0) != 0:  # a tensor of one element would count as a number
+        raise TypeError
+    number = index(value)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def forwarded_seed(seed: Any, count: int) -> Any:
+    """Return a seed for another environment to check: as `int` if it is one, else unchanged."""
+    try:
+        return seed_of(seed, count)
+    except af.OptionError:
+        return seed
+
+
+def options_of(options: Any) -> dict[str, Any]:
+    """Return a copy of the options of a reset, empty for None.
+
+    Raises:
+        arrayferry.OptionError: they are not a dict.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise af.OptionError(
+            f"options={options!r:.80} is not valid", remedy="Pass a dict, or None."
+        )
+    return dict(options)
+
+
+def missing_package(module: str, package: str, error: ImportError) -> af.BackendUnavailableError:
+    """Return the error for a module that needs a package which cannot be imported.
+
+    Args:
+        module: the module, such as "arrayferry_gym.sb3".
+        package: the argument of `pip install`.
+        error: why it cannot.
+    """
+    return af.BackendUnavailableError(
+        f"{module} needs {package}, which cannot be imported ({error})",
+        remedy=f"Run: pip install {package}",
+        backend=package,
+    )

@@ -1,0 +1,148 @@
+"""What packages that build on `arrayferry_gym` use besides adapters and kernels: environments, bridges, audits.
+
+    from arrayferry_gym.extending import Episodes, Judge, leaves, select
+
+`Kernel`, `Spaces`, `State` and `Step` are in `arrayferry_gym.wrappers.kernels`, and types in `arrayferry_gym.typing`.
+
+**Spaces as trees.** `leaves` yields the spaces inside a Dict or Tuple and their places, `split` takes a value apart
+accordingly, and `build` puts it together. `ARRAYS` are the spaces whose values are arrays.
+
+    >>> import numpy as np
+    >>> from gymnasium import spaces
+    >>> from arrayferry_gym.extending import ARRAYS, build, leaves, split
+    >>> space = spaces.Dict({"go": spaces.Discrete(3), "at": spaces.Box(-1, 1, (2,))})
+    >>> [place for leaf, place in leaves(space) if isinstance(leaf, ARRAYS)]
+    ["['at']", "['go']"]
+    >>> build(space, [np.shape(x) for x in split(space, space.sample())])
+    {'at': (2,), 'go': ()}
+
+**Spaces of others.** `space_of` and `gymnasium_space` make spaces of values, and of spaces of other packages.
+`batch_of_actions` is the space of several actions. `converted_space` is a space in the library of an agent, as `Libraries`
+know it, and `original_space` is what it was.
+
+    >>> import arrayferry as af
+    >>> from arrayferry_gym.extending import Libraries, batch_of_actions, converted_space, gymnasium_space
+    >>> from arrayferry_gym.extending import original_space, space_of
+    >>> batch_of_actions(spaces.Discrete(3), 2)
+    MultiDiscrete([3 3])
+    >>> libraries = Libraries({}, "numpy", "torch", None, None)
+    >>> shown = converted_space(spaces.Box(0, 1, (2,)), libraries, observed=True)
+    >>> shown.sample().dtype, original_space(shown)
+    (torch.float32, Box(0.0, 1.0, (2,), float32))
+    >>> gymnasium_space({"x": original_space(shown)}), space_of(np.zeros(2, bool))
+    (Dict('x': Box(0.0, 1.0, (2,), float32)), MultiBinary((2,)))
+
+**Actions.** A `Fitter` converts a value to the form that a space samples, or says why it does not fit. A `Judge` does it by
+a quick way from the second time on. `bounds_of` is the range of a space. `cast_numbers` casts and refuses numbers that
+do not fit, and `first_wrong` names one.
+
+    >>> from arrayferry_gym.extending import Fitter, Judge, bounds_of, cast_numbers, first_wrong
+    >>> class Moves(Judge):
+    ...     def __init__(self):
+    ...         self._forget_ways()
+    ...     def _fit(self, action):
+    ...         return Fitter(spaces.Discrete(3)).fit(action)
+    >>> Moves()._act(np.array([2])), bounds_of(spaces.Discrete(3))
+    (np.int64(2), (array(0), np.int64(2)))
+    >>> cast_numbers(np.array([1.0, 2.0]), np.dtype("int8"))
+    array([1, 2], dtype=int8)
+    >>> first_wrong(np.array([1, 300]), np.array([False, True]))
+    '300, at [1],'
+
+**Arrays of any library.** `namespace` is that of a backend. `select` takes rows by a mask, `mapped` calls a function with the
+arrays of trees, and `to_shape` adds axes. `as_rewards` makes an array of rewards, and `held_dtype` names the dtype that a
+library has for one of NumPy.
+
+    >>> from arrayferry_gym.extending import as_rewards, held_dtype, mapped, namespace, select, to_shape
+    >>> torch = af.registry.backend("torch")
+    >>> xp, mask = namespace(torch), af.convert(np.array([True, False]), "torch")
+    >>> mapped(lambda new, old: select(xp, mask, new, old), {"x": xp.ones(2)}, {"x": xp.zeros(2)})
+    {'x': tensor([1., 0.])}
+    >>> to_shape(xp, mask, (2, 2)).tolist(), held_dtype(np.float32, torch), as_rewards([1, 2])
+    ([[True, True], [False, False]], 'float32', array([1., 2.]))
+
+**Episodes.** `Episodes` turns what a vector environment returns into `Step`s, in any autoreset mode, and `RULES` has the rule
+of each mode, which `autoreset_mode_of` reads. `before_resets` are the last observations, and `summed` adds up within
+episodes. `reset_mask_of` reads the mask of a reset. `refuse_batch` says what a batch that is no `VectorEnv` needs.
+
+    >>> import gymnasium as gym
+    >>> from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of, before_resets
+    >>> from arrayferry_gym.extending import refuse_batch, reset_mask_of, summed
+    >>> envs = gym.make_vec("CartPole-v1", 2)
+    >>> episodes, _ = Episodes(envs), envs.reset(seed=1)
+    >>> step = episodes.step(envs.step(np.array([0, 1])))
+    >>> step.reward.tolist(), step.ended, RULES[autoreset_mode_of("NEXT_STEP")].same_step
+    ([1.0, 1.0], array([False, False]), False)
+    >>> ended = np.array([False, True])
+    >>> before_resets(np, ended, np.array([5, 6]), np.array([7, 8])), summed(np, ended, np.ones(2), np.ones(2))
+    (array([7, 6]), array([2., 1.]))
+    >>> reset_mask_of([True, False], 2), refuse_batch("mine", envs)
+    (array([ True, False]), None)
+
+**Kernels.** A `Chain` drives nested kernels. A `HeldKernel` is one whose state something holds; an environment that runs
+kernels inside shows their attributes by `HasKernels`. `Moments` are the statistics in a state.
+
+    >>> from arrayferry_gym.extending import Chain, HasKernels, HeldKernel, Moments
+    >>> from arrayferry_gym.wrappers import NormalizeObservation, kernels
+    >>> inside = kernels.Spaces(spaces.Box(0, 1, (2,)), spaces.Discrete(2))
+    >>> (state,) = Chain((kernels.NormalizeObservation(),), inside).init(np, 3, None)
+    >>> isinstance(state.lasting["obs_rms"], Moments), state.lasting["obs_rms"].read()
+    (True, {'count': 0, 'mean': [0.0, 0.0], 'var': [1.0, 1.0]})
+    >>> (held,) = HasKernels.held_by(NormalizeObservation(gym.make("CartPole-v1")))
+    >>> isinstance(held, HeldKernel), held.name
+    (True, 'obs_rms')
+
+**Keys.** An `Immutable` does not change after `is_made`, is compared by its contents, and has a dict for what is computed from
+it, `memo_of`. A `Key` hashes what compiled code depends on, and `parts_of` says what of a value counts.
+
+    >>> from arrayferry_gym.extending import Immutable, Key, is_made, memo_of, parts_of
+    >>> class Limits(Immutable):
+    ...     def __init__(self, high):
+    ...         self.high = high
+    >>> limits = Limits(np.ones(2))
+    >>> limits == Limits(np.ones(2)), is_made(limits), limits.high.flags.writeable, "key" in memo_of(limits)
+    (True, True, False, True)
+    >>> Key(parts_of(np.ones(2))) == Key(parts_of(np.ones(2)))
+    True
+"""
+
+from __future__ import annotations
+
+from ._actions.fitter import Fitter, bounds_of
+from ._actions.quick import Judge
+from ._adapters.spaces import converted_space, original_space
+from ._arrays import (
+    as_rewards,
+    cast_numbers,
+    first_wrong,
+    held_dtype,
+    mapped,
+    namespace,
+    select,
+    to_shape,
+)
+from ._episodes import RULES, Episodes, autoreset_mode_of, before_resets, summed
+from ._keys import Immutable, Key, is_made, memo_of, parts_of
+from ._options.env_options import reset_mask_of
+from ._options.libraries import Libraries
+from ._options.refusals import refuse_batch
+from ._spaces.batches import batch_of_actions
+from ._spaces.foreign import gymnasium_space, space_of
+from ._spaces.trees import ARRAYS, build, leaves, split
+from .wrappers._attributes import HasKernels
+from .wrappers._driver import HeldKernel
+from .wrappers._kernels.kernel import Chain
+from .wrappers._kernels.moments import Moments
+
+__all__ = [
+    "ARRAYS", "RULES", "Chain", "Episodes", "Fitter", "HasKernels", "HeldKernel", "Immutable",
+    "Judge", "Key", "Libraries", "Moments", "as_rewards", "autoreset_mode_of",
+    "batch_of_actions", "before_resets", "bounds_of", "build", "cast_numbers",
+    "converted_space", "first_wrong", "gymnasium_space", "held_dtype", "is_made", "leaves",
+    "mapped", "memo_of", "namespace", "original_space", "parts_of", "refuse_batch",
+    "reset_mask_of", "select", "space_of", "split", "summed", "to_shape",
+]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
