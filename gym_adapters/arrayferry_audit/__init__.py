@@ -39,8 +39,8 @@ from arrayferry_envs import FunctionalEnv
 from arrayferry_gym._options.env_options import count_of
 
 from ._audit import Audit
-from ._checks import PARTS, Found, Run
-from ._record import VectorProblem, in_numpy, to_numpy
+from ._checks import PARTS, Found
+from ._record import Run, VectorProblem, in_numpy, to_numpy
 
 __all__ = ["LIMIT", "BridgeContract", "BridgeStep", "Probe", "VectorProblem", "check_vector_env"]
 

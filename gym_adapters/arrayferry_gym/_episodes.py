@@ -167,9 +167,7 @@ class Episodes:
 
     turn: Turn
 
-    def __init__(
-        self, envs: Any, mode: Any = None, masks: Callable[[Any], Any] | None = None
-    ) -> None:
+    def __init__(self, envs: Any, mode: Any = None, masks: Any = None) -> None:
         self._envs, self._masks = envs, masks
         self.rule = RULES[declared_mode(envs) if mode is None else mode]
         self.loses_final = loses_final(envs)

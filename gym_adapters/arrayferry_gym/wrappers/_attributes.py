@@ -109,30 +109,23 @@ def _updated(env: Any) -> list[Any]:
     return found
 
 
+_RMS: Any = property(
+    lambda self: self._statistics(),
+    lambda self, values: self._set_statistics(values),
+    doc="The statistics in NumPy. They can be set.",
+)
+
+
 class HasObsRms(HasStatistics):
     """Attributes of wrappers with statistics of observations."""
 
-    @property
-    def obs_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics()
-
-    @obs_rms.setter
-    def obs_rms(self, values: Any) -> None:
-        self._set_statistics(values)
+    obs_rms: Statistics = _RMS
 
 
 class HasReturnRms(HasStatistics):
     """Attributes of wrappers with statistics of returns."""
 
-    @property
-    def return_rms(self) -> Statistics:
-        """The statistics in NumPy. They can be set."""
-        return self._statistics()
-
-    @return_rms.setter
-    def return_rms(self, values: Any) -> None:
-        self._set_statistics(values)
+    return_rms: Statistics = _RMS
 
 
 class HasDiscountedReward(HasReturnRms):
