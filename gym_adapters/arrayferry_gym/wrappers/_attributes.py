@@ -109,23 +109,30 @@ def _updated(env: Any) -> list[Any]:
     return found
 
 
-_RMS: Any = property(
-    lambda self: self._statistics(),
-    lambda self, values: self._set_statistics(values),
-    doc="The statistics in NumPy. They can be set.",
-)
-
-
 class HasObsRms(HasStatistics):
     """Attributes of wrappers with statistics of observations."""
 
-    obs_rms: Statistics = _RMS
+    @property
+    def obs_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics()
+
+    @obs_rms.setter
+    def obs_rms(self, values: Any) -> None:
+        self._set_statistics(values)
 
 
 class HasReturnRms(HasStatistics):
     """Attributes of wrappers with statistics of returns."""
 
-    return_rms: Statistics = _RMS
+    @property
+    def return_rms(self) -> Statistics:
+        """The statistics in NumPy. They can be set."""
+        return self._statistics()
+
+    @return_rms.setter
+    def return_rms(self, values: Any) -> None:
+        self._set_statistics(values)
 
 
 class HasDiscountedReward(HasReturnRms):

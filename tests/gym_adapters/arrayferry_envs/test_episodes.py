@@ -74,8 +74,7 @@ MAKERS = {
 }
 
 
-def host(value):
-    return af.convert(value, "numpy", unsupported="keep")
+host = af.converter("numpy", unsupported="keep")
 
 
 def newest(observation):
