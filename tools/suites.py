@@ -35,10 +35,10 @@ def try_one(env_id: str) -> dict[str, Any]:
     suite = suites()[env_id.partition("/")[0]]
     found: dict[str, Any] = {"id": env_id, "version": suite.version, "status": "works", "why": ""}
     try:
-        seen = []
+        seen, problems = [], []
+        actions = make_vec(env_id, 2).action_space
         for xp in ("numpy", "torch"):
             envs = make_vec(env_id, 2, xp=xp, autoreset_mode="SameStep")
-            actions = make_vec(env_id, 2).action_space if xp == "numpy" else actions
             actions.seed(1)
             results: list[Any] = [envs.reset(seed=1)[0]]
             for _ in range(STEPS):
@@ -47,7 +47,9 @@ def try_one(env_id: str) -> dict[str, Any]:
             if xp == "numpy":
                 problems = check_vector_env(envs, steps=STEPS)
             envs.close()
-        same = all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(*seen, strict=True))
+        same = all(
+            np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(*seen, strict=True)
+        )
         if problems or not same:
             why = str(problems[0]) if problems else "PyTorch and NumPy differ"
             found |= {"status": "problem", "why": why}

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "gym_adapters" / "arrayferry_gym" / "wrappers"
 REFERENCE = ROOT / "docs" / "reference" / "gymnasium.md"
 
-PARTS = ("actions", "observations", "rewards", "statistics")
+PARTS = ("actions", "observations", "frames", "rewards", "statistics")
 """The modules of kernels."""
 
 ENGINE = ("Kernel", "Spaces", "State", "Step")

@@ -39,8 +39,8 @@ from arrayferry._utilities.options import count_of
 from arrayferry_envs import FunctionalEnv
 
 from ._audit import Audit
-from ._checks import PARTS, Found, Run
-from ._record import VectorProblem, in_numpy, to_numpy
+from ._checks import PARTS, Found
+from ._record import Run, VectorProblem, in_numpy, to_numpy
 
 if TYPE_CHECKING:
     from ._suites import SuiteContract

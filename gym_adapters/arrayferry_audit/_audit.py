@@ -13,8 +13,8 @@ from gymnasium.vector import AutoresetMode
 import arrayferry as af
 from arrayferry_gym.extending import autoreset_mode_of
 
-from ._checks import CHECKS, Episode, Run, problems_of
-from ._record import Call, Recorder, UnreadableError, VectorProblem
+from ._checks import CHECKS, problems_of
+from ._record import Call, Episode, Recorder, Run, UnreadableError, VectorProblem
 
 SEEDS = 4
 """How many other seeds are tried."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.vector.utils import batch_space
@@ -15,82 +13,10 @@ import arrayferry as af
 from arrayferry.extending import map_arrays
 from arrayferry_gym.extending import ARRAYS, held_dtype, leaves, split
 
-from ._record import Call, Recorder, VectorProblem, digest, in_numpy, space_of
+from ._record import Call, Run, VectorProblem, digest, in_numpy, rows_in, space_of
 
 PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
-
-
-class Episode(NamedTuple):
-    """An episode that has ended: its environment, its number of steps, the sum of its rewards, whether a reset of all began it, and its last two calls."""
-
-    env: int
-    length: int
-    total: Any
-    is_first: bool
-    before: Call
-    last: Call
-
-
-def _in(mask: Any) -> list[int]:
-    """Return the numbers of the environments in a mask."""
-    return np.flatnonzero(mask).tolist()
-
-
-class Run:
-    """A recorded run.
-
-    Args:
-        recorder: what has recorded it.
-        calls: its calls.
-    """
-
-    def __init__(self, recorder: Recorder, calls: list[Call]) -> None:
-        self.envs, self.rule, self.n = recorder.envs, recorder.episodes.rule, recorder.n
-        self.mode = recorder.mode
-        self.observed, self.calls = recorder.observed, calls
-        self.steps = [call for call in calls if call.actions is not None]
-        self.pairs = list(pairwise(calls))
-
-    @cached_property
-    def episodes(self) -> list[Episode]:
-        """All episodes that have ended."""
-        found: list[Episode] = []
-        rewards: list[list[Any]] = [[] for _ in range(self.n)]
-        first = np.ones(self.n, bool)
-        for before, call in self.pairs:
-            for env in _in(call.counts):
-                rewards[env].append(call.seen[1][env])
-            for env in _in(call.ended):
-                own = rewards[env]
-                found.append(Episode(env, len(own), sum(own), bool(first[env]), before, call))
-            for env in _in(call.ended | call.began):
-                rewards[env] = []
-            first = first & ~call.ended | call.is_reset
-        return found
-
-    @property
-    def truncated(self) -> list[Episode]:
-        """The episodes that were truncated."""
-        return [each for each in self.episodes if each.last.seen[3][each.env]]
-
-    @cached_property
-    def usual(self) -> list[tuple[Call, Call, int]]:
-        """The steps of episodes that go on: the call before, the call, and the environment."""
-        return [(x, call, env) for x, call in self.pairs for env in _in(call.counts & ~call.ended)]
-
-    @cached_property
-    def begins(self) -> list[tuple[Call, Call, int]]:
-        """Where an episode begins that no reset of all has begun: the call before, the call, and the environment."""
-        calls = [(before, call) for before, call in self.pairs if not call.is_reset]
-        return [(before, call, env) for before, call in calls for env in _in(call.began)]
-
-    @cached_property
-    def unique(self) -> bool:
-        """Whether observations rarely come again, as continuous ones do."""
-        seen = [first for call in self.steps for first in call.firsts]
-        moves = all(before.firsts[env] != call.firsts[env] for before, call, env in self.usual)
-        return moves and len(set(seen)) > 0.7 * len(seen)
 
 
 Found = tuple[int | None, Call | None, str]
@@ -188,13 +114,13 @@ def infos_are_those_of_the_mode(run: Run) -> Iterator[Found]:
 
 def resets_change_only_those_in_their_mask(run: Run) -> Iterator[Found]:
     for before, call in run.pairs:
-        for env in _in(~call.began) if call.actions is None else ():
+        for env in rows_in(~call.began) if call.actions is None else ():
             if call.firsts[env] != before.firsts[env]:
                 yield env, call, "the reset of others (reset_mask) changed its observation"
 
 
 def steps_that_only_reset_return_nothing_else(run: Run) -> Iterator[Found]:
-    for call, env in [(x, env) for x in run.steps for env in _in(~x.counts)]:
+    for call, env in [(x, env) for x in run.steps for env in rows_in(~x.counts)]:
         told = ", ".join(str(x[env]) for x in call.seen[1:4])
         if any(np.any(x[env]) for x in call.seen[1:4]):
             yield env, call, f"this step only resets (NEXT_STEP), but reward and flags are {told}"
@@ -276,7 +202,7 @@ def first_observations_are_like_those_of_resets(run: Run) -> Iterator[Found]:
         far = 2 * (high - low)
         out = (x < low - far) | (x > high + far)
     often = (fixed & (out.sum(0) > 2)) | ((low < high) & run.unique & (out.mean(0) > 0.5))
-    for element in _in(often)[:1]:
+    for element in rows_in(often)[:1]:
         row = int(np.argmax(out[:, element]))
         least, most = f"{low[element]:.6g}", f"{high[element]:.6g}"
         ways = f"{least} to {most}" if low[element] < high[element] else least
@@ -346,17 +272,17 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
     begun = {key: {infos.get(key) for infos in resets} for key in resets[0]}
     # a discount is 0 at an end by its meaning, and may be 0 before
     begun = {key: x for key, x in begun.items() if len(x) == 1 and key != "discount"}
-    last = [_infos(call, env, inside) for call in run.steps for env in _in(call.ended)]
+    last = [_infos(call, env, inside) for call in run.steps for env in rows_in(call.ended)]
     # a state may end as it begins in one key, as in a mask in which all is allowed
     told = any(infos.get(key, next(iter(x))) not in x for infos in last for key, x in begun.items())
     for key, first in begun.items():
         if len(usual) < 10 or any(infos.get(key) in first for infos in usual):
             continue
         for call in run.steps:
-            for env in _in(call.began):
+            for env in rows_in(call.began):
                 if _infos(call, env).get(key, next(iter(first))) not in first:
                     yield env, call, f"the info {key!r} is not of the episode that begins"
-            for env in () if told else _in(call.ended):
+            for env in () if told else rows_in(call.ended):
                 if _infos(call, env, inside).get(key) in first:
                     yield env, call, f"the info {key!r} of the last step is that of a reset"
     always = set.intersection(*map(set, usual)) if usual else set()

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -207,6 +208,80 @@ class Recorder:
     @cached_property
     def _batches(self) -> Any:
         return batch_space(self.observed, self.n)
+
+
+class Episode(NamedTuple):
+    """An episode that has ended: its environment, its number of steps, the sum of its rewards, whether a reset of all began it, and its last two calls."""
+
+    env: int
+    length: int
+    total: Any
+    is_first: bool
+    before: Call
+    last: Call
+
+
+def rows_in(mask: Any) -> list[int]:
+    """Return the numbers of the environments in a mask."""
+    return np.flatnonzero(mask).tolist()
+
+
+class Run:
+    """A recorded run.
+
+    Args:
+        recorder: what has recorded it.
+        calls: its calls.
+    """
+
+    def __init__(self, recorder: Recorder, calls: list[Call]) -> None:
+        self.envs, self.rule, self.n = recorder.envs, recorder.episodes.rule, recorder.n
+        self.mode = recorder.mode
+        self.observed, self.calls = recorder.observed, calls
+        self.steps = [call for call in calls if call.actions is not None]
+        self.pairs = list(pairwise(calls))
+
+    @cached_property
+    def episodes(self) -> list[Episode]:
+        """All episodes that have ended."""
+        found: list[Episode] = []
+        rewards: list[list[Any]] = [[] for _ in range(self.n)]
+        first = np.ones(self.n, bool)
+        for before, call in self.pairs:
+            for env in rows_in(call.counts):
+                rewards[env].append(call.seen[1][env])
+            for env in rows_in(call.ended):
+                own = rewards[env]
+                found.append(Episode(env, len(own), sum(own), bool(first[env]), before, call))
+            for env in rows_in(call.ended | call.began):
+                rewards[env] = []
+            first = first & ~call.ended | call.is_reset
+        return found
+
+    @property
+    def truncated(self) -> list[Episode]:
+        """The episodes that were truncated."""
+        return [each for each in self.episodes if each.last.seen[3][each.env]]
+
+    @cached_property
+    def usual(self) -> list[tuple[Call, Call, int]]:
+        """The steps of episodes that go on: the call before, the call, and the environment."""
+        return [
+            (x, call, env) for x, call in self.pairs for env in rows_in(call.counts & ~call.ended)
+        ]
+
+    @cached_property
+    def begins(self) -> list[tuple[Call, Call, int]]:
+        """Where an episode begins that no reset of all has begun: the call before, the call, and the environment."""
+        calls = [(before, call) for before, call in self.pairs if not call.is_reset]
+        return [(before, call, env) for before, call in calls for env in rows_in(call.began)]
+
+    @cached_property
+    def unique(self) -> bool:
+        """Whether observations rarely come again, as continuous ones do."""
+        seen = [first for call in self.steps for first in call.firsts]
+        moves = all(before.firsts[env] != call.firsts[env] for before, call, env in self.usual)
+        return moves and len(set(seen)) > 0.7 * len(seen)
 
 
 @contextmanager

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ._around.repeated import RepeatedEnv, repeat_action
 from ._around.wrapped import WrappedEnv, freeze, wrap
-from ._contract.check import Problem, check
+from ._contract.check import check
 from ._contract.errors import EnvResultError, ImpureError, UnknownEnvError, usable
 from ._contract.functional_env import FunctionalEnv
+from ._contract.mistakes import Problem
 from ._evaluate import evaluate
 from ._evaluation import Evaluation
 from ._export import export

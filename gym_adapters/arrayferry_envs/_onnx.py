@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 import json
-import re
 import traceback
-import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
@@ -46,6 +42,8 @@ try:
     import ndonnx as ndx
 except ImportError as _error:
     raise missing_package(f"{__package__}.export", "ndonnx", _error) from _error
+
+from ._onnx_policies import by_module, named, of_policy
 
 Arrays = dict[str, Any]
 """Arrays by the names of inputs or outputs."""
@@ -200,7 +198,7 @@ class OnnxGraph:
         def act(observation: Any, rng: Any) -> Any:
             try:
                 if is_module(policy):
-                    action = _by_module(policy, params, observation)
+                    action = by_module(policy, params, observation)
                 else:
                     constants = map_arrays(lambda x: ndx.asarray(af.convert(x, "numpy")), params)
                     result = policy(constants, observation, rng)
@@ -212,7 +210,7 @@ class OnnxGraph:
                 file = getattr(getattr(policy, "__code__", None), "co_filename", None)
                 frames = traceback.extract_tb(error.__traceback__)
                 lines = [f"in line {each.lineno}, " for each in frames if each.filename == file]
-                raise _of_policy(f"{''.join(lines[-1:])}{_reason(error)}") from error
+                raise of_policy(f"{''.join(lines[-1:])}{_reason(error)}") from error
 
         self.act = act
 
@@ -221,7 +219,7 @@ class OnnxGraph:
         space = self.chain.outside.action
 
         def unlike(value: Any, path: str, wanted: str) -> af.OptionError:
-            return _of_policy(f"its action{path} is {value!r:.80}, but {space} asks for {wanted}")
+            return of_policy(f"its action{path} is {value!r:.80}, but {space} asks for {wanted}")
 
         parts = []
         for x, (leaf, path) in zip(split(space, action, unlike), leaves(space), strict=True):
@@ -282,7 +280,7 @@ class OnnxGraph:
             running, observation, _ = engine.reset(fresh, params, self.kernels)
             return {}, self._handed_on(running, observation)[1]
         last = form.layout.unflatten([ndx.argument(shape=s, dtype=d) for s, d in form.arrays])
-        self.inputs |= {f"last.{name}": x for name, x in _named(last).items()}
+        self.inputs |= {f"last.{name}": x for name, x in named(last).items()}
         kernels = tuple(
             state._replace(episode=episode)
             for state, episode in zip(self.kernels, last["wrappers"], strict=True)
@@ -296,7 +294,7 @@ class OnnxGraph:
             action = self._actions()
         else:
             action = self.act(last["observation"], choosing)
-            outputs = _named({"action": action})
+            outputs = named({"action": action})
 
         def renew(mask: Any, state: Any, observation: Any) -> Any:
             state = env.select(mask, fresh, state)
@@ -316,7 +314,7 @@ class OnnxGraph:
         if env.masks_actions and "action_mask" not in infos:
             infos["action_mask"] = env.observe(state, params)["action_mask"]
         handed_on, after = self._handed_on(again, observation)
-        outputs |= _named({
+        outputs |= named({
             "observation": observation, "reward": reward, "terminated": terminated,
             "truncated": truncated, "info": infos, **handed_on,
         })  # fmt: skip
@@ -325,7 +323,7 @@ class OnnxGraph:
                 "final_observation": outcome.final_observation,
                 "final_info": outcome.final_info,
             }
-            outputs |= _named(final)
+            outputs |= named(final)
         return outputs, after
 
     def _handed_on(self, running: Running, observation: Any) -> tuple[dict[str, Any], HandedOn]:
@@ -348,7 +346,7 @@ class OnnxGraph:
             for x in self.params.values
         )
         tree = self.params.frame.join(ndx.argument(shape=x.shape, dtype=x.dtype) for x in arrays)
-        self.inputs |= _named({"params": tree})
+        self.inputs |= named({"params": tree})
         return tree
 
     def _actions(self) -> Any:
@@ -357,14 +355,14 @@ class OnnxGraph:
         tree = build(space, (
             ndx.argument(shape=leaf.shape, dtype=getattr(ndx, str(leaf.dtype))) for leaf, _ in leaves(space)
         ))  # fmt: skip
-        self.inputs |= _named({"action": tree})
+        self.inputs |= named({"action": tree})
         return tree
 
     def _metadata(self, outputs: Arrays) -> dict[str, Any]:
         """Return what a program needs to know to run the graph, in values of JSON."""
         outside, values = self.chain.outside, self.params.values
         arrays = (np.asarray(af.convert(x, "numpy", scalars="keep")) for x in values)
-        params = _named({"params": self.params.frame.join(arrays)})
+        params = named({"params": self.params.frame.join(arrays)})
         return {
             "environment": type(self.env.base).__name__,
             "wrappers": [repr(kernel) for kernel in self.env.kernels],
@@ -387,66 +385,12 @@ class OnnxGraph:
         }
 
 
-def _by_module(module: Any, params: Any, observation: Any) -> Any:
-    """Return the actions of a module of PyTorch, by PyTorch's own exporter."""
-    import spox
-    import torch
-
-    module = copy.deepcopy(module).cpu().eval()
-    if params is not None:
-        module.load_state_dict(af.convert(params, "torch", unsupported="keep"))
-    named = _named({"observation": observation})
-    dtypes = [(x.shape, dtype_name(x.dtype)) for x in named.values()]
-    zeros = af.flatten(observation)[1].unflatten([
-        af.convert(np.zeros(*each), "torch") for each in dtypes
-    ])  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of PyTorch to itself
-        # PyTorch takes a dict at the end of other arguments for keywords
-        keyword = isinstance(zeros, dict) and next(
-            iter(inspect.signature(module.forward).parameters)
-        )
-        own: Any = ((), {keyword: zeros}) if keyword else ((zeros,), {})
-        program: Any = torch.onnx.export(module, own[0], kwargs=own[1], dynamo=True, verbose=False)
-    graph = program.model_proto.graph
-    operations = {node.op_type for node in graph.node}
-    draws = [x for x in operations if x.startswith(("Random", "Bernoulli", "Multinomial"))]
-    if draws:
-        raise _of_policy(f"it draws random numbers ({', '.join(draws)}), which cannot be seeded")
-    given = zip(graph.input, named.values(), strict=True)
-    inputs = {each.name: x.unwrap_spox() for each, x in given}
-    results = spox.inline(program.model_proto)(**inputs)
-    with torch.no_grad():
-        layout = af.flatten(module(zeros))[1]
-    return layout.unflatten([ndx.asarray(results[each.name]) for each in graph.output])
-
-
 def _reason(error: Exception) -> str:
     if "no propagated value" in str(error):
         return "the value of an array is needed, which is known only when the file runs"
     if isinstance(error, NotImplementedError):
         return f"ndonnx does not compute this. {error}".strip()
     return f"{type(error).__name__}: {error}"
-
-
-def _of_policy(reason: str) -> af.OptionError:
-    return af.OptionError(
-        f"the policy cannot be exported: {reason}",
-        remedy="Write it in Array API code, with xp = arrayferry.namespace_of(observation) and its weights in policy_params. "
-        "A module of PyTorch is exported as it is; a policy of JAX is not.",
-    )
-
-
-def _named(tree: Any) -> Arrays:
-    """Return the arrays of a dict of trees by their paths, with dots: "state.position"."""
-    arrays, layout = af.flatten(tree)
-    paths = (re.sub(r"\['?(.*?)'?\]", r".\1", path).lstrip(".") for path in layout.paths)
-    named = dict(zip(paths, arrays, strict=True))
-    if len(named) < len(arrays):
-        raise af.OptionError(
-            f"two of {layout.paths!r:.200} have the same name with dots", remedy="Rename a key."
-        )
-    return named
 
 
 def _described(name: str, x: Any) -> dict[str, Any]:

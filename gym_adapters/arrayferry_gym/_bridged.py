@@ -183,8 +183,7 @@ class Bridged:
         rewards = step.reward if given else self._to_trainer(step.reward)
         self._check_rewards(tuple(rewards.shape))
         self.current, self._ready = step.observation, self._episodes.turn.reset
-        final = step.final_observation
-        observations = step.observation if final is None else final
+        observations = step.observation if self.loses_final else step.final_observation
         return observations, rewards, step.terminated, step.truncated, self._infos_of_step(infos)
 
     def _check_rewards(self, shape: tuple[int, ...]) -> None:

@@ -157,7 +157,7 @@ class Episodes:
     Args:
         envs: the environments.
         mode: their autoreset mode, None for the one that they declare.
-        masks: converts the flags to the library of masks, None to leave them as they are.
+        masks: converts both flags to the library of masks. The default leaves them as they are.
 
     Attributes:
         rule: that of their mode.
@@ -167,9 +167,7 @@ class Episodes:
 
     turn: Turn
 
-    def __init__(
-        self, envs: Any, mode: Any = None, masks: Callable[[Any], Any] | None = None
-    ) -> None:
+    def __init__(self, envs: Any, mode: Any = None, masks: Any = tuple) -> None:
         self._envs, self._masks = envs, masks
         self.rule = RULES[declared_mode(envs) if mode is None else mode]
         self.loses_final = loses_final(envs)
@@ -185,7 +183,8 @@ class Episodes:
 
         Args:
             results: observations, rewards, both flags and infos. All but the flags may be None where they are not needed.
-            to_library: converts a value to the library of the observations, if those before resets are needed.
+            to_library: converts a value to the library of the observations, if those before any reset are needed, as
+                `final_observation`.
 
         Raises:
             arrayferry.OptionError: they are needed, but not in the infos.
@@ -194,14 +193,10 @@ class Episodes:
         terminated, truncated = as_flags(terminated), as_flags(truncated)
         if reward is not None and not hasattr(reward, "dtype"):
             reward = as_rewards(reward)
-        masks = self._masks
-        flags = (terminated, truncated) if masks is None else masks((terminated, truncated))
-        self.turn = now = self.rule.turn(self.over, *flags)
-        self.over, final = now.over, None
-        if to_library is not None and self.rule.same_step:
-            final = observation
-            if now.done.any():
-                final = final_observations(self._envs, infos, now.done, observation, to_library)
+        self.turn = now = self.rule.turn(self.over, *self._masks((terminated, truncated)))
+        self.over, final = now.over, None if to_library is None else observation
+        if to_library is not None and self.rule.same_step and now.done.any():
+            final = final_observations(self._envs, infos, now.done, observation, to_library)
         return Step(observation, reward, terminated, truncated, infos, now.valid, final)
 
 

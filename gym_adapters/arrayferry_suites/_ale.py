@@ -35,4 +35,6 @@ def load(
         steps = max_episode_steps or NO_LIMIT
         options["max_num_frames_per_episode"] = min(steps * options.get("frameskip", 4), NO_LIMIT)
     make = import_module("ale_py.vector_env").AtariVectorEnv
-    return make(name, num_envs, autoreset_mode=autoreset_mode, **options)
+    envs = make(name, num_envs, autoreset_mode=autoreset_mode, **options)
+    envs.metadata = {**envs.metadata, "autoreset_mode": autoreset_mode}
+    return envs

@@ -193,16 +193,12 @@ def test_modules_import_only_from_lower_layers(package):
 
 
 NEW = """
-import pickle, arrayferry as af, numpy as np
+import pickle, pytest, numpy as np
 x = np.ones(2)
 for wrong in ({"empties": "no"}, {"empties": "no", "device": "cpu"}):
     for call in (lambda **o: af.convert(x, "torch", **o), lambda **o: af.converter("torch", **o), lambda **o: af.agnostic("torch", **o)):
-        try:
+        with pytest.raises(af.OptionError, match="empties='no' is not valid. Pass one of 'keep', 'raise'"):
             call(**wrong)
-        except af.OptionError as error:
-            assert "empties='no' is not valid. Pass one of 'keep', 'raise'" in str(error)
-        else:
-            raise AssertionError(call)
 assert af.convert(x, "torch", empties="raise", copy=True).tolist() == [1, 1]
 made = af.converter("torch", empties="raise", scalars="convert")
 assert repr(made) == "arrayferry.converter('torch', empties='raise', scalars='convert')"
@@ -211,103 +207,62 @@ assert list(af.stream(x, "torch", sparse="dense"))[0].tolist() == [1, 1]
 """
 
 
-def patched(tmp_path, name, most):
-    """Copy packages and tests, and apply a patch of at most so many files of packages. Return a function that runs Python."""
-    patch = Path(__file__).with_name(name).read_text()
-    files = re.findall(r"^\+\+\+ b/(?!tests/)(.*)", patch, re.MULTILINE)
-    assert 0 < len(files) <= most
-    tops = ("core", "plugins", "gym_adapters")
-    for top in (*tops, "tests", "docs", "tools"):
+TOLD = """
+from arrayferry_envs import CartPole
+from arrayferry_gym.vector import JaxToTorch
+envs = CartPole().make_vec(3, xp="jax", autoreset_mode="NextStepTold", max_episode_steps=1)
+envs = JaxToTorch(envs, stack_final=True)
+envs.reset(seed=1)
+observation, *_, infos = envs.step(envs.action_space.sample())
+assert infos["_final_obs"].all() and (infos["final_obs"] == observation).all()
+"""
+
+KEPT = """
+import gymnasium as gym, inspect, pytest, torch
+from arrayferry_gym import NumpyToTorch, pettingzoo as games, vector
+env, given = gym.make("CartPole-v1"), []
+env.reset = lambda seed=None, options=None: given.append(options["x"]) or (torch.ones(4), {})
+NumpyToTorch(env).reset(options={"x": torch.ones(2)})
+NumpyToTorch(env, convert_options=False).reset(options={"x": torch.ones(2)})
+assert [type(x).__name__ for x in given] == ["ndarray", "Tensor"]
+for made in (vector.ArrayConversion, games.ParallelConversion):
+    assert "convert_options" in inspect.signature(made).parameters
+with pytest.raises(af.OptionError, match="convert_options='no' is not valid. Pass True"):
+    vector.JaxToNumpy(gym.make_vec("CartPole-v1", 2), convert_options="no")
+"""
+
+ENVS, GYM = "tests/gym_adapters/arrayferry_envs/test_", "tests/gym_adapters/arrayferry_gym"
+OF_MODES = "episodes", "engine", "video", "evaluate", "functional", "env_options", "kernels"
+ADDED = {
+    "option": (3, NEW, "options or option or like or pickle or explain or repr or kept", 50,
+               "tests/core/arrayferry", "tests/core/arrayferry_functions"),
+    "mode": (4, TOLD, "TOLD and not processes", 40, *(f"{ENVS}{name}.py" for name in OF_MODES),
+             f"{GYM}/test_kernels.py", "tests/gym_adapters/arrayferry_audit/test_check_vector_env.py"),
+    "adapter_option": (3, KEPT, "option or overloads or unknown or spec or record or pickle or repr", 40,
+                       GYM, f"{ENVS}compatibility.py", "tests/types"),
+}  # fmt: skip
+"""An option of the core, an autoreset mode and an option of the adapters: in how many files they may be, a script that uses
+them, and the tests that pass."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ADDED)
+def test_what_is_added_is_in_few_files(tmp_path, name):
+    """A patch adds it to a copy, and all tests of such things pass."""
+    most, script, names, least, *tests = ADDED[name]
+    patch = Path(__file__).with_name(f"{name}.patch").read_text()
+    assert 0 < len(re.findall(r"^\+\+\+ b/(?!tests/)", patch, re.MULTILINE)) <= most
+    tops = ("core", "plugins", "gym_adapters", "tests", "docs", "tools")
+    for top in tops:
         shutil.copytree(ROOT / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"))
     for each in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / each, tmp_path)
     subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=tmp_path, check=True)
-    places = [*(str(tmp_path / top) for top in tops), *sys.path]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-
-    def run(*arguments):
-        command = [sys.executable, *arguments]
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=env, cwd=tmp_path, check=False
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        return done.stdout
-
-    def check(script, names, tests, least):
-        """Run a script, and of the tests those with these names, of which there are more than so many."""
-        run(
-            "-c",
-            f"import arrayferry\nassert arrayferry.__file__.startswith({str(tmp_path)!r})\n{script}",
-        )
-        told = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", names, *tests)
-        assert int(re.search(r"(\d+) passed", told)[1]) > least
-
-    return check
-
-
-@pytest.mark.long
-def test_an_option_is_in_three_files_of_the_core(tmp_path):
-    """A patch adds one to a copy, in the middle, and all tests of options pass."""
-    names = "options or option or like or pickle or explain or repr or kept"
-    tests = ["tests/core/arrayferry", "tests/core/arrayferry_functions"]
-    patched(tmp_path, "option.patch", 3)(NEW, names, tests, 50)
-
-
-TOLD = """
-import pytest
-from arrayferry_envs import CartPole
-from arrayferry_gym.sb3 import SB3VecEnv
-from arrayferry_gym.vector import JaxToTorch
-envs = CartPole().make_vec(3, xp="jax", autoreset_mode="NextStepTold", max_episode_steps=2)
-both = JaxToTorch(envs, stack_final=True)
-both.reset(seed=1)
-for step in range(4):
-    observation, *_, infos = both.step(both.action_space.sample())
-    assert infos["_final_obs"].all() == (step == 1)
-    assert (infos["final_obs"] == observation).all()
-with pytest.raises(arrayferry.OptionError, match="resets in the step after the last"):
-    SB3VecEnv(envs)
-"""
-
-
-@pytest.mark.long
-def test_an_autoreset_mode_is_in_four_files_of_the_adapters(tmp_path):
-    """A patch adds one to a copy: it resets in the next step, and tells last observations. All tests of modes pass."""
-    folder = "tests/gym_adapters/arrayferry_"
-    tests = [
-        *(f"{folder}envs/test_{name}.py" for name in ("episodes", "engine", "video", "evaluate")),
-        *(f"{folder}envs/test_{name}.py" for name in ("functional", "env_options", "kernels")),
-        f"{folder}gym/test_kernels.py",
-        f"{folder}audit/test_check_vector_env.py",
-    ]
-    patched(tmp_path, "mode.patch", 4)(TOLD, "TOLD and not processes", tests, 40)
-
-
-KEPT = """
-import gymnasium as gym, pettingzoo, pytest, torch
-from arrayferry_gym import ArrayConversion, NumpyToTorch, pettingzoo as games, vector
-class Keeps(gym.Wrapper):
-    def reset(self, *, seed=None, options=None):
-        self.given = options
-        return self.env.reset(seed=seed)
-for convert in (True, False):
-    env = Keeps(gym.make("CartPole-v1"))
-    made = NumpyToTorch(env, convert_options=convert)
-    made.reset(options={"x": torch.ones(2)})
-    assert isinstance(env.given["x"], torch.Tensor) != convert
-    assert made._saved_kwargs == ({} if convert else {"convert_options": False})
-envs, game = gym.make_vec("CartPole-v1", 2), pettingzoo.make("parallel", "classic/rps-v2")
-for make, inner in ((vector.ArrayConversion, envs), (games.ParallelConversion, game), (vector.JaxToNumpy, envs)):
-    for name, told in (("convert_options", "='no' is not valid. Pass True"), ("convert_option", " Write convert_options=")):
-        with pytest.raises(arrayferry.OptionError, match=told):
-            make(inner, **{name: "no"})
-"""
-
-
-@pytest.mark.long
-def test_an_option_is_in_three_files_of_the_adapters(tmp_path):
-    """A patch adds one to a copy: whether the options of resets are converted. All tests of options pass."""
-    folder = "tests/gym_adapters/arrayferry_"
-    tests = [f"{folder}gym", f"{folder}envs/test_compatibility.py", "tests/types"]
-    names = "option or overloads or unknown or spec or record or pickle or repr"
-    patched(tmp_path, "adapter_option.patch", 3)(KEPT, names, tests, 40)
+    places = [*(str(tmp_path / top) for top in tops[:3]), *sys.path]
+    run = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join(places)}, "cwd": tmp_path}
+    copied = f"import arrayferry as af; assert af.__file__.startswith({str(tmp_path)!r})\n"
+    subprocess.run([sys.executable, "-c", copied + script], check=True, **run)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", names, *tests]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **run)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > least

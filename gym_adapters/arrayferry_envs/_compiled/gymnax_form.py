@@ -25,6 +25,8 @@ from arrayferry_gym.wrappers.kernels import Spaces
 
 from .functions import Functions
 
+SAME_STEP, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+
 
 class GymnaxParams:
     """Parameters of an environment and its step limit, as a pytree.
@@ -147,15 +149,13 @@ class GymnaxForm:
             The observation and the state after the step or the reset, the reward, a float of shape (), done, a bool of
             shape (), and infos.
         """
-        mode = AutoresetMode.SAME_STEP
-        return _step(self, mode, key, state, action, self._params(params))  # type: ignore[no-any-return]
+        return _step(self, SAME_STEP, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     def step_env(
         self, key: Any, state: Running, action: Any, params: Any = None
     ) -> tuple[Any, ...]:
         """Take the same step without a reset. Return observation, state, reward, done and infos."""
-        mode = AutoresetMode.DISABLED
-        return _step(self, mode, key, state, action, self._params(params))  # type: ignore[no-any-return]
+        return _step(self, DISABLED, key, state, action, self._params(params))  # type: ignore[no-any-return]
 
     @property
     def num_actions(self) -> int:
@@ -233,7 +233,7 @@ def to_gymnax(env: FunctionalEnv, *, max_episode_steps: Any = UNSET) -> GymnaxFo
     """
     env = checked_env(env)
     form = GymnaxForm(env, limit_of(max_episode_steps, env.max_episode_steps))
-    form._functions(form.default_params, AutoresetMode.SAME_STEP)._engine(1, None)
+    form._functions(form.default_params, SAME_STEP)._engine(1, None)
     return form
 
 
@@ -243,7 +243,7 @@ def _first(tree: Any) -> Any:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _reset(form: GymnaxForm, key: Any, params: GymnaxParams) -> Any:
-    functions = form._functions(params, AutoresetMode.DISABLED)
+    functions = form._functions(params, DISABLED)
     running, observation = functions.reset(key, 1, params._prepared)
     return _first(observation), running
 

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
@@ -19,7 +19,15 @@ from arrayferry_gym import make_rng
 
 from .checked import CheckedEnv
 from .functional_env import FunctionalEnv, checked_env
-from .mistakes import explanation, first_line, last_line, wrong_signatures
+from .mistakes import (
+    Problem,
+    Problems,
+    explanation,
+    first_line,
+    last_line,
+    merged,
+    wrong_signatures,
+)
 from .named_rows import NamedRows
 from .params import Params, prepare
 
@@ -33,35 +41,6 @@ NO_IMAGE = (ModuleNotFoundError, DependencyNotInstalled, NotImplementedError)
 
 _FILTERING = threading.RLock()
 """Held while warnings are filtered: filters belong to the process, and threads would restore each other's."""
-
-
-class Problem(NamedTuple):
-    """A mistake in an environment.
-
-    Attributes:
-        method: the method in which it was found, such as "step".
-        place: the line, as "file:line".
-        what: what is wrong.
-        remedy: what to write instead, "" if this is not known.
-        libraries: the libraries in which it was found.
-    """
-
-    method: str
-    place: str
-    what: str
-    remedy: str
-    libraries: tuple[str, ...]
-
-    def __str__(self) -> str:
-        seen = f" (in {', '.join(self.libraries)})" if self.libraries else ""
-        return f"{self.method}(), {self.place}: {self.what}{seen}. {self.remedy}".rstrip()
-
-
-class Problems(list[Problem]):
-    """What `check` found. As text, a line for each problem."""
-
-    def __repr__(self) -> str:
-        return "\n".join(map(str, self)) or "[]"
 
 
 def check(
@@ -128,7 +107,7 @@ def check(
         problems += _different_dtypes(functional, dtypes)
     for text in told if not problems else ():
         warnings.warn(text, stacklevel=2)
-    return Problems(_merged(problems))
+    return Problems(merged(problems))
 
 
 def _usable(name: str) -> af.Backend | None:
@@ -462,15 +441,3 @@ def _different_dtypes(
             text = ", ".join(f"{dtype} in {name}" for name, dtype in names.items())
             yield Problem("reset", first_line(functional, "reset"), f"state{parts[0][0]} is {text}",
                           "Say which dtype is meant: xp.zeros((n,), dtype=xp.float32).", tuple(known))  # fmt: skip
-
-
-def _merged(problems: list[Problem]) -> list[Problem]:
-    """Report each problem once, with all libraries in which it was found."""
-    merged: dict[Any, Problem] = {}
-    for problem in problems:
-        key = problem.method, problem.place, *problem.what.split()[:4]  # libraries are named later
-        if key in merged:
-            libraries = dict.fromkeys((*merged[key].libraries, *problem.libraries))
-            problem = merged[key]._replace(libraries=tuple(libraries))
-        merged[key] = problem
-    return list(merged.values())

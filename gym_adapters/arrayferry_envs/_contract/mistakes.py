@@ -6,7 +6,7 @@ import inspect
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import arrayferry as af
 from arrayferry._utilities.caller import authors_line
@@ -129,3 +129,44 @@ _MISTAKES = [
         "One number for each environment has the shape (n,). For an array (n, d), take xp.reshape(x, (-1, 1)).",
     ),
 ]  # fmt: skip
+
+
+class Problem(NamedTuple):
+    """A mistake in an environment.
+
+    Attributes:
+        method: the method in which it was found, such as "step".
+        place: the line, as "file:line".
+        what: what is wrong.
+        remedy: what to write instead, "" if this is not known.
+        libraries: the libraries in which it was found.
+    """
+
+    method: str
+    place: str
+    what: str
+    remedy: str
+    libraries: tuple[str, ...]
+
+    def __str__(self) -> str:
+        seen = f" (in {', '.join(self.libraries)})" if self.libraries else ""
+        return f"{self.method}(), {self.place}: {self.what}{seen}. {self.remedy}".rstrip()
+
+
+class Problems(list[Problem]):
+    """What `check` found. As text, a line for each problem."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self)) or "[]"
+
+
+def merged(problems: list[Problem]) -> list[Problem]:
+    """Report each problem once, with all libraries in which it was found."""
+    found: dict[Any, Problem] = {}
+    for problem in problems:
+        key = problem.method, problem.place, *problem.what.split()[:4]  # libraries are named later
+        if key in found:
+            libraries = dict.fromkeys((*found[key].libraries, *problem.libraries))
+            problem = found[key]._replace(libraries=tuple(libraries))
+        found[key] = problem
+    return list(found.values())

@@ -12,8 +12,21 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from arrayferry_gym.extending import as_rewards
 
 
-class EnvBatch(SyncVectorEnv):
-    """Environments that are stepped one after the other. Gymnasium's has only rewards without dimensions, and joins infos.
+class RewardedBatch(SyncVectorEnv):
+    """Gymnasium's batch of environments, with rewards of any shape."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._rewards: Any = np.empty(self.num_envs, object)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step. The rewards have the shape (n, *reward_shape)."""
+        observations, rewards, *flags, infos = super().step(actions)
+        return observations, as_rewards([*rewards], self.num_envs), *flags, infos
+
+
+class EnvBatch(RewardedBatch):
+    """Environments that are stepped one after the other. Gymnasium's batch joins infos.
 
     Args:
         envs: the environments, whose results are those of NumPy.
@@ -27,17 +40,16 @@ class EnvBatch(SyncVectorEnv):
     def __init__(self, envs: Sequence[Any], copied: bool, mode: AutoresetMode) -> None:
         makers: Any = [lambda env=env: env for env in envs]
         super().__init__(makers, copied, autoreset_mode=mode)
-        self._rewards: Any = np.empty(len(envs), object)
         self.infos: list[dict[str, Any]] = [{} for _ in envs]
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Take a step. The rewards have the shape (n, *reward_shape), and infos hold last observations alone."""
+        """Take a step. Infos hold last observations alone."""
         observations, rewards, terminated, truncated, finals = super().step(actions)
         final = np.empty(self.num_envs, object)
         for index, last in finals.items():
             final[index] = last
         infos = {"final_obs": final} if finals else {}
-        return observations, as_rewards([*rewards], self.num_envs), terminated, truncated, infos
+        return observations, rewards, terminated, truncated, infos
 
     def _add_info(self, vector_infos: Any, env_info: Any, env_num: int) -> Any:
         """Keep the infos of one environment, which may not be ones that can be joined."""

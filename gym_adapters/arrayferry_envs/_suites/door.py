@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, count_of, limit_of
 from arrayferry.typing import Target
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.functional_env import FunctionalEnv
+from arrayferry_envs._policies.batch import RewardedBatch
 from arrayferry_gym.extending import autoreset_mode_of
 
 from .around import OneEnv, around
@@ -184,11 +185,16 @@ def _served(
         checks = {name: options.pop(name) for name in ("check_actions",) if name in options}
         if found.suite.gives == "vector":
             envs = found.load(count or 1, autoreset_mode=mode, **options)
+            if (envs.metadata or {}).get("autoreset_mode") is not mode:
+                raise af.PluginError(
+                    f"load of {found.suite!r} was asked for {mode.name}, but metadata['autoreset_mode'] of {envs!r:.80} "
+                    "is another mode, or is missing"
+                )
             envs = OneEnv(envs) if count is None else envs
         elif count is None:
             envs = found.load(**options)
         else:
-            envs = SyncVectorEnv([partial(found.load, **options)] * count, autoreset_mode=mode)
+            envs = RewardedBatch([partial(found.load, **options)] * count, autoreset_mode=mode)
         envs = around(envs, target_xp=xp, target_device=device, **checks)
     envs.suite_id = env_id
     return envs

@@ -75,8 +75,8 @@ def takes(*left_out: str) -> Callable[[Any], Any]:
     """Let a constructor with `**options` take all arguments of adapters except some."""
 
     def decorate(init: Any) -> Any:
-        kept = [x for name, x in _PARAMETERS.items() if name not in left_out]
-        init.__signature__ = inspect.Signature(kept)
+        kept = (x for name, x in _PARAMETERS.items() if name not in left_out)
+        init.__signature__ = inspect.Signature([*kept])
         return init
 
     return decorate

@@ -25,13 +25,9 @@ _MEANT = {
 def refuse_unknown(others: dict[str, Any], base: type, cls: Any) -> None:
     """Refuse options that an adapter does not have, and say which one was probably meant."""
     for name in others:
-        own = [*inspect.signature(cls).parameters]
         fixed = cls.fixed_options
-        options = [
-            option
-            for option in dict.fromkeys([*inspect.signature(base).parameters, *own])
-            if option not in {"env", "others", "options", *fixed}
-        ]
+        known = (x for each in (base, cls) for x in inspect.signature(each).parameters)
+        options = [x for x in dict.fromkeys(known) if x not in {"env", "options", *fixed}]
         near = difflib.get_close_matches(name, [*options, *fixed], 1, cutoff=0.7)
         meant = _MEANT.get(name) or (near[0] if near else None)
         if meant == "target_device" and meant in fixed:

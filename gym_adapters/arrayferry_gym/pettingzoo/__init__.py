@@ -60,20 +60,11 @@ class _Conversion:
         like: Any = None,
         **options: Unpack[Options],
     ) -> None:
-        self._options = arguments_of(
-            _Conversion,
-            self,
-            env_xp,
-            None,
-            env_device,
-            **options,
-        )
+        self._options = arguments_of(_Conversion, self, env_xp, None, env_device, **options)
         _check(type(self), env)
         super().__init__(env)  # type: ignore[call-arg]
         possible = getattr(env, "possible_agents", None)
         self._targets = _targets(possible, target_xp, target_device, like)
-        for name in ("target_xp", "target_device", "like"):
-            del self._options[name]
         self._adapters: dict[Any, AgentAdapter] = {}
         self._infos: dict[Any, tuple[Any, Any]] = {}  # of AEC, since the last step, and converted
         self._common = self._adapter(None)
@@ -83,7 +74,8 @@ class _Conversion:
 
     def _adapter(self, agent: Any) -> AgentAdapter:
         xp, device = self._targets.get(agent, self._targets[None])
-        return AgentAdapter(self.env, agent, target_xp=xp, target_device=device, **self._options)
+        options = {**self._options, "target_xp": xp, "target_device": device}
+        return AgentAdapter(self.env, agent, **options)
 
     def _of(self, agent: Any) -> AgentAdapter:
         """Return the adapter of an agent. Agents may join in the middle of a game."""

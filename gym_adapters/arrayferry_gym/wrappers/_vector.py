@@ -58,12 +58,13 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
             original_space(env.single_action_space),
             step_limit(env),
         )
-        self._episodes = Episodes(env, masks=TO_NUMPY)
-        same_step = self._episodes.rule.same_step
-        self._driver = driver = Driver(kernel, inside, self.num_envs, same_step=same_step)
+        self._episodes = episodes = Episodes(env, masks=TO_NUMPY)
+        rule = episodes.rule
+        self._driver = driver = Driver(kernel, inside, self.num_envs, same_step=rule.same_step)
         self._kernel = kernel = driver.kernel
+        self._shows_final = rule.tells_final and driver.observes
         # then, kernels of observations alone do not count where there is no last one
-        self._lost = self._episodes.loses_final and not (driver.rewarded or driver.flagged)
+        self._lost = episodes.loses_final and not (driver.rewarded or driver.flagged)
         outside = kernel.outside
         if outside.observation is not inside.observation:
             self._show(outside.observation, observed=True)
@@ -113,7 +114,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         seen = given if step.final_observation is None else step.final_observation
         ended = (step.terminated, step.truncated) if driver.flagged else None
         result, shown = driver.take(seen, step.reward, ended, valid, begins, given)
-        if result.info or (self._episodes.rule.tells_final and driver.observes):
+        if result.info or self._shows_final:
             infos = self._informed(checked_infos(self.env, infos), result)
         if driver.observes:
             observations = shown
@@ -123,16 +124,13 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
 
     def _informed(self, infos: dict[str, Any], result: Step) -> dict[str, Any]:
         """Return infos with the final observations for the agent, and the entries that the kernel has added."""
-        episodes = self._episodes
-        final = (
-            infos.get("final_obs") if episodes.rule.tells_final and self._driver.observes else None
-        )
+        final = infos.get("final_obs") if self._shows_final else None
         if final is not None:
             shown = result.observation
             if isinstance(final, np.ndarray) and final.dtype == object:
                 space, final = self._kernel.outside.observation, final.copy()
                 parts = split(space, shown)
-                for i in np.flatnonzero(episodes.turn.done):
+                for i in np.flatnonzero(self._episodes.turn.done):
                     final[i] = build(space, (_row(x, int(i)) for x in parts))
                 shown = final
             infos = {**infos, "final_obs": shown}

@@ -5,13 +5,12 @@ Authors of wrappers subclass `Kernel`.
 """
 
 from ._kernels.actions import ClipAction, RescaleAction, StickyAction, TransformAction
+from ._kernels.frames import DelayObservation, FrameStackObservation
 from ._kernels.kernel import Kernel, Spaces, State, Step
 from ._kernels.observations import (
-    DelayObservation,
     DtypeObservation,
     FilterObservation,
     FlattenObservation,
-    FrameStackObservation,
     GrayscaleObservation,
     RescaleObservation,
     ReshapeObservation,

@@ -55,9 +55,8 @@ def sync(mode):
 
 
 def served(library, env=None):
-    options = {"params": PARAMS, "max_episode_steps": LIMIT}
-    env, options = env or Count(), {**options, **LIBRARIES[library]}
-    return lambda mode: env.make_vec(len(ENDS), autoreset_mode=mode, **options)
+    options = {"params": PARAMS, "max_episode_steps": LIMIT, **LIBRARIES[library]}
+    return lambda mode: (env or Count()).make_vec(len(ENDS), autoreset_mode=mode, **options)
 
 
 CHAIN = kernels.RecordEpisodeStatistics(), kernels.FrameStackObservation(2)
@@ -74,8 +73,7 @@ MAKERS = {
 }
 
 
-def host(value):
-    return af.convert(value, "numpy", unsupported="keep")
+host = af.converter("numpy", unsupported="keep")
 
 
 def newest(observation):
@@ -147,5 +145,4 @@ def test_functions_follow_the_rule(mode):
         ended = outcome.terminated | outcome.truncated
         if outcome.final_observation is None:
             ended = ended & False
-        last = outcome.final_observation, outcome.final_info
-        check_step(outcome[:4], outcome.info, ended, *last, models)
+        check_step(outcome[:4], outcome.info, ended, *outcome[-2:], models)

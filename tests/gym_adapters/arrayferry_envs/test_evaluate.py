@@ -92,10 +92,9 @@ def test_the_same_episodes_in_each_mode(mode):
     envs = make_vec(4, mode)
     found = evaluate(envs, lean, key=5, episodes=3)
     assert (found.returns == found.lengths).all()
-    again = evaluate(envs, lean, key=5, episodes=3)
-    assert again.lengths.tolist() == found.lengths.tolist()
-    other = evaluate(make_vec(4, AutoresetMode.DISABLED), lean, key=5, episodes=3)
-    assert found.lengths.tolist() == other.lengths.tolist()
+    for other in (envs, make_vec(4, AutoresetMode.DISABLED)):
+        again = evaluate(other, lean, key=5, episodes=3)
+        assert again.lengths.tolist() == found.lengths.tolist()
     assert len(set(found.lengths.ravel().tolist())) > 3
     assert not envs.closed
 
@@ -506,6 +505,5 @@ def test_a_batch_keeps_infos_and_rewards_as_they_are(info, mode):
         assert batch.infos == [info, info]
         assert (infos == {}) == (mode is AutoresetMode.DISABLED or not terminated.any())
     assert terminated.all()
-    last = infos.get("final_obs", observations)
-    assert [x.tolist() for x in last] == [[2.0], [2.0]]
+    assert [x.tolist() for x in infos.get("final_obs", observations)] == [[2.0], [2.0]]
     assert observations.tolist() == [[0.0 if mode is AutoresetMode.SAME_STEP else 2.0]] * 2

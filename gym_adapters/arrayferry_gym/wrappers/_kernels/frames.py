@@ -1,0 +1,113 @@
+"""Kernels that show earlier observations."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium.wrappers.utils import create_zero_array
+
+from arrayferry_gym._arrays import select
+from arrayferry_gym._episodes import Step
+from arrayferry_gym._spaces.trees import build, leaves, split
+
+from .kernel import Spaces, State
+from .of_gymnasium import OfGymnasium
+
+
+class _Frames(OfGymnasium):
+    """A kernel that keeps the latest observations, the newest last."""
+
+    parts: ClassVar[tuple[str, ...]] = ("observation",)
+    _shown: ClassVar[Any]
+    """The index of the agent's part of a queue."""
+
+    def _queues(self, xp: Any, n: int, values: Any, length: int, device: Any) -> State:
+        """Return the state with a queue (n, length, ...) for each leaf, full of the values of one observation."""
+        parts = split(self.inside.observation, values)
+        arrays = [
+            xp.asarray(np.asarray(x, space.dtype), device=device)
+            for (space, _), x in zip(leaves(self.inside.observation), parts, strict=True)
+        ]
+        return State(tuple(xp.broadcast_to(x, (n, length, *x.shape)) for x in arrays))
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        return self._next(xp, state, rows, self._pushed(xp, state.episode, observation))
+
+    def step(self, xp: Any, state: State, result: Step) -> tuple[State, Step]:
+        new = self._pushed(xp, state.episode, result.observation)
+        state, shown = self._next(xp, state, result.valid, new)
+        return state, result._replace(observation=shown)
+
+    def _pushed(self, xp: Any, queues: Any, observation: Any) -> tuple[Any, ...]:
+        parts = split(self.inside.observation, observation)
+        return tuple(
+            xp.concat([queue[:, 1:, ...], xp.astype(x[:, None, ...], queue.dtype)], axis=1)
+            for queue, x in zip(queues, parts, strict=True)
+        )
+
+    def _next(self, xp: Any, state: State, rows: Any, new: Any) -> tuple[State, Any]:
+        """Put new queues into some rows, and return a copy of the agent's part."""
+        if rows is not None:
+            new = tuple(select(xp, rows, x, y) for x, y in zip(new, state.episode, strict=True))
+        shown = (xp.asarray(queue[:, self._shown, ...], copy=True) for queue in new)
+        return state._replace(episode=new), build(self.inside.observation, shown)
+
+
+class FrameStackObservation(_Frames):
+    """Stacks the latest observations, the newest last.
+
+    Args:
+        stack_size: the number of observations.
+        padding_type: the padding before the first observation: "reset" for copies of it, "zero", or an observation.
+
+    Examples:
+        >>> from arrayferry_envs import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import FrameStackObservation
+        >>> envs = wrap(CartPole(), FrameStackObservation(3)).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations[0].shape
+        (3, 4)
+    """
+
+    _shown = slice(None)
+
+    def __init__(self, stack_size: int, *, padding_type: Any = "reset") -> None:
+        self.stack_size = stack_size
+        self.padding_type = padding_type
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        padding = self.padding_type
+        if isinstance(padding, str):
+            padding = create_zero_array(spaces.observation)
+        return self._queues(xp, n, padding, self.stack_size, device)
+
+    def reset(self, xp: Any, state: State, rows: Any, observation: Any) -> tuple[State, Any]:
+        new = self._pushed(xp, state.episode, observation)
+        if isinstance(self.padding_type, str) and self.padding_type == "reset":
+            new = tuple(xp.broadcast_to(queue[:, -1:, ...], queue.shape) for queue in new)
+        return self._next(xp, state, rows, new)
+
+
+class DelayObservation(_Frames):
+    """Delays observations by some steps, with zeros before the first.
+
+    Args:
+        delay: the number of steps.
+
+    Examples:
+        >>> from arrayferry_envs import CartPole, wrap
+        >>> from arrayferry_gym.wrappers.kernels import DelayObservation
+        >>> envs = wrap(CartPole(), DelayObservation(1)).make_vec(2)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> observations[0]
+        array([0., 0., 0., 0.], dtype=float32)
+    """
+
+    _shown = 0
+
+    def __init__(self, delay: int) -> None:
+        self.delay = delay
+
+    def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
+        return self._queues(xp, n, create_zero_array(spaces.observation), self.delay + 1, device)
