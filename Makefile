@@ -40,7 +40,7 @@ help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The environments in examples, installed as a third-party package is.
-$(CLASSIC): $(READY) $(wildcard examples/arrayferry-classic/pyproject.toml examples/arrayferry-classic/*/*.py)
+$(CLASSIC): $(READY) $(wildcard examples/arrayferry-classic/pyproject.toml examples/arrayferry-classic/*.py examples/arrayferry-classic/*/*.py)
 	$(BIN)/python $(PIP) --force-reinstall --no-deps --no-build-isolation ./examples/arrayferry-classic
 	@touch $@
 

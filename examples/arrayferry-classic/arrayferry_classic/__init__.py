@@ -61,6 +61,8 @@ _LIMITS = {
     "taxi:Taxi": 200,
 }
 """The paths of the registered classes in this package, and their limits of steps."""
+PATHS = {path.partition(":")[2]: f"{__name__}.{path}" for path in _LIMITS}
+"""The path of each registered class, by its name."""
 
 for _path, _limit in _LIMITS.items():
     register(

@@ -200,8 +200,11 @@ class Served:
 
     @never_raises
     def __repr__(self) -> str:
-        what = repr(self.suite_id or self._env)
-        return described(self, what, self.xp, self._held_on, self._limit)
+        if self.suite_id:
+            return described(self, self.suite_id, self.xp, self._held_on, self._limit)
+        count = f", num_envs={self._n}" if isinstance(self, VectorEnv) else ""
+        text = f"{type(self).__name__}({self._env!r}{count}, xp={self.xp!r})"
+        return text if count else f"<{text}>"
 
     def __str__(self) -> str:
         return repr(self)
@@ -314,12 +317,12 @@ def _computing(
     return af.registry.backend("numpy") if by_numpy else agent
 
 
-def described(env: Any, what: str, xp: str, device: Any, limit: int | None) -> str:
-    """Return the text of a served environment or batch.
+def described(env: Any, suite_id: str, xp: str, device: Any, limit: int | None) -> str:
+    """Return the text of an environment or batch of a suite.
 
     Args:
         env: the environment.
-        what: what it serves.
+        suite_id: its id.
         xp: the library of the agent.
         device: the device of observations, None for the library's own choice.
         limit: the number of steps after which episodes are truncated.
@@ -329,5 +332,6 @@ def described(env: Any, what: str, xp: str, device: Any, limit: int | None) -> s
         mode = env.metadata["autoreset_mode"].value
         parts = {"num_envs": env.num_envs, **parts, "autoreset_mode": mode}
     parts["max_episode_steps"] = limit
-    text = f"{type(env).__name__}({what}, {', '.join(f'{key}={x!r}' for key, x in parts.items())})"
+    shown = ", ".join(f"{key}={x!r}" for key, x in parts.items())
+    text = f"{type(env).__name__}({suite_id!r}, {shown})"
     return text if isinstance(env, VectorEnv) else f"<{text}>"

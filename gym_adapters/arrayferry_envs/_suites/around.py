@@ -25,8 +25,9 @@ class Named:
         inner = getattr(self.env, "envs", self.env)  # that of a SyncVectorEnv is a list
         one = inner[0] if isinstance(inner, list) else inner
         limit = getattr(one, "max_episode_steps", getattr(one.spec, "max_episode_steps", None))
-        what = repr(self.suite_id or self.env)
-        return described(self, what, self.target_backend.name, self.device, limit)
+        return described(
+            self, self.suite_id or str(self.env), self.target_backend.name, self.device, limit
+        )
 
     def __str__(self) -> str:
         return repr(self)
