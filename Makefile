@@ -34,7 +34,7 @@ PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
+.PHONY: help demo check test lazy test-all alone pythons newest docs play pages package rehearsal release workflows downstream bridges suites suites-all matrix floor drawn histories fuzz mutants bench bench-dask lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## /{printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -261,11 +261,12 @@ $(BRIDGES): $(READY) tests/bridges/requirements.txt
 	@touch $@
 
 # Functional environments of other libraries, which need another version of MuJoCo.
-$(FUNCTIONAL): $(READY) tests/bridges/functional/requirements.txt
+$(FUNCTIONAL): $(READY) tests/bridges/functional/requirements.txt $(wildcard examples/arrayferry-xland/*/*.py)
 	@echo "Installing functional environments into .venv-functional"
 	$(call on_top,.venv-functional)
 	.venv-functional/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		-r tests/bridges/functional/requirements.txt
+	.venv-functional/bin/python $(PIP) --no-deps --no-build-isolation --force-reinstall ./examples/arrayferry-xland
 	@touch $@
 
 # Simulators, whose pins conflict, in an environment for each.
@@ -290,7 +291,20 @@ bridges: $(EXAMPLES) $(BRIDGES) $(FUNCTIONAL) $(SIMULATORS:%=.venv-%/.ready)  ##
 	.venv-bridges/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k pettingzoo \
 		-m "long or not long"
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -n $(JOBS) -p no:cacheprovider tests/bridges/functional
+	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider -m "long or not long" examples/arrayferry-xland
 	$(FAST_XLA) .venv-functional/bin/python -m pytest -p no:cacheprovider tests/docs/test_pages.py -k other-environments
+
+# Environments of many suites, each in a process of its own: tools/suites.py. Results are in build/suites.
+SUITES := build/suites
+suites: $(BRIDGES) $(FUNCTIONAL)  ## make, step and audit one environment of each family of each suite
+	@for each in bridges functional; do \
+		.venv-$$each/bin/python tools/suites.py run $(SUITES)/$$each.json $$(cat tools/suites-$$each.txt); \
+	done; $(BIN)/python tools/suites.py table $(SUITES)/*.json
+
+suites-all: $(BRIDGES) $(FUNCTIONAL)  ## the same for each environment that suites list; this takes a day
+	@for each in bridges functional; do \
+		.venv-$$each/bin/python tools/suites.py run $(SUITES)/all-$$each.json; \
+	done; $(BIN)/python tools/suites.py table $(SUITES)/all-*.json
 
 # The adapters' tests with each supported version of Gymnasium. MLX runs on the CPU on Linux, and `make test` has its
 # newest version.

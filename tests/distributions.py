@@ -79,3 +79,13 @@ def load(folder, codes):
         _ = registry.catalog
     assert {each.category for each in caught} <= {af.PluginWarning}
     return registry, [str(each.message) for each in caught]
+
+
+def pip_install(folder, target):
+    """Install a distribution into a folder, without network, dependencies, or a change of this environment."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    options = ["--no-deps", "--no-build-isolation", "--upgrade", "--target"]
+    done = subprocess.run(
+        [*command, *options, target, folder], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

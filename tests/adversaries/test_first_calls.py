@@ -168,6 +168,10 @@ FUNCTIONAL_CALLS = [
     "evaluate(CartPole(), lean, num_envs=2).returns, evaluate(CartPole(), module, num_envs=2).returns",
     "Functions(CartPole()).reset(key, 2)[1]",
     "to_gymnax(CartPole()).reset(key)[0]",
+    "sorted(suites()), suites('gymnasium')[:3], make_functional('arrayferry/Pendulum-v0')",
+    "make('gymnasium/CartPole-v1', xp='torch').reset(seed=1)",
+    "make_vec('arrayferry/CartPole-v0', 2, xp='jax', autoreset_mode='SameStep').reset(seed=1)",
+    "make_vec('gymnasium/CartPole-v1', 2, xp='jax').reset(seed=1)",
 ]
 
 CALLS = {

@@ -292,3 +292,32 @@ def test_ppo_learns_cartpole():
         returns += running[dones].tolist()
         running[dones] = 0
     assert np.mean(returns) >= 475
+
+
+def test_other_bridges():
+    from arrayferry_gym.tianshou import TianshouVectorEnv
+    from arrayferry_gym.torchrl import TorchRLEnv
+    from arrayferry_gym.vector import ArrayConversion
+
+    made = [
+        make_vec("envpool/CartPole-v1", 4, xp=xp, autoreset_mode="SameStep", seed=1)
+        for xp in ("torch", "numpy")
+    ]
+    data = TorchRLEnv(made[0]).rollout(40, break_when_any_done=False)
+    assert data["next", "observation"].shape == (4, 40, 4)
+    ended = data["next", "done"][..., 0]
+    assert ended.any()
+    assert (data["next", "observation"][ended].abs() > 0.05).any(1).all()
+    envs = TianshouVectorEnv(made[1])
+    envs.reset()
+    for _ in range(30):
+        observations, _, terminated, truncated, _ = envs.step(np.ones(4, int))
+        for i in np.flatnonzero(terminated | truncated):
+            assert (np.abs(observations[i]) > 0.05).any()
+            envs.reset([i])
+    pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=2, seed=3)
+    envs = ArrayConversion(
+        from_env(pool, autoreset_mode="SameStep"), target_xp="torch", stack_final=True
+    )
+    envs.reset()
+    assert envs.step([0, 1])[4]["final_obs"].shape == (2, 4)

@@ -2,13 +2,11 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import textwrap
 
 import pytest
 from cases import quick_if
-from distributions import plugin, run_pytest, write_distribution
+from distributions import pip_install, plugin, run_pytest, write_distribution
 
 LIBRARY = '''
 """A little array library: values in lists, which never change."""
@@ -38,16 +36,6 @@ FROM_NUMPY = (
 )
 DTYPES = 'frozenset({"float32", "float64", "int32"})'
 MAKE = "return littlelib.from_cells(values.ravel().tolist(), values.shape, values.dtype.name)"
-
-
-def pip_install(folder, target):
-    """Install a distribution into a folder, without network, dependencies, or a change of this environment."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    options = ["--no-deps", "--no-build-isolation", "--upgrade", "--target"]
-    done = subprocess.run(
-        [*command, *options, target, folder], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def fill_in(path, method, code):

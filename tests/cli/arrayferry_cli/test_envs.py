@@ -1,0 +1,77 @@
+"""`arrayferry envs`, and suites in `check` and `new-plugin`."""
+
+import json
+
+import pytest
+from distributions import pip_install, plugin, run_pytest, write_distribution
+
+
+def test_suites_are_listed(run):
+    status, out, _ = run("envs")
+    assert status == 0
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert lines["navix"].endswith("pip install navix") or "0." in lines["navix"]
+    assert lines["arrayferry"].split() == ["arrayferry", "installed"]
+    found = json.loads(run("envs", "--json")[1])
+    assert {each["name"] for each in found["suites"]} >= {"arrayferry", "gymnasium", "envpool"}
+    assert {each["gives"] for each in found["suites"]} == {"functional", "env", "vector"}
+
+
+def test_ids_are_listed(run):
+    assert run("envs", "arrayferry")[:2] == (0, "arrayferry/CartPole-v0\narrayferry/Pendulum-v0\n")
+    found = json.loads(run("envs", "arrayferry", "--json")[1])
+    assert found["ids"] == ["arrayferry/CartPole-v0", "arrayferry/Pendulum-v0"]
+    status, _, err = run("envs", "arayferry")
+    assert status == 2
+    assert "there is no suite 'arayferry'. Did you mean 'arrayferry'?" in err
+
+
+@pytest.mark.long
+def test_a_suite_is_checked(run):
+    status, _, _ = run("check", "arrayferry")
+    assert status == 0
+    found = json.loads(run("check", "arrayferry", "--json")[1])
+    assert found["ok"]
+    assert {each["outcome"] for each in found["checks"][0]["tests"]} == {"passed"}
+
+
+IDS = 'return ["Cart"]'
+LOAD = 'from arrayferry_envs import CartPole\n\nreturn {"Cart": CartPole}[name](**options)'
+
+
+@pytest.mark.long
+def test_from_nothing_to_a_suite_that_works(run, only, tmp_path, installed):
+    (installed / "littlegames.py").write_text("")
+    options = "--package", "littlegames", "--directory", str(tmp_path), "--suite"
+    status, out, _ = run("new-plugin", "little-games", *options)
+    assert status == 0
+    assert "  write ids() and load() in " in out
+    folder, site = tmp_path / "arrayferry-little-games", tmp_path / "site"
+    module = folder / "arrayferry_little_games.py"
+    pip_install(folder, site)
+    only("numpy", "torch", "suites", "little_games")
+    places = (site, installed)
+    status, out = run_pytest(folder, "--tb=line", "-k", "states", places=places)
+    assert status == 1
+    assert "Write LittleGamesSuite.ids() in arrayferry_little_games.py" in out
+    text = module.read_text().replace("            raise NotImpl", "        raise NotImpl")
+    for name, code in (("ids", IDS), ("load", LOAD)):
+        head, start, rest = text.partition(f"        def {name}(")
+        before, _, tail = rest.partition("        raise NotImplementedError(\n")
+        tail = tail.partition("            )\n")[2]
+        body = "\n".join(f"            {line}".rstrip() for line in code.split("\n"))
+        text = f"{head}{start}{before}{body}\n{tail}"
+    for place in (module, site / module.name):
+        place.write_text(text)
+    status, out = run_pytest(
+        folder, "--tb=short", "-k", "not right and not libraries", places=places
+    )
+    assert status == 0, out
+
+
+def test_a_name_that_is_taken(run, tmp_path, installed):
+    write_distribution(installed, "mine", plugin("mine"))
+    status, _, err = run("new-plugin", "gymnax", "--suite", "--directory", str(tmp_path))
+    assert status == 2
+    assert "there is a suite 'gymnax' already" in err
+    assert not list(tmp_path.glob("arrayferry-*"))
