@@ -11,7 +11,7 @@ __all__ = ["adapt", "ids", "load"]
 
 
 def _registry() -> Any:
-    return import_module("mujoco_playground.registry")
+    return import_module("mujoco_playground").registry
 
 
 def ids() -> list[str]:

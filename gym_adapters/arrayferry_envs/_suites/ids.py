@@ -51,7 +51,10 @@ class EnvId(NamedTuple):
             made = isinstance(env, (FunctionalEnv, gym.Env, VectorEnv))
             return env if made else self.suite.adapt(env)
         except Exception as error:
-            names = self.suite.listed()
+            try:
+                names = self.suite.listed()
+            except af.PluginError:
+                names = [self.name]
             if self.name not in names and not isinstance(error, af.BackendUnavailableError):
                 near = difflib.get_close_matches(self.name, names, 1)
                 raise _unknown(
