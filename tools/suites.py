@@ -1,7 +1,7 @@
 """Environments of many suites, made by their ids and audited: `make suites`, `make suites-all`.
 
 usage: suites.py run RESULTS [ID ...]      each id in a process of its own; without ids, all that suites here list
-       suites.py table RESULTS ...         a table of results, for docs/environments.md
+       suites.py table RESULTS ...         what works, for docs/environments.md
 
 An id is made with two environments in SAME_STEP mode. It takes 50 steps in NumPy and in PyTorch, with the same seed and
 actions, and is audited. RESULTS is a JSON file, to which results are added: one for each id and version of its package.
@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -87,13 +88,20 @@ def all_ids() -> list[str]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Return results as a table in Markdown."""
-    rows = [f"Tried on {max(each['date'] for each in results)}.", "", "| id | | |", "|---|---|---|"]
-    for each in sorted(results, key=lambda each: each["id"].lower()):
-        version = f" ({each['version']})" if each.get("version") else ""
-        why = each["why"].partition(". ")[0].replace("|", "/")[:70]
-        rows.append(f"| `{each['id']}`{version} | {each['status']} | {why} |")
-    return "\n".join(rows)
+    """Return results as a list in Markdown: for each suite what works, and what does not and why."""
+    lines = [f"Tried on {max(each['date'] for each in results)}:", ""]
+    for suite in sorted({each["id"].partition("/")[0] for each in results}):
+        own = [each for each in results if each["id"].startswith(f"{suite}/")]
+        versions = {each["version"] for each in own if each.get("version")}
+        names = [each["id"].partition("/")[2] for each in own if each["status"] == "works"]
+        works = ", ".join(names) or "none"
+        lines.append(f"- **{' '.join([suite, *versions])}**: {works}")
+        for each in own:
+            if each["status"] != "works":
+                name = each["id"].partition("/")[2]
+                lines.append(f"  - {name}: {each['status']}, {each['why'].partition('. ')[0]}")
+    return "\n".join(textwrap.fill(x, 118, subsequent_indent="    " if x[0:1] == " " else "  ",
+                                   break_long_words=False, break_on_hyphens=False) for x in lines)  # fmt: skip
 
 
 def main() -> None:

@@ -5,11 +5,28 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from gymnasium.vector import AutoresetMode
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorWrapper
 
 import arrayferry as af
 
+from ._masks import with_masks
+
 NO_LIMIT = 2**30
+
+
+class Games(VectorWrapper[Any, Any, Any]):
+    """A batch of ALE, whose rewards are float32 and whose infos have masks."""
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or some."""
+        observations, infos = self.env.reset(**options)
+        return observations, with_masks(infos)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments."""
+        observations, rewards, *flags, infos = self.env.step(actions)
+        return observations, rewards.astype(np.float32), *flags, with_masks(infos)
 
 
 def ids() -> list[str]:
@@ -37,4 +54,4 @@ def load(
     make = import_module("ale_py.vector_env").AtariVectorEnv
     envs = make(name, num_envs, autoreset_mode=autoreset_mode, **options)
     envs.metadata = {**envs.metadata, "autoreset_mode": autoreset_mode}
-    return envs
+    return Games(envs)

@@ -18,6 +18,8 @@ from arrayferry._utilities.options import options_of, seed_of
 from arrayferry.extending import map_arrays
 from arrayferry_gym.extending import reset_mask_of
 
+from ._masks import with_masks
+
 LIMIT = 2**31 - 1
 """The largest seed, and the largest number of steps, which is no limit."""
 
@@ -86,7 +88,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             observations, infos = self._ordered(self._pool.reset())
             off = np.zeros(self.num_envs, bool)
             self._keep(observations, off.astype(np.float32), off, off, infos)
-            return observations, _with_masks(infos)
+            return observations, with_masks(infos)
         if self.autoreset_mode is not AutoresetMode.DISABLED or seed is not None:
             _refuse(
                 self._pool,
@@ -99,7 +101,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             off = np.zeros(len(rows), bool)
             self._merge(rows, observations, off.astype(np.float32), off, off, infos)
         observations, *_, infos = map_arrays(np.copy, self._last)
-        return observations, _with_masks(infos)
+        return observations, with_masks(infos)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
@@ -112,14 +114,14 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         observations, rewards, terminated, truncated, infos = results
         done = terminated | truncated
         if mode is AutoresetMode.SAME_STEP and done.any():
-            final, final_infos = observations, _with_masks(infos)
+            final, final_infos = observations, with_masks(infos)
             rows = np.flatnonzero(done).astype(np.int32)
             first, *_, begun = self._ordered(self._pool.step(self._ignored[rows], rows))
             observations, infos = _merged((observations, infos), rows, (first, begun))
             ends = {"final_obs": final, "_final_obs": done, "final_info": final_infos, "_final_info": done}  # fmt: skip
-            return observations, rewards, terminated, truncated, _with_masks(infos) | ends
+            return observations, rewards, terminated, truncated, with_masks(infos) | ends
         self._keep(*results)
-        return observations, rewards, terminated, truncated, _with_masks(infos)
+        return observations, rewards, terminated, truncated, with_masks(infos)
 
     def _step_rest(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in the environments whose episodes go on."""
@@ -129,7 +131,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         if len(rows):
             self._merge(rows, *self._ordered(self._pool.step(actions[rows], rows)))
         *results, infos = map_arrays(np.copy, self._last)
-        return *results, _with_masks(infos)
+        return *results, with_masks(infos)
 
     def _ordered(self, results: Any) -> Any:
         """Return results in the order of the environments, in the dtypes of the spaces."""
@@ -175,7 +177,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{self._pool!r:.60} cannot be copied or pickled: EnvPool has no way to read its states. Make it in the "
+            f"{type(self._pool).__name__} cannot be copied or pickled: EnvPool has no way to read its states. Make it in the "
             "process that uses it, by make_vec."
         )
 
@@ -184,7 +186,7 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 def _refuse(pool: Any, why: str, remedy: str) -> NoReturn:
-    raise af.OptionError(f"{pool!r:.60} of EnvPool {why}", remedy=remedy)
+    raise af.OptionError(f"{type(pool).__name__} of EnvPool {why}", remedy=remedy)
 
 
 def _cast(space: Space[Any], x: Any) -> Any:
@@ -217,11 +219,6 @@ def _merged(before: Any, rows: Any, part: Any) -> Any:
     whole = before.copy()
     whole[rows] = part
     return whole
-
-
-def _with_masks(infos: dict[str, Any]) -> dict[str, Any]:
-    """Return infos with a mask for each key, as vector environments of Gymnasium have."""
-    return {**infos, **{f"_{key}": np.ones(len(x), bool) for key, x in infos.items()}}
 
 
 def ids() -> list[str]:

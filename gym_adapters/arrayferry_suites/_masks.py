@@ -1,0 +1,17 @@
+"""Masks of infos."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def with_masks(infos: dict[str, Any]) -> dict[str, Any]:
+    """Return infos of all environments with a mask for each key, as vector environments of Gymnasium have."""
+    masks = {
+        f"_{key}": np.ones(len(x), bool)
+        for key, x in infos.items()
+        if key[0] != "_" and f"_{key}" not in infos
+    }
+    return {**infos, **masks}
