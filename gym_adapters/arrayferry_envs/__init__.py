@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._around.repeated import RepeatedEnv, repeat_action
+from ._around.seeded import SeededEnv, with_seeds
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import Problem, check
 from ._contract.errors import EnvResultError, ImpureError, UnknownEnvError, usable
@@ -49,6 +50,7 @@ __all__ = [
     "Problem",
     "RepeatedEnv",
     "Running",
+    "SeededEnv",
     "Suite",
     "Transition",
     "UnknownEnvError",
@@ -67,6 +69,7 @@ __all__ = [
     "rollout",
     "suites",
     "to_gymnax",
+    "with_seeds",
     "wrap",
 ]
 
