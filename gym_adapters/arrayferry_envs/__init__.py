@@ -14,6 +14,7 @@ from ._evaluate import evaluate
 from ._evaluation import Evaluation
 from ._export import export
 from ._ids import register_all
+from ._minari import Stored, to_minari
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Running
@@ -51,6 +52,7 @@ __all__ = [
     "RepeatedEnv",
     "Running",
     "SeededEnv",
+    "Stored",
     "Suite",
     "Transition",
     "UnknownEnvError",
@@ -69,6 +71,7 @@ __all__ = [
     "rollout",
     "suites",
     "to_gymnax",
+    "to_minari",
     "with_seeds",
     "wrap",
 ]

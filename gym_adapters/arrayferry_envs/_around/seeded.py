@@ -71,7 +71,8 @@ class SeededEnv(AroundEnv):
 
         Random numbers depend on the seed and the number of the part: 0 for parameters, 1 for states.
         """
-        backend, n, forms = af.backend_of(seeds), seeds.shape[0], []
+        backend, n = af.backend_of(seeds), seeds.shape[0]
+        forms: list[af.Layout] = []
         given, layout = af.flatten(params, everything=True)
         defaults = af.flatten(self.default_params, everything=True)[0]
         pairs = zip(given, defaults, strict=True)
@@ -87,11 +88,11 @@ class SeededEnv(AroundEnv):
         if backend.name == "jax":
             import jax
 
-            device, join = None, lambda x: x[:, 0]
+            device, join = None, jax.numpy.concatenate  # along the axis of vmap
             # under vmap, numbers of other generators do not depend on the key
             key = jax.random.fold_in(jax.random.key(OWN, impl="threefry2x32"), part)
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, seeds)
-            columns = jax.vmap(one)(jax.numpy.arange(n), keys)
+            columns: Any = jax.vmap(one)(jax.numpy.arange(n), keys)
         else:
             device, join = backend.device_of(seeds), xp.concat
             numbers = enumerate(backend.to_numpy(seeds).tolist())

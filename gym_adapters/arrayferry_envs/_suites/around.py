@@ -70,14 +70,14 @@ class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
         """Start a level. The seed is that of the choice of levels."""
         if seed is not None:
             self._choice = np.random.default_rng([OWN, seed])
-        self._seed = int(self._seeds[self._choice.integers(len(self._seeds))])
+        self._seed = self._seeds[int(self._choice.integers(len(self._seeds)))]
         observation, info = self.env.reset(seed=self._seed, options=options)
         return observation, {**info, "seed": self._seed}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
         *results, info = self.env.step(action)
-        return *results, {**info, "seed": self._seed}  # type: ignore[return-value]
+        return *results, {**info, "seed": self._seed}
 
 
 def with_levels(make: Callable[[], Any], seeds: Sequence[int] | None) -> Any:

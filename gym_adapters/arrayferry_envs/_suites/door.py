@@ -191,7 +191,7 @@ def _served(
     if found.suite.gives == "functional":
         served = {name: options.pop(name) for name in SERVED if name in options}
         env = make_functional(env_id, seeds=seeds, **options)
-        made: Any = env.make if single else partial(env.make_vec, count, autoreset_mode=mode)
+        made: Any = env.make if single else partial(env.make_vec, count or 1, autoreset_mode=mode)
         envs = made(xp=xp, device=device, **served)
     else:
         checks = {name: options.pop(name) for name in ("check_actions",) if name in options}
@@ -208,7 +208,7 @@ def _served(
         elif single:
             envs = one()
         else:
-            envs = SyncVectorEnv([one] * count, autoreset_mode=mode)
+            envs = SyncVectorEnv([one] * (count or 1), autoreset_mode=mode)
         envs = around(envs, target_xp=xp, target_device=device, **checks)
     envs.suite_id = env_id
     return envs

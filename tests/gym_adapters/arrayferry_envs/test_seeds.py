@@ -110,7 +110,9 @@ def test_seed_of_reset_seeds_the_choice_and_no_level(xp):
     assert not np.isin(observed[:, 0], observed[:, 1]).any()  # the parameters and the state
     steps = [af.convert(only.step([0, 0])[0], "numpy")[:, 3] for _ in range(3)]
     assert len(np.unique(steps)) == 6  # of the batch: the rows of one level differ
-    assert np.array_equal(rows(with_seeds(Land, range(7, 8)).make_vec(1, xp=xp).reset())[1], level[:1])
+    assert np.array_equal(
+        rows(with_seeds(Land, range(7, 8)).make_vec(1, xp=xp).reset())[1], level[:1]
+    )
 
 
 @pytest.mark.parametrize("xp", ["numpy", "jax", "torch"])
