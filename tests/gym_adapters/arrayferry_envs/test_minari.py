@@ -170,5 +170,8 @@ def test_without_minari(monkeypatch):
     for name in ("minari", "h5py", "PIL"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, name, None)
-            with pytest.raises(af.BackendUnavailableError, match="pip install minari h5py pillow"):
+            with pytest.raises(
+                af.BackendUnavailableError, match="to_minari needs Minari"
+            ) as raised:
                 to_minari([], "cart/random-v0", env=CartPole())
+            assert raised.value.remedy == "Run: pip install minari h5py pillow"
