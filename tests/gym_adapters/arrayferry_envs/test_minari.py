@@ -154,7 +154,7 @@ def test_what_is_refused(minari):
             to_minari(steps, f"cart/wrong-v{number}", env=env)
     with pytest.raises(af.OptionError, match=r"observation of segment 0 has the shape \(7, 5, 4\)"):
         to_minari(parts, "cart/wrong-v99", env=Pendulum())
-    with pytest.raises(af.OptionError, match="observation of segment 0 .* a dict with the keys"):
+    with pytest.raises(af.OptionError, match=r"observation of segment 0 .* a dict with the keys"):
         to_minari(parts, "cart/wrong-v99", env=Walk())
     with pytest.raises(TypeError, match="env must be an environment"):
         to_minari(parts, "cart/wrong-v99", env="CartPole-v1")
