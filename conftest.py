@@ -23,6 +23,7 @@ _NO_BUILD = (
     "flax",
     "grain",
     "h5py",
+    "minari",
     "moviepy",
     "pettingzoo",
     "stable_baselines3",

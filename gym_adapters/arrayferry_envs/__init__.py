@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._around.repeated import RepeatedEnv, repeat_action
+from ._around.seeded import SeededEnv, with_seeds
 from ._around.wrapped import WrappedEnv, freeze, wrap
 from ._contract.check import check
 from ._contract.errors import EnvResultError, ImpureError, UnknownEnvError, usable
@@ -14,6 +15,7 @@ from ._evaluate import evaluate
 from ._evaluation import Evaluation
 from ._export import export
 from ._ids import register_all
+from ._minari import Stored, to_minari
 from ._served.single import FunctionalSingleEnv
 from ._served.vector import FunctionalVectorEnv
 from ._simulators.engine import Running
@@ -50,6 +52,8 @@ __all__ = [
     "Problem",
     "RepeatedEnv",
     "Running",
+    "SeededEnv",
+    "Stored",
     "Suite",
     "Transition",
     "UnknownEnvError",
@@ -68,6 +72,8 @@ __all__ = [
     "rollout",
     "suites",
     "to_gymnax",
+    "to_minari",
+    "with_seeds",
     "wrap",
 ]
 

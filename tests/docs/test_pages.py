@@ -21,7 +21,7 @@ LINK = re.compile(r"!?\[([^]]*)\]\([^)]*\)")
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Of `make bridges` and `make downstream`, which have these packages.
 BRIDGES = {
-    "brax", "craftax", "gymnax", "jumanji", "kinetix", "mujoco_playground", "navix", "pandas",
+    "brax", "craftax", "gymnax", "jumanji", "kinetix", "minari", "mujoco_playground", "navix", "pandas",
     "pgx", "ray", "rejax", "rsl_rl", "sklearn", "skrl", "tensordict", "tensorflow", "tianshou", "xminigrid", "zarr",
 }  # fmt: skip
 GPU = re.compile(r"\bcuda\b|cuda:0|import cupy|cupy\.")
@@ -72,7 +72,7 @@ def run(block: Block, names: dict[str, object]) -> None:
         if error.name is None or error.name.partition(".")[0] not in BRIDGES:
             raise
         pytest.skip(
-            f"{error.name} is not installed: `make bridges` or `make downstream` runs this block"
+            f"{error.name} is not installed. `make bridges`, `make downstream` or the group dev has it"
         )
 
 
@@ -109,6 +109,7 @@ def names(tmp_path, monkeypatch) -> dict[str, object]:
     main.__file__ = str(tmp_path / "script.py")
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     return vars(main)
 
 

@@ -46,3 +46,6 @@ class AroundEnv(FunctionalEnv):
     @property
     def _draws_params(self) -> bool:
         return self.env._draws_params
+
+    def _random(self, xp: Any, rng: Any, n: int) -> Any:
+        return self.env._random(xp, rng, n)

@@ -107,6 +107,7 @@ class CheckedEnv:
         if self.drawn is None:
             state = self.functional.reset(self.xp, rng, n, params)
         else:
+            rng = self.functional._random(self.xp, rng, n)
             drawn = self.drawn.draw(self.xp, rng, n, params, fixed)
             params = self.drawn.whole(WithParams(None, drawn), params).params
             state = WithParams(self.functional.reset(self.xp, rng, n, params), drawn)

@@ -122,6 +122,10 @@ class FunctionalEnv(Immutable, ABC):
         """Return the number of steps before truncation, given a limit that is counted outside; None for no limit."""
         return limit
 
+    def _random(self, xp: Any, rng: Any, n: int) -> Any:
+        """Return the random numbers with which both the parameters and the states of `n` new episodes are drawn."""
+        return rng
+
     @abstractmethod
     def reset(self, xp: Any, rng: Random, n: int, params: Any) -> Any:
         """Return the states of `n` environments at the start of an episode.

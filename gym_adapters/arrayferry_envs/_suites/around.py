@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import map_arrays
+from arrayferry_envs._around.seeded import OWN
 from arrayferry_envs._served.serving import described
 from arrayferry_gym import ArrayConversion
 from arrayferry_gym.vector import ArrayConversion as VectorArrayConversion
@@ -47,6 +50,40 @@ def around(envs: Any, **options: Any) -> SuiteEnv | SuiteVectorEnv:
         return SuiteEnv(envs, **options)
     final = envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     return SuiteVectorEnv(envs, stack_final=final, **options)
+
+
+class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """An environment whose episodes are levels: `reset` passes on one of some seeds. Infos have it, "seed".
+
+    Args:
+        env: the environment.
+        seeds: the seeds.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self, seeds=seeds)
+        gym.Wrapper.__init__(self, env)
+        self._seeds, self._choice, self._seed = seeds, np.random.default_rng(), 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start a level. The seed is that of the choice of levels."""
+        if seed is not None:
+            self._choice = np.random.default_rng([OWN, seed])
+        self._seed = self._seeds[int(self._choice.integers(len(self._seeds)))]
+        observation, info = self.env.reset(seed=self._seed, options=options)
+        return observation, {**info, "seed": self._seed}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take a step."""
+        *results, info = self.env.step(action)
+        return *results, {**info, "seed": self._seed}
+
+
+def with_levels(make: Callable[[], Any], seeds: Sequence[int] | None) -> Any:
+    """Make an environment whose episodes are levels, unless there are no seeds."""
+    return make() if seeds is None else Levels(make(), seeds)
 
 
 class OneEnv(gym.Env[Any, Any]):

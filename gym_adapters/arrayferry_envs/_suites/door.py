@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -11,12 +12,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, count_of, limit_of
 from arrayferry.typing import Target
+from arrayferry_envs._around.seeded import checked_seeds, with_seeds
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._policies.batch import RewardedBatch
 from arrayferry_gym.extending import autoreset_mode_of
 
-from .around import OneEnv, around
+from .around import OneEnv, around, with_levels
 from .ids import all_suites, find_id, named_suite
 
 OURS = ("xp", "device", "autoreset_mode", "max_episode_steps")
@@ -52,11 +54,14 @@ def suites(name: str | None = None) -> Any:
     return [f"{name}/{each}" for each in sorted(suite.listed())]
 
 
-def make_functional(env_id: str, **options: Any) -> FunctionalEnv:
+def make_functional(
+    env_id: str, *, seeds: Iterable[int] | None = None, **options: Any
+) -> FunctionalEnv:
     """Make a functional environment of a suite, for `rollout`, `evaluate`, `wrap`, `export` and so on.
 
     Args:
         env_id: the suite, a slash, and a name in it: "gymnax/Breakout-MinAtar".
+        seeds: the seeds of its levels, as for `with_seeds`; None for any.
         **options: options of the suite.
 
     Raises:
@@ -81,7 +86,7 @@ def make_functional(env_id: str, **options: Any) -> FunctionalEnv:
             f"{env_id} is no functional environment, but a {type(env).__name__}",
             remedy="Use make or make_vec.",
         )
-    return env
+    return env if seeds is None else with_seeds(env, seeds)
 
 
 def make_vec(
@@ -92,6 +97,7 @@ def make_vec(
     device: Any = None,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     max_episode_steps: Any = UNSET,
+    seeds: Iterable[int] | None = None,
     **options: Any,
 ) -> VectorEnv[Any, Any, Any]:
     """Make a vector environment of any suite, for agents of any library.
@@ -108,6 +114,10 @@ def make_vec(
         autoreset_mode: when finished episodes are reset.
         max_episode_steps: the number of steps after which an episode is truncated, None for no limit. The default is
             that of the environment.
+        seeds: integers from 0 to 2**31 - 1 that name levels, such as `range(1000)`: each reset chooses one. An episode
+            with this seed begins in the same way in any row of any batch, and `reset(seed=)` seeds the choice. Infos
+            have the seeds of the episodes, "seed". Functional environments are made by `with_seeds`; an `Env`
+            of Gymnasium gets the seed as its own. None leaves all to `reset(seed=)`.
         **options: `check_actions` and `render_mode`; for functional environments also `params` and `differentiable`; and
             options of the suite.
 
@@ -124,7 +134,7 @@ def make_vec(
         torch.Size([2, 4])
     """
     count, mode = count_of("num_envs", num_envs), autoreset_mode_of(autoreset_mode)
-    return _served(env_id, count, xp, device, mode, max_episode_steps, options)  # type: ignore[no-any-return]
+    return _served(env_id, count, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 
 def make(
@@ -133,6 +143,7 @@ def make(
     xp: Target = "numpy",
     device: Any = None,
     max_episode_steps: Any = UNSET,
+    seeds: Iterable[int] | None = None,
     **options: Any,
 ) -> gym.Env[Any, Any]:
     """Make a single environment of any suite, for agents of any library.
@@ -144,6 +155,7 @@ def make(
         xp: as for `make_vec`.
         device: as for `make_vec`.
         max_episode_steps: as for `make_vec`.
+        seeds: as for `make_vec`.
         **options: as for `make_vec`.
 
     Raises:
@@ -159,7 +171,7 @@ def make(
         (4,)
     """
     mode = AutoresetMode.NEXT_STEP  # of a batch of one
-    return _served(env_id, None, xp, device, mode, max_episode_steps, options)  # type: ignore[no-any-return]
+    return _served(env_id, None, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 
 
 def _served(
@@ -169,21 +181,30 @@ def _served(
     device: Any,
     mode: AutoresetMode,
     max_episode_steps: Any,
+    seeds: Iterable[int] | None,
     options: dict[str, Any],
 ) -> Any:
     """Make environments and serve them: a batch of `count`, or a single one for None."""
     usable(af.registry.backend(xp))
     found = find_id(env_id)
+    seeds = None if seeds is None else checked_seeds(seeds)
     if max_episode_steps is not UNSET:
         options["max_episode_steps"] = limit_of(max_episode_steps, None)
     if found.suite.gives == "functional":
         served = {name: options.pop(name) for name in SERVED if name in options}
-        env = found.load(**options)
+        env = make_functional(env_id, seeds=seeds, **options)
         made: Any = env.make if count is None else partial(env.make_vec, count, autoreset_mode=mode)
         envs = made(xp=xp, device=device, **served)
     else:
         checks = {name: options.pop(name) for name in ("check_actions",) if name in options}
+        one = partial(with_levels, partial(found.load, **options), seeds)
         if found.suite.gives == "vector":
+            if seeds is not None:
+                raise af.OptionError(
+                    f"seeds was passed, but the suite {found.suite.name!r} resets its environments itself, by seeds of "
+                    "its own",
+                    remedy="Leave it out, or use a suite of functional environments or of Gymnasium's.",
+                )
             envs = found.load(count or 1, autoreset_mode=mode, **options)
             if (envs.metadata or {}).get("autoreset_mode") is not mode:
                 raise af.PluginError(
@@ -192,9 +213,9 @@ def _served(
                 )
             envs = OneEnv(envs) if count is None else envs
         elif count is None:
-            envs = found.load(**options)
+            envs = one()
         else:
-            envs = RewardedBatch([partial(found.load, **options)] * count, autoreset_mode=mode)
+            envs = RewardedBatch([one] * count, autoreset_mode=mode)
         envs = around(envs, target_xp=xp, target_device=device, **checks)
     envs.suite_id = env_id
     return envs

@@ -1,5 +1,6 @@
 """Any environment of any suite by its id, and suites that plugins bring."""
 
+import copy
 import pickle
 
 import gymnasium as gym
@@ -269,6 +270,63 @@ def test_suites_of_others():
         assert env.reset()[0] < 1
     again = pickle.loads(pickle.dumps(make_vec("shutters/cart", 2)))
     assert "shutters/cart" in repr(again)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env_id", ["arrayferry/CartPole-v0", "gymnasium/CartPole-v1"])
+def test_seeds_name_levels(env_id, mode):
+    options = {"seeds": range(0, 30, 3), "max_episode_steps": 2, "autoreset_mode": mode}
+    levels = {}
+    for count, xp in ((2, "numpy"), (5, "torch"), (1, "numpy")):
+        envs = make_vec(env_id, count, xp=xp, **options)
+        observations, infos = envs.reset(seed=count)
+        assert envs.reset(seed=count)[1]["seed"].tolist() == infos["seed"].tolist()
+        for _ in range(9):
+            seeds = infos["seed"].tolist()
+            for seed, row in zip(seeds, observations.tolist(), strict=True):
+                assert levels.setdefault(seed, row) == row
+            for _ in range(3 if mode is AutoresetMode.NEXT_STEP else 2):
+                seeds = infos["seed"].tolist()
+                observations, *_, infos = envs.step([0] * count)
+                assert infos["_seed"].tolist() == [True] * count
+            if mode is AutoresetMode.SAME_STEP:
+                assert infos["final_info"]["seed"].tolist() == seeds
+            if mode is AutoresetMode.DISABLED:
+                assert infos["seed"].tolist() == seeds
+                observations, infos = envs.reset(options={"reset_mask": [True] * count})
+        again = pickle.loads(pickle.dumps(envs)) if env_id[:3] == "arr" else copy.deepcopy(envs)
+        assert again.reset()[1]["seed"].tolist() == envs.reset()[1]["seed"].tolist()
+    assert set(levels) <= set(range(0, 30, 3))
+    assert len(levels) > 5
+    env = make(env_id, seeds=[9])
+    assert env.reset(seed=1)[0].tolist() == levels[9] == env.reset()[0].tolist()
+    assert env.step(0)[4]["seed"] == 9
+
+
+def test_levels_of_gymnasium_are_those_of_its_seeds():
+    first, _ = gym.make("CartPole-v1").reset(seed=9)
+    env = make("gymnasium/CartPole-v1", seeds=[9])
+    assert env.reset(seed=3)[0].tolist() == first.tolist()
+    registered = gym.make_vec(
+        "arrayferry_envs:arrayferry/Suite-v0", num_envs=2, name="gymnasium/CartPole-v1", seeds=[9]
+    )
+    assert registered.reset(seed=3)[0][1].tolist() == first.tolist()
+
+
+@pytest.mark.usefixtures("ours")
+def test_seeds_that_are_refused():
+    for env_id in ("arrayferry/CartPole-v0", "gymnasium/CartPole-v1"):
+        for seeds in ([], range(-1, 3), [1.5]):
+            with pytest.raises(af.OptionError, match="Pass integers from 0 to"):
+                make_vec(env_id, 2, seeds=seeds)
+    with pytest.raises(af.OptionError, match="is not valid"):
+        make_functional("arrayferry/CartPole-v0", seeds=[])
+    assert make_functional("arrayferry/CartPole-v0", seeds=[4]).make().reset()[1]["seed"] == 4
+    for function in (make, make_vec):
+        with pytest.raises(
+            af.OptionError, match="the suite 'batch' resets its environments itself"
+        ):
+            function("batch/Shut", seeds=[4])
 
 
 @pytest.mark.usefixtures("ours")

@@ -1,0 +1,185 @@
+"""`with_seeds`: a `FunctionalEnv` whose episodes are levels, each named by its seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import arrayferry as af
+from arrayferry._utilities.options import count_of
+from arrayferry_envs._contract.drawn import DrawnParams, WithParams
+from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
+from arrayferry_gym import Random, make_rng
+
+from .around import AroundEnv
+
+OWN = 0x1E7E1
+"""What is mixed with a seed wherever levels are chosen by it or made of it, so that nothing else has these numbers."""
+LARGEST = 2**31 - 1
+"""The largest seed, which integers of every library hold."""
+
+
+class WithSeed(NamedTuple):
+    """The states of environments whose episodes are levels.
+
+    Attributes:
+        state: the states of the inner environment.
+        seed: the seeds of the current episodes, int32 (n,).
+    """
+
+    state: Any
+    seed: Any
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class SeededEnv(AroundEnv):
+    """A `FunctionalEnv` whose episodes are levels, as returned by `with_seeds`.
+
+    Attributes:
+        env: the inner environment.
+        seeds: the seeds of the levels.
+    """
+
+    seeds: range | tuple[int, ...]
+    max_episode_steps: int | None = dataclasses.field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.observation_space: Any = self.env.observation_space
+        self.action_space: Any = self.env.action_space
+        self.max_episode_steps = self.env.max_episode_steps
+
+    def _limited(self, limit: int | None) -> int | None:
+        return self.env._limited(limit)
+
+    def _random(self, xp: Any, rng: Any, n: int) -> Any:
+        """Return the seeds of `n` new episodes, from which both parameters and states are drawn."""
+        if not isinstance(rng, Random):
+            return rng
+        chosen = rng.integers((n,), 0, len(self.seeds))
+        if isinstance(self.seeds, range):
+            return chosen * self.seeds.step + self.seeds.start
+        return xp.take(xp.asarray(self.seeds, dtype=xp.int32), chosen, axis=0)
+
+    def _each(
+        self, xp: Any, part: int, function: Callable[..., Any], seeds: Any, params: Any
+    ) -> Any:
+        """Call `function(xp, rng, 1, params)` for each seed by itself, and put the arrays of its results together.
+
+        Random numbers depend on the seed and the number of the part: 0 for parameters, 1 for states.
+        """
+        backend, n = af.backend_of(seeds), seeds.shape[0]
+        forms: list[af.Layout] = []
+        given, layout = af.flatten(params, everything=True)
+        defaults = af.flatten(self.default_params, everything=True)[0]
+        pairs = zip(given, defaults, strict=True)
+        batched = [np.shape(x) == (n, *np.shape(default)) for x, default in pairs]
+
+        def one(row: Any, seed: Any) -> list[Any]:
+            pairs = zip(given, batched, strict=True)
+            own = layout.unflatten([x[row, ...][None, ...] if each else x for x, each in pairs])
+            leaves, form = af.flatten(function(xp, make_rng(backend, seed, device), 1, own))
+            forms.append(form)
+            return leaves
+
+        if backend.name == "jax":
+            import jax
+
+            device, join = None, jax.numpy.concatenate  # along the axis of vmap
+            # under vmap, numbers of other generators do not depend on the key
+            key = jax.random.fold_in(jax.random.key(OWN, impl="threefry2x32"), part)
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(key, seeds)
+            columns: Any = jax.vmap(one)(jax.numpy.arange(n), keys)
+        else:
+            device, join = backend.device_of(seeds), xp.concat
+            numbers = enumerate(backend.to_numpy(seeds).tolist())
+            columns = zip(*[one(row, [OWN, part, seed]) for row, seed in numbers], strict=True)
+        shared = self._shared if part == 1 else ()
+        leaves = [x[0] if i in shared else join(x) for i, x in enumerate(columns)]
+        return forms[0].unflatten(leaves)
+
+    def sample_params(self, xp: Any, rng: Any, n: int, params: Any) -> Any:
+        """Return the parameters that the inner environment draws for these levels."""
+        inner, seeds = DrawnParams(self.env, keeps=False), self._random(xp, rng, n)
+        drawn = self._each(xp, 0, inner.draw, seeds, params)
+        return inner.whole(WithParams(None, drawn), params).params
+
+    def reset(self, xp: Any, rng: Any, n: int, params: Any) -> WithSeed:
+        """Begin levels."""
+        seeds = self._random(xp, rng, n)
+        return WithSeed(self._each(xp, 1, self.env.reset, seeds, params), seeds)
+
+    def step(self, xp: Any, rng: Random, state: WithSeed, action: Any, params: Any) -> Any:
+        """Take a step of the inner environment, with random numbers of the batch."""
+        after, *results = self.env.step(xp, rng, state.state, action, params)
+        return WithSeed(after, state.seed), *results
+
+    def observe(self, xp: Any, state: WithSeed, params: Any) -> Any:
+        """Return the observations of the inner environment."""
+        return self.env.observe(xp, state.state, params)
+
+    def info(self, xp: Any, state: WithSeed, params: Any) -> dict[str, Any]:
+        """Return the infos of the inner environment, and the seeds of the levels."""
+        return {**self.env.info(xp, state.state, params), "seed": state.seed}
+
+    def render(self, state: WithSeed, index: int) -> Any:
+        """Draw the inner environment."""
+        return self.env.render(state.state, index)
+
+    def __repr__(self) -> str:
+        return f"<with_seeds({self.env!r}, {self.seeds!r:.80})>"
+
+
+def with_seeds(env: FunctionalEnv | type[FunctionalEnv], seeds: Iterable[int]) -> FunctionalEnv:
+    """Make an environment whose episodes are levels, each named by its seed, so that some are kept for tests.
+
+    Each reset chooses one of the seeds at random. A level is the first state, and the parameters that the environment
+    draws: they depend on the seed and the parameters that were passed, not on the row, the number of environments or
+    what was reset before. Random numbers of steps are those of the batch. They, and the choice of levels, are what
+    `reset(seed=)` and keys of rollouts seed.
+
+    Infos have the seeds of the current episodes, "seed", int32 (n,). States have them too: `(state, seed)`.
+
+    In NumPy and PyTorch, `reset` of the environment is called for each level by itself. PyTorch on a GPU, and with
+    `differentiable=True`, resets all in each step, which is slow.
+
+    Args:
+        env: the environment, or its class.
+        seeds: integers from 0 to 2**31 - 1, such as `range(1000)`.
+
+    Raises:
+        arrayferry.OptionError: there are no seeds, or one is not valid.
+
+    Examples:
+        >>> from arrayferry_envs import CartPole, with_seeds
+        >>> envs = with_seeds(CartPole(), [7]).make_vec(3)
+        >>> observations, infos = envs.reset(seed=1)
+        >>> infos["seed"], bool((observations == observations[0]).all())
+        (array([7, 7, 7], dtype=int32), True)
+    """
+    env, seeds = checked_env(env), checked_seeds(seeds)
+    if env.kernels:
+        return dataclasses.replace(env, env=with_seeds(env.base, seeds))  # type: ignore[type-var]
+    return SeededEnv(env.env if isinstance(env, SeededEnv) else env, seeds)
+
+
+def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
+    """Return the seeds of levels.
+
+    Raises:
+        arrayferry.OptionError: there are none, or one is not valid.
+    """
+    try:
+        known = seeds if isinstance(seeds, range) else tuple(seeds)
+        ends = (known[0], known[-1]) if isinstance(known, range) else known
+        ends = tuple(count_of("a seed", seed, least=0) for seed in ends)
+        valid = max(ends) <= LARGEST
+    except Exception:  # whichever its library raises
+        valid = False
+    if not valid:
+        remedy = f"Pass integers from 0 to {LARGEST}, such as range(1000), at least one."
+        raise af.OptionError(f"seeds={seeds!r:.80} is not valid", remedy=remedy)
+    return known if isinstance(known, range) else ends

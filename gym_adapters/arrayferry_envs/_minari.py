@@ -1,0 +1,254 @@
+"""`to_minari`: trajectories as a data set of whole episodes."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space
+from gymnasium.vector import VectorEnv
+
+import arrayferry as af
+from arrayferry_envs._contract.functional_env import FunctionalEnv
+from arrayferry_gym.extending import build, leaves, split
+
+FIELDS = (
+    "observation", "action", "final_observation", "reward", "terminated", "truncated", "began",
+    "episode_length",
+)  # fmt: skip
+"""What a trajectory has."""
+OF_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
+"""What specs of vector environments have, and `gymnasium.make` does not take."""
+
+
+class Stored(NamedTuple):
+    """What `to_minari` has stored, and what it has left out.
+
+    Attributes:
+        dataset: the `MinariDataset`.
+        episodes: the number of episodes in it.
+        steps: the number of their steps.
+        begun_before: the number of episodes that were left out because they began before the first step.
+        unfinished: the number of those that were left out because they have no end.
+        steps_left_out: the number of steps of both.
+    """
+
+    dataset: Any
+    episodes: int
+    steps: int
+    begun_before: int
+    unfinished: int
+    steps_left_out: int
+
+
+def to_minari(steps: Any, name: str, *, env: Any, **metadata: Any) -> Stored:
+    """Store trajectories as a data set of Minari, whose elements are whole episodes.
+
+    Episodes are joined across segments. An episode of n steps has n + 1 observations, the last of them the true one
+    before any reset, and n actions, rewards, terminations and truncations, all in their dtypes. Actions are as the
+    policy chose them. Images are stored without loss. Infos are left out.
+
+    Episodes are in the order in which they end. Each segment is written before the next is taken, so that `steps` may be
+    larger than memory, and that an error leaves the episodes before it in the data set.
+
+    Args:
+        steps: the `Transition` that `rollout` returns, the `Trajectories` of a `Collector`, or anything with these
+            fields, with arrays (time, environment, ...) of any library; or an iterable of consecutive ones. Those of a
+            `Collector` may be of several groups, in the order in which it yields them.
+        name: the name of the data set, with a version: "cart_pole/random-v0".
+        env: the environment: a `FunctionalEnv`, or a single or vector environment of Gymnasium. Its spaces are stored, and
+            its spec, if it has one that can be written as JSON.
+        **metadata: what else `minari.create_dataset_from_buffers` takes. Minari recommends `author`, `author_email`,
+            `code_permalink`, `algorithm_name`, `description` and `eval_env`.
+
+    Raises:
+        arrayferry.BackendUnavailableError: Minari, or h5py or Pillow, which it needs, is not installed.
+        arrayferry.OptionError: the steps do not fit the spaces, or have no final observations; segments are not
+            consecutive; no episode is complete.
+        ValueError: there is a data set of this name.
+
+    Examples:
+        >>> import os, tempfile
+        >>> import jax
+        >>> from arrayferry_envs import CartPole, rollout, to_minari
+        >>> def policy(params, observation, key):
+        ...     return jax.random.randint(key, observation.shape[:1], 0, 2), None
+        >>> env, segments, carry = CartPole(), [], None
+        >>> for key in jax.random.split(jax.random.key(0), 3):
+        ...     carry, transitions = rollout(env, policy, None, key, 20, 4, carry=carry)
+        ...     segments.append(transitions)
+        >>> stored = to_minari(segments, "cart_pole/random-v0", env=env)  # doctest: +SKIP
+        >>> stored.dataset[0].observations.shape  # doctest: +SKIP
+        (19, 4)
+    """
+    create, buffer = _minari()
+    trajectories = [steps] if hasattr(steps, "terminated") else steps
+    if not isinstance(trajectories, Iterable):
+        raise _wrong(f"steps is {steps!r:.80}", "Pass what rollout returns, or several of these.")
+    described = _described(env)
+    spaces = described.observation_space, described.action_space
+    dataset, found = None, Counter[str]()
+    for episodes in _joined(trajectories, spaces, found):
+        buffers = [buffer(infos={}, **episode) for episode in episodes]
+        if dataset is not None:
+            dataset.update_dataset_from_buffer(buffers)
+        elif buffers:
+            options = {"jpeg_encoding": False, **metadata}
+            with warnings.catch_warnings():  # for each of the metadata that is left out
+                warnings.filterwarnings("ignore", ".*(is set to None|env_spec is None)")
+                dataset = create(name, buffers, env=described, **options)
+    if dataset is None:
+        raise _wrong(
+            f"no episode is complete: {found['begun_before']} began before the first step, and {found['unfinished']} have "
+            "no end",
+            "Pass more consecutive segments, or longer ones.",
+        )
+    return Stored(dataset, *(found[name] for name in Stored._fields[1:]))
+
+
+def _minari() -> tuple[Any, Any]:
+    """Return what creates a data set, and the class of episodes.
+
+    Raises:
+        arrayferry.BackendUnavailableError: a package is not installed.
+    """
+    try:
+        import h5py  # noqa: F401
+        import minari
+        import PIL  # noqa: F401
+        from minari.data_collector import EpisodeBuffer
+    except ImportError as error:
+        raise af.BackendUnavailableError(
+            f"to_minari needs Minari 0.5.4 or newer, with h5py and Pillow ({error})",
+            remedy="Run: pip install minari h5py pillow",
+            backend="minari",
+        ) from None
+    return minari.create_dataset_from_buffers, EpisodeBuffer
+
+
+def _described(env: Any) -> gym.Env[Any, Any]:
+    """Return an object with the spaces of a single environment and its spec, None if that cannot be written."""
+    shown, batch = gym.Env[Any, Any](), isinstance(env, VectorEnv)
+    if not isinstance(env, (FunctionalEnv, gym.Env, VectorEnv)):
+        raise TypeError(f"env must be an environment, but is {env!r:.80}")
+    for name in ("observation_space", "action_space"):
+        space = getattr(env, f"single_{name}" if batch else name)
+        setattr(shown, name, getattr(space, "original", space))
+    try:
+        spec = copy.deepcopy(getattr(env, "spec", None))
+        if batch and spec is not None:
+            kwargs = {name: x for name, x in spec.kwargs.items() if name not in OF_VECTORS}
+            limit = kwargs.pop("max_episode_steps", spec.max_episode_steps)
+            spec.max_episode_steps, spec.kwargs = limit, kwargs
+        if spec is not None:
+            spec.to_json()
+    except Exception:  # of any kind, as specs hold anything
+        spec = None
+    shown.spec = spec
+    return shown
+
+
+def _joined(
+    trajectories: Iterable[Any], spaces: tuple[Space[Any], Space[Any]], found: Counter[str]
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the episodes that end in each trajectory, and count."""
+    # by environment, the parts of the episode that is going on, [] if it has ended, None if its beginning is missing
+    episodes: dict[Any, list[Any] | None] = {}
+
+    def drop(parts: list[Any]) -> None:
+        found["unfinished"] += 1
+        found["steps_left_out"] += _length(parts)
+
+    for number, trajectory in enumerate(trajectories):
+        columns, keys, done, began, lengths = _arrays(trajectory, spaces, f"segment {number}")
+        complete = []
+        for row, key in enumerate(keys):
+            starts, ends = np.flatnonzero(began[:, row]), np.flatnonzero(done[:, row]) + 1
+            for first, last in pairwise(sorted({0, len(done), *starts, *ends})):
+                parts = episodes.get(key)
+                if began[first, row]:
+                    if parts:  # its environment was restarted
+                        drop(parts)
+                    parts = []
+                elif key not in episodes:
+                    found["begun_before"] += 1
+                elif parts is not None and lengths[first, row] != _length(parts) + 1:
+                    raise _wrong(
+                        f"step {first} of segment {number} does not follow in environment {row}",
+                        "Pass segments in the order in which they were collected, each once.",
+                    )
+                if parts is None:
+                    found["steps_left_out"] += int(last - first)
+                else:
+                    parts.append([x[first:last, row].copy() for x in columns])
+                episodes[key] = [] if done[last - 1, row] else parts
+                if parts and done[last - 1, row]:
+                    complete.append(_episode(parts, spaces))
+                    found["episodes"] += 1
+                    found["steps"] += _length(parts)
+        yield complete
+    for rest in filter(None, episodes.values()):
+        drop(rest)
+
+
+def _length(parts: list[Any]) -> int:
+    return sum(len(part[-1]) for part in parts)
+
+
+def _episode(parts: list[Any], spaces: tuple[Space[Any], Space[Any]]) -> dict[str, Any]:
+    """Put the parts of an episode together."""
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    observed, acted = (len(list(leaves(space))) for space in spaces)
+    first, actions = columns[:observed], columns[observed : observed + acted]
+    last, (rewards, terminations, truncations) = columns[observed + acted : -3], columns[-3:]
+    pairs = zip(first, last, strict=True)
+    return {
+        "observations": build(spaces[0], [np.concatenate([x, end[-1:]]) for x, end in pairs]),
+        "actions": build(spaces[1], actions),
+        "rewards": rewards,
+        "terminations": terminations,
+        "truncations": truncations,
+    }
+
+
+def _arrays(trajectory: Any, spaces: tuple[Space[Any], Space[Any]], where: str) -> Any:
+    """Return the arrays of a trajectory in NumPy, and what names its environments.
+
+    The arrays are a list of those that are stored, and which steps end and begin episodes, and their numbers in these.
+    """
+    for name in FIELDS:
+        if getattr(trajectory, name, None) is None:
+            remedy = "Pass what rollout or a Collector returns, with final_observation=True."
+            raise _wrong(f"{where} has no {name}: it is a {type(trajectory).__name__}", remedy)
+    values = af.convert([getattr(trajectory, name) for name in FIELDS], "numpy")
+    *trees, reward, terminated, truncated, began, lengths = values
+    columns = []
+    for name, space, tree in zip(FIELDS, (*spaces, spaces[0]), trees, strict=False):
+
+        def unlike(value: Any, path: str, wanted: str, name: str = name) -> Exception:
+            got = f"has the shape {value.shape}" if hasattr(value, "shape") else f"is {value!r:.80}"
+            remedy = "Pass the environment that the steps were taken in."
+            return _wrong(f"{name}{path} of {where} {got}, but env has {wanted}", remedy)
+
+        for (leaf, path), x in zip(leaves(space), split(space, tree, unlike), strict=True):
+            shape = (*terminated.shape, *(leaf.shape or ()))
+            if getattr(x, "shape", None) != shape:
+                raise unlike(x, path, f"{leaf}, of which arrays of shape {shape} are needed")
+            columns.append(x)
+    seen, groups = Counter[Any](), getattr(trajectory, "group", None)
+    keys = []
+    for group in [None] * terminated.shape[1] if groups is None else np.asarray(groups).tolist():
+        keys.append((group, seen[group]))
+        seen[group] += 1
+    columns += [reward, terminated, truncated]
+    return columns, keys, terminated | truncated, began, lengths
+
+
+def _wrong(reason: str, remedy: str) -> af.OptionError:
+    return af.OptionError(reason, remedy=remedy)
