@@ -169,8 +169,8 @@ class Episodes:
 
     def __init__(self, envs: Any, mode: Any = None, masks: Any = tuple) -> None:
         self._envs, self._masks = envs, masks
-        self.rule = RULES[declared_mode(envs) if mode is None else mode]
-        self.loses_final = loses_final(envs)
+        self.rule: Rule = RULES[declared_mode(envs) if mode is None else mode]
+        self.loses_final: bool = loses_final(envs)
         self.over: Any = None
         """Where no episode is in progress, bool (n,); None for nowhere."""
 

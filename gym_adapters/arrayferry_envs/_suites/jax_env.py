@@ -94,7 +94,7 @@ class JaxEnv(FunctionalEnv):
         params: its parameters, None if it has none.
     """
 
-    library = "jax"
+    library: str | None = dataclasses.field(default="jax", init=False, compare=False)
     _immutable_parts_of = staticmethod(_parts_of)
     env: Any
     """A copy of the environment. Later changes to the copy have no effect."""
@@ -110,7 +110,7 @@ class JaxEnv(FunctionalEnv):
         self.observation_space = self.observations(self._observed(example, self.default_params))
         self.action_space = self.actions(example)
         after, reward, *_ = self._after(example)
-        self.reward_shape = tuple(reward.shape)
+        self.reward_shape: tuple[int, ...] = tuple(reward.shape)
         self._dtypes = _lasting_dtypes(example, after)
         self._shared = self.shared(example)
 
