@@ -11,6 +11,7 @@ from typing import Any
 
 from arrayferry import Backend, OptionError, registry
 from arrayferry._utilities.cache import once
+from arrayferry._utilities.options import stream_seed
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import Part
 from arrayferry.typing import Target
@@ -155,6 +156,8 @@ def make_rng(to: Target, seed: Seed = None, device: Any = None) -> Random:
         torch.Size([2])
     """
     backend = registry.backend(to)
+    if isinstance(seed, (list, tuple)):
+        seed = stream_seed("numbers", *seed)
     factory: RandomFactory | None = registry.parts("arrayferry_random").of(backend)
     return HostRandom(backend, seed, device) if factory is None else factory.make(seed, device)
 

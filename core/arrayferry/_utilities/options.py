@@ -5,6 +5,7 @@ They accept Python's numbers, and also integers and arrays of any library.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from operator import index
 from typing import Any
@@ -141,11 +142,29 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
     return seeds
 
 
-def mixed_seed(seeds: Sequence[Any]) -> list[int] | None:
-    """Return the seeds of environments, of which some may be None, as one seed of a generator. None if all are None."""
+def stream_seed(purpose: str, *numbers: Any) -> int:
+    """Return the seed of one consumer of random numbers: another one for each purpose, and for any other numbers.
+
+    NumPy's own seeds do not tell `(1, 0)` from 1.
+
+    Args:
+        purpose: what the random numbers are for.
+        numbers: integers of 0 or more, such as the seed of the user and what the consumer is counted by.
+
+    Raises:
+        TypeError: one is not an integer.
+        ValueError: one is negative.
+    """
+    named = repr((purpose, *map(_one_seed, numbers)))
+    return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=16).digest(), "little")
+
+
+def mixed_seed(purpose: str, seeds: Sequence[Any], *numbers: int) -> int | None:
+    """Return the seeds of environments, of which some may be None, as one `stream_seed`. None if all are None."""
     if all(seed is None for seed in seeds):
         return None
-    return [0 if seed is None else int(seed) + 1 for seed in seeds]
+    known = (0 if seed is None else int(seed) + 1 for seed in seeds)
+    return stream_seed(purpose, *numbers, *known)
 
 
 def _one_seed(value: Any) -> int:

@@ -76,14 +76,15 @@ class JaxRandom(Random):
             jnp.asarray(np.asarray(x % 2**bits, unsigned) if type(x) is int else x).astype(unsigned)
             for x in (low, high)
         )
-        key, last = self.key(), end - first - 1
+        # `randint` splits its key in two
+        key, upper, lower = jax.random.split(self.key(), 3)
+        last = end - first - 1
         if given:
             numbers = jnp.maximum(last, last + 1)  # which is 0 for all numbers of the dtype
             values = jax.random.randint(key, shape, 0, numbers, unsigned)
         else:
             values = jax.random.randint(key, shape, low, high, name).astype(unsigned) - first
         # two halves, each of a small range. Few are too large
-        upper, lower = jax.random.split(key)
         both = jax.random.randint(upper, shape, 0, (last >> half) + 1, unsigned) << half
         both = both | jax.random.bits(lower, shape, unsigned) >> half
         many = (low < high) & (last >= few) & (both <= last)
@@ -106,9 +107,11 @@ class JaxRandomFactory(RandomFactory):
 
         if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
             return JaxRandom(seed)
-        if not (isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32):  # others are not taken
-            seed = np.random.SeedSequence(seed).generate_state(1)[0]
-        key = jax.random.key(int(seed))
+        if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
+            key = jax.random.key(int(seed))
+        else:  # JAX takes 32 bits
+            first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
+            key = jax.random.fold_in(jax.random.key(first), second)
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
 
 

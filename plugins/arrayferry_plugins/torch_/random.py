@@ -40,7 +40,9 @@ class TorchRandom(Random):
         import torch
 
         generator, seed = torch.Generator(self._device), self._seed
-        if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+        if (
+            not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32
+        ):  # PyTorch takes 32 bits
             seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
         return generator.manual_seed(int(seed))
 

@@ -27,6 +27,7 @@ from remote_workers import CARTPOLE, WEIGHTS, Failing, Numbering, eventually, fu
 
 import arrayferry as af
 import arrayferry_cluster
+from arrayferry._utilities.options import stream_seed
 from arrayferry_cluster import Collector, EnvFailedError, PolicyFailedError, WorkerSetupError
 from arrayferry_cluster._workers.infos import Infos
 from arrayferry_envs import CartPole, Pendulum, rollout, wrap
@@ -104,7 +105,7 @@ def test_steps_are_those_of_sync_vector_env(client, groups):
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
-def test_random_numbers_follow_from_seed_group_segment_and_step(client, library):
+def test_random_numbers_follow_from_seed_group_and_segment(client, library):
     def policy(params, observation, key):
         if library == "jax":
             return jax.random.randint(key, observation.shape[:1], 0, 2), None
@@ -115,10 +116,11 @@ def test_random_numbers_follow_from_seed_group_segment_and_step(client, library)
     for x, y in zip(one, other, strict=True):
         same(x, y)
     if library != "jax":
-        rng = make_rng(library, (3, 1, 2, 5))
-        assert one[2].action[5, 2:].tolist() == rng.integers((2,), 0, 2).tolist()
+        rng = make_rng(library, stream_seed("policy", 3, 1, 2))
+        drawn = [rng.integers((2,), 0, 2).tolist() for _ in range(6)]
+        assert one[2].action[:, 2:].tolist() == drawn
     else:
-        key = make_rng("jax", (3, 1, 2)).key()
+        key = make_rng("jax", stream_seed("policy", 3, 1, 2)).key()
         drawn = jax.random.randint(jax.random.fold_in(key, 5), (2,), 0, 2)
         assert one[2].action[5, 2:].tolist() == drawn.tolist()
 
@@ -242,7 +244,7 @@ def test_functional_environments_are_rollouts(client, env, policy):
     for group, rows in enumerate([slice(0, 2), slice(2, 5)]):
         carry = None
         for number, part in enumerate(parts):
-            key = make_rng("jax", (3, group, number)).key()
+            key = make_rng("jax", stream_seed("segment", 3, group, number)).key()
             n = rows.stop - rows.start
             carry, expected = rollout(env, policy, WEIGHTS, key, 30, n, carry=carry)
             own = jax.tree.map(lambda x: x[:, rows], tuple(part[:10]))  # noqa: B023
