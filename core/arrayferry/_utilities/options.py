@@ -5,8 +5,10 @@ They accept Python's numbers, and also integers and arrays of any library.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from operator import index
 from typing import Any
 
@@ -111,6 +113,32 @@ def check_render_mode(
     if given is not None and given not in modes:
         known = ", ".join(map(repr, modes)) or "none"
         raise af.OptionError(f"render_mode={given!r}: {name} has {known}", remedy=remedy)
+
+
+def factor_of(name: str, given: Any, *, scalar: bool = False) -> Any:
+    """Return a discount factor: a float, or an array.
+
+    Args:
+        name: the name of the option, for errors.
+        given: the factor.
+        scalar: whether it must be one number. Then a 0-d array of any library is read, and returned as a float.
+
+    Raises:
+        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only those of NumPy are read.
+    """
+    import numpy as np
+
+    value = given
+    if isinstance(given, Real) or (scalar and getattr(given, "shape", None) == ()):
+        with contextlib.suppress(Exception):  # it is not real
+            value = float(given)
+    inside = not scalar and hasattr(value, "dtype") and hasattr(value, "shape")
+    if isinstance(value, float) or (inside and isinstance(value, np.ndarray)):
+        x = np.asarray(value)
+        inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
+    if not inside:
+        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
+    return value
 
 
 def seed_of(seed: Any, count: int) -> int | list[int | None] | None:

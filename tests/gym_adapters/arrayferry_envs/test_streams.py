@@ -25,7 +25,7 @@ class Drawn(FunctionalEnv):
 
     observation_space = spaces.Box(0, 1, (1,))
     action_space = spaces.Box(0, 1, (3,))
-    default_params = {"a": 0.0}  # noqa: RUF012
+    default_params = {"a": 0.0}
     reward_shape = (6,)
     max_episode_steps = 1
 
@@ -67,7 +67,9 @@ def policy(params, observation, key):
         drawn = jax.random.uniform(key, (n, 1)) * jnp.ones((n, 3))
     else:
         own = [key.uniform((n, 1))] * 3
-        drawn = torch.cat(own, 1) if isinstance(observation, torch.Tensor) else np.concat(own, 1)
+        drawn = (
+            torch.cat(own, 1) if isinstance(observation, torch.Tensor) else np.concatenate(own, 1)
+        )
     return drawn, None
 
 
@@ -135,7 +137,7 @@ def test_a_policy_does_not_draw_the_numbers_of_the_first_reset(library):
 
 def test_streams_of_rollouts_and_functions():
     key = jax.random.key(0)
-    carry, first = rollout(ENV, policy, None, key, 3, 2)
+    _, first = rollout(ENV, policy, None, key, 3, 2)
     check(first.reward)
     functions = Functions(ENV)
     running, _ = functions.reset(jax.random.fold_in(key, 0), 2)
