@@ -680,3 +680,48 @@ def test_infos_that_change_their_form_cannot_be_collected(later):
     infos.write([{}, {"a": later}])
     with pytest.raises(af.OptionError, match="'a' is not always a number or an array of one shape"):
         infos.tree()
+
+
+def sampling(params, observation, key):
+    action = torch.distributions.Categorical(torch.ones(len(observation), 2)).sample()
+    noise = key.uniform((len(observation),))
+    torch_noise = torch.rand(len(observation))
+    if not isinstance(observation, torch.Tensor):
+        action, torch_noise = action.numpy(), torch_noise.numpy()
+    return action, {"noise": noise, "torch": torch_noise}
+
+
+class Sampling(torch.nn.Module):
+    def forward(self, observation):
+        return torch.distributions.Categorical(torch.ones(len(observation), 2)).sample()
+
+
+@pytest.mark.parametrize("policy", ["numpy", "torch", "module"])
+def test_numbers_that_pytorch_draws_by_itself_follow_from_the_seed(client, policy):
+    options = {"num_steps": 20, "groups": 2, "policy_xp": policy}
+    if policy == "module":
+        del options["policy_xp"]
+    state = torch.get_rng_state()
+    runs = []
+    for _ in range(2):
+        given = Sampling() if policy == "module" else sampling
+        runs.append(collected([CARTPOLE] * 4, given, None, client, 3, **options))
+        assert (torch.get_rng_state() == state).all()
+        torch.rand(3)
+        state = torch.get_rng_state()
+    for x, y in zip(*runs, strict=True):
+        same(x, y)
+    if policy != "module":
+        parts = [part.extras[name] for part in runs[0] for name in ("noise", "torch")]
+        assert np.unique(np.concatenate(parts)).size == 3 * 20 * 4 * 2
+
+
+def test_a_policy_does_not_draw_the_numbers_of_the_first_reset(client):
+    def drawn(params, observation, key):
+        return np.zeros(len(observation), int), {
+            "noise": key.uniform((len(observation), 4), -0.05, 0.05)
+        }
+
+    with Collector([CARTPOLE], drawn, num_steps=4, groups=1, seed=5, client=client) as collector:
+        part = next(collector)
+    assert not np.isclose(part.extras["noise"], part.observation[0], atol=1e-7).any()

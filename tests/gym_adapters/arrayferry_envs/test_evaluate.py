@@ -513,7 +513,7 @@ def test_a_batch_keeps_infos_and_rewards_as_they_are(info, mode):
 @pytest.mark.parametrize("wrong", [1.5, -0.5, np.float32(1.5), np.array(-1e-3), float("inf"), 2])
 def test_a_discount_is_from_0_to_1(wrong):
     for given in (wrong, torch.as_tensor(wrong), jnp.asarray(wrong, jnp.float32)):
-        with pytest.raises(af.OptionError, match="discount=.* is not valid"):
+        with pytest.raises(af.OptionError, match=r"discount=.* is not valid"):
             evaluate(Count(), lean, discount=given, num_envs=1)
-        with pytest.raises(af.OptionError, match="gamma=.* is not valid"):
+        with pytest.raises(af.OptionError, match=r"gamma=.* is not valid"):
             kernels.RecordEpisodeStatistics(gamma=given)
