@@ -13,7 +13,7 @@ from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import arrayferry as af
-from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of
+from arrayferry._utilities.options import UNSET, check_flag, check_keywords, count_of, factor_of
 from arrayferry.typing import JaxArray, NumpyArray, Target, ToJax
 from arrayferry_gym.extending import select, summed
 
@@ -86,8 +86,7 @@ def evaluate(
         policy_params: the first argument of the policy: a tree of arrays of any library. For a module its
             `state_dict`, None for the weights that it has.
         key: the seed of the environments and of the policy's key: an integer, or a JAX key. Numbers that PyTorch draws by
-            itself, as in `Categorical.sample`, do not depend on it: call `torch.manual_seed` before, or draw from the key,
-            as in `key.categorical(shape, logits)`.
+            itself in the policy, as in `Categorical.sample`, follow from it, and its own generators are left as they were.
         num_envs: the number of environments of a `FunctionalEnv`. Others have their own number.
         episodes: the number of episodes in each environment.
         discount: the discount factor for each further step, from 0 to 1.
@@ -140,11 +139,7 @@ def evaluate(
     check_flag("progress", progress)
     backend = af.first_array(discount)[1]
     if backend is None or not backend.is_traced(discount):
-        if isinstance(discount, numbers.Real) or getattr(discount, "shape", None) == ():
-            with contextlib.suppress(Exception):  # it is not real
-                discount = float(discount)
-        if not isinstance(discount, float) or discount != discount:
-            raise af.OptionError(f"discount={discount!r:.80} is not valid", remedy="Pass 0 to 1.")
+        discount = factor_of("discount", discount, scalar=True)
     functional = is_functional(env)
     library = library_of("evaluate", policy, policy_xp, key, policy_state, functional=functional)
     if functional and library is not None and library.name == "jax":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
 import arrayferry as af
+from arrayferry._utilities.options import factor_of
 from arrayferry.extending import dtype_name
 
 from ._arrays import as_flags, to_shape
@@ -182,20 +182,3 @@ def _sums(xp: Any, errors: Any, goes_on: Any, factor: Any) -> Any:
         later, _ = back(later, (errors[t, ...], goes_on[t, ...]))
         totals.append(later)
     return xp.stack(totals[::-1])
-
-
-def factor_of(name: str, given: Any) -> Any:
-    """Return a discount factor: a float, or an array.
-
-    Raises:
-        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only those of NumPy are read.
-    """
-    if isinstance(given, Real):
-        given = float(given)
-    inside = hasattr(given, "dtype") and hasattr(given, "shape")
-    if isinstance(given, (float, np.ndarray)):
-        x = np.asarray(given)
-        inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
-    if not inside:
-        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
-    return given

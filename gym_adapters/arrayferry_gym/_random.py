@@ -11,18 +11,25 @@ from typing import Any
 
 from arrayferry import Backend, OptionError, registry
 from arrayferry._utilities.cache import once
+from arrayferry._utilities.options import stream_seed
 from arrayferry._utilities.text import never_raises
-from arrayferry.extending import Part
+from arrayferry.extending import Part, dtype_name
 from arrayferry.typing import Target
 
 Seed = int | Sequence[int] | None
 """An integer of at least 0, several of them, or None for a seed from the operating system."""
 
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+INTEGERS = tuple(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
+
+
 class Random(ABC):
     """Random numbers as arrays of one library, as returned by `make_rng`.
 
-    The same seed gives the same numbers in the same library, but not across libraries.
+    The same seed gives the same numbers in the same library, but not across libraries. All libraries refuse the same
+    shapes and dtypes, with an `OptionError`: shapes to which the other arguments do not broadcast, and dtypes of
+    another kind.
 
     Examples:
         >>> from arrayferry_gym import make_rng
@@ -83,7 +90,66 @@ class Random(ABC):
             logits: an array of unnormalised log-probabilities along the last axis. Its other axes broadcast
                 to the shape.
             dtype: the name of an integer dtype.
+
+        Raises:
+            OptionError: there is no category, or the dtype does not hold the last one.
         """
+
+    @staticmethod
+    def _checked(method: str, shape: Any, dtype: Any, *given: Any) -> tuple[tuple[int, ...], str]:
+        """Return a shape as a tuple, and the name of a dtype.
+
+        Args:
+            method: the method that draws.
+            shape: the shape of the result.
+            dtype: its dtype.
+            given: numbers and arrays that must broadcast to the shape.
+
+        Raises:
+            OptionError: the method does not take them.
+        """
+        try:
+            sizes = tuple(shape)
+            right = all(hasattr(n, "__index__") and n >= 0 for n in sizes)
+        except TypeError:
+            right = False
+        if not right:
+            raise OptionError(
+                f"rng.{method} was asked for the shape {shape!r:.80}",
+                remedy="Pass a tuple of integers of 0 or more, such as (3,).",
+            )
+        known = FLOATS if method in ("uniform", "normal") else INTEGERS
+        name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+        if name not in known:
+            raise OptionError(
+                f"rng.{method} was asked for the dtype {dtype!r:.80}",
+                remedy=f"Pass one of {', '.join(known)}.",
+            )
+        for x in given:
+            own = tuple(getattr(x, "shape", ()))
+            pairs = zip(reversed(own), reversed(sizes), strict=False)
+            if own and (len(own) > len(sizes) or any(a not in (1, b) for a, b in pairs)):
+                raise OptionError(
+                    f"rng.{method} was asked for the shape {sizes} with an array of shape {own}, which does not broadcast to it",
+                    remedy="Pass the shape of all numbers, or another array.",
+                )
+        return sizes, name
+
+    @classmethod
+    def _checked_categories(
+        cls, shape: Any, logits: Any, dtype: Any
+    ) -> tuple[tuple[int, ...], str]:
+        """Return a shape of categories and the name of their dtype, as `_checked` does, given the array of logits."""
+        if not logits.shape:
+            raise OptionError(
+                f"rng.categorical was given the logits {logits!r:.80}, without an axis of categories",
+                remedy="Pass an array with one along its last axis.",
+            )
+        sizes, name = cls._checked(
+            "categorical", shape, dtype, logits[..., 0] if logits.shape[-1] else logits
+        )
+        check_integers(0, logits.shape[-1], name)
+        return sizes, name
 
     def getstate(self) -> Any:
         """Return a state from which `setstate` draws the same next numbers again. It can be pickled.
@@ -155,6 +221,8 @@ def make_rng(to: Target, seed: Seed = None, device: Any = None) -> Random:
         torch.Size([2])
     """
     backend = registry.backend(to)
+    if isinstance(seed, (list, tuple)):
+        seed = stream_seed("numbers", *seed)
     factory: RandomFactory | None = registry.parts("arrayferry_random").of(backend)
     return HostRandom(backend, seed, device) if factory is None else factory.make(seed, device)
 
@@ -263,8 +331,9 @@ class HostRandom(Random):
     def uniform(
         self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
     ) -> Any:
-        values = self._generator.random(tuple(shape), _drawn_dtype(dtype))
         low, high = _as_floats(self._values(low)), _as_floats(self._values(high))
+        shape, dtype = self._checked("uniform", shape, dtype, low, high)
+        values = self._generator.random(shape, _drawn_dtype(dtype))
         values = values * (high - low)
         values += low
         return self._converted(values, dtype)
@@ -272,22 +341,26 @@ class HostRandom(Random):
     def normal(
         self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
     ) -> Any:
-        values = self._generator.standard_normal(tuple(shape), _drawn_dtype(dtype))
-        return self._converted(values * self._values(std) + self._values(mean), dtype)
+        mean, std = self._values(mean), self._values(std)
+        shape, dtype = self._checked("normal", shape, dtype, mean, std)
+        values = self._generator.standard_normal(shape, _drawn_dtype(dtype))
+        return self._converted(values * std + mean, dtype)
 
     def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
         low, high = self._values(low), self._values(high)
+        shape, dtype = self._checked("integers", shape, dtype, low, high)
         check_integers(low, high, dtype)
         try:
-            values = self._generator.integers(low, high, tuple(shape))
+            values = self._generator.integers(low, high, shape)
         except (OverflowError, ValueError):  # beyond int64
-            values = self._generator.integers(low, high, tuple(shape), "uint64")
+            values = self._generator.integers(low, high, shape, "uint64")
         return self._converted(values, dtype)
 
     def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
         import numpy
 
-        logits = self._values(logits)
+        logits = numpy.asarray(self._values(logits))
+        shape, dtype = self._checked_categories(shape, logits, dtype)
         # the index with the shortest of exponential waiting times has the probability that its logit asks for
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
         return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)

@@ -5,7 +5,10 @@ They accept Python's numbers, and also integers and arrays of any library.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from operator import index
 from typing import Any
 
@@ -112,6 +115,32 @@ def check_render_mode(
         raise af.OptionError(f"render_mode={given!r}: {name} has {known}", remedy=remedy)
 
 
+def factor_of(name: str, given: Any, *, scalar: bool = False) -> Any:
+    """Return a discount factor: a float, or an array.
+
+    Args:
+        name: the name of the option, for errors.
+        given: the factor.
+        scalar: whether it must be one number. Then a 0-d array of any library is read, and returned as a float.
+
+    Raises:
+        arrayferry.OptionError: it is neither, or not between 0 and 1. Of arrays, only those of NumPy are read.
+    """
+    import numpy as np
+
+    value = given
+    if isinstance(given, Real) or (scalar and getattr(given, "shape", None) == ()):
+        with contextlib.suppress(Exception):  # it is not real
+            value = float(given)
+    inside = not scalar and hasattr(value, "dtype") and hasattr(value, "shape")
+    if isinstance(value, float) or (inside and isinstance(value, np.ndarray)):
+        x = np.asarray(value)
+        inside = x.dtype.kind in "biuf" and bool(((x >= 0) & (x <= 1)).all())
+    if not inside:
+        raise af.OptionError(f"{name}={given!r:.80} is not valid", remedy="Pass 0 to 1.")
+    return value
+
+
 def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
     """Return a seed as one `int` of 0 or more, or a list with one or None for each environment.
 
@@ -141,11 +170,29 @@ def seed_of(seed: Any, count: int) -> int | list[int | None] | None:
     return seeds
 
 
-def mixed_seed(seeds: Sequence[Any]) -> list[int] | None:
-    """Return the seeds of environments, of which some may be None, as one seed of a generator. None if all are None."""
+def stream_seed(purpose: str, *numbers: Any) -> int:
+    """Return the seed of one consumer of random numbers: another one for each purpose, and for any other numbers.
+
+    NumPy's own seeds do not tell `(1, 0)` from 1.
+
+    Args:
+        purpose: what the random numbers are for.
+        numbers: integers of 0 or more, such as the seed of the user and what the consumer is counted by.
+
+    Raises:
+        TypeError: one is not an integer.
+        ValueError: one is negative.
+    """
+    named = repr((purpose, *map(_one_seed, numbers)))
+    return int.from_bytes(hashlib.blake2b(named.encode(), digest_size=16).digest(), "little")
+
+
+def mixed_seed(purpose: str, seeds: Sequence[Any], *numbers: int) -> int | None:
+    """Return the seeds of environments, of which some may be None, as one `stream_seed`. None if all are None."""
     if all(seed is None for seed in seeds):
         return None
-    return [0 if seed is None else int(seed) + 1 for seed in seeds]
+    known = (0 if seed is None else int(seed) + 1 for seed in seeds)
+    return stream_seed(purpose, *numbers, *known)
 
 
 def _one_seed(value: Any) -> int:

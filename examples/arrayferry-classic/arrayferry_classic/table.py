@@ -159,11 +159,13 @@ class TabularEnv(FunctionalEnv):
         cell = (state.number * actions + xp.astype(action, xp.int32)) * outcomes
         chances, row = flat(xp, params.probability, cell, 3)
         if outcomes > 1:
-            drawn = rng.uniform(cell.shape)
-            below, chosen = xp.take(chances, row, axis=0), xp.zeros_like(cell)
+            drawn, chosen = rng.uniform(cell.shape), xp.zeros_like(cell)
+            below = [xp.take(chances, row, axis=0)]
             for number in range(1, outcomes):
-                chosen = chosen + xp.astype(drawn >= below, xp.int32)
-                below = below + xp.take(chances, row + number, axis=0)
+                below.append(below[-1] + xp.take(chances, row + number, axis=0))
+            # nothing is chosen beyond the last outcome that is possible, if the sum is below 1
+            for each in below[:-1]:
+                chosen = chosen + xp.astype((drawn >= each) & (each < below[-1]), xp.int32)
             cell, row = cell + chosen, row + chosen
         reward, terminated, number = (
             xp.take(*flat(xp, column, cell, 3), axis=0)

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from arrayferry_classic import Blackjack, CliffWalking, FrozenLake, TabularEnv, Taxi, Transitions
+from arrayferry_classic.table import TabularState
 from gymnasium import spaces
 from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv, TaxiEnv
 
@@ -368,3 +369,25 @@ TABLE = Transitions.of({0: {0: [STAY]}}, [0])
 def test_wrong_arguments(make, words):
     with pytest.raises(af.OptionError, match=words):
         make()
+
+
+@pytest.mark.parametrize("below", [1.0, 0.999991])
+@pytest.mark.parametrize(
+    "chances", [(1, 0, 0), (0, 1, 0), (0.25, 0.75, 0), (0, 0, 1), (0.5, 0, 0.5)]
+)
+def test_an_outcome_of_probability_0_never_occurs(chances, below):
+    class Given:
+        """Random numbers up to the highest below 1."""
+
+        def uniform(self, shape):
+            assert shape == (len(numbers),)
+            return numbers
+
+    numbers = np.array([0.0, 0.1, 0.25, 0.5, 0.999992, 1 - 2**-24], np.float32)
+    rows = [(below * chance, number, 0.0, False) for number, chance in enumerate(chances)]
+    table = {state: {0: rows} for state in range(3)}
+    env = TabularEnv(Transitions.of(table, [0]))
+    zeros = np.zeros(len(numbers), np.int32)
+    state = TabularState(zeros, np.ones(len(zeros), np.float32))
+    after, *_ = env.step(af.namespace_of(zeros), Given(), state, zeros, env.default_params)
+    assert {chances[number] > 0 for number in after.number.tolist()} == {True}

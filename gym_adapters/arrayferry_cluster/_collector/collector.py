@@ -42,7 +42,9 @@ class Collector(Iterator[Trajectories[ArrT]]):
     The environments are divided into groups. Each group is on one worker, which also computes the policy: one call
     returns `num_steps` steps. Iterating yields the `Trajectories`. Episodes that end are reset in the same step.
 
-    Results are determined by the seed, the groups and the weights. They do not depend on where a group runs.
+    Results are determined by the seed, the groups and the weights. They do not depend on where a group runs. Numbers that
+    PyTorch draws by itself in the policy, as in `Categorical.sample`, follow from the seed too; those that it draws from
+    `numpy.random` or `random` do not.
 
     If a worker dies, Dask runs a segment of a `FunctionalEnv` again, with the same result. A group of ordinary environments
     is made again on another worker, with seeds derived from its own: its unfinished segment is collected again, and

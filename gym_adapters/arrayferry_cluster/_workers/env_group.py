@@ -13,6 +13,7 @@ from gymnasium import Space
 from gymnasium.vector import AutoresetMode
 
 import arrayferry as af
+from arrayferry._utilities.options import stream_seed
 from arrayferry_cluster._trajectories import Trajectories
 from arrayferry_envs.extending import EnvBatch, is_module, make_policy
 from arrayferry_gym.extending import Episodes, summed
@@ -223,4 +224,5 @@ class _Watched:
 
 def _derived(seed: int, index: int, restarts: int) -> int:
     """Return a seed for an environment of a restarted group, derived from its own."""
-    return int(np.random.SeedSequence([seed, index, restarts]).generate_state(1)[0])
+    mixed = stream_seed("restart", seed, index, restarts)
+    return int(np.random.SeedSequence(mixed).generate_state(1)[0])

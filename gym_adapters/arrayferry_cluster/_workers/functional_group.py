@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
+from arrayferry._utilities.options import stream_seed
 from arrayferry_cluster._trajectories import Trajectories
 from arrayferry_envs import rollout
 from arrayferry_envs.extending import first_carry, jax_weights
@@ -46,7 +47,7 @@ def _segment(
     data: bytes, group: GroupSetup, number: int, state: Any, weights: bytes, version: int
 ) -> Segment:
     plan: Plan = loaded(data)
-    key = make_rng("jax", (plan.seed, group.index, number)).key()
+    key = make_rng("jax", stream_seed("segment", plan.seed, group.index, number)).key()
     begun = plan.env, plan.policy, _weights(weights), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
     if state is None:  # so that rollouts are compiled for a carry only

@@ -196,9 +196,7 @@ class Functions:
         n = running.elapsed.shape[0]
         engine, prepared = self._engine(n, running), self._params(params, n)
         env, tree = engine.env, prepared.tree
-        own, fresh = jax.random.split(checked_key(key))
-        # a draw splits its key in two, which are those of the numbers 0 and 1
-        acting = jax.random.fold_in(own, self._chain.STREAM)
+        own, fresh, acting = jax.random.split(checked_key(key), 3)
         read = Actions(env.name, self._chain.outside.action, n, env.backend, None)
         running = running._replace(state=from_pytree(running.state))
         renewal = Renewal(env, fresh, tree, prepared.fixed, prepared.any_batched)

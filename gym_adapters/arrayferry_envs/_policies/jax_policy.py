@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 import arrayferry as af
+from arrayferry._utilities.options import stream_seed
 from arrayferry_envs._compiled.policies import acted, began_anew, first_policy_state
 from arrayferry_envs._compiled.program import check_constants, partition
 from arrayferry_gym import make_rng
@@ -37,7 +38,7 @@ class JaxPolicy(LibraryPolicy):
         self._values, self._frame = partition(None, self._policy, jax_weights(params))
 
     def begin(self, number: int) -> None:
-        self._key = make_rng("jax", (*self._seed_prefix, number)).key()
+        self._key = make_rng("jax", stream_seed("policy", *self._seed_prefix, number)).key()
 
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
         observation = self._convert(observation)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 import arrayferry as af
+from arrayferry._utilities.options import stream_seed
 from arrayferry.extending import dtype_name
 from arrayferry_envs._contract.policies import checked_results, policy_rows
 from arrayferry_gym import make_rng
@@ -30,7 +33,7 @@ class LibraryPolicy(ABC):
     Args:
         policy: the policy.
         backend: its library.
-        seed_prefix: the first numbers of the seeds of its random numbers.
+        seed_prefix: the first numbers of the seeds of its random numbers, which depend on nothing else.
         count: the number of environments, n.
         state: its state where an episode begins, (n, ...); None if it has none.
         device: the device of what it is called with, None for the library's own choice.
@@ -55,7 +58,9 @@ class LibraryPolicy(ABC):
 
     def begin(self, number: int) -> None:
         """Begin a segment of steps. Random numbers depend on its number."""
-        self._number = number
+        seed = stream_seed("policy", *self._seed_prefix, number)
+        self._rng = make_rng(self._backend, seed, self._device)
+        self._torch = TorchNumbers(seed, self._device)
 
     def load(self, params: Any) -> None:
         """Load the parameters of the policy."""
@@ -90,11 +95,10 @@ class FunctionPolicy(LibraryPolicy):
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
         if self.library != "numpy" or type(observation) is not np.ndarray:
             observation = self._convert(observation)
-        rng = make_rng(self._backend, (*self._seed_prefix, self._number, step), self._device)
-        args = [self._params, observation, rng]
+        args = [self._params, observation, self._rng]
         if self._first_state is not None:
             args.append(self._state_of(began))
-        with _without_gradients():
+        with self._torch.drawing():
             action, extras, *state = checked_results(
                 self._policy(*args), "action", "extras", *self._state_name
             )
@@ -125,7 +129,7 @@ class ModulePolicy(FunctionPolicy):
 
     def __call__(self, observation: Any, began: Any, step: int) -> tuple[Any, Any]:
         observation = self._convert(observation)
-        with _without_gradients():
+        with self._torch.drawing():
             if self._first_state is None:
                 return self._policy(observation), None
             result = self._policy(observation, self._state_of(began))
@@ -133,6 +137,53 @@ class ModulePolicy(FunctionPolicy):
         return action, None
 
 
-def _without_gradients() -> Any:
-    torch = sys.modules.get("torch")
-    return contextlib.nullcontext() if torch is None else torch.no_grad()
+class TorchNumbers:
+    """The numbers that PyTorch draws by itself in a policy, as in `Categorical.sample`. They follow from a seed.
+
+    Outside, PyTorch goes on as if nothing had been drawn.
+
+    Args:
+        seed: the seed.
+        device: the device of the policy. Numbers are also drawn on the CPU.
+    """
+
+    def __init__(self, seed: int, device: Any) -> None:
+        self._seed = seed % 2**63
+        self._device = device
+        self._states: list[Any] = []
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Draw these numbers in a block, and compute no gradients."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            yield
+            return
+        with _drawing, torch.no_grad():
+            generators = _generators(torch, self._device)
+            before = [each.get_state() for each in generators]
+            try:
+                for number, each in enumerate(generators):
+                    if self._states:
+                        each.set_state(self._states[number])
+                    else:
+                        each.manual_seed(self._seed)
+                yield
+                self._states = [each.get_state() for each in generators]
+            finally:
+                for each, state in zip(generators, before, strict=True):
+                    each.set_state(state)
+
+
+_drawing = threading.RLock()
+"""Held while a policy draws from the generators of PyTorch, which all threads share."""
+
+
+def _generators(torch: Any, device: Any) -> list[Any]:
+    """Return PyTorch's own generators of the CPU and of a device."""
+    found = [torch.default_generator]
+    if device is not None and (at := torch.device(device)).type == "cuda":
+        torch.cuda.init()
+        index = torch.cuda.current_device() if at.index is None else at.index
+        found.append(torch.cuda.default_generators[index])
+    return found

@@ -62,7 +62,8 @@ class Simulator:
     def seed(self, seed: Any) -> None:
         """Seed the random numbers."""
         backend, device = self.env.backend, self.env.device
-        self.rng = make_rng(backend, mixed_seed(seed) if isinstance(seed, list) else seed, device)
+        own = mixed_seed("environments", seed) if isinstance(seed, list) else seed
+        self.rng = make_rng(backend, own, device)
         if self.engine.chain.acts:
             self.acting = self.engine.chain.rng(backend, seed, device)
 

@@ -267,10 +267,10 @@ class SimulatorEnvs(VectorEnv[Any, Any, Any]):
     def _seed(self, seed: Any, given: dict[str, Any]) -> None:
         """Pass on one seed to `reset`, or call `seed`."""
         if isinstance(seed, list):
-            parts = mixed_seed(seed)
-            if parts is None:
+            mixed = mixed_seed("environments", seed)
+            if mixed is None:
                 return
-            seed = int(np.random.SeedSequence(parts).generate_state(1)[0] >> 1)
+            seed = int(np.random.SeedSequence(mixed).generate_state(1)[0] >> 1)
         method = _attribute(self.env, "seed")
         if "seed" in self._takes:
             given["seed"] = seed

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import arrayferry as af
 from arrayferry._utilities.options import is_whole
@@ -41,6 +41,17 @@ def step_limit(env: Any) -> int | None:
         limits = {step_limit(one) for one in env.unwrapped.envs}
         limit = limits.pop() if len(limits) == 1 else None
     return int(limit) if limit is not None and is_whole(limit) else None
+
+
+def kernels_in(env: Any) -> int:
+    """Return the number of kernels in an environment. Single environments of a batch count as many."""
+    count = 0
+    while env is not None:
+        held = getattr(env, "__dict__", {})
+        count += len(held.get("_shown", ())) or "_driver" in held
+        count += 2**16 * isinstance(env, (SyncVectorEnv, AsyncVectorEnv))
+        env = held.get("env")
+    return count
 
 
 class HeldKernel:
@@ -110,6 +121,7 @@ class Driver(HeldKernel):
         inside: the spaces of the environment.
         n: the number of environments.
         same_step: whether episodes begin in the step that has ended the last ones.
+        around: the environment, whose kernels have random numbers of their own.
 
     Attributes:
         acts: whether the kernel changes actions.
@@ -120,7 +132,12 @@ class Driver(HeldKernel):
         own: converts a tree to arrays of the library, once that is known.
     """
 
-    def __init__(self, kernel: Kernel, inside: Spaces, n: int, *, same_step: bool = False) -> None:
+    _inside = 0  # also of older pickles
+
+    def __init__(
+        self, kernel: Kernel, inside: Spaces, n: int, around: Any, *, same_step: bool = False
+    ) -> None:
+        self._inside = kernels_in(around)
         self.kernel = kernel = kernel.around(inside)
         self.n, self._same_step = n, same_step
         self.acts, self.steps = kernel.acts, kernel.steps
@@ -241,7 +258,7 @@ class Driver(HeldKernel):
         if self.state is None:
             self.use(action)
         if self._rng is None:
-            self._rng = Chain.rng(self.own.target, self._seed, self._place)
+            self._rng = Chain.rng(self.own.target, self._seed, self._place, self._inside)
         self.state, action = self.kernel.action(self.xp, self._rng, self.state, self.own(action))  # type: ignore[arg-type]
         return action
 

@@ -44,7 +44,7 @@ class KernelWrapper(
         inside = Spaces(
             original_space(env.observation_space), original_space(env.action_space), step_limit(env)
         )
-        self._driver = Driver(kernel, inside, 1)
+        self._driver = Driver(kernel, inside, 1, env)
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
         self._inside, self._outside = inside.observation, outside.observation

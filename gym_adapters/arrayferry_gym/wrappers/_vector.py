@@ -60,7 +60,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         )
         self._episodes = episodes = Episodes(env, masks=TO_NUMPY)
         rule = episodes.rule
-        self._driver = driver = Driver(kernel, inside, self.num_envs, same_step=rule.same_step)
+        self._driver = driver = Driver(kernel, inside, self.num_envs, env, same_step=rule.same_step)
         self._kernel = kernel = driver.kernel
         self._shows_final = rule.tells_final and driver.observes
         # then, kernels of observations alone do not count where there is no last one

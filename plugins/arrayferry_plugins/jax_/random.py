@@ -46,12 +46,18 @@ class JaxRandom(Random):
     def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         import jax
 
-        return jax.random.uniform(self.key(), tuple(shape), dtype, low, high)
+        low, high = map(_as_array, (low, high))
+        shape, dtype = self._checked("uniform", shape, dtype, low, high)
+        return jax.random.uniform(self.key(), shape, dtype, low, high)
 
     def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
         import jax
 
-        values = jax.random.normal(self.key(), tuple(shape), dtype)
+        mean, std = map(_as_array, (mean, std))
+        shape, dtype = self._checked("normal", shape, dtype, mean, std)
+        # of 16 bits, JAX computes with few numbers
+        drawn = dtype if dtype == "float64" else "float32"
+        values = jax.random.normal(self.key(), shape, drawn)
         return (values * std + mean).astype(dtype)
 
     def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
@@ -59,11 +65,11 @@ class JaxRandom(Random):
         import jax.numpy as jnp
         import numpy as np
 
+        low, high = (int(x) if isinstance(x, np.integer) else _as_array(x) for x in (low, high))
+        shape, dtype = self._checked("integers", shape, dtype, low, high)
         name = str(jax.dtypes.canonicalize_dtype(dtype))
-        low, high = (int(x) if isinstance(x, np.integer) else x for x in (low, high))
         check_integers(_in_host_memory(low), _in_host_memory(high), name)
-        # randint itself refuses other dtypes than integers
-        shape, bits = tuple(shape), jnp.iinfo(name).bits if "int" in name else 0
+        bits = jnp.iinfo(name).bits
         most = jnp.iinfo(jax.dtypes.canonicalize_dtype(int)).max  # of Python's integers in JAX
         given = type(low) is type(high) is int
         few = 2 ** (bits - 8)  # of more, randint prefers the low ones
@@ -76,14 +82,15 @@ class JaxRandom(Random):
             jnp.asarray(np.asarray(x % 2**bits, unsigned) if type(x) is int else x).astype(unsigned)
             for x in (low, high)
         )
-        key, last = self.key(), end - first - 1
+        # `randint` splits its key in two
+        key, upper, lower = jax.random.split(self.key(), 3)
+        last = end - first - 1
         if given:
             numbers = jnp.maximum(last, last + 1)  # which is 0 for all numbers of the dtype
             values = jax.random.randint(key, shape, 0, numbers, unsigned)
         else:
             values = jax.random.randint(key, shape, low, high, name).astype(unsigned) - first
         # two halves, each of a small range. Few are too large
-        upper, lower = jax.random.split(key)
         both = jax.random.randint(upper, shape, 0, (last >> half) + 1, unsigned) << half
         both = both | jax.random.bits(lower, shape, unsigned) >> half
         many = (low < high) & (last >= few) & (both <= last)
@@ -91,8 +98,13 @@ class JaxRandom(Random):
 
     def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         import jax
+        import jax.numpy as jnp
 
-        return jax.random.categorical(self.key(), logits, shape=tuple(shape)).astype(dtype)
+        logits = jnp.asarray(logits)
+        shape, dtype = self._checked_categories(shape, logits, dtype)
+        if logits.dtype != "float64":
+            logits = logits.astype("float32")
+        return jax.random.categorical(self.key(), logits, shape=shape).astype(dtype)
 
 
 class JaxRandomFactory(RandomFactory):
@@ -106,10 +118,19 @@ class JaxRandomFactory(RandomFactory):
 
         if hasattr(seed, "dtype") and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
             return JaxRandom(seed)
-        if not (isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32):  # others are not taken
-            seed = np.random.SeedSequence(seed).generate_state(1)[0]
-        key = jax.random.key(int(seed))
+        if isinstance(seed, (int, np.integer)) and 0 <= seed < 2**32:
+            key = jax.random.key(int(seed))
+        else:  # JAX takes 32 bits
+            first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
+            key = jax.random.fold_in(jax.random.key(first), second)
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
+
+
+def _as_array(bound: Any) -> Any:
+    """Return several numbers as an array of NumPy, anything else unchanged."""
+    import numpy as np
+
+    return np.asarray(bound) if isinstance(bound, (list, tuple)) else bound
 
 
 def _in_host_memory(bound: Any) -> Any:

@@ -40,7 +40,9 @@ class TorchRandom(Random):
         import torch
 
         generator, seed = torch.Generator(self._device), self._seed
-        if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
+        if (
+            not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32
+        ):  # PyTorch takes 32 bits
             seed = np.random.SeedSequence(seed).generate_state(1, "uint64")[0] >> np.uint64(1)
         return generator.manual_seed(int(seed))
 
@@ -54,26 +56,42 @@ class TorchRandom(Random):
         import torch
 
         dtype = getattr(torch, dtype)
-        return make(tuple(shape), generator=self._generator, device=self._device, dtype=dtype)
+        return make(shape, generator=self._generator, device=self._device, dtype=dtype)
+
+    def _tensors(self, dtype: str, *given: Any) -> Any:
+        """Return arrays as tensors. Numbers stay, since they have no dtype."""
+        import torch
+
+        tensor = partial(torch.as_tensor, dtype=getattr(torch, dtype), device=self._device)
+        return [x if isinstance(x, (int, float)) else tensor(x) for x in given]
 
     def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         import torch
 
-        values = self._draw(torch.rand, shape, dtype)
+        shape, dtype = self._checked("uniform", shape, dtype)
         # the difference of small integers may be too large for their dtype
-        tensor = partial(torch.as_tensor, dtype=values.dtype, device=self._device)
-        low, high = (x if isinstance(x, (int, float)) else tensor(x) for x in (low, high))
+        low, high = self._tensors(dtype, low, high)
+        self._checked("uniform", shape, dtype, low, high)
+        values = self._draw(torch.rand, shape, dtype)
         return values * (high - low) + low
 
     def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
         import torch
 
-        values = self._draw(torch.randn, shape, dtype)
-        return (values * std + mean).to(values.dtype)
+        shape, dtype = self._checked("normal", shape, dtype)
+        # of 16 bits, PyTorch computes with few numbers
+        drawn = dtype if dtype == "float64" else "float32"
+        mean, std = self._tensors(drawn, mean, std)
+        self._checked("normal", shape, dtype, mean, std)
+        values = self._draw(torch.randn, shape, drawn)
+        return (values * std + mean).to(getattr(torch, dtype))
 
     def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
+        import numpy as np
         import torch
 
+        low, high = (np.asarray(x) if isinstance(x, (list, tuple)) else x for x in (low, high))
+        shape, dtype = self._checked("integers", shape, dtype, low, high)
         known = _in_host_memory(low), _in_host_memory(high)
         check_integers(*known, dtype)
         numbers = isinstance(low, int) and isinstance(high, int)
@@ -92,15 +110,19 @@ class TorchRandom(Random):
         import torch
 
         seed = torch.randint(2**62, (), generator=self._generator, device=self._device)
-        values = np.random.default_rng(int(seed)).integers(low, high, tuple(shape), dtype)
+        values = np.random.default_rng(int(seed)).integers(low, high, shape, dtype)
         return torch.from_numpy(values).to(self._device)
 
     def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         import torch
 
+        logits = torch.as_tensor(logits, device=self._device)
+        shape, dtype = self._checked_categories(shape, logits, dtype)
+        if logits.dtype != torch.float64:
+            logits = logits.float()
         # the index with the shortest of exponential waiting times has the probability that it should have
         waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
-        waits.exponential_(generator=self._generator)
+        waits.exponential_(generator=self._generator).clamp_min_(torch.finfo(waits.dtype).tiny)
         return (logits - waits.log()).argmax(-1).to(getattr(torch, dtype))
 
 

@@ -27,6 +27,7 @@ from remote_workers import CARTPOLE, WEIGHTS, Failing, Numbering, eventually, fu
 
 import arrayferry as af
 import arrayferry_cluster
+from arrayferry._utilities.options import stream_seed
 from arrayferry_cluster import Collector, EnvFailedError, PolicyFailedError, WorkerSetupError
 from arrayferry_cluster._workers.infos import Infos
 from arrayferry_envs import CartPole, Pendulum, rollout, wrap
@@ -104,7 +105,7 @@ def test_steps_are_those_of_sync_vector_env(client, groups):
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
-def test_random_numbers_follow_from_seed_group_segment_and_step(client, library):
+def test_random_numbers_follow_from_seed_group_and_segment(client, library):
     def policy(params, observation, key):
         if library == "jax":
             return jax.random.randint(key, observation.shape[:1], 0, 2), None
@@ -115,10 +116,11 @@ def test_random_numbers_follow_from_seed_group_segment_and_step(client, library)
     for x, y in zip(one, other, strict=True):
         same(x, y)
     if library != "jax":
-        rng = make_rng(library, (3, 1, 2, 5))
-        assert one[2].action[5, 2:].tolist() == rng.integers((2,), 0, 2).tolist()
+        rng = make_rng(library, stream_seed("policy", 3, 1, 2))
+        drawn = [rng.integers((2,), 0, 2).tolist() for _ in range(6)]
+        assert one[2].action[:, 2:].tolist() == drawn
     else:
-        key = make_rng("jax", (3, 1, 2)).key()
+        key = make_rng("jax", stream_seed("policy", 3, 1, 2)).key()
         drawn = jax.random.randint(jax.random.fold_in(key, 5), (2,), 0, 2)
         assert one[2].action[5, 2:].tolist() == drawn.tolist()
 
@@ -242,7 +244,7 @@ def test_functional_environments_are_rollouts(client, env, policy):
     for group, rows in enumerate([slice(0, 2), slice(2, 5)]):
         carry = None
         for number, part in enumerate(parts):
-            key = make_rng("jax", (3, group, number)).key()
+            key = make_rng("jax", stream_seed("segment", 3, group, number)).key()
             n = rows.stop - rows.start
             carry, expected = rollout(env, policy, WEIGHTS, key, 30, n, carry=carry)
             own = jax.tree.map(lambda x: x[:, rows], tuple(part[:10]))  # noqa: B023
@@ -678,3 +680,48 @@ def test_infos_that_change_their_form_cannot_be_collected(later):
     infos.write([{}, {"a": later}])
     with pytest.raises(af.OptionError, match="'a' is not always a number or an array of one shape"):
         infos.tree()
+
+
+def sampling(params, observation, key):
+    action = torch.distributions.Categorical(torch.ones(len(observation), 2)).sample()
+    noise = key.uniform((len(observation),))
+    torch_noise = torch.rand(len(observation))
+    if not isinstance(observation, torch.Tensor):
+        action, torch_noise = action.numpy(), torch_noise.numpy()
+    return action, {"noise": noise, "torch": torch_noise}
+
+
+class Sampling(torch.nn.Module):
+    def forward(self, observation):
+        return torch.distributions.Categorical(torch.ones(len(observation), 2)).sample()
+
+
+@pytest.mark.parametrize("policy", ["numpy", "torch", "module"])
+def test_numbers_that_pytorch_draws_by_itself_follow_from_the_seed(client, policy):
+    options = {"num_steps": 20, "groups": 2, "policy_xp": policy}
+    if policy == "module":
+        del options["policy_xp"]
+    state = torch.get_rng_state()
+    runs = []
+    for _ in range(2):
+        given = Sampling() if policy == "module" else sampling
+        runs.append(collected([CARTPOLE] * 4, given, None, client, 3, **options))
+        assert (torch.get_rng_state() == state).all()
+        torch.rand(3)
+        state = torch.get_rng_state()
+    for x, y in zip(*runs, strict=True):
+        same(x, y)
+    if policy != "module":
+        parts = [part.extras[name] for part in runs[0] for name in ("noise", "torch")]
+        assert np.unique(np.concatenate(parts)).size == 3 * 20 * 4 * 2
+
+
+def test_a_policy_does_not_draw_the_numbers_of_the_first_reset(client):
+    def drawn(params, observation, key):
+        return np.zeros(len(observation), int), {
+            "noise": key.uniform((len(observation), 4), -0.05, 0.05)
+        }
+
+    with Collector([CARTPOLE], drawn, num_steps=4, groups=1, seed=5, client=client) as collector:
+        part = next(collector)
+    assert not np.isclose(part.extras["noise"], part.observation[0], atol=1e-7).any()

@@ -6,6 +6,7 @@ import operator
 
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import rich.progress
@@ -507,3 +508,12 @@ def test_a_batch_keeps_infos_and_rewards_as_they_are(info, mode):
     assert terminated.all()
     assert [x.tolist() for x in infos.get("final_obs", observations)] == [[2.0], [2.0]]
     assert observations.tolist() == [[0.0 if mode is AutoresetMode.SAME_STEP else 2.0]] * 2
+
+
+@pytest.mark.parametrize("wrong", [1.5, -0.5, np.float32(1.5), np.array(-1e-3), float("inf"), 2])
+def test_a_discount_is_from_0_to_1(wrong):
+    for given in (wrong, torch.as_tensor(wrong), jnp.asarray(wrong, jnp.float32)):
+        with pytest.raises(af.OptionError, match=r"discount=.* is not valid"):
+            evaluate(Count(), lean, discount=given, num_envs=1)
+        with pytest.raises(af.OptionError, match=r"gamma=.* is not valid"):
+            kernels.RecordEpisodeStatistics(gamma=given)

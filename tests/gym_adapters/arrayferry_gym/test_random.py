@@ -138,3 +138,99 @@ def test_threads_take_different_keys_of_jax():
     with quick_turns(), ThreadPoolExecutor(4) as pool:
         keys = [key for keys in pool.map(work, range(4)) for key in keys]
     assert len(set(keys)) == len(keys) == 160
+
+
+METHODS = {
+    "uniform": (),
+    "normal": (),
+    "integers": (0, 5),
+    "categorical": (np.zeros(5, np.float32),),
+}
+FLOATS = {"float16", "bfloat16", "float32", "float64"}
+OTHERS = {"bool", "complex64", "float128", "float8_e4m3fn", "int4", "object", "str", "nope"}
+
+
+@LIBRARIES
+@pytest.mark.parametrize("method", METHODS)
+def test_every_library_takes_and_refuses_the_same_dtypes(library, method, x64):
+    own = af.registry.backend(library).from_numpy
+    given = [own(x) if isinstance(x, np.ndarray) else x for x in METHODS[method]]
+    draw = getattr(make_rng(library, 1), method)
+    taken = FLOATS if method in ("uniform", "normal") else {*WHOLE}
+    for dtype in FLOATS | {*WHOLE} | OTHERS:
+        if dtype not in taken:
+            with pytest.raises(af.OptionError, match=f"rng.{method} was asked for the dtype"):
+                draw((3,), *given, dtype=dtype)
+        elif library != "array_api_strict" or "16" not in dtype:  # which has no float16
+            assert str(draw((3,), *given, dtype=dtype).dtype).split(".")[-1] == dtype
+    dtype = np.dtype("float64" if "float64" in taken else "int64")
+    assert str(draw((3,), *given, dtype=dtype).dtype).split(".")[-1] == dtype.name
+
+
+@LIBRARIES
+@pytest.mark.parametrize("method", METHODS)
+def test_every_library_takes_and_refuses_the_same_shapes(library, method):
+    own = af.registry.backend(library).from_numpy
+    given = [own(x) if isinstance(x, np.ndarray) else x for x in METHODS[method]]
+    draw = getattr(make_rng(library, 1), method)
+    for shape in ((), (0,), (2, 0, 3), [2, 3], np.array([2, 3]), (np.int64(2),)):
+        assert tuple(draw(shape, *given).shape) == tuple(shape)
+    for wrong in (3, None, (2.0,), (-1,), ("a",), (2, None)):
+        with pytest.raises(af.OptionError, match=f"rng.{method} was asked for the shape"):
+            draw(wrong, *given)
+    if method == "categorical":
+        rows = own(np.zeros((3, 5), np.float32))
+        assert tuple(draw((2, 3), rows).shape) == (2, 3)
+        several = [(rows,)]
+        for wrong in (np.float32(0), np.zeros((3, 0), np.float32)):
+            with pytest.raises(af.OptionError):
+                draw((3,), own(np.asarray(wrong)))
+    else:
+        first, high = own(np.zeros(3, np.int32)), own(np.full(3, 4, np.int32))
+        assert tuple(draw((2, 3), first, high).shape) == (2, 3)
+        assert tuple(draw((2, 3), [0, 1, 2], [3, 4, 5]).shape) == (2, 3)
+        several = [(first, 5), (0, high)]
+    for arguments in several:
+        for wrong in ((), (1,), (2,), (3, 2)):
+            with pytest.raises(af.OptionError, match="does not broadcast"):
+                draw(wrong, *arguments)
+
+
+@LIBRARIES
+def test_categories_that_the_dtype_does_not_hold_are_refused(library):
+    own = af.registry.backend(library).from_numpy
+    rng = make_rng(library, 1)
+    for count, dtype in ((129, "int8"), (300, "int8"), (257, "uint8"), (2**15 + 1, "int16")):
+        with pytest.raises(af.OptionError, match=f"as {dtype}, which"):
+            rng.categorical((4,), own(np.zeros(count, np.float32)), dtype)
+    for count, dtype in ((128, "int8"), (256, "uint8"), (2**15, "int16")):
+        assert rng.categorical((4,), own(np.zeros(count, np.float32)), dtype).shape == (4,)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32"])
+def test_the_distribution_of_categories(library, dtype, x64):
+    logits = np.zeros(200).astype(jnp.dtype(dtype))
+    own = af.registry.backend(library).from_numpy
+    numbers = af.convert(make_rng(library, 1).categorical((20_000,), own(logits)), "numpy")
+    counts = np.bincount(numbers, minlength=200)
+    assert ((counts - 100) ** 2 / 100).sum() < 300  # chi-square of 199 degrees, 5 deviations
+    if dtype != "int32":
+        logits[::2] = -np.inf
+        numbers = af.convert(make_rng(library, 1).categorical((20_000,), own(logits)), "numpy")
+        assert (numbers % 2 == 1).all()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("dtype", sorted(FLOATS))
+def test_the_distribution_of_floats(library, dtype, x64):
+    rng = make_rng(library, 1)
+    drawn = rng.normal((40_000,), 1.0, 2.0, dtype), rng.uniform((40_000,), -1.0, 3.0, dtype)
+    normal, uniform = (np.asarray(af.convert(x, "numpy")).astype(np.float64) for x in drawn)
+    assert abs(normal.mean() - 1) < 0.05
+    assert abs(normal.std() - 2) < 0.05
+    assert 7.5 < abs(normal - 1).max() < 12  # of 16 bits, tails were cut
+    assert abs(uniform.mean() - 1) < 0.03
+    assert abs(uniform.std() - 4 / 12**0.5) < 0.03
+    assert uniform.min() >= -1
+    assert uniform.max() <= 3

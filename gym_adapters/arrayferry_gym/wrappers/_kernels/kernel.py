@@ -281,9 +281,6 @@ class Chain:
         acts: whether any changes actions.
     """
 
-    STREAM: ClassVar[int] = 0x57
-    """The number of the random numbers of kernels, which differ by it from those of the environment."""
-
     def __init__(
         self,
         kernels: tuple[Kernel, ...],
@@ -304,11 +301,18 @@ class Chain:
         """Return the states before the first episodes."""
         return tuple(kernel.init(xp, n, kernel.inside, device) for kernel in self.kernels)
 
-    @classmethod
-    def rng(cls, to: Target, seed: Any, device: Any) -> Random:
-        """Return random numbers for kernels that change actions, given a seed of the environments."""
-        parts = mixed_seed(seed if isinstance(seed, (list, tuple)) else [seed])
-        return make_rng(to, None if parts is None else [*parts, cls.STREAM], device)
+    @staticmethod
+    def rng(to: Target, seed: Any, device: Any, inside: int = 0) -> Random:
+        """Return random numbers for kernels that change actions, given a seed of the environments.
+
+        Args:
+            to: the library.
+            seed: the seed, or one for each environment.
+            device: the device.
+            inside: the number of kernels inside, which have random numbers of their own.
+        """
+        seeds = seed if isinstance(seed, (list, tuple)) else [seed]
+        return make_rng(to, mixed_seed("kernels", seeds, inside), device)
 
     def rewards(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], str | None]:
         """Return the shape and dtype of rewards that the agent sees, as `Kernel.rewards` does."""

@@ -8,6 +8,7 @@ import numpy as np
 
 import arrayferry as af
 import arrayferry_gym.wrappers._kernels.moments as moments_of
+from arrayferry._utilities.options import factor_of
 from arrayferry_gym._arrays import as_rewards, dtype_in, rows_of, select, to_shape
 from arrayferry_gym._episodes import Step
 
@@ -133,7 +134,10 @@ class RecordEpisodeStatistics(Kernel):
     Args:
         buffer_length: the number of episodes that the queues of the wrappers around ordinary environments hold.
         stats_key: the key in infos.
-        gamma: the discount factor of "dr", None to leave it out.
+        gamma: the discount factor of "dr", from 0 to 1. None leaves it out.
+
+    Raises:
+        arrayferry.OptionError: `gamma` is not between 0 and 1.
 
     Examples:
         >>> import jax
@@ -153,7 +157,7 @@ class RecordEpisodeStatistics(Kernel):
     ) -> None:
         self.buffer_length = buffer_length
         self.stats_key = stats_key
-        self.gamma = gamma
+        self.gamma = None if gamma is None else factor_of("gamma", gamma, scalar=True)
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         dtype = moments_of.wide(xp, device)
