@@ -96,60 +96,43 @@ class Random(ABC):
         """
 
     @staticmethod
-    def _checked(method: str, shape: Any, dtype: Any, *given: Any) -> tuple[tuple[int, ...], str]:
-        """Return a shape as a tuple, and the name of a dtype.
+    def _checked(method: str, shape: Any, dtype: Any, *given: Any) -> Any:
+        """Return a shape as a tuple, the name of a dtype, and what else was given, with lists as arrays of NumPy.
 
         Args:
             method: the method that draws.
             shape: the shape of the result.
             dtype: its dtype.
-            given: numbers and arrays that must broadcast to the shape.
+            given: numbers and arrays that must broadcast to the shape, or logits.
 
         Raises:
             OptionError: the method does not take them.
         """
-        try:
-            sizes = tuple(shape)
-            right = all(hasattr(n, "__index__") and n >= 0 for n in sizes)
-        except TypeError:
-            right = False
-        if not right:
-            raise OptionError(
-                f"rng.{method} was asked for the shape {shape!r:.80}",
-                remedy="Pass a tuple of integers of 0 or more, such as (3,).",
-            )
+        import numpy
+
+        given = tuple(numpy.asarray(x) if isinstance(x, (list, tuple)) else x for x in given)
         known = FLOATS if method in ("uniform", "normal") else INTEGERS
         name = dtype if isinstance(dtype, str) else dtype_name(dtype)
+        wrong, remedy = "", "Pass a tuple of integers of 0 or more, such as (3,)."
+        try:
+            sizes = tuple(shape)
+            if not all(hasattr(n, "__index__") and n >= 0 for n in sizes):
+                raise TypeError
+        except TypeError:
+            sizes, wrong = (), f"the shape {shape!r:.80}"
         if name not in known:
-            raise OptionError(
-                f"rng.{method} was asked for the dtype {dtype!r:.80}",
-                remedy=f"Pass one of {', '.join(known)}.",
-            )
-        for x in given:
-            own = tuple(getattr(x, "shape", ()))
-            pairs = zip(reversed(own), reversed(sizes), strict=False)
-            if own and (len(own) > len(sizes) or any(a not in (1, b) for a, b in pairs)):
-                raise OptionError(
-                    f"rng.{method} was asked for the shape {sizes} with an array of shape {own}, which does not broadcast to it",
-                    remedy="Pass the shape of all numbers, or another array.",
-                )
-        return sizes, name
-
-    @classmethod
-    def _checked_categories(
-        cls, shape: Any, logits: Any, dtype: Any
-    ) -> tuple[tuple[int, ...], str]:
-        """Return a shape of categories and the name of their dtype, as `_checked` does, given the array of logits."""
-        if not logits.shape:
-            raise OptionError(
-                f"rng.categorical was given the logits {logits!r:.80}, without an axis of categories",
-                remedy="Pass an array with one along its last axis.",
-            )
-        sizes, name = cls._checked(
-            "categorical", shape, dtype, logits[..., 0] if logits.shape[-1] else logits
-        )
-        check_integers(0, logits.shape[-1], name)
-        return sizes, name
+            wrong, remedy = f"the dtype {dtype!r:.80}", f"Pass one of {', '.join(known)}."
+        for own in [tuple(getattr(x, "shape", ())) for x in given] if not wrong else ():
+            rows = own[:-1] if method == "categorical" else own
+            pairs = zip(reversed(rows), reversed(sizes), strict=False)
+            if len(rows) > len(sizes) or any(a not in (1, b) for a, b in pairs):
+                wrong = f"the shape {sizes} with an array of shape {own}, which does not broadcast to it"
+                remedy = "Pass the shape of all numbers, or another array."
+            elif method == "categorical":
+                check_integers(0, own[-1] if own else 0, name)
+        if wrong:
+            raise OptionError(f"rng.{method} was asked for {wrong}", remedy=remedy)
+        return sizes, name, *given
 
     def getstate(self) -> Any:
         """Return a state from which `setstate` draws the same next numbers again. It can be pickled.
@@ -332,7 +315,7 @@ class HostRandom(Random):
         self, shape: Sequence[int], low: Any = 0.0, high: Any = 1.0, dtype: str = "float32"
     ) -> Any:
         low, high = _as_floats(self._values(low)), _as_floats(self._values(high))
-        shape, dtype = self._checked("uniform", shape, dtype, low, high)
+        shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
         values = self._generator.random(shape, _drawn_dtype(dtype))
         values = values * (high - low)
         values += low
@@ -342,13 +325,13 @@ class HostRandom(Random):
         self, shape: Sequence[int], mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32"
     ) -> Any:
         mean, std = self._values(mean), self._values(std)
-        shape, dtype = self._checked("normal", shape, dtype, mean, std)
+        shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
         values = self._generator.standard_normal(shape, _drawn_dtype(dtype))
         return self._converted(values * std + mean, dtype)
 
     def integers(self, shape: Sequence[int], low: Any, high: Any, dtype: str = "int32") -> Any:
         low, high = self._values(low), self._values(high)
-        shape, dtype = self._checked("integers", shape, dtype, low, high)
+        shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
         check_integers(low, high, dtype)
         try:
             values = self._generator.integers(low, high, shape)
@@ -359,8 +342,8 @@ class HostRandom(Random):
     def categorical(self, shape: Sequence[int], logits: Any, dtype: str = "int32") -> Any:
         import numpy
 
-        logits = numpy.asarray(self._values(logits))
-        shape, dtype = self._checked_categories(shape, logits, dtype)
+        logits = self._values(logits)
+        shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
         # the index with the shortest of exponential waiting times has the probability that its logit asks for
         waits = self._generator.standard_exponential((*shape, logits.shape[-1])) + 1e-300
         return self._converted((logits - numpy.log(waits)).argmax(-1), dtype)

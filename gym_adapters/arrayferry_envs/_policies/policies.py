@@ -150,7 +150,7 @@ class TorchNumbers:
     def __init__(self, seed: int, device: Any) -> None:
         self._seed = seed % 2**63
         self._device = device
-        self._states: list[Any] = []
+        self._own: list[Any] = []
 
     @contextlib.contextmanager
     def drawing(self) -> Iterator[None]:
@@ -160,18 +160,17 @@ class TorchNumbers:
             yield
             return
         with _drawing, torch.no_grad():
-            generators = _generators(torch, self._device)
-            before = [each.get_state() for each in generators]
+            shared = _generators(torch, self._device)
+            if not self._own:
+                self._own = [torch.Generator(x.device).manual_seed(self._seed) for x in shared]
+            before = [each.get_state() for each in shared]
             try:
-                for number, each in enumerate(generators):
-                    if self._states:
-                        each.set_state(self._states[number])
-                    else:
-                        each.manual_seed(self._seed)
+                for each, own in zip(shared, self._own, strict=True):
+                    each.set_state(own.get_state())
                 yield
-                self._states = [each.get_state() for each in generators]
             finally:
-                for each, state in zip(generators, before, strict=True):
+                for each, own, state in zip(shared, self._own, before, strict=True):
+                    own.set_state(each.get_state())
                     each.set_state(state)
 
 

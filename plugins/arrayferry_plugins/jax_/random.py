@@ -46,15 +46,13 @@ class JaxRandom(Random):
     def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         import jax
 
-        low, high = map(_as_array, (low, high))
-        shape, dtype = self._checked("uniform", shape, dtype, low, high)
+        shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
         return jax.random.uniform(self.key(), shape, dtype, low, high)
 
     def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
         import jax
 
-        mean, std = map(_as_array, (mean, std))
-        shape, dtype = self._checked("normal", shape, dtype, mean, std)
+        shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
         # of 16 bits, JAX computes with few numbers
         drawn = dtype if dtype == "float64" else "float32"
         values = jax.random.normal(self.key(), shape, drawn)
@@ -65,8 +63,8 @@ class JaxRandom(Random):
         import jax.numpy as jnp
         import numpy as np
 
-        low, high = (int(x) if isinstance(x, np.integer) else _as_array(x) for x in (low, high))
-        shape, dtype = self._checked("integers", shape, dtype, low, high)
+        shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
+        low, high = (int(x) if isinstance(x, np.integer) else x for x in (low, high))
         name = str(jax.dtypes.canonicalize_dtype(dtype))
         check_integers(_in_host_memory(low), _in_host_memory(high), name)
         bits = jnp.iinfo(name).bits
@@ -100,10 +98,8 @@ class JaxRandom(Random):
         import jax
         import jax.numpy as jnp
 
-        logits = jnp.asarray(logits)
-        shape, dtype = self._checked_categories(shape, logits, dtype)
-        if logits.dtype != "float64":
-            logits = logits.astype("float32")
+        shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
+        logits = jnp.asarray(logits, None if logits.dtype == "float64" else "float32")
         return jax.random.categorical(self.key(), logits, shape=shape).astype(dtype)
 
 
@@ -124,13 +120,6 @@ class JaxRandomFactory(RandomFactory):
             first, second = map(int, np.random.SeedSequence(seed).generate_state(2))
             key = jax.random.fold_in(jax.random.key(first), second)
         return JaxRandom(key if device is None else jax.device_put(key, own_device(device)))
-
-
-def _as_array(bound: Any) -> Any:
-    """Return several numbers as an array of NumPy, anything else unchanged."""
-    import numpy as np
-
-    return np.asarray(bound) if isinstance(bound, (list, tuple)) else bound
 
 
 def _in_host_memory(bound: Any) -> Any:

@@ -68,30 +68,26 @@ class TorchRandom(Random):
     def uniform(self, shape: Any, low: Any = 0.0, high: Any = 1.0, dtype: str = "float32") -> Any:
         import torch
 
-        shape, dtype = self._checked("uniform", shape, dtype)
+        shape, dtype, low, high = self._checked("uniform", shape, dtype, low, high)
         # the difference of small integers may be too large for their dtype
         low, high = self._tensors(dtype, low, high)
-        self._checked("uniform", shape, dtype, low, high)
         values = self._draw(torch.rand, shape, dtype)
         return values * (high - low) + low
 
     def normal(self, shape: Any, mean: Any = 0.0, std: Any = 1.0, dtype: str = "float32") -> Any:
         import torch
 
-        shape, dtype = self._checked("normal", shape, dtype)
+        shape, dtype, mean, std = self._checked("normal", shape, dtype, mean, std)
         # of 16 bits, PyTorch computes with few numbers
         drawn = dtype if dtype == "float64" else "float32"
         mean, std = self._tensors(drawn, mean, std)
-        self._checked("normal", shape, dtype, mean, std)
         values = self._draw(torch.randn, shape, drawn)
         return (values * std + mean).to(getattr(torch, dtype))
 
     def integers(self, shape: Any, low: Any, high: Any, dtype: str = "int32") -> Any:
-        import numpy as np
         import torch
 
-        low, high = (np.asarray(x) if isinstance(x, (list, tuple)) else x for x in (low, high))
-        shape, dtype = self._checked("integers", shape, dtype, low, high)
+        shape, dtype, low, high = self._checked("integers", shape, dtype, low, high)
         known = _in_host_memory(low), _in_host_memory(high)
         check_integers(*known, dtype)
         numbers = isinstance(low, int) and isinstance(high, int)
@@ -116,10 +112,10 @@ class TorchRandom(Random):
     def categorical(self, shape: Any, logits: Any, dtype: str = "int32") -> Any:
         import torch
 
-        logits = torch.as_tensor(logits, device=self._device)
-        shape, dtype = self._checked_categories(shape, logits, dtype)
-        if logits.dtype != torch.float64:
-            logits = logits.float()
+        shape, dtype, logits = self._checked("categorical", shape, dtype, logits)
+        (logits,) = self._tensors(
+            "float64" if "float64" in str(logits.dtype) else "float32", logits
+        )
         # the index with the shortest of exponential waiting times has the probability that it should have
         waits = torch.empty((*shape, logits.shape[-1]), device=self._device, dtype=logits.dtype)
         waits.exponential_(generator=self._generator).clamp_min_(torch.finfo(waits.dtype).tiny)
