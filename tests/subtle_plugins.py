@@ -285,6 +285,9 @@ CHANGES = {
         lambda: if_(lambda x: is_neither(x) and not is_permuted(x), lambda x: np.full_like(x, x.flat[0])),
         "strided",
     ),
+    "zeros for broadcast arrays": (
+        lambda: if_(lambda x: x.size > 1 and 0 in x.strides, np.zeros_like), "broadcast",
+    ),
     "narrow cubes of doubles": (lambda: narrowed_cube, "dtype float32 instead of float64"),
     "dates in seconds": (lambda: to_seconds, "datetime64"),
     "time spans in seconds": (lambda: lambda x: to_seconds(x) if x.dtype.kind == "m" else x, "timedelta64"),

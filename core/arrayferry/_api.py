@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, overload
 from arrayferry._utilities.text import type_name
 
 from ._conversion.conversion import Conversion, make_conversion
-from ._errors import ConversionError, NotAnArrayError, OptionError
+from ._errors import ConversionError, CopyRequiredError, NotAnArrayError, OptionError
 from ._options import Narrowing, Options, Scalars, Sparse, Unknown, Unsupported
 from ._plugin.backend import Backend, Target
 from ._plugin.call import ask_backend, call_backend
 from ._plugin.origin import Origin
+from ._registry.generic import is_namespace
 from ._registry.registry import Registry, default_registry
 from ._route.devices import device_of, resolve_device
 from ._route.route import Route, describe_route
@@ -98,7 +99,7 @@ def convert(
             any way), or anything else. It is never modified.
         to: the target: a name ("torch"), a namespace module (`jax.numpy`) or a `Backend`.
         like: an array, or a tree with one, instead of `to` and `device`: the result has its library
-            and device.
+            and device. Or a namespace module.
         device: the device of the results: "cpu", "cuda:0", a device object of the target, or "default" for the
             target's own choice. None keeps the device of each array, if the target has it.
         copy: True always copies. False shares memory or raises `CopyRequiredError`. None shares memory where this is
@@ -249,12 +250,14 @@ def conversion_like(
             "like= was given together with a target or a device",
             remedy="Pass either like=, or to and device.",
         )
+    if isinstance(like, ModuleType):
+        return (registry or default_registry()).backend(like), None
     array, backend = first_array(like, registry=registry)
     if backend is None:
         if isinstance(like, type):
             raise NotAnArrayError(
                 f"like= was given the class {like.__qualname__}",
-                remedy="Pass an array, or a tree with one, not a class.",
+                remedy="Pass an array, a tree with one, or a module, not a class.",
             )
         raise NotAnArrayError(
             f"like= was given a {type(like).__name__} that holds no array",
@@ -312,7 +315,7 @@ def namespace_of(value: Any, *, registry: Registry | None = None) -> Any:
         The namespace, wrapped by array-api-compat where that supports the library.
 
     Raises:
-        NotAnArrayError: it is not an array of a known library.
+        NotAnArrayError: it is not an array of a known library, or that library does not follow the Array API.
 
     Examples:
         >>> import arrayferry as af
@@ -327,7 +330,13 @@ def namespace_of(value: Any, *, registry: Registry | None = None) -> Any:
     try:
         return array_api_compat.array_namespace(value)
     except TypeError:
-        return importlib.import_module(backend.namespace or backend.package)
+        namespace = importlib.import_module(backend.namespace or backend.package)
+    if backend.namespace or is_namespace(namespace):
+        return namespace
+    raise NotAnArrayError(
+        f"{backend.name} has no namespace of the Array API",
+        remedy='Convert it first, as with arrayferry.convert(x, "numpy").',
+    )
 
 
 def first_array(value: Any, *, registry: Registry | None = None) -> tuple[Any, Backend | None]:
@@ -457,4 +466,15 @@ def route(
         source_device = device_of(origin, source)
     elif isinstance(origin, Backend):
         source_device, _ = resolve_device(origin, None, "")
-    return describe_route(registry.catalog, origin, target, device, source_device)
+    found = describe_route(registry.catalog, origin, target, device, source_device)
+    if not by_name and not isinstance(source, Backend) and found.steps and not found.copies:
+        try:  # which copies nothing
+            make_conversion(
+                target, Options(device=device, copy=False, unknown="convert"), registry
+            )(source)
+        except CopyRequiredError:
+            copied = found.steps[-1]._replace(cost="copy")
+            found = found._replace(steps=(*found.steps[:-1], copied))
+        except ConversionError:  # the conversion itself says so
+            pass
+    return found

@@ -45,6 +45,8 @@ class TensorFlowBackend(af.Backend):
                 f"a TensorFlow tensor of dtype {x.dtype.name} cannot be converted",
                 remedy="Read its value first.",
             )
+        if x.dtype.name == "string":  # NumPy's own text would lose zeros at its end
+            return np.array(x.numpy(), object)
         values = np.asarray(x if x.ndim else x.numpy()).view()  # x.numpy() copies
         values.flags.writeable = False
         return values

@@ -55,7 +55,7 @@ class StoredSource(Source):
 
     def refuse(self, x: Any) -> None:
         """Raise an error for an array that cannot be converted. The default refuses text and objects."""
-        if x.dtype.kind in "OSTU" or x.dtype.hasobject:
+        if x.dtype.base.kind in "OSTU" or x.dtype.hasobject:
             what, why = f"{self.what} of dtype {x.dtype}", ": it holds text or objects"
             raise refused(what, dtype=x.dtype, why=why, remedy=self.remedy)
 

@@ -29,6 +29,8 @@ class TensorDicts(Container):
             return type(value)(*children, **names) if children else value
         moved, rest = {child.device for child in children} - {value.device}, iter(children)
         at = {"device": moved.pop() if value.device and moved else value.device}
+        if any(value.names):
+            at["names"] = value.names
         if children:  # blocks of a stream are shorter
             at["batch_size"] = children[0].shape[: value.batch_dims]
         new = value.apply(lambda _: next(rest), call_on_nested=True, filter_empty=False, **at)
@@ -128,7 +130,10 @@ def _streamed(value: Any) -> Any:
     """Return a tensordict in place of a lazy stack, whose parts lack the axis of the stack."""
     import tensordict as td
 
-    return td.TensorDict(_as_dict(value), value.batch_size) if _is_lazy(value) else value
+    if not _is_lazy(value):
+        return value
+    names = value.names if any(value.names) else None
+    return td.TensorDict(_as_dict(value), value.batch_size, names=names)
 
 
 def arrayferry_containers() -> list[Container]:

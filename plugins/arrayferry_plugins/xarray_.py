@@ -63,7 +63,9 @@ class DataTrees(Container):
         return list(value.to_dict().values())
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        nodes = dict(zip(value.to_dict(), children, strict=True))
+        own = value.path  # paths begin at the root of the tree, also those of a child
+        paths = [path.removeprefix(own) or "/" for path in value.to_dict()]
+        nodes = dict(zip(paths, children, strict=True))
         return type(value).from_dict(nodes, name=value.name)
 
     def steps(self, value: Any) -> list[str]:

@@ -296,7 +296,7 @@ class _Block:
             return self.keep(name)
         keys = list(map(self.keep, keys))
         if cls is dict:
-            return "{" + ", ".join(map("{}: {}".format, keys, made)) + "}"
+            return self.whole("{" + ", ".join(map("{}: {}".format, keys, made)) + "}", len(keys))
         if cls is tuple:
             return f"({_comma(made)})"
         items = f"[{', '.join(made)}]"
@@ -305,6 +305,13 @@ class _Block:
         if type(node.container).__module__.startswith("arrayferry."):  # whose results are known
             return f"{container}.rebuild({self.keep(name)}, {items})"
         return f"{self.name(rebuilt, 'rebuilt')}({container}, {self.keep(name)}, {items})"
+
+    def whole(self, made: str, count: Any) -> str:
+        """Return the expression for a dict, which fails if two of its keys have become equal."""
+        if count in (0, 1):
+            return made
+        new = self.new("d")
+        return f"({new} if len({new} := {made}) == {count} else {{}}[{new}])"
 
     def loop(self, node: Branch, structure: Any, name: str) -> str:
         """Write a loop for a container whose children have one structure, whatever its length."""
@@ -349,7 +356,7 @@ class _Block:
         if not node.rebuilt:
             return name
         if cls is dict:
-            return f"dict(zip({name}, {result}))"
+            return self.whole(f"dict(zip({name}, {result}))", f"len({result})")
         return f"tuple({result})" if cls is tuple else result
 
 

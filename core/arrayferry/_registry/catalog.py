@@ -20,6 +20,7 @@ from arrayferry._plugin.converter import Converter
 from arrayferry._plugin.origin import Source
 from arrayferry._tree.kind import Kind
 from arrayferry._utilities.cache import Cache, once
+from arrayferry._utilities.text import type_name
 
 from .discovery import CHOICE, chosen_plugins
 from .generic import GenericBackend, find_namespace, is_namespace
@@ -126,7 +127,14 @@ class Catalog:
             BackendUnavailableError: the name is that of a library without a plugin, whose import fails.
         """
         if isinstance(to, Backend):
-            return self.backends.get(to.name, to)
+            known = self.backends.get(to.name, to)
+            if type_name(type(known)) != type_name(type(to)):
+                raise UnknownBackendError(
+                    f"{to!r} is a {type_name(type(to))}, and that name belongs to a {type_name(type(known))}",
+                    remedy="Give it a name of its own, or register it with the other one in its `replaces`.",
+                    name=to.name,
+                )
+            return known
         if not isinstance(to, (str, ModuleType)):
             raise UnknownBackendError(
                 f"{to!r:.80} is not the name of an array library",

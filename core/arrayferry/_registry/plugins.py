@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple, cast
@@ -206,6 +207,10 @@ class PluginManager(pluggy.PluginManager):
             if plugin is not None and (plugin is known.given or plugin is known.held):
                 return name
         return None
+
+    def is_registered(self, plugin: Any) -> bool:
+        """Return whether a plugin, or a part that was registered alone, is registered."""
+        return self.get_name(plugin) is not None
 
     def is_at_run_time(self, name: str) -> bool:
         """Return whether the plugin of a name was registered at run time."""
@@ -448,6 +453,7 @@ class PluginManager(pluggy.PluginManager):
                 super().unregister(name=name)
             elif name not in self._user_blocked:
                 super().unblock(name)
+        before = [each.given for each in self._registered.values()]
         self._registered, self.left_out = dict(kept), []
         for point, plugin, error in installed.plugins:
             self._registry.partial = None
@@ -456,7 +462,8 @@ class PluginManager(pluggy.PluginManager):
             try:
                 if error is not None:
                     raise error
-                self.add(plugin, point.name, point)
+                with self._without_history(any(plugin is each for each in before)):
+                    self.add(plugin, point.name, point)
             except NEVER_CAUGHT:
                 raise
             except BaseException as reason:
@@ -467,7 +474,21 @@ class PluginManager(pluggy.PluginManager):
         for name in installed.blocked - self._registered.keys():
             super().set_blocked(name)
         for name, each in kept.items():
-            super().register(each.held, name)
+            with self._without_history(True):
+                super().register(each.held, name)
+
+    @contextmanager
+    def _without_history(self, known: bool) -> Iterator[None]:
+        """Register a plugin that was known before without the calls of historic hooks, which it has had."""
+        historic = [each for each in vars(self.hook).values() if known and each.is_historic()]
+        calls = [each._call_history for each in historic]
+        try:
+            for each in historic:
+                each._call_history = []
+            yield
+        finally:
+            for each, made in zip(historic, calls, strict=True):
+                each._call_history = made
 
     def blocked(self) -> Iterator[LeftOut]:
         """Yield the plugins that are blocked, by the user or by the environment variable."""
@@ -502,10 +523,11 @@ class PluginManager(pluggy.PluginManager):
 def _as_plugin(plugin: Any, name: str, parts: Mapping[str, object]) -> Any:
     """Return a plugin for pluggy, which keeps plugins in sets.
 
-    A single part, one with further parts, or an object that defines equality, becomes a module with its hooks.
+    A single part, one with further parts, or an object that defines equality or a hash, becomes a module with its hooks.
     """
     hooks: list[str] = [hook for hook, kind in HOOKS.items() if isinstance(plugin, kind)]
-    by_identity: bool = getattr(type(plugin), "__eq__", None) is object.__eq__
+    own = getattr(type(plugin), "__eq__", None), getattr(type(plugin), "__hash__", None)
+    by_identity: bool = own == (object.__eq__, object.__hash__)
     if not hooks and not parts and plugin is not None and by_identity:
         return plugin
     module = ModuleType(name)

@@ -232,7 +232,7 @@ def _check_lazy(x: Any, route: Route, target: Backend, options: Options) -> None
     except Exception:  # it is read later, and fails then
         dtype = None
     if isinstance(dtype, np.dtype):
-        target_dtype(dtype, target, options.narrowing)
+        target_dtype(dtype.base, target, options.narrowing)  # of arrays of arrays, as in HDF5
     if options.copy is False:
         raise copy_required(f"{route.source.backend} arrays are computed when they are converted")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import weakref
 from collections import ChainMap, OrderedDict, UserDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +15,17 @@ from arrayferry._plugin.container import Container
 from arrayferry._utilities.text import type_name
 
 from .state import by_new, copy_state, with_state
+
+
+def _items(keys: Iterable[Any], children: list[Any]) -> dict[Any, Any]:
+    """Return a dict of the keys and children, and refuse keys that have become equal since they were put in."""
+    items = dict(zip(keys, children, strict=True))
+    if len(items) != len(children):
+        raise StructureError(
+            f"of {len(children)} keys of a dict only {len(items)} differ, since some have changed in it",
+            remedy="Use keys that never change, such as text, or convert list(value.values()).",
+        )
+    return items
 
 
 def _key_step(key: Any) -> str:
@@ -32,7 +43,7 @@ class DictContainer(Container):
         return list(value.values())
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        return type(value)(zip(value, children, strict=True))
+        return _items(value, children)
 
     def steps(self, value: Any) -> Sequence[str]:
         return [_key_step(key) for key in value]
@@ -42,14 +53,14 @@ class OrderedDictContainer(DictContainer):
     """An `OrderedDict`. Its attributes are kept, such as the `_metadata` of PyTorch's state dicts."""
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        new = OrderedDict(zip(value, children, strict=True))
+        new = OrderedDict(_items(value, children))
         copy_state(new, value)
         return new
 
 
 class DefaultDictContainer(DictContainer):
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        return defaultdict(value.default_factory, zip(value, children, strict=True))
+        return defaultdict(value.default_factory, _items(value, children))
 
 
 class DictSubclassContainer(DictContainer):
@@ -68,7 +79,7 @@ class DictSubclassContainer(DictContainer):
             new.__dict__ = new
         else:
             copy_state(new, value)
-        for key, child in zip(base.keys(value), children, strict=True):
+        for key, child in _items(base.keys(value), children).items():
             base.__setitem__(new, key, child)
             if state and isinstance(key, str) and state.get(key) is dict.__getitem__(value, key):
                 new.__dict__[key] = child  # an item that an attribute mirrors
@@ -85,7 +96,7 @@ class FrozenDictContainer(DictContainer):
         return list(_frozendict.values(value))
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        items = zip(_frozendict.keys(value), children, strict=True)
+        items = _items(_frozendict.keys(value), children)
         new = _frozendict.__new__(type(value), items)
         copy_state(new, value)
         return new
@@ -108,7 +119,7 @@ class UserDictContainer(DictContainer):
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
         new = with_state(value)
-        new.data = dict(zip(value.data, children, strict=True))
+        new.data = _items(value.data, children)
         return new
 
     def steps(self, value: Any) -> Sequence[str]:
@@ -117,7 +128,7 @@ class UserDictContainer(DictContainer):
 
 class MappingProxyContainer(DictContainer):
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        items: Any = dict(zip(value, children, strict=True))
+        items: Any = _items(value, children)
         inner = value.copy()
         if type(inner) in MAPPINGS and list(inner) == list(items):
             items = MAPPINGS[type(inner)].rebuild(inner, children)
@@ -149,7 +160,7 @@ class MappingContainer(DictContainer):
         return [value[key] for key in value]
 
     def rebuild(self, value: Any, children: list[Any]) -> Any:
-        items = dict(zip(value, children, strict=True))
+        items = _items(value, children)
         if isinstance(value, weakref.WeakValueDictionary) and not _holds(value, items):
             raise StructureError(
                 f"a {type(value).__name__} cannot hold converted arrays, since nothing else keeps them",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from arrayferry._errors import StructureError, describe_error
@@ -17,13 +18,17 @@ from arrayferry._plugin.origin import Source
 
 from .kind import Kind
 from .nodes import Branch, Leaf, Nodes, too_deep, written_path
+from .state import class_attribute
 from .values import (
     UNKNOWN,
     has_own_attributes,
+    hides_items,
     is_plain,
+    is_proxy,
     may_become_array,
     refuse_object,
     refuse_unknown,
+    stands_for_arrays,
 )
 
 MAX_DEPTH = 5_000 if sys.version_info < (3, 13) else 1_000
@@ -148,8 +153,12 @@ class Tree(Nodes):
                 return None
         elif not whole and options.unknown == "keep":
             return None
+        elif options.unknown == "raise" and is_proxy(value) and stands_for_arrays(value):
+            pass
         elif not may_become_array(value):
-            if has_own_attributes(value):  # the next one of its class may become an array
+            if is_proxy(value) or has_own_attributes(
+                value
+            ):  # the next one of its class may become an array
                 self.cacheable = False
             if whole and options.unknown == "raise" and not is_plain(value):
                 raise refuse_object(value)
@@ -188,6 +197,12 @@ class Tree(Nodes):
                 remedy="Fix what its attributes or keys raise, or register a Container for the class.",
                 path=self._path(),
             ) from error
+        if self._options is not None and self._options.unknown == "raise":
+            own = [class_attribute(type(value), name) for name in ("__iter__", "__len__")]
+            if isinstance(value, (dict, list, tuple)) and any(type(f) is FunctionType for f in own):
+                self.cacheable = False  # the next one may hide items, or not
+                if hides_items(value, len(inside)):
+                    raise refuse_unknown(value, self._path())
         branch = Branch(value, container, steps, repeated=seen is not None)
         self._open.append((branch, inside))
         return _OPEN

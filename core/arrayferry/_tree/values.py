@@ -9,8 +9,9 @@ from __future__ import annotations
 import array
 import datetime
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from itertools import islice
 from numbers import Number
 from pathlib import PurePath
 from types import ModuleType
@@ -52,6 +53,31 @@ def may_become_array(value: Any) -> bool:
     return _offers(value, _PROTOCOLS) or _has_numpy(value)
 
 
+def is_proxy(value: Any) -> bool:
+    """Return whether an object says that it is of another class, as proxies do."""
+    try:
+        return value.__class__ is not type(value)
+    except Exception:
+        return False
+
+
+def stands_for_arrays(proxy: Any) -> bool:
+    """Return whether the class that a proxy shows is one of arrays or structures."""
+    cls = proxy.__class__
+    names = (*_PROTOCOLS, "__dataclass_fields__", "__attrs_attrs__")
+    return issubclass(cls, (dict, list, tuple, Mapping)) or any(
+        class_attribute(cls, name) is not None for name in names
+    )
+
+
+def hides_items(value: Any, count: int) -> bool:
+    """Return whether a dict, list or tuple shows more items than the `count` that were read from it."""
+    try:
+        return len(value) > count or sum(1 for _ in islice(value, count + 1)) > count
+    except Exception:
+        return False
+
+
 def is_plain(value: Any) -> bool:
     """Return whether an object is plain data of Python or NumPy, such as text or a date, never meant as an array."""
     cls = type(value)
@@ -82,6 +108,8 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
         convert = 'pass unknown="convert"'
         if known:
             remedy = f"Convert it by itself, or {convert}."
+        elif not may_become_array(value):  # a proxy, or a structure that hides its items
+            remedy = "Pass the object that it stands for, or its items in a list or dict of Python."
         elif _offers(value, "__dlpack__"):  # its own numpy() would copy it to the host
             library = "from_dlpack(x) of the library that you want"
             remedy = f"P{convert[1:]}, or call {library} first{plugin}."
@@ -190,6 +218,8 @@ def refuse_more_than_values(x: Any) -> None:
 
     if _has_units(x):
         raise ConversionError(_UNITS.format(type_name(type(x))), remedy=_PASS_MAGNITUDE)
+    if isinstance(x, numpy.recarray) and not _offers(x, "mask"):
+        return  # a field of the records may have that name
     mask = numpy.asarray(getattr(x, "mask", False))
     if mask.dtype == bool and mask.any():
         raise ConversionError(

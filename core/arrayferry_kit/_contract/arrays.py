@@ -109,6 +109,7 @@ class BackendTests(Runner):
             most = None if is_usual and shape == samples.CUBE else 6
             laid = self._in_layouts(samples.sample(dtype, shape), method, most=most)
             yield from ([given] for given in laid)
+            yield from ([given] for given in self._broadcast(dtype, shape, method))
 
     def _memory(self, method: str, sizes: Sequence[int] = samples.SIZES) -> Iterator[Given]:
         """Yield writable arrays of many layouts and sizes: NumPy arrays for `from_numpy`."""
@@ -135,6 +136,22 @@ class BackendTests(Runner):
                 way = "as the library returns it" if viewed else "made by from_numpy()"
                 if x is not None:
                     yield Given(x, values, samples.case_of(values, name, way))
+
+    def _broadcast(
+        self, dtype: np.dtype[Any], shape: samples.Shape, method: str
+    ) -> Iterator[Given]:
+        """Yield arrays whose first axis is one row that is repeated by a stride of 0."""
+        whole = samples.sample(dtype, (1, *shape[1:]))
+        values, view = np.repeat(whole, shape[0], axis=0), partial(samples.broadcast, shape=shape)
+        for viewed in (False,) if method == "from_numpy" else (False, True):
+            by_method = method == "from_numpy"
+            x = (
+                view(whole)
+                if by_method
+                else self._array_in_layout(view, whole, values, viewed=viewed)
+            )
+            if x is not None:
+                yield Given(x, values, samples.case_of(values, "broadcast, with a stride of 0"))
 
     def _array_in_layout(
         self, view: Callable[[Any], Any], whole: Values, values: Values, *, viewed: bool

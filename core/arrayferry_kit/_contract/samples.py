@@ -120,6 +120,15 @@ def _transposed(x: Any, axes: list[int]) -> Any:
     return (x.permute if hasattr(x, "permute") else x.transpose)(*axes)
 
 
+def broadcast(x: Any, shape: Shape) -> Any:
+    """Return a view of this shape, in which axes of length 1 are repeated by a stride of 0. It can be written to."""
+    if not isinstance(x, np.ndarray):
+        return x.expand(shape) if hasattr(x, "expand") else x.broadcast_to(shape)
+    strides = [step if n > 1 else 0 for n, step in zip(x.shape, x.strides, strict=True)]
+    bits = x.view(f"V{x.itemsize}")  # NumPy cannot do it with dtypes of ml_dtypes
+    return np.lib.stride_tricks.as_strided(bits, shape, strides).view(x.dtype)
+
+
 def in_layouts(values: Values) -> Iterator[tuple[str, Values]]:
     """Yield the name of each layout, and an array with these values in it, in its own memory.
 

@@ -66,3 +66,13 @@ def test_complex_gradients():
     y = torch.tensor(z, requires_grad=True)
     ((y * y * (1 + 2j)).abs() ** 2).sum().backward()
     assert np.allclose(tape.gradient(loss, x), y.grad, rtol=1e-4)
+
+
+def test_text_keeps_zeros_at_its_end():
+    for text in (tf.constant(b"ab\0\0"), tf.constant([b"ab\0\0"])):
+        assert af.convert(text, "numpy").flat[0] == b"ab\0\0"
+
+
+def test_it_has_no_namespace_of_the_array_api():
+    with pytest.raises(af.NotAnArrayError, match="has no namespace of the Array API"):
+        af.namespace_of(tf.constant([1.0]))
