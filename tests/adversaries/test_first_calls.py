@@ -163,7 +163,7 @@ FUNCTIONAL_CALLS = [
     "Pendulum().make(xp='torch').reset(seed=1)",
     "steps(wrap(Pendulum(), kernels.NormalizeObservation(), kernels.ClipReward(-1, 1)), 'jax')",
     "freeze(Functions(wrap(CartPole(), kernels.NormalizeObservation())).reset(key, 2)[0].wrappers)",
-    "steps(repeat_action(Pendulum(), 2), 'numpy')",
+    "steps(repeat_action(Pendulum(), 2), 'numpy'), steps(with_seeds(CartPole(), range(5)), 'numpy')",
     "rollout(CartPole(), lean, None, key, 5, 2)[1].reward",
     "evaluate(CartPole(), lean, num_envs=2).returns, evaluate(CartPole(), module, num_envs=2).returns",
     "Functions(CartPole()).reset(key, 2)[1]",
@@ -182,7 +182,7 @@ CALLS = {
 }
 
 
-NOT_CALLED = {"check", "export", "from_simulator", "record", "register"}
+NOT_CALLED = {"check", "export", "from_simulator", "record", "register", "to_minari"}
 """What calls others, takes minutes, or changes what all share."""
 
 

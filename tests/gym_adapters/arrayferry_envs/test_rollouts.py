@@ -230,9 +230,9 @@ def test_more_episodes_begin_with_the_same():
 
 @pytest.mark.parametrize(
     "discount",
-    [kind(0.5) for kind in (np.float32, np.float16, np.array, jnp.asarray, jnp.bfloat16)] + [2],
+    [kind(0.5) for kind in (np.float32, np.float16, np.array, jnp.asarray, jnp.bfloat16)] + [1],
 )
-def test_a_discount_of_any_library_also_above_1(discount):
+def test_a_discount_of_any_library(discount):
     results = evaluate(Count(), still, key=jax.random.key(0), num_envs=N, discount=discount)
     expected = sum((step + 1) * float(discount) ** step for step in range(4))
     assert results.discounted_returns.tolist() == [[expected]] * N
