@@ -43,8 +43,8 @@ class Collector(Iterator[Trajectories[ArrT]]):
     returns `num_steps` steps. Iterating yields the `Trajectories`. Episodes that end are reset in the same step.
 
     Results are determined by the seed, the groups and the weights. They do not depend on where a group runs. Numbers that
-    PyTorch draws by itself in the policy, as in `Categorical.sample`, follow from the seed too; those that it draws from
-    `numpy.random` or `random` do not.
+    PyTorch draws by itself in the policy, as in `Categorical.sample`, follow from the seed too; those that a
+    policy draws from `numpy.random` or `random` do not.
 
     If a worker dies, Dask runs a segment of a `FunctionalEnv` again, with the same result. A group of ordinary environments
     is made again on another worker, with seeds derived from its own: its unfinished segment is collected again, and
