@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -164,21 +165,27 @@ def _check_shape(name: str, x: Any, needed: tuple[int, ...]) -> None:
 
 def _sums(xp: Any, errors: Any, goes_on: Any, factor: Any) -> Any:
     """Return the sum of the error of each step and of the following ones of its episode, weighted."""
-
-    def back(later: Any, now: Any) -> tuple[Any, Any]:
-        error, going = now
-        total = error + xp.where(going, factor * later, xp.zeros_like(later))
-        return total, total
-
     if not errors.shape[0]:
         return errors
-    later = xp.zeros_like(errors[0, ...])
+    back, state = _back(xp), (xp.zeros_like(errors[0, ...]), factor)
     if xp.__name__.startswith("jax"):
         import jax
 
-        return jax.lax.scan(back, later, (errors, goes_on), reverse=True)[1]
+        return jax.lax.scan(back, state, (errors, goes_on), reverse=True)[1]
     totals = []
     for t in reversed(range(errors.shape[0])):
-        later, _ = back(later, (errors[t, ...], goes_on[t, ...]))
-        totals.append(later)
+        state, total = back(state, (errors[t, ...], goes_on[t, ...]))
+        totals.append(total)
     return xp.stack(totals[::-1])
+
+
+@functools.cache
+def _back(xp: Any) -> Any:
+    """Return the function for one step, which is one object, since JAX compiles a loop again for each."""
+
+    def back(state: tuple[Any, Any], now: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
+        (later, factor), (error, going) = state, now
+        total = error + xp.where(going, factor * later, xp.zeros_like(later))
+        return (total, factor), total
+
+    return back

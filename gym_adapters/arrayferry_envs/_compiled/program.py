@@ -126,8 +126,17 @@ def _key_of(leaf: Any) -> Hashable:
 def _by_identity(value: Any) -> Hashable:
     same = IdentityKey(value) if type(value).__weakrefoffset__ else exact_key(value)
     own = getattr(value, "__dict__", {}).items()
-    plain = [(name, exact_key(x)) for name, x in own if type(x) in _PLAIN]
+    plain = [(name, exact_key(x)) for name, x in own if _is_plain(x)]
     return same, *plain, *((name, IdentityKey(x)) for name, x in own if type(x) is np.ndarray)
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is a number or text, or a short container of them."""
+    if type(value) is dict:
+        value = (*value.items(),)
+    if type(value) in (tuple, list, set, frozenset):
+        return len(value) <= 100 and all(map(_is_plain, value))
+    return value is None or type(value) in _PLAIN
 
 
 def _place(tree: Any, index: int) -> str:

@@ -324,3 +324,20 @@ def test_default_parameters_with_attributes_of_their_own():
         env.default_params.pay = pay
         envs = begun(env.make_vec(2))
         assert envs.step([0, 1])[1].tolist() == [pay, pay]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(0, 1), ((0,), (1,)), ([0], [1]), ({"a": 0}, {"a": 1}), ((None, (0,)), (None, (1,)))],
+)
+def test_an_attribute_of_a_policy_that_is_replaced(before, after):
+    class Acts:
+        def __call__(self, params, observation, key):
+            move = int("1" in str(self.moves))
+            return jnp.full(observation.shape[0], move), None
+
+    policy = Acts()
+    for moves, action in ((before, 0), (after, 1), (before, 0)):
+        policy.moves = moves
+        _, steps = rollout(CartPole(), policy, None, jax.random.key(0), 2, 2)
+        assert steps.action.tolist() == [[action] * 2] * 2

@@ -115,3 +115,18 @@ def test_wrong_arguments_are_named(wrong):
     given, options, message = WRONG[wrong]
     with pytest.raises(af.OptionError, match=message):
         advantages(*given, **{**FACTORS, **options})
+
+
+def test_it_is_compiled_once():
+    compiled = []
+
+    def count(name, seconds, **more):
+        if name == "/jax/core/compile/backend_compile_duration":
+            compiled.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    x, never = jnp.ones((5, 3)), jnp.zeros((5, 3), bool)
+    for decay in (0.5, 0.6, 0.7):
+        compiled.clear()
+        advantages(x, x, x, never, never, discount=decay, decay=decay)
+    assert compiled == []
