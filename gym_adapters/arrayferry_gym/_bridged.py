@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv, VectorRewardWrapper, VectorWrapper
 import arrayferry as af
 from arrayferry.typing import Target
 from arrayferry_gym._adapters.simulator import SimulatorEnvs
-from arrayferry_gym._episodes import Episodes, checked_infos
+from arrayferry_gym._episodes import Episodes, checked_infos, checked_reset
 from arrayferry_gym._options.refusals import refuse_batch
 from arrayferry_gym._spaces.trees import leaves
 from arrayferry_gym.wrappers._attributes import HasKernels
@@ -140,7 +140,7 @@ class Bridged:
         """Reset the environments, or some of them."""
         if rows is not None:
             options = {**(options or {}), "reset_mask": rows}
-        self.current, infos = self.envs.reset(seed=seed, options=options)
+        self.current, infos = checked_reset(self.envs, self.envs.reset(seed=seed, options=options))
         self._episodes.begin(rows)
         if self._infos:
             by_env = _by_environment(checked_infos(self.envs.env, infos), self.envs.num_envs)

@@ -11,6 +11,7 @@ An episode ends with the step that terminates or truncates it. When the next one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Number
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -203,6 +204,24 @@ class Episodes:
 def summed(xp: Any, began: Any, before: Any, more: Any) -> Any:
     """Return sums over the steps of the current episodes. They start from 0 where an episode began with this step."""
     return select(xp, began, xp.zeros_like(before), before) + more
+
+
+def checked_reset(env: Any, results: Any) -> tuple[Any, Any]:
+    """Return the two results of `reset`: observations and infos.
+
+    Raises:
+        TypeError: they are something else, as in Gym before 0.26, whose `reset` returns the observation alone. One of two parts
+            would be taken for both.
+    """
+    infos = results[1] if isinstance(results, (tuple, list)) and len(results) == 2 else results
+    if infos is results or hasattr(infos, "shape") or isinstance(infos, (str, Number)):
+        raise TypeError(
+            f"reset() of {env!r:.80} returned a {type(results).__name__}, but observations and infos are needed, "
+            "(observation, info). If it is of Gym before 0.26, make it with Shimmy: "
+            "gymnasium.make('GymV21Environment-v0', env=env)"
+        )
+    observations, infos = results
+    return observations, infos
 
 
 def loses_final(envs: Any) -> bool:

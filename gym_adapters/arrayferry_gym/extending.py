@@ -62,14 +62,14 @@ library has for one of NumPy.
     ([[True, True], [False, False]], 'float32', array([1., 2.]))
 
 **Episodes.** `Episodes` turns what a vector environment returns into `Step`s, in any autoreset mode, and `RULES` has the rule
-of each mode, which `autoreset_mode_of` reads. `before_resets` are the last observations, and `summed` adds up within
+of each mode, which `autoreset_mode_of` reads. `checked_reset` reads what `reset` has returned. `before_resets` are the last observations, and `summed` adds up within
 episodes. `reset_mask_of` reads the mask of a reset. `refuse_batch` says what a batch that is no `VectorEnv` needs.
 
     >>> import gymnasium as gym
-    >>> from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of, before_resets
+    >>> from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of, before_resets, checked_reset
     >>> from arrayferry_gym.extending import refuse_batch, reset_mask_of, summed
     >>> envs = gym.make_vec("CartPole-v1", 2)
-    >>> episodes, _ = Episodes(envs), envs.reset(seed=1)
+    >>> episodes, (observations, infos) = Episodes(envs), checked_reset(envs, envs.reset(seed=1))
     >>> step = episodes.step(envs.step(np.array([0, 1])))
     >>> step.reward.tolist(), step.ended, RULES[autoreset_mode_of("NEXT_STEP")].same_step
     ([1.0, 1.0], array([False, False]), False)
@@ -121,7 +121,7 @@ from ._arrays import (
     select,
     to_shape,
 )
-from ._episodes import RULES, Episodes, autoreset_mode_of, before_resets, summed
+from ._episodes import RULES, Episodes, autoreset_mode_of, before_resets, checked_reset, summed
 from ._keys import Immutable, Key, is_made, memo_of, parts_of
 from ._options.env_options import reset_mask_of
 from ._options.libraries import Libraries
@@ -135,12 +135,44 @@ from .wrappers._kernels.kernel import Chain
 from .wrappers._kernels.moments import Moments
 
 __all__ = [
-    "ARRAYS", "RULES", "Chain", "Episodes", "Fitter", "HasKernels", "HeldKernel", "Immutable",
-    "Judge", "Key", "Libraries", "Moments", "as_rewards", "autoreset_mode_of",
-    "batch_of_actions", "before_resets", "bounds_of", "build", "cast_numbers",
-    "converted_space", "first_wrong", "gymnasium_space", "held_dtype", "is_made", "leaves",
-    "mapped", "memo_of", "namespace", "original_space", "parts_of", "refuse_batch",
-    "reset_mask_of", "select", "space_of", "split", "summed", "to_shape",
+    "ARRAYS",
+    "RULES",
+    "Chain",
+    "Episodes",
+    "Fitter",
+    "HasKernels",
+    "HeldKernel",
+    "Immutable",
+    "Judge",
+    "Key",
+    "Libraries",
+    "Moments",
+    "as_rewards",
+    "autoreset_mode_of",
+    "batch_of_actions",
+    "before_resets",
+    "bounds_of",
+    "build",
+    "cast_numbers",
+    "checked_reset",
+    "converted_space",
+    "first_wrong",
+    "gymnasium_space",
+    "held_dtype",
+    "is_made",
+    "leaves",
+    "mapped",
+    "memo_of",
+    "namespace",
+    "original_space",
+    "parts_of",
+    "refuse_batch",
+    "reset_mask_of",
+    "select",
+    "space_of",
+    "split",
+    "summed",
+    "to_shape",
 ]  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from arrayferry_gym._arrays import BOOL, as_flags, mapped
 from arrayferry_gym._episodes import (
     RULES,
     autoreset_mode_of,
+    checked_reset,
     final_observations,
     loses_final,
     serves_functional,
@@ -119,7 +120,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
         """Reset all environments. `options` are converted to their library."""
         seed = forwarded_seed(seed, self.num_envs)
         options = self._reset_options(forwarded_mask(options))
-        observations, infos = self.env.reset(seed=seed, options=options)
+        observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=options))
         self._check_space()
         self._observe(observations)
         return self._libraries.to_agent(observations), self._libraries.convert_infos(infos)

@@ -16,7 +16,7 @@ import arrayferry as af
 from arrayferry._utilities.options import stream_seed
 from arrayferry_cluster._trajectories import Trajectories
 from arrayferry_envs.extending import EnvBatch, is_module, make_policy
-from arrayferry_gym.extending import Episodes, summed
+from arrayferry_gym.extending import Episodes, checked_reset, summed
 from arrayferry_gym.vector import ArrayConversion
 
 from .failure import Activity, Failure
@@ -211,9 +211,9 @@ class _Watched:
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         self._activity.env = self.index
-        result = self.env.reset(**options)
+        result = checked_reset(self.env, self.env.reset(**options))
         self._activity.env = None
-        return result  # type: ignore[no-any-return]
+        return result
 
     def step(self, action: Any) -> tuple[Any, ...]:
         self._activity.env = self.index

@@ -178,7 +178,7 @@ def checked_seeds(seeds: Any) -> range | tuple[int, ...]:
         ends = tuple(count_of("a seed", seed, least=0) for seed in ends)
         valid = max(ends) <= LARGEST
     except Exception:  # whichever its library raises
-        valid = False
+        known, ends, valid = (), (), False
     if not valid:
         remedy = f"Pass integers from 0 to {LARGEST}, such as range(1000), at least one."
         raise af.OptionError(f"seeds={seeds!r:.80} is not valid", remedy=remedy)

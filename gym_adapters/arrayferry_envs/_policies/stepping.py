@@ -20,7 +20,7 @@ from arrayferry._utilities.options import UNSET, count_of
 from arrayferry_envs._around import wrapped
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_envs._contract.policies import check_arguments, check_policy
-from arrayferry_gym.extending import Episodes, HasKernels, as_rewards, refuse_batch
+from arrayferry_gym.extending import Episodes, HasKernels, as_rewards, checked_reset, refuse_batch
 from arrayferry_gym.wrappers.kernels import Step
 
 from .batch import EnvBatch
@@ -145,7 +145,7 @@ class Stepping:
         envs, episodes = self.envs, self.episodes
         # statistics that begin anew are updated, as in compiled code
         with contextlib.nullcontext() if self._anew else frozen(envs):
-            observation, _ = envs.reset(seed=self._seed)
+            observation, _ = checked_reset(envs, envs.reset(seed=self._seed))
             episodes.begin()
             own = af.first_array(observation)[1] or af.registry.backend("numpy")
             chosen = self._made(own, observation)

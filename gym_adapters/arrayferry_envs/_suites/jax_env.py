@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import arrayferry as af
+from arrayferry_envs._contract.errors import EnvResultError
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_gym.extending import Key, parts_of, space_of
 
@@ -152,7 +153,22 @@ class JaxEnv(FunctionalEnv):
         """Return the shapes and dtypes of the results of a step."""
         action = jax.tree.map(jnp.asarray, self.action_space.sample())
         rest = action, self.default_params
-        return jax.eval_shape(lambda kept: self.advance(jax.random.key(0), kept, *rest), first)
+        return jax.eval_shape(lambda kept: self._advanced(jax.random.key(0), kept, *rest), first)
+
+    def _advanced(self, *arguments: Any) -> Any:
+        """Take a step of one environment.
+
+        Raises:
+            EnvResultError: `advance` has not returned four results.
+        """
+        results = self.advance(*arguments)
+        if not isinstance(results, tuple) or len(results) != 4:
+            count = len(results) if isinstance(results, tuple) else 1
+            raise EnvResultError(
+                f"{type(self).__name__}.advance returned {count} results",
+                remedy="Return four: what is kept, the reward, terminated and truncated.",
+            )
+        return results
 
     def _kept(self, tree: Any) -> JaxState:
         """Return states in their lasting dtypes."""
@@ -195,7 +211,7 @@ class JaxEnv(FunctionalEnv):
         """Take a step."""
         keys = jax.random.split(rng.key(), state.leaves[0].shape[0])
         kept, reward, terminated, truncated = self._mapped(
-            self.advance, params, keys, state.tree, action
+            self._advanced, params, keys, state.tree, action
         )
         if jnp.issubdtype(
             reward.dtype, jnp.integer

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import gymnasium as gym
 
 from arrayferry._utilities.options import forwarded_seed
+from arrayferry_gym._episodes import checked_reset
 from arrayferry_gym._options.refusals import (
     check_env,
     check_flags,
@@ -100,7 +101,7 @@ class ArrayConversion(ArrayConversionInit, Adapter, _Wrapper, Generic[ObsT, ActT
     ) -> tuple[ObsT, dict[str, Any]]:
         """Reset the environment. `options` are converted to its library."""
         seed, options = forwarded_seed(seed, 1), self._reset_options(options)
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = checked_reset(self.env, self.env.reset(seed=seed, options=options))
         if self._has_several:
             check_observation(type(self).__name__, self.env, observation)
         self._check_space()

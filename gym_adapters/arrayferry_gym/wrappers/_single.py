@@ -12,6 +12,7 @@ from gymnasium.spaces import Box
 
 from arrayferry_gym._adapters.spaces import original_space
 from arrayferry_gym._arrays import as_rewards
+from arrayferry_gym._episodes import checked_reset
 from arrayferry_gym._options.refusals import refuse_batch
 
 from ._attributes import HasStatistics
@@ -59,7 +60,7 @@ class KernelWrapper(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset the environment, and begin an episode."""
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = checked_reset(self.env, self.env.reset(seed=seed, options=options))
         driver = self._driver
         driver.seed(seed)
         driver.use(observation)

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from arrayferry_gym._adapters.spaces import original_space
-from arrayferry_gym._episodes import Episodes, checked_infos
+from arrayferry_gym._episodes import Episodes, checked_infos, checked_reset
 from arrayferry_gym._options.env_options import reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
@@ -85,7 +85,7 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         mask = options.get("reset_mask") if isinstance(options, dict) else None
         # a copy, since Gymnasium's environments remove the mask from it
         given = {**options} if isinstance(options, dict) else options
-        observations, infos = self.env.reset(seed=seed, options=given)
+        observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=given))
         driver = self._driver
         driver.seed(seed)
         driver.use(observations)

@@ -11,6 +11,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
+from arrayferry_gym._episodes import checked_reset
 from arrayferry_gym._options.env_options import reset_mask_of
 
 from ._attributes import HasEpisodes
@@ -154,7 +155,7 @@ class DictInfoToList(_DictInfoToList):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Reset all environments, or those in the option `reset_mask`."""
         given = {**options} if isinstance(options, dict) else options
-        observations, infos = self.env.reset(seed=seed, options=given)
+        observations, infos = checked_reset(self.env, self.env.reset(seed=seed, options=given))
         return observations, self._listed(infos)
 
     def _listed(self, infos: dict[str, Any]) -> list[dict[str, Any]]:
