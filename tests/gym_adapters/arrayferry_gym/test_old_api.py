@@ -6,6 +6,7 @@ import pytest
 
 from arrayferry_envs import evaluate
 from arrayferry_gym import NumpyToTorch, vector, wrappers
+from arrayferry_gym.extending import checked_reset
 from arrayferry_gym.sb3 import SB3VecEnv
 
 OBSERVATIONS = {
@@ -62,3 +63,10 @@ def test_single_environments(use, observation):
 def test_batches(use):
     with pytest.raises(TypeError, match="GymV21Environment-v0"):
         use(Batch())
+
+
+def test_what_a_reset_returns():
+    for results in ((np.zeros(2), {}), [np.zeros(2), {}], (np.zeros(2), [{}, {}])):
+        assert checked_reset("an environment", results)[1] is results[1]
+    with pytest.raises(TypeError, match="returned a float"):
+        checked_reset("an environment", 0.5)
