@@ -92,7 +92,7 @@ class NormalizeReward(OfGymnasium):
     statistics: ClassVar[str | None] = "return_rms"
 
     def __init__(self, gamma: float = 0.99, epsilon: float = 1e-8) -> None:
-        self.gamma = gamma
+        self.gamma: Any = gamma
         self.epsilon = epsilon
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
@@ -157,7 +157,7 @@ class RecordEpisodeStatistics(Kernel):
     ) -> None:
         self.buffer_length = buffer_length
         self.stats_key = stats_key
-        self.gamma = None if gamma is None else factor_of("gamma", gamma, scalar=True)
+        self.gamma: Any = None if gamma is None else factor_of("gamma", gamma, scalar=True)
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
         dtype = moments_of.wide(xp, device)
