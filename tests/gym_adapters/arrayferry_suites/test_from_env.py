@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.envs.phys2d.cartpole import CartPoleFunctional
 
 import arrayferry as af
-from arrayferry_envs import from_env, rollout
+from arrayferry_envs import EnvResultError, JaxEnv, from_env, rollout
 
 
 def test_steps_are_those_of_the_environment():
@@ -182,3 +182,25 @@ except TypeError:
 assert not {"jax", "gymnax", "brax", "pgx", "jumanji", "navix"} & sys.modules.keys()
 """
     )
+
+
+@pytest.mark.parametrize("results", [(0.0, 1.0, False), (0.0, 1.0, False, False, {}), 0.0])
+def test_a_step_of_another_number_of_results(results):
+    class Wrong(JaxEnv):
+        def actions(self, example):
+            return spaces.Discrete(2)
+
+        def begin(self, key, params):
+            return jnp.zeros(2)
+
+        def advance(self, key, kept, action, params):
+            return results
+
+        def observation_of(self, kept, params):
+            return kept
+
+    count = len(results) if isinstance(results, tuple) else 1
+    with pytest.raises(
+        EnvResultError, match=rf"Wrong\.advance returned {count} results\. Return four"
+    ):
+        Wrong(Ends())
