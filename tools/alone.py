@@ -63,8 +63,8 @@ def copied(place: Path, present: set[str]) -> Path:
     for each in missing:
         text = text.replace(f'    "{each.rstrip("/")}",\n', "")
         text = re.sub(
-            rf'^\w+ = "{each.split("/")[1]}:\w+"\n', "", text, flags=re.MULTILINE
-        )  # hooks
+            rf'^\w+ = "{each.split("/")[1]}(:\w+)?"\n', "", text, flags=re.MULTILINE
+        )  # hooks, and what is a plugin
     if "arrayferry_cli" not in present:
         text = re.sub(r"\[project\.scripts\]\n.*\n", "", text)
     if PLUGINS not in present:

@@ -11,7 +11,7 @@ def test_suites_are_listed(run):
     assert status == 0
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert lines["navix"].endswith("pip install navix") or "0." in lines["navix"]
-    assert lines["arrayferry"].split() == ["arrayferry", "installed"]
+    assert lines["arrayferry"].split()[1] in ("installed", "0.1.0")  # as editable installs say
     found = json.loads(run("envs", "--json")[1])
     assert {each["name"] for each in found["suites"]} >= {"arrayferry", "gymnasium", "envpool"}
     assert {each["gives"] for each in found["suites"]} == {"functional", "env", "vector"}

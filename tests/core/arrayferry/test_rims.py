@@ -191,6 +191,8 @@ def test_names_of_dimensions_are_kept():
     for each in (value, lazy):
         found = af.convert(each, "torch", copy=True)
         assert found.names == found.get("in", found).names == ["t", "u"]
+    pytest.importorskip("arrayferry_streams")
+    for each in (value, lazy):
         block = af.stream(each, "torch")[0]
         assert block.names == ["t", "u"]
 

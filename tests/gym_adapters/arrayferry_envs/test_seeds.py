@@ -169,6 +169,7 @@ def test_in_compiled_rollouts_and_around_others():
 
 
 def test_environments_of_jax():
+    pytest.importorskip("arrayferry_suites")
     env = with_seeds(from_env(CartPoleFunctional()), [1, 2])
     one, two = env.make_vec(1), env.make_vec(6, xp="torch")
     levels = dict(zip(*rows(two.reset(seed=1)), strict=True))
