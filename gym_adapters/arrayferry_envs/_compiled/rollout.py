@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple
 import jax
 import jax.numpy as jnp
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 
 import arrayferry as af
 from arrayferry._utilities.options import UNSET, check_flag, count_of
@@ -204,7 +205,9 @@ def first_carry(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _first_carry(program: Program, values: Values) -> Any:
-    return Steps(program, values).start(jax.random.split(values.key)[0])
+    steps = Steps(program, values)
+    action = batch_space(steps.action_space, program.call.num_envs).sample()  # not the policy's
+    return steps.start(jax.random.split(values.key)[0], jax.tree.map(jnp.asarray, action))
 
 
 def _check_carry(carry: Any, call: Call) -> None:
@@ -270,7 +273,7 @@ class Steps:
             env, autoreset_mode=AutoresetMode.SAME_STEP, max_episode_steps=call.max_episode_steps,
             sharding=call.sharding,
         )  # fmt: skip
-        self._name = type(env).__name__
+        self._name, self.action_space = type(env).__name__, env.action_space
         self._reset = functools.partial(
             functions.reset, num_envs=call.num_envs, params=params,
             wrapper_state=values.wrapper_state,
@@ -296,12 +299,17 @@ class Steps:
         running, outcome = self._advance(stepping, running, action)
         return action, extras, state, running, outcome
 
-    def start(self, key: Any) -> Carry:
-        """Restart all environments."""
+    def start(self, key: Any, action: Any = None) -> Carry:
+        """Restart all environments. With an action, the policy is not traced for the dtype of rewards."""
         running, observation = self._reset(key)
         state, n = self._policy_state, self._num_envs
         total = self._first_returns(
-            n, lambda: self._step(key, key, running, observation, state)[-1]
+            n,
+            lambda: (
+                self._step(key, key, running, observation, state)[-1]
+                if action is None
+                else self._advance(key, running, action)[1]
+            ),
         )
         length = jnp.zeros(n, jnp.int32)
         return Carry(running, observation, jnp.ones(n, bool), total, length, state, state)
