@@ -68,7 +68,8 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         self._pool: Any = pool
         self._all = np.arange(count, dtype=np.int32)
         self._last: Any = None
-        """The last results of a batch in DISABLED mode; otherwise True after a reset."""
+        """None before the first reset, and False after a step that failed. Otherwise True, or in DISABLED mode the last
+        results."""
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -83,7 +84,11 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         mask = reset_mask_of(options.pop("reset_mask", None), self.num_envs)
         if options:
             _refuse(self._pool, f"has no option {next(iter(options))!r} of reset", "")
-        if mask is None or self._last is None:
+        if mask is None or not self._last:
+            if (
+                self._last is False and seed is None
+            ):  # results of the step that failed may still come
+                seed = [secrets.randbelow(LIMIT) for _ in range(self.num_envs)]
             self._make_anew(seed_of(seed, self.num_envs))
             observations, infos = self._ordered(self._pool.reset())
             off = np.zeros(self.num_envs, bool)
@@ -99,17 +104,21 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         if len(rows):
             observations, infos = self._ordered(self._pool.reset(rows))
             off = np.zeros(len(rows), bool)
-            self._merge(rows, observations, off.astype(np.float32), off, off, infos)
+            begun = observations, off.astype(np.float32), off, off, infos
+            self._last = _merged(self._last, rows, begun)
         observations, *_, infos = map_arrays(np.copy, self._last)
         return observations, with_masks(infos)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in all environments."""
-        if self._last is None:
-            raise gym.error.ResetNeeded("Call reset() before the first step.")
+        if not self._last:
+            raise gym.error.ResetNeeded(
+                "Call reset() before the first step, and after an error in one."
+            )
         mode, actions = self.autoreset_mode, np.asarray(actions)
-        if mode is AutoresetMode.DISABLED and (self._last[2] | self._last[3]).any():
-            return self._step_rest(actions)
+        last, self._last = self._last, False
+        if mode is AutoresetMode.DISABLED and (last[2] | last[3]).any():
+            return self._step_rest(last, actions)
         results = self._ordered(self._pool.step(actions, self._all))
         observations, rewards, terminated, truncated, infos = results
         done = terminated | truncated
@@ -118,18 +127,20 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
             rows = np.flatnonzero(done).astype(np.int32)
             first, *_, begun = self._ordered(self._pool.step(self._ignored[rows], rows))
             observations, infos = _merged((observations, infos), rows, (first, begun))
+            self._last = True
             ends = {"final_obs": final, "_final_obs": done, "final_info": final_infos, "_final_info": done}  # fmt: skip
             return observations, rewards, terminated, truncated, with_masks(infos) | ends
         self._keep(*results)
         return observations, rewards, terminated, truncated, with_masks(infos)
 
-    def _step_rest(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def _step_rest(self, last: Any, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Take a step in the environments whose episodes go on."""
-        over = self._last[2] | self._last[3]
-        self._last[1][over] = 0
+        over = last[2] | last[3]
+        last[1][over] = 0
         rows = np.flatnonzero(~over).astype(np.int32)
         if len(rows):
-            self._merge(rows, *self._ordered(self._pool.step(actions[rows], rows)))
+            last = _merged(last, rows, self._ordered(self._pool.step(actions[rows], rows)))
+        self._last = last
         *results, infos = map_arrays(np.copy, self._last)
         return *results, with_masks(infos)
 
@@ -148,9 +159,6 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
         """Keep the results of a whole batch for later ones of a part, which only DISABLED mode has."""
         disabled = self.autoreset_mode is AutoresetMode.DISABLED
         self._last = map_arrays(np.copy, results) if disabled else True
-
-    def _merge(self, rows: Any, *results: Any) -> None:
-        self._last = _merged(self._last, rows, results)
 
     def _make_anew(self, seed: Any) -> None:
         """Make the batch with these seeds, unless there are none."""

@@ -17,7 +17,8 @@ def ids() -> list[str]:
 
 def load(name: str, *, max_episode_steps: Any = 0, **options: Any) -> Any:
     """Make one by `gymnasium.make`, also by a module that registers it: "minigrid:MiniGrid-Empty-5x5-v0"."""
-    _register_games()
+    if name.startswith("ALE/"):
+        _register_games()
     if max_episode_steps != 0:
         options["max_episode_steps"] = -1 if max_episode_steps is None else max_episode_steps
     return gym.make(name, **options)

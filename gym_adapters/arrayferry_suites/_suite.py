@@ -10,6 +10,7 @@ from typing import Any
 
 import arrayferry as af
 from arrayferry_envs import Suite
+from arrayferry_envs.extending import usable
 
 
 class BuiltInSuite(Suite):
@@ -44,9 +45,7 @@ class BuiltInSuite(Suite):
         return self._adapted(env, {name: x for name, x in options.items() if x is not None})
 
     def _adapted(self, env: Any, options: dict[str, Any]) -> Any:
-        problem = af.registry.backend("jax").problem()
-        if problem is not None:
-            raise problem
+        usable(af.registry.backend("jax"))
         adapt, name = self._module.adapt, f"{type(env).__module__}.{type(env).__qualname__}"
         for option in options.keys() - inspect.signature(adapt).parameters.keys():
             raise af.OptionError(

@@ -321,3 +321,25 @@ def test_other_bridges():
     )
     envs.reset()
     assert envs.step([0, 1])[4]["final_obs"].shape == (2, 4)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+def test_after_a_step_that_failed_a_reset_is_needed(mode, monkeypatch):
+    envs = make_vec("envpool/CartPole-v1", 2, autoreset_mode=mode, seed=1)
+    envs.reset()
+    inner = envs.unwrapped
+
+    def interrupted(actions, ids):
+        pool.send(actions, ids)  # whose results are never received
+        raise KeyboardInterrupt
+
+    pool = inner._pool
+    monkeypatch.setattr(pool, "step", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        envs.step([0, 1])
+    with pytest.raises(gym.error.ResetNeeded):
+        envs.step([0, 1])
+    observations, infos = envs.reset()
+    assert (np.abs(observations) <= 0.05).all()
+    assert infos["elapsed_step"].tolist() == [0, 0]
+    assert envs.step([0, 1])[4]["elapsed_step"].tolist() == [1, 1]

@@ -138,7 +138,7 @@ assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 assert not [m for m in sys.modules if m.startswith("arrayferry_suites._") and m != "arrayferry_suites._suite"]
 envs = arrayferry_envs.make_vec("gymnasium/CartPole-v1", 2)
 envs.reset(), envs.step([0, 1])
-assert not {"jax", "torch"} & sys.modules.keys()
+assert not {"jax", "torch", "ale_py"} & sys.modules.keys()
 print(sorted(found))
 """)
     assert "navix" in out
@@ -340,6 +340,31 @@ def test_a_batch_of_one_waits_for_its_reset():
         env.step(0)
     following = env.reset()[0]
     assert following != env.reset(seed=1)[0]
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"package": ""}, "states no package"),
+    ({"package": "no.such.package"}, "needs the package no.such.package"),
+    ({"ids": lambda self: 1 / 0}, "ids\\(\\) of .* failed"),
+    ({"env_types": None}, None),
+])  # fmt: skip
+def test_a_suite_that_errs_affects_no_other(change, words):
+    manager, plugin = (
+        af.registry.manager,
+        Plugin(type("Errs", (Single,), {"name": "errs", **change})()),
+    )
+    manager.register(plugin, "errs")
+    try:
+        if words is not None:
+            with pytest.raises(af.ArrayFerryError, match=words):
+                suites("errs")
+        assert "errs" in repr([*suites().values()])
+        assert isinstance(make_functional("arrayferry/CartPole-v0"), CartPole)
+        with pytest.raises(TypeError, match="from_env was given"):
+            from_env(Shut())
+    finally:
+        manager.unregister(plugin)
+    assert "errs" not in suites()
 
 
 class TestReference(SuiteContract):

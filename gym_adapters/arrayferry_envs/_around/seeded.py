@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import arrayferry as af
-from arrayferry._utilities.options import count_of
+from arrayferry._utilities.options import count_of, stream_seed
 from arrayferry_envs._contract.drawn import DrawnParams, WithParams
 from arrayferry_envs._contract.functional_env import FunctionalEnv, checked_env
 from arrayferry_gym import Random, make_rng
 
 from .around import AroundEnv
 
-OWN = 0x1E7E1
-"""What is mixed with a seed wherever levels are chosen by it or made of it, so that nothing else has these numbers."""
 LARGEST = 2**31 - 1
 """The largest seed, which integers of every library hold."""
 
@@ -90,13 +88,14 @@ class SeededEnv(AroundEnv):
 
             device, join = None, jax.numpy.concatenate  # along the axis of vmap
             # under vmap, numbers of other generators do not depend on the key
-            key = jax.random.fold_in(jax.random.key(OWN, impl="threefry2x32"), part)
+            key = jax.random.key(stream_seed("level", part) % 2**32, impl="threefry2x32")
             keys = jax.vmap(jax.random.fold_in, (None, 0))(key, seeds)
             columns: Any = jax.vmap(one)(jax.numpy.arange(n), keys)
         else:
             device, join = backend.device_of(seeds), xp.concat
             numbers = enumerate(backend.to_numpy(seeds).tolist())
-            columns = zip(*[one(row, [OWN, part, seed]) for row, seed in numbers], strict=True)
+            rows = [one(row, stream_seed("level", part, seed)) for row, seed in numbers]
+            columns = zip(*rows, strict=True)
         shared = self._shared if part == 1 else ()
         leaves = [x[0] if i in shared else join(x) for i, x in enumerate(columns)]
         return forms[0].unflatten(leaves)

@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
+from arrayferry._utilities.options import stream_seed
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import map_arrays
-from arrayferry_envs._around.seeded import OWN
 from arrayferry_envs._served.serving import described
 from arrayferry_gym import ArrayConversion
 from arrayferry_gym.vector import ArrayConversion as VectorArrayConversion
@@ -70,7 +70,7 @@ class Levels(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     ) -> tuple[Any, dict[str, Any]]:
         """Start a level. The seed is that of the choice of levels."""
         if seed is not None:
-            self._choice = np.random.default_rng([OWN, seed])
+            self._choice = np.random.default_rng(stream_seed("choice of levels", seed))
         self._seed = self._seeds[int(self._choice.integers(len(self._seeds)))]
         observation, info = self.env.reset(seed=self._seed, options=options)
         return observation, {**info, "seed": self._seed}
@@ -106,7 +106,8 @@ class OneEnv(gym.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode. Without a seed and options, it is the one that follows in the batch."""
         super().reset(seed=seed)
-        if self._over and seed is None and not options:
+        over, self._over = self._over, None
+        if over and seed is None and not options:
             observation, *_, infos = self.envs.step(self.envs.action_space.sample())
         else:
             observation, infos = self.envs.reset(seed=seed, options=options)
@@ -117,6 +118,7 @@ class OneEnv(gym.Env[Any, Any]):
         """Take a step."""
         if self._over is not False:
             raise gym.error.ResetNeeded("Call reset() before the first step of an episode.")
+        self._over = None  # after an error, reset
         batch: Any = create_empty_array(self.action_space, n=1)
         results = _first(self.envs.step(concatenate(self.action_space, [action], batch)))
         observation, reward, terminated, truncated, info = results

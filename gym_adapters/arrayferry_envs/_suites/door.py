@@ -19,7 +19,7 @@ from arrayferry_envs._policies.batch import RewardedBatch
 from arrayferry_gym.extending import autoreset_mode_of
 
 from .around import OneEnv, around, with_levels
-from .ids import all_suites, find_id, named_suite
+from .ids import EnvId, all_suites, find_id, named_suite
 
 OURS = ("xp", "device", "autoreset_mode", "max_episode_steps")
 """The options of `make_vec`."""
@@ -80,10 +80,14 @@ def make_functional(
                 f"make_functional({env_id!r}) takes no {name}",
                 remedy="Pass it to make_vec, or to make_vec or rollout of the result.",
             )
-    env = find_id(env_id).load(**options)
+    return _functional(find_id(env_id), seeds, options)
+
+
+def _functional(found: EnvId, seeds: Any, options: dict[str, Any]) -> FunctionalEnv:
+    env = found.load(**options)
     if not isinstance(env, FunctionalEnv):
         raise af.OptionError(
-            f"{env_id} is no functional environment, but a {type(env).__name__}",
+            f"{found.text} is no functional environment, but a {type(env).__name__}",
             remedy="Use make or make_vec.",
         )
     return env if seeds is None else with_seeds(env, seeds)
@@ -192,7 +196,7 @@ def _served(
         options["max_episode_steps"] = limit_of(max_episode_steps, None)
     if found.suite.gives == "functional":
         served = {name: options.pop(name) for name in SERVED if name in options}
-        env = make_functional(env_id, seeds=seeds, **options)
+        env = _functional(found, seeds, options)
         made: Any = env.make if count is None else partial(env.make_vec, count, autoreset_mode=mode)
         envs = made(xp=xp, device=device, **served)
     else:

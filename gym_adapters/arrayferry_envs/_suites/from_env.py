@@ -48,7 +48,7 @@ def from_env(env: Any, params: Any = None, **options: Any) -> Any:
         >>> envs.reset(seed=1)[0].shape
         torch.Size([3, 4])
     """
-    owners = {path: suite for suite in all_suites().values() for path in suite.env_types}
+    owners = {path: suite for suite in all_suites().values() for path in suite.env_types or ()}
     owners |= {resolve_type(path): suite for path, suite in owners.items()}
     for cls in type(env).__mro__:
         suite = owners.get(cls, owners.get(f"{cls.__module__}.{cls.__qualname__}"))

@@ -42,7 +42,7 @@ class Suite(Part):
         <Pendulum>
     """
 
-    package: str
+    package: str = ""
     install: str | None = None
     gives: Literal["functional", "env", "vector"] = "functional"
     env_types: Sequence[str] = ()
@@ -73,31 +73,42 @@ class Suite(Part):
     def installed(self) -> bool:
         """Whether the package is installed. It is not imported."""
         try:
-            return self.package in sys.modules or find_spec(self.package) is not None
+            return self._top in sys.modules or find_spec(self._top) is not None
         except (ImportError, ValueError):
             return False
 
     @property
+    def _top(self) -> str:
+        return self.package.partition(".")[0]
+
+    @property
     def version(self) -> str | None:
         """The version of the package, None if it is not installed or has none."""
-        top = self.package.partition(".")[0]
         try:
-            return version(top)
-        except PackageNotFoundError:  # its distribution has another name
-            names = packages_distributions().get(top)
+            return version(self._top)
+        except (
+            PackageNotFoundError,
+            ValueError,
+        ):  # its distribution has another name, or it has none
+            names = packages_distributions().get(self._top)
             return version(names[0]) if names else None
 
     @property
     def install_line(self) -> str:
         """What installs the package."""
-        return self.install or f"pip install {self.package.partition('.')[0].replace('_', '-')}"
+        return self.install or f"pip install {self._top.replace('_', '-')}"
 
     def needed(self) -> None:
         """Check that the package is installed.
 
         Raises:
             arrayferry.BackendUnavailableError: it is not. The remedy is the line that installs it.
+            arrayferry.PluginError: the suite does not say which package that is.
         """
+        if not self.package:
+            raise af.PluginError(
+                f"the suite {self.name!r} states no package", remedy="Set its attribute `package`."
+            )
         if not self.installed:
             raise af.BackendUnavailableError(
                 f"the suite {self.name!r} needs the package {self.package}, which is not installed",
