@@ -14,6 +14,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import arrayferry as af
+from arrayferry._utilities.caller import authors_line
 from arrayferry.extending import dtype_name, map_arrays
 from arrayferry_gym import make_rng
 
@@ -53,7 +54,8 @@ def check(
 
     Each method is called with a batch, in JAX inside `jit`. Its result must have the right form and depend only on its
     arguments. If NumPy is tried, the result of an environment must also not depend on the other environments in its batch,
-    on their number, or on its index.
+    on their number, or on its index. Episodes that have ended begin anew. Kernels of `wrap` are tried around an environment
+    without problems.
 
     Args:
         env: the environment, or its class.
@@ -86,7 +88,8 @@ def check(
         ...     print(problem.what)
         it asks whether an array is true, by if, while, and, or, not, min or max
     """
-    functional = checked_env(env)
+    whole = checked_env(env)
+    functional = whole.base
     problems = [
         Problem(
             name, first_line(functional, name), "its signature does not match", f"Write {text}.", ()
@@ -105,6 +108,8 @@ def check(
             told += trial.warned
             dtypes[backend.name] = trial.dtypes
         problems += _different_dtypes(functional, dtypes)
+    for name in dtypes if whole.kernels and not problems else ():
+        problems += _problems_of_kernels(whole, name, params)
     for text in told if not problems else ():
         warnings.warn(text, stacklevel=2)
     return Problems(merged(problems))
@@ -179,6 +184,7 @@ class _Trial:
         ]
         self._env.adopt(state)
         self._dynamics.action_space.seed(0)
+        begun, ages = state, np.zeros(N)
         rewards, states, ended = [], [state], []
         for number in range(STEPS):
             given = state, self._action()
@@ -187,6 +193,8 @@ class _Trial:
             if in_numpy:
                 self._check_observations(results["observe"])
             results["step"] = state, reward, *_ = self._called("step", number, *given)
+            ages += 1
+            over = _ended(results["step"]) | (ages == self._env.limit)
             if in_numpy:
                 self._check_rows("reset", number)
                 first = self._called("reset", number)
@@ -194,6 +202,10 @@ class _Trial:
                 for each in (given[0], first, self._mixed_in_time([first, *states])):
                     for method in results:
                         self._check_rows(method, number, each, given[1])
+                self._check_observations(self._called("observe", number, state))
+            if over.any():
+                state = self._env.select(self._backend.from_numpy(over), begun, state)
+                ages[over] = 0
             rewards.append(reward)
             states = [state, *states][:N]
         if in_numpy:
@@ -388,8 +400,21 @@ def _result(env: CheckedEnv, method: str, rng: Any, given: tuple[Any, Any], para
 
 
 def _ended(results: tuple[Any, ...]) -> Any:
-    """Return which episodes have ended, from what `_result` returns for a step."""
-    return np.any(results[2:], axis=0)
+    """Return which episodes have ended, a NumPy array, from what `_result` returns for a step."""
+    return np.any(af.convert(results[2:], "numpy"), axis=0)
+
+
+def _problems_of_kernels(env: FunctionalEnv, library: str, params: Any) -> Iterator[Problem]:
+    """Take steps with the kernels around an environment."""
+    try:
+        envs = env.make_vec(N, xp=library, params=params, max_episode_steps=env.max_episode_steps or STEPS)  # fmt: skip
+        envs.action_space.seed(0)
+        envs.reset(seed=0)
+        for _ in range(STEPS):
+            envs.step(envs.action_space.sample())
+    except Exception as error:
+        what, remedy = explanation(error, params)
+        yield Problem("wrap", authors_line(error.__cause__ or error) or repr(env), what, remedy, (library,))
 
 
 def _replaced(row: int) -> Any:

@@ -75,8 +75,9 @@ class CheckedEnv:
         self.traces = backend.name == "jax"
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(functional, self.xp, n)
-        called = "reset", "step", "observe"  # the others may never be
-        for method, definition in wrong_signatures(functional, called):
+        called = {"reset": True, "step": True, "observe": True, "info": self.has_info,
+                  "sample_params": functional._draws_params}  # fmt: skip
+        for method, definition in wrong_signatures(functional, filter(called.get, called)):
             raise EnvResultError(
                 f"{self._source(method)} does not take the arguments it gets",
                 remedy=f"Write {definition}.",

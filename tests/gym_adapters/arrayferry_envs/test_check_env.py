@@ -12,7 +12,16 @@ from cases import crossed, quick_if
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_envs import CartPole, FunctionalEnv, Pendulum, check, repeat_action
+from arrayferry_envs import (
+    CartPole,
+    EnvResultError,
+    FunctionalEnv,
+    Pendulum,
+    check,
+    repeat_action,
+    wrap,
+)
+from arrayferry_gym.wrappers import kernels
 
 
 class Right(FunctionalEnv):
@@ -439,3 +448,65 @@ def test_episodes_of_one_step_and_those_without_end(env, told):
 def test_no_environment():
     with pytest.raises(TypeError, match="a FunctionalEnv is needed"):
         check(object())
+
+
+class Counted(Right):
+    """Its observations fit their space until an episode ends, and no longer."""
+
+    observation_space = spaces.Box(0.0, 3.0, (1,), np.float32)
+    max_episode_steps = 3
+
+    def reset(self, xp, rng, n, params):
+        return {"x": xp.zeros((n,), dtype=xp.float32), "v": xp.zeros((n,), dtype=xp.float32)}
+
+    def step(self, xp, rng, state, action, params):
+        x = state["x"] + 1.0
+        return {**state, "x": x}, x, self.terminated(xp, x, action)
+
+    def terminated(self, xp, x, action):
+        return x < 0.0
+
+
+class Ended(Counted):
+    max_episode_steps = None
+
+    def terminated(self, xp, x, action):
+        return (x > 2.5) | (action == 1)
+
+
+@pytest.mark.parametrize("env", [Counted, Ended])
+def test_no_step_is_taken_after_an_end(env):
+    assert check(env) == []
+
+
+def test_last_observations_are_in_their_space():
+    class Far(Ended):
+        def observe(self, xp, state, params):
+            return xp.where(state["x"] > 2.5, 9.0, state["x"])[:, None]
+
+    (problem,) = check(Far, ["numpy"])
+    assert "is not in the space" in problem.what
+
+
+def test_wrapped_environments_are_tried_with_their_kernels():
+    def branching(x):
+        return x if x[0, 0] > -200 else -x  # here
+
+    assert check(wrap(Right(), kernels.FrameStackObservation(2), kernels.NormalizeReward())) == []
+    assert check(wrap(Counted(), kernels.TimeAwareObservation()), ["torch", "jax"]) == []
+    wrong = wrap(Right(), kernels.TransformObservation(branching))
+    assert check(wrong, ["numpy", "torch"]) == []
+    (problem,) = check(wrong)
+    assert (problem.method, problem.libraries) == ("wrap", ("jax",))
+    assert problem.place == f"test_check_env.py:{branching.__code__.co_firstlineno + 1}"
+    method = stepping(lambda xp, state, reward, over: (state, 1.0 if reward > 0 else 0.0, over))
+    (problem,) = check(wrap(method(), kernels.ClipReward(0.0, 1.0)), ["numpy"])
+    assert problem.method == "step"
+    assert problem.place.startswith("test_check_env.py")
+
+
+@pytest.mark.parametrize("method", ["info", "sample_params"])
+def test_methods_that_do_not_take_their_arguments(method):
+    wrong = type("Wrong", (Right,), {method: lambda self, xp: {}})
+    with pytest.raises(EnvResultError, match=rf"{method}\(\).* does not take the arguments it gets"):
+        wrong().make_vec(2)
