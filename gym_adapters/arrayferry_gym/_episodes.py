@@ -229,9 +229,16 @@ def loses_final(envs: Any) -> bool:
     return bool((envs.metadata or {}).get(LOST))
 
 
-def serves_functional(env: Any) -> bool:
-    """Tell whether an environment is what serves a `FunctionalEnv`, without a wrapper."""
-    return hasattr(env, "functional") and env is env.unwrapped
+class ServesFunctional:
+    """What serves a `FunctionalEnv`. Its `final_obs` is a whole batch.
+
+    Attributes:
+        check_actions: how it judges actions.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
+    """
+
+    check_actions: str
+    max_episode_steps: int | None
 
 
 def checked_infos(envs: Any, infos: Any) -> Any:
@@ -263,7 +270,7 @@ def final_observations(
         arrayferry.OptionError: they are not in the infos. Without them, first observations would be mistaken for last ones.
     """
     final: Any = checked_infos(envs, infos).get("final_obs")
-    if final is not None and serves_functional(envs):
+    if final is not None and isinstance(envs, ServesFunctional):
         return to_library(final)  # which has those of the step in the other rows
     where = missing = to_library(ended)
     if final is not None:

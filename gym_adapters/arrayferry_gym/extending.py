@@ -63,11 +63,11 @@ library has for one of NumPy.
 
 **Episodes.** `Episodes` turns what a vector environment returns into `Step`s, in any autoreset mode, and `RULES` has the rule
 of each mode, which `autoreset_mode_of` reads. `checked_reset` reads what `reset` has returned. `before_resets` are the last observations, and `summed` adds up within
-episodes. `reset_mask_of` reads the mask of a reset. `refuse_batch` says what a batch that is no `VectorEnv` needs.
+episodes. What serves a `FunctionalEnv` is a `ServesFunctional`. `reset_mask_of` reads the mask of a reset. `refuse_batch` says what a batch that is no `VectorEnv` needs.
 
     >>> import gymnasium as gym
     >>> from arrayferry_gym.extending import RULES, Episodes, autoreset_mode_of, before_resets, checked_reset
-    >>> from arrayferry_gym.extending import refuse_batch, reset_mask_of, summed
+    >>> from arrayferry_gym.extending import ServesFunctional, refuse_batch, reset_mask_of, summed
     >>> envs = gym.make_vec("CartPole-v1", 2)
     >>> episodes, (observations, infos) = Episodes(envs), checked_reset(envs, envs.reset(seed=1))
     >>> step = episodes.step(envs.step(np.array([0, 1])))
@@ -78,6 +78,8 @@ episodes. `reset_mask_of` reads the mask of a reset. `refuse_batch` says what a 
     (array([7, 6]), array([2., 1.]))
     >>> reset_mask_of([True, False], 2), refuse_batch("mine", envs)
     (array([ True, False]), None)
+    >>> isinstance(envs, ServesFunctional)
+    False
 
 **Kernels.** A `Chain` drives nested kernels. A `HeldKernel` is one whose state something holds; an environment that runs
 kernels inside shows their attributes by `HasKernels`. `Moments` are the statistics in a state.
@@ -121,7 +123,15 @@ from ._arrays import (
     select,
     to_shape,
 )
-from ._episodes import RULES, Episodes, autoreset_mode_of, before_resets, checked_reset, summed
+from ._episodes import (
+    RULES,
+    Episodes,
+    ServesFunctional,
+    autoreset_mode_of,
+    before_resets,
+    checked_reset,
+    summed,
+)
 from ._keys import Immutable, Key, is_made, memo_of, parts_of
 from ._options.env_options import reset_mask_of
 from ._options.libraries import Libraries
@@ -147,6 +157,7 @@ __all__ = [
     "Key",
     "Libraries",
     "Moments",
+    "ServesFunctional",
     "as_rewards",
     "autoreset_mode_of",
     "batch_of_actions",

@@ -13,6 +13,7 @@ from arrayferry._utilities.options import missing_package
 
 from ._bridged import Bridged
 from .vector import ArrayConversion
+from .wrappers._driver import step_limit
 
 try:
     import torch
@@ -47,8 +48,8 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         envs: the environments in PyTorch.
         num_envs: the number of environments.
         num_actions: the number of components of an action.
-        max_episode_length: the number of steps after which an episode is truncated, from the `spec` of the
-            environments.
+        max_episode_length: the number of steps after which an episode is truncated, `sys.maxsize` if it is not
+            known.
         device: as given.
         cfg: empty; rsl_rl saves it with its logs.
 
@@ -89,7 +90,7 @@ class RslRlVecEnv(VecEnv):  # type: ignore[misc]
         self._shapes = {key: (self.num_envs, *(x.shape or (1,))) for key, x in groups.items()}
         self._action_shape = (self.num_envs, *acted.shape)
         self.num_actions = int(torch.Size(acted.shape).numel())
-        limit = getattr(envs.spec, "max_episode_steps", None)
+        limit = step_limit(envs)
         limit = getattr(envs, "max_episode_length", None) if limit is None else limit
         self.max_episode_length = sys.maxsize if limit is None else limit
         self.device, self.cfg = device, {}

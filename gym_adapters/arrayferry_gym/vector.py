@@ -31,7 +31,7 @@ from arrayferry_gym._episodes import (
     checked_reset,
     final_observations,
     loses_final,
-    serves_functional,
+    ServesFunctional,
 )
 from arrayferry_gym._options.env_options import forwarded_mask
 from arrayferry_gym._options.libraries import reward_dtype_of
@@ -105,7 +105,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
             self._stack_final = arguments["stack_final"]
             if self._stack_final is True:
                 self._check_final()
-                self._final_in_batch = serves_functional(env)
+                self._final_in_batch = isinstance(env, ServesFunctional)
             self._setup(env, **arguments)
             self._reward_dtype = reward_dtype_of(arguments["reward_dtype"], self.target_backend)
 

@@ -30,10 +30,10 @@ from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Engine
 from arrayferry_envs._simulators.numpy_simulator import NumpySimulator
 from arrayferry_envs._simulators.simulator import Simulator
-from arrayferry_gym.extending import Libraries, converted_space, reset_mask_of
+from arrayferry_gym.extending import Libraries, ServesFunctional, converted_space, reset_mask_of
 
 
-class Served:
+class Served(ServesFunctional):
     """A batch of environments, served in the library of the agent.
 
     A simulator advances them in that library, or in NumPy for PyTorch on the CPU, or in the one that they need.
@@ -41,6 +41,7 @@ class Served:
     Attributes:
         functional: the environment.
         check_actions: as given.
+        max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
         metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
         render_mode: as given.
         suite_id: the id that it was made by, if a suite has it.
@@ -84,7 +85,7 @@ class Served:
         self.render_mode = render_mode
         self._n, self._mode = n, mode
         limit = limit_of(max_episode_steps, env.max_episode_steps)
-        self._limit = env._limited(limit)
+        self.max_episode_steps = env._limited(limit)
         self._chain = chain = chain_of(env, limit)
         self.check_actions = check_actions_of(check_actions)
         self._differentiable = differentiable
@@ -201,7 +202,7 @@ class Served:
     @never_raises
     def __repr__(self) -> str:
         if self.suite_id:
-            return described(self, self.suite_id, self.xp, self._held_on, self._limit)
+            return described(self, self.suite_id, self.xp, self._held_on, self.max_episode_steps)
         count = f", num_envs={self._n}" if isinstance(self, VectorEnv) else ""
         text = f"{type(self).__name__}({self._env!r}{count}, xp={self.xp!r})"
         return text if count else f"<{text}>"

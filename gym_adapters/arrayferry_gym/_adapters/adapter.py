@@ -18,7 +18,7 @@ from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._actions.quick import Judge, quick_way
-from arrayferry_gym._episodes import serves_functional
+from arrayferry_gym._episodes import ServesFunctional
 from arrayferry_gym._options.libraries import Libraries, device_text, reward_dtype_of
 from arrayferry_gym._options.refusals import refuse_fixed, refuse_unknown
 from arrayferry_gym._spaces.batches import batch_of_actions
@@ -125,7 +125,7 @@ class Adapter(RecordConstructorArgs, Judge):
             if type(default) is bool:
                 check_flag(name, arguments.get(name, default))
         check = arguments["check_actions"] = check_actions_of(arguments["check_actions"])
-        if serves_functional(env) and env.check_actions == "strict":
+        if isinstance(env, ServesFunctional) and env.check_actions == "strict":
             check = "off"  # the environment refuses all that an adapter refuses
         self._check = check
         self._convert_render = arguments.get("convert_render", False)

@@ -90,6 +90,13 @@ class HasStatistics:
         self._driver.load(self._driver.given(given))
 
 
+def kernels_in(env: Any) -> int:
+    """Return the number of kernels in an environment. Single environments of a batch count as many."""
+    nested = _nested(env)
+    batch = isinstance(nested[-1], (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv))
+    return sum(len(HasKernels.held_by(each)) for each in nested) + 2**16 * batch
+
+
 def _nested(env: Any) -> list[Any]:
     """Return a wrapper and all inside, down to the environment."""
     found = [env]

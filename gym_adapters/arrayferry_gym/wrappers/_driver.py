@@ -9,12 +9,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 
 import arrayferry as af
 from arrayferry._utilities.options import is_whole
 from arrayferry_gym._adapters.spaces import converted_space, first_converted
 from arrayferry_gym._arrays import namespace
+from arrayferry_gym._episodes import ServesFunctional
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels.kernel import Chain, Kernel, Spaces, State, Step, begin_episodes, take_step
@@ -35,23 +36,12 @@ def step_limit(env: Any) -> int | None:
         if isinstance(env, gym.wrappers.TimeLimit):
             limit = int(env._max_episode_steps)
         env = env.env
-    if limit is None:
-        limit = getattr(env.unwrapped, "_limit", None)  # of a FunctionalEnv that is served
+    if limit is None and isinstance(env.unwrapped, ServesFunctional):
+        limit = env.unwrapped.max_episode_steps
     if limit is None and isinstance(env.unwrapped, SyncVectorEnv):  # made without a spec
         limits = {step_limit(one) for one in env.unwrapped.envs}
         limit = limits.pop() if len(limits) == 1 else None
     return int(limit) if limit is not None and is_whole(limit) else None
-
-
-def kernels_in(env: Any) -> int:
-    """Return the number of kernels in an environment. Single environments of a batch count as many."""
-    count = 0
-    while env is not None:
-        held = getattr(env, "__dict__", {})
-        count += len(held.get("_shown", ())) or "_driver" in held
-        count += 2**16 * isinstance(env, (SyncVectorEnv, AsyncVectorEnv))
-        env = held.get("env")
-    return count
 
 
 class HeldKernel:
@@ -121,7 +111,7 @@ class Driver(HeldKernel):
         inside: the spaces of the environment.
         n: the number of environments.
         same_step: whether episodes begin in the step that has ended the last ones.
-        around: the environment, whose kernels have random numbers of their own.
+        kernels_inside: how many kernels the environment has, which have random numbers of their own.
 
     Attributes:
         acts: whether the kernel changes actions.
@@ -135,9 +125,9 @@ class Driver(HeldKernel):
     _inside = 0  # also of older pickles
 
     def __init__(
-        self, kernel: Kernel, inside: Spaces, n: int, around: Any, *, same_step: bool = False
+        self, kernel: Kernel, inside: Spaces, n: int, kernels_inside: int, *, same_step: bool = False
     ) -> None:
-        self._inside = kernels_in(around)
+        self._inside = kernels_inside
         self.kernel = kernel = kernel.around(inside)
         self.n, self._same_step = n, same_step
         self.acts, self.steps = kernel.acts, kernel.steps

@@ -15,7 +15,7 @@ from arrayferry_gym._arrays import as_rewards
 from arrayferry_gym._episodes import checked_reset
 from arrayferry_gym._options.refusals import refuse_batch
 
-from ._attributes import HasStatistics
+from ._attributes import HasStatistics, kernels_in
 from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces
 
@@ -45,7 +45,7 @@ class KernelWrapper(
         inside = Spaces(
             original_space(env.observation_space), original_space(env.action_space), step_limit(env)
         )
-        self._driver = Driver(kernel, inside, 1, env)
+        self._driver = Driver(kernel, inside, 1, kernels_in(env))
         self._kernel = kernel = self._driver.kernel
         outside = kernel.outside
         self._inside, self._outside = inside.observation, outside.observation
@@ -102,7 +102,9 @@ class KernelWrapper(
             observation = shown[0, ...] if self._in_arrays else driver.single(self._outside, shown)
         if driver.rewarded:
             is_array = hasattr(reward, "dtype") or isinstance(reward, (list, tuple))
-            reward = result.reward[0, ...] if is_array else _number(result.reward)
+            # of one number in NumPy, a scalar like Gymnasium's
+            at: Any = 0 if result.reward.ndim == 1 else (0, ...)
+            reward = result.reward[at] if is_array else _number(result.reward)
         if result.info:
             info = {**info, **_of_one(result.info)}
         return observation, reward, terminated, truncated, info

@@ -14,7 +14,7 @@ from arrayferry_gym._episodes import Episodes, checked_infos, checked_reset
 from arrayferry_gym._options.env_options import reset_mask_of
 from arrayferry_gym._spaces.trees import build, split
 
-from ._attributes import TO_NUMPY, HasStatistics, add_infos, masks_of
+from ._attributes import TO_NUMPY, HasStatistics, add_infos, kernels_in, masks_of
 from ._driver import Driver, space_like, step_limit
 from ._kernels.kernel import Kernel, Spaces, Step
 
@@ -60,7 +60,9 @@ class KernelVectorWrapper(HasStatistics, _Wrapper):
         )
         self._episodes = episodes = Episodes(env, masks=TO_NUMPY)
         rule = episodes.rule
-        self._driver = driver = Driver(kernel, inside, self.num_envs, env, same_step=rule.same_step)
+        self._driver = driver = Driver(
+            kernel, inside, self.num_envs, kernels_in(env), same_step=rule.same_step
+        )
         self._kernel = kernel = driver.kernel
         self._shows_final = rule.tells_final and driver.observes
         # then, kernels of observations alone do not count where there is no last one

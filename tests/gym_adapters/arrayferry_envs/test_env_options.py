@@ -109,7 +109,7 @@ def test_limits_of_other_libraries_are_whole_numbers_of_any_type():
     assert not any(map(is_whole, others))
     for limit in whole[2:]:
         env = gym.make("CartPole-v1", max_episode_steps=None)
-        env.unwrapped.spec, env.unwrapped._limit = None, limit
+        env.unwrapped.spec = SimpleNamespace(max_episode_steps=limit)
         assert step_limit(env.unwrapped) == 9
 
 

@@ -16,3 +16,13 @@ def test_rsl_rl_logs_nothing_of_other_environments():
     env = rsl_rl.RslRlVecEnv(wrappers.vector.RecordEpisodeStatistics(envs))
     *_, extras = env.step(torch.zeros(2, 1))
     assert set(extras) == {"time_outs", "final_observations"}
+
+
+@pytest.mark.parametrize(("limit", "told"), [(None, 200), (7, 7)])
+def test_rsl_rl_knows_the_limit_of_an_environment_without_a_spec(limit, told):
+    rsl_rl = pytest.importorskip("arrayferry_gym.rsl_rl", exc_type=ImportError)
+    options = {} if limit is None else {"max_episode_steps": limit}
+    envs = Pendulum().make_vec(2, autoreset_mode="SameStep", **options)
+    assert rsl_rl.RslRlVecEnv(envs).max_episode_length == told
+    assert rsl_rl.RslRlVecEnv(wrappers.vector.RecordEpisodeStatistics(envs)).max_episode_length == told
+    assert (envs.max_episode_steps, Pendulum().make().max_episode_steps) == (told, 200)

@@ -656,3 +656,38 @@ def test_spaces_that_are_no_box_are_refused(name):
     refused = rf"{name} requires .*Box" if gym.__version__ >= "1.4" else None
     with pytest.raises((TypeError, AssertionError), match=refused):
         getattr(wrappers, name)(gym.make("FrozenLake-v1"), **NO_BOX[name])
+
+
+class Named(gym.Env):
+    """Its attributes have names that ours have too."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    _limit, xp, functional, _driver, _shown, max_episode_steps = 3, "jax", 1, 2, 3, "no"
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), np.float64(1), False, False, {}
+
+
+def test_attributes_of_any_environment_mean_nothing():
+    adapter = ArrayConversion(Named(), target_xp="torch")
+    adapter.reset()
+    assert adapter.env_backend.name == "numpy"
+    assert isinstance(adapter.step(1)[0], torch.Tensor)
+    with pytest.raises(ValueError, match="max_episode_steps"):
+        wrappers.TimeAwareObservation(Named(), normalize_time=True)
+    wrappers.StickyAction(Named(), 0.5).reset(seed=1)
+    batch = SyncVectorEnv([Named, Named], autoreset_mode="SameStep")
+    adapters.ArrayConversion(batch, target_xp="torch", stack_final=True).reset()
+
+
+@pytest.mark.parametrize("name", ["ClipReward", "NormalizeReward", "TransformReward"])
+def test_rewards_of_single_environments_are_scalars(name):
+    arguments = {"ClipReward": (-0.5, 0.5), "TransformReward": (np.abs,)}.get(name, ())
+    made = [getattr(of, name)(Named(), *arguments) for of in (wrappers, gym.wrappers)]
+    for env in made:
+        env.reset(seed=1)
+    assert {type(env.step(1)[1]) for env in made} == {np.float64}
