@@ -234,11 +234,11 @@ class ServesFunctional:
 
     Attributes:
         check_actions: how it judges actions.
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
     """
 
     check_actions: str
-    max_episode_steps: int | None
+    _limit: int | None
+    """The number of steps after which an episode is truncated, None for no limit."""
 
 
 def checked_infos(envs: Any, infos: Any) -> Any:

@@ -41,7 +41,6 @@ class Served(ServesFunctional):
     Attributes:
         functional: the environment.
         check_actions: as given.
-        max_episode_steps: the number of steps after which an episode is truncated, None for no limit.
         metadata: the metadata of the environment. "jax" tells whether its arrays are JAX arrays.
         render_mode: as given.
         suite_id: the id that it was made by, if a suite has it.
@@ -85,7 +84,7 @@ class Served(ServesFunctional):
         self.render_mode = render_mode
         self._n, self._mode = n, mode
         limit = limit_of(max_episode_steps, env.max_episode_steps)
-        self.max_episode_steps = env._limited(limit)
+        self._limit = env._limited(limit)
         self._chain = chain = chain_of(env, limit)
         self.check_actions = check_actions_of(check_actions)
         self._differentiable = differentiable
@@ -202,7 +201,7 @@ class Served(ServesFunctional):
     @never_raises
     def __repr__(self) -> str:
         if self.suite_id:
-            return described(self, self.suite_id, self.xp, self._held_on, self.max_episode_steps)
+            return described(self, self.suite_id, self.xp, self._held_on, self._limit)
         count = f", num_envs={self._n}" if isinstance(self, VectorEnv) else ""
         text = f"{type(self).__name__}({self._env!r}{count}, xp={self.xp!r})"
         return text if count else f"<{text}>"

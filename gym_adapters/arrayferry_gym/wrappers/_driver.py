@@ -37,7 +37,7 @@ def step_limit(env: Any) -> int | None:
             limit = int(env._max_episode_steps)
         env = env.env
     if limit is None and isinstance(env.unwrapped, ServesFunctional):
-        limit = env.unwrapped.max_episode_steps
+        limit = env.unwrapped._limit
     if limit is None and isinstance(env.unwrapped, SyncVectorEnv):  # made without a spec
         limits = {step_limit(one) for one in env.unwrapped.envs}
         limit = limits.pop() if len(limits) == 1 else None
