@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
@@ -14,7 +16,7 @@ import arrayferry as af
 from arrayferry_gym.extending import autoreset_mode_of
 
 from ._checks import CHECKS, problems_of
-from ._record import Call, Episode, Recorder, Run, UnreadableError, VectorProblem
+from ._record import Call, Episode, Recorder, Run, UnreadableError, VectorProblem, rows_in
 
 SEEDS = 4
 """How many other seeds are tried."""
@@ -189,10 +191,11 @@ class Audit:
                 self._add(f"{count} {how} began in only {unique} ways", DRAW)
         seeds = [self._seed + 10 * env for env in range(first.n)]
         try:
-            one, two = (first.reset(0, [*seeds[:-1], last]).firsts for last in (seeds[-1], 99_999))
+            lasts = seeds[-1], 99_999, 77_777  # two may begin alike by chance
+            one, *others = (first.reset(0, [*seeds[:-1], last]).firsts for last in lasts)
         except UnreadableError:  # many take one seed only
             return
-        changed = [x != y for x, y in zip(one, two, strict=True)]
+        changed = [set(x) != {one[env]} for env, x in enumerate(zip(*others, strict=True))]
         if not all(changed) and (any(changed[:-1]) or (rarely and not changed[-1])):
             what = "seeds for each environment do not count for it alone"
             self._add(what, OWN, (first.n - 1, 0))
@@ -229,20 +232,22 @@ class Audit:
         run = self._run
         drawn = self._first.drawn(self._seed + 1, len(self._table))
 
-        def of_one(recorder: Recorder, one: int) -> Difference:
-            """The random numbers of others may differ once its episodes end at another time, as many share a generator."""
+        def of_some(recorder: Recorder, some: Any) -> Difference:
+            """The random numbers of others may differ once their episodes end at another time, as many share a generator."""
             apart = False
 
             def look(before: Call, now: Call) -> Any:
                 nonlocal apart
                 if apart:
                     return None
-                apart = bool(before.ended[one] != now.ended[one])
-                others = np.arange(run.n) != one
-                return others & ~(before.began & now.began) if apart else others
+                apart = bool((before.ended != now.ended)[some].any())
+                return ~some & ~(before.began & now.began) if apart else ~some
 
-            pairs = zip(self._table, drawn, strict=False)
-            table = [[*x[:one], y[one], *x[one + 1 :]] for x, y in pairs]
+            rows = some.tolist()
+            table = [
+                [y if changes else x for changes, x, y in zip(rows, *both, strict=True)]
+                for both in zip(self._table, drawn, strict=False)
+            ]
             return self._compared(recorder, table, look)
 
         def of_resets(recorder: Recorder) -> Difference:
@@ -255,10 +260,11 @@ class Audit:
         written = "it depends on what the agent writes to arrays that it has passed or received"
         resetting = "the action counts in a step that only resets (NEXT_STEP)"
         effects: dict[Any, tuple[str, str]] = {}
-        for one in () if self._together else (run.n - 1, 0)[: run.n]:
-            what = f"its results depend on the actions of environment {one}"
+        for some in [] if self._together else _parts(run.n):
+            which = ", ".join(map(str, rows_in(some)))
+            what = f"its results depend on the actions of environment {which:.60}"
             remedy = "Compute each environment by itself, and return the rows in their order."
-            effects[partial(of_one, one=one)] = what, remedy
+            effects[partial(of_some, some=some)] = what, remedy
         of_writing = partial(self._compared, overwrites=True)
         effects[of_writing] = written, "Copy actions that are kept, and what is read later."
         if not all(call.counts.all() for call in run.steps):
@@ -270,6 +276,14 @@ class Audit:
             elif found is not None:
                 self._add("the same seed and actions gave other results", SEED, found)
                 return
+
+
+def _parts(n: int) -> list[Any]:
+    """Return few masks of environments. Whichever two there are, one mask has the first without the second."""
+    size = next(size for size in itertools.count(1) if math.comb(size, size // 2) >= n)
+    codes = [*itertools.islice(itertools.combinations(range(size), size // 2), n)]
+    parts = [np.array([part in code for code in codes]) for part in range(size)]
+    return [part for part in parts[::-1] if part.any()]
 
 
 def _later(run: Run, env: int) -> list[Any]:

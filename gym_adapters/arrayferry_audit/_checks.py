@@ -16,6 +16,8 @@ from arrayferry_gym.extending import ARRAYS, held_dtype, leaves, split
 from ._record import Call, Run, VectorProblem, digest, in_numpy, rows_in, space_of
 
 PARTS = ("the observation", "the reward", "terminated", "truncated", "the dict of infos")
+FEW = 20
+"""How many rounds a game may have at most: if observations come again, longer episodes of one length have a time limit."""
 FINAL = {"final_obs", "_final_obs", "final_info", "_final_info"}
 
 
@@ -148,21 +150,51 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     several = sum(x.size for x in af.flatten(run.calls[0].observations[0])[0]) > 1
     found = {
         "the observation that is returned": [x == each.last.firsts[each.env] for each, x in ends],
-        "the one before the last step": [x == each.before.firsts[each.env] for each, x in ends],
         "that of another environment": [
             x in each.last.firsts[: each.env] + each.last.firsts[each.env + 1 :] for each, x in ends
         ],
-        "all zeros": [several and zeros not in seen and x == zeros for _, x in ends],
     }
+    # a task may end by an action that changes nothing, or with zeros; a limit chooses neither
+    none_cut = not any(each.is_cut for each, _ in ends)
+    likely = {
+        "the one before the last step": lambda: _always_moves(run, [each for each, _ in ends]),
+        "all zeros": lambda: _zeros_are_usual(run),
+    }
+    alike = (
+        [x == each.before.firsts[each.env] for each, x in ends],
+        [several and zeros not in seen and x == zeros for _, x in ends],
+    )
+    for (what, is_likely), same in zip(likely.items(), alike, strict=True):
+        counts = none_cut and run.unique and all(same) and is_likely()
+        found[what] = [
+            x and (counts or each.is_cut) for x, (each, _) in zip(same, ends, strict=True)
+        ]
     for what, same in found.items():
         if any(same) and (run.unique or (often and all(same))):
             each, _ = ends[same.index(True)]
             yield each.env, each.last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends"
 
 
+def _always_moves(run: Run, ends: list[Any]) -> bool:
+    """Tell whether all numbers change in each step that does not end an episode, also by the actions of the ends."""
+    moved = [
+        _flat(run, _after(x, env)) != _flat(run, before.observations[env])
+        for before, x, env in run.usual
+    ]
+    usual = {digest(call.actions[env]) for _, call, env in run.usual if call.actions is not None}
+    last = [digest(each.last.actions[each.env]) for each in ends if each.last.actions is not None]
+    return bool(np.all(moved)) and (len({*last}) == len(last) > 1 or not usual.isdisjoint(last))
+
+
+def _zeros_are_usual(run: Run) -> bool:
+    """Tell whether zeros are inside the range of all observations after which an episode goes on."""
+    usual = np.stack([_flat(run, _after(call, env)) for _, call, env in run.usual])
+    return bool(((usual.min(0) < 0) & (usual.max(0) > 0)).all())
+
+
 def last_observations_are_like_others(run: Run) -> Iterator[Found]:
     """By steps at time limits, which change an observation no more than others do, and its spread neither."""
-    ends = [each for each in run.truncated if each.last.finals[each.env] is not None]
+    ends = [x for x in run.episodes if x.is_cut and x.last.finals[x.env] is not None]
     if len(ends) < 3 or not run.usual:
         return
 
@@ -215,9 +247,20 @@ def last_rewards_are_told(run: Run) -> Iterator[Found]:
     """By time limits, which change no reward."""
     usual = [np.any(call.seen[1][env]) for _, call, env in run.usual]
     lost = [not np.any(each.last.seen[1][each.env]) for each in run.truncated]
-    if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual):
+    if len(lost) > 2 and all(lost) and len(usual) > 9 and all(usual) and _rewards_jump(run):
         where = f"all {len(lost)} steps that are truncated, and in none that goes on"
         yield run.truncated[0].env, run.truncated[0].last, f"the reward is 0 in {where}"
+
+
+def _rewards_jump(run: Run) -> bool:
+    """Tell whether a reward at a time limit differs more from the one before than others do, as no share of the time left does."""
+
+    def change(before: Call, call: Call, env: int) -> Any:
+        first = before.actions is None or before.ended[env] or not before.counts[env]
+        return 0.0 if first else np.abs(np.subtract(call.seen[1][env], before.seen[1][env])).max()
+
+    most = max(change(*each) for each in run.usual)
+    return any(change(x.before, x.last, x.env) > 1.001 * most for x in run.truncated)
 
 
 def first_observations_hold_nothing_of_the_last(run: Run) -> Iterator[Found]:
@@ -287,9 +330,15 @@ def infos_are_of_their_episode(run: Run) -> Iterator[Found]:
                     yield env, call, f"the info {key!r} of the last step is that of a reset"
     always = set.intersection(*map(set, usual)) if usual else set()
     for each in run.episodes if inside else ():
-        lost = sorted(always - _infos(each.last, each.env, inside).keys(), key=str)
-        if lost:
-            yield each.env, each.last, f"an episode has ended, and final_info lacks {lost}"
+        infos = each.last.infos  # a key that last infos lack may be one that no end has
+        if always and (
+            inside not in infos or not infos.get("_final_info", each.last.ended)[each.env]
+        ):
+            yield (
+                each.env,
+                each.last,
+                f"an episode has ended, and final_info lacks {sorted(always, key=str)}",
+            )
 
 
 def _infos(call: Call, env: int, inside: str | None = None) -> dict[Any, Any]:
@@ -332,7 +381,8 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
     lengths = Counter(n for n, x in within if run.unique or x.tobytes() in seen)
     count, others = lengths.pop(longest, 0), max(lengths.values(), default=0)
     limit = getattr(getattr(run.envs, "spec", None), "max_episode_steps", None)
-    if longest == limit or count > 2 + 3 * others:
+    is_game = not run.unique and longest <= FEW
+    if longest == limit or (count > 2 + 3 * others and not is_game):
         each = next(each for each in run.episodes if each.length == longest)
         of = f"{sum(n == longest for n, _ in ends)} of {len(ends)} episodes"
         told = f"{of} terminated after {longest} steps, the longest, and none was truncated"

@@ -173,7 +173,7 @@ class Recorder:
             call = self._call(step, actions, given, seen, masks)
             call = call._replace(keeps_actions=digest(to_numpy(batch)) == before)
             if overwrites:
-                _overwrite((batch, given[:4]))
+                _overwrite((batch, given))
         return call
 
     def _batch(self, actions: list[Any]) -> Any:
@@ -219,6 +219,11 @@ class Episode(NamedTuple):
     is_first: bool
     before: Call
     last: Call
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it was truncated, and the task itself has not ended."""
+        return bool(self.last.seen[3][self.env] and not self.last.seen[2][self.env])
 
 
 def rows_in(mask: Any) -> list[int]:

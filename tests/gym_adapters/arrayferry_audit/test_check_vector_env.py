@@ -75,6 +75,67 @@ class BestOf(Catch):
         return won, float(won), 3 in self.won, False, {}
 
 
+class Price(gym.Env):
+    """A price that one may sell at: action 1 ends the episode, and changes nothing, or leaves zeros."""
+
+    observation_space = gym.spaces.Box(-100, 100, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, zeros=False):
+        self.zeros = zeros
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = 5 + self.np_random.random(2, np.float32)
+        return self.at.copy(), {"legal": 2}
+
+    def step(self, action):
+        if action == 1:
+            return self.at * (not self.zeros), float(self.at[0]), True, False, {}
+        self.at = self.at + self.np_random.random(2, np.float32)
+        return self.at.copy(), 0.0, False, False, {"legal": 2}
+
+
+class Corridor(gym.Env):
+    """A table of 7 places. Walls end the episode, at the place before."""
+
+    observation_space = gym.spaces.Discrete(7)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = int(self.np_random.integers(1, 6))
+        return self.at, {}
+
+    def step(self, action):
+        at = self.at + 2 * int(action) - 1
+        over = not 0 <= at <= 6
+        self.at = self.at if over else at
+        return self.at, 1.0, over, False, {}
+
+
+class Left(gym.Wrapper):
+    """The reward is the share of the time that is left."""
+
+    def step(self, action):
+        observation, _, *rest = self.env.step(action)
+        share = 1 - self.get_wrapper_attr("_elapsed_steps") / 9
+        return observation, share, *rest
+
+
+class Rolls(Catch):
+    """Up to five rolls of a die, whose count is seen. A 6 ends the game."""
+
+    observation_space = gym.spaces.Box(0, 6, (2,), np.float32)
+
+    def board(self):
+        return np.float32([self.row and self.face, self.row])
+
+    def step(self, action):
+        self.row, self.face = self.row + 1, self.np_random.integers(1, 7)
+        return self.board(), 1.0, self.row == 5 or self.face == 6, False, {}
+
+
 def timed(limit=12):
     return gym.wrappers.TimeAwareObservation(gym.make("CartPole-v1", max_episode_steps=limit))
 
@@ -101,6 +162,13 @@ RIGHT = {
     "counts": counts,
     "with the time": lambda mode: each(timed, mode),
     **{xp: own(xp) for xp in LIBRARIES},
+    "a price": lambda mode: each(Price, mode),
+    "a price that ends in zeros": lambda mode: each(lambda: Price(zeros=True), mode),
+    "a corridor": lambda mode: each(Corridor, mode),
+    "the time left": lambda mode: each(
+        lambda: Left(gym.make("CartPole-v1", max_episode_steps=9)), mode
+    ),
+    "five rolls": lambda mode: each(Rolls, mode),
     "old infos": lambda mode: Changed(sync(mode), old_infos),
 }
 
@@ -322,6 +390,27 @@ def single(mode):
     return envs
 
 
+class Swapped(VectorWrapper):
+    """The actions of environments 1 and 2 are swapped."""
+
+    def step(self, actions):
+        return self.env.step(actions[[0, 2, 1, *range(3, len(actions))]])
+
+
+class Batch(VectorWrapper):
+    """The info is memory that the next step reads."""
+
+    def reset(self, **options):
+        results, self.sums = self.env.reset(**options), np.zeros(3)
+        return results[0], {"sums": self.sums, "_sums": np.ones(3, bool)}
+
+    def step(self, actions):
+        observation, reward, *flags, infos = self.env.step(actions)
+        self.sums = reward + self.sums
+        infos = {**infos, "sums": self.sums, "_sums": np.ones(3, bool)}
+        return observation, self.sums.copy(), *flags, infos
+
+
 PLACE = np.arange(12).reshape(3, 4) == 4
 OF_NEXT = final(lambda _, results: results[0].copy())
 WRONG = {
@@ -351,6 +440,11 @@ WRONG = {
     "a buffer of rewards": (lambda: Changed(counts(SAME), buffered), "the reward was overwritten"),
     "actions are kept": (lambda: Changed(sync(SAME), remembers), "what the agent writes"),
     "rows of others": (lambda: Changed(sync(SAME), neighbours), "depend on the actions of environment 2"),
+    "rows are swapped": (lambda: Swapped(in_mode([lambda: gym.make("CartPole-v1")] * 4, SAME)), "depend on the actions of environment"),
+    "rows of many are swapped": (lambda: Swapped(in_mode([lambda: gym.make("CartPole-v1")] * 9, SAME)), "depend on the actions of environment"),
+    "infos are the state": (lambda: Batch(sync(NEXT)), "what the agent writes"),
+    "zeros": (lambda: Changed(sync(SAME), final(lambda envs, _: np.zeros_like(envs.before))), "final_obs is all zeros"),
+    "the one before, at a limit": (lambda: Changed(sync(SAME, "Pendulum-v1", max_episode_steps=9), final(lambda envs, _: envs.before)), "final_obs is the one before"),
     "all begin alike": (lambda: Changed(sync(SAME), reset=all_alike), "with one seed, all environments begin alike"),
     "always the first": (lambda: each(lambda: AlwaysTheFirst(gym.make("CartPole-v1")), SAME), "automatic resets began in only . ways"),
 }  # fmt: skip
