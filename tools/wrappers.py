@@ -24,6 +24,22 @@ ENGINE = ("Kernel", "Spaces", "State", "Step")
 """What authors of kernels need besides."""
 
 
+ALONE = {
+    "ClipAction": "Action",
+    "ClipReward": "Reward",
+    "DtypeObservation": "Observation",
+    "FilterObservation": "Observation",
+    "FlattenObservation": "Observation",
+    "GrayscaleObservation": "Observation",
+    "NormalizeObservation": "Observation",
+    "RescaleAction": "Action",
+    "RescaleObservation": "Observation",
+    "ReshapeObservation": "Observation",
+    "TimeAwareObservation": "Observation",
+}
+"""What those of Gymnasium's wrappers apply their change to that have a method for it."""
+
+
 @dataclasses.dataclass
 class Form:
     """Wrappers of one form: around one environment, or around vector environments.
@@ -73,6 +89,7 @@ SINGLE = Form(
     (
         "import arrayferry_gym.wrappers.vector as vector",
         "",
+        "from ._alone import HasAction, HasObservation, HasReward",
         "from ._attributes import HasDiscountedReward, HasObsRms, HasTimesteps",
         "from ._kernels.moments import Statistics, merge",
         "from ._single import KernelWrapper, TransformObservation",
@@ -94,6 +111,7 @@ VECTOR = Form(
     ("from gymnasium.vector import VectorEnv",),
     (
         "",
+        "from ._alone import HasActions, HasObservations, HasRewards",
         "from ._attributes import FlattensAll, HasAccumulatedReward, HasObsRms",
         "from ._vector import KernelVectorWrapper",
         "from ._vector_only import DictInfoToList, RecordEpisodeStatistics, TransformObservation",
@@ -258,7 +276,9 @@ def wrapper(form: Form, name: str, file: str, node: ast.ClassDef) -> str:
     star = ["*"] if keyword else []
     taken = ["self", f"env: {form.env}", *positional.values(), *star, *keyword.values()]
     given = ", ".join([*positional, *(f"{each}={each}" for each in keyword)])
-    bases = ", ".join([*([form.mixins[name]] if name in form.mixins else []), form.base])
+    alone = [f"Has{ALONE[name]}{'' if form is SINGLE else 's'}"] if name in ALONE else []
+    own = [form.mixins[name]] if name in form.mixins else []
+    bases = ", ".join([*own, *alone, form.base])
     signature = f"    def __init__({', '.join(taken)}) -> None:"
     if len(signature) > 100:
         parts = "".join(f"        {each},\n" for each in taken)

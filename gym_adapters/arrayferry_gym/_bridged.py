@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.vector import VectorEnv, VectorRewardWrapper, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, VectorEnv, VectorRewardWrapper, VectorWrapper
 
 import arrayferry as af
 from arrayferry.typing import Target
@@ -287,6 +287,8 @@ class Bridged:
             raise AttributeError(
                 f"{self._inner!r} is a batch, and neither it nor a wrapper around it has a method {name!r} for its environments"
             )
+        if isinstance(self._inner, AsyncVectorEnv) and chosen != list(range(self.envs.num_envs)):
+            return _called(self._inner, name, chosen, args, kwargs)
         self.check_whole(chosen, f"{name}()")
         if hasattr(self._inner, "call"):
             return list(self._inner.call(name, *args, **kwargs))
@@ -326,6 +328,17 @@ def check_starts(trainer: str, *own: Space[Any]) -> None:
                     f"the numbers of {leaf}{place} do not begin at 0, but {trainer} takes numbers from 0 on",
                     remedy="Shift them in the environment, for instance by a TransformAction of gymnasium.wrappers.",
                 )
+
+
+def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> list[Any]:
+    """Call a method of some environments in processes, as `AsyncVectorEnv.call` calls that of all."""
+    envs._assert_is_running()
+    pipes = [envs.parent_pipes[index] for index in chosen]
+    for pipe in pipes:
+        pipe.send(("_call", (name, args, kwargs)))
+    results, succeeded = zip(*[pipe.recv() for pipe in pipes], strict=True)
+    envs._raise_if_errors([*succeeded, *[True] * (envs.num_envs - len(pipes))])
+    return list(results)
 
 
 def _reward_shape(envs: Any) -> tuple[int, ...]:

@@ -27,11 +27,11 @@ from arrayferry_gym._adapters.overloads import (
 from arrayferry_gym._arrays import BOOL, as_flags, mapped
 from arrayferry_gym._episodes import (
     RULES,
+    ServesFunctional,
     autoreset_mode_of,
     checked_reset,
     final_observations,
     loses_final,
-    ServesFunctional,
 )
 from arrayferry_gym._options.env_options import forwarded_mask
 from arrayferry_gym._options.libraries import reward_dtype_of

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import Env, Space
 
 import arrayferry as af
-from arrayferry._utilities.options import UNSET, check_flag, count_of
+from arrayferry._utilities.options import UNSET, check_flag, count_of, limit_of
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_cluster._dask.cluster import Cluster, Sent
@@ -185,7 +185,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
                 own = layout.unflatten([array[first:last] for array in rows])
                 setup = GroupSetup(index, first, last - first, factories[first:last], own)
                 self._runner.groups.append(kind(cluster, sent, setup, timeout))
-            spaces = [(env.observation_space, env.action_space)] if env else self._runner.spaces()
+            spaces = self._runner.spaces() if env is None else [_spaces(env, max_episode_steps)]
             self._runner.positions = (Position(0),) * self.groups
             _check_common(spaces)
             self.single_observation_space: Space[Any] = spaces[0][0]
@@ -344,6 +344,14 @@ def _environments(
         )
     pickled = {id(each): to_bytes(each, f"{each!r:.80} of envs") for each in makers}
     return None, [pickled[id(each)] for each in makers]
+
+
+def _spaces(env: Any, limit: Any) -> tuple[Space[Any], Space[Any]]:
+    """Return the spaces of observations and actions of a `FunctionalEnv`, whose kernels may need the step limit."""
+    if not env.kernels:
+        return env.observation_space, env.action_space
+    outside = env.chain(limit_of(limit, env.max_episode_steps)).outside
+    return outside.observation, outside.action
 
 
 def _seconds(timeout: Any) -> float:

@@ -184,11 +184,13 @@ class EnvGroup:
             totals.write(self._returns)
             lengths[step] = self._lengths
             self._observation, self._began = taken.observation, ended
-        activity.step = None
+        activity.step, activity.policy = None, False
+        told = infos.tree()
+        activity.policy = True
         return Trajectories(
             observations.tree(), actions.tree(), rewards.tree(), terminated, truncated,
             final.tree() if plan.final_observation else None,
-            extras.tree(), began, totals.tree(), lengths, infos.tree(), None, None, None,
+            extras.tree(), began, totals.tree(), lengths, told, None, None, None,
         )  # fmt: skip
 
 

@@ -206,7 +206,7 @@ def first_carry(
 @functools.partial(jax.jit, static_argnums=0)
 def _first_carry(program: Program, values: Values) -> Any:
     steps = Steps(program, values)
-    action = batch_space(steps.env.action_space, program.call.num_envs).sample()  # not the policy's
+    action = batch_space(steps.action_space, program.call.num_envs).sample()  # not the policy's
     return steps.start(jax.random.split(values.key)[0], jax.tree.map(jnp.asarray, action))
 
 
@@ -273,7 +273,7 @@ class Steps:
             env, autoreset_mode=AutoresetMode.SAME_STEP, max_episode_steps=call.max_episode_steps,
             sharding=call.sharding,
         )  # fmt: skip
-        self._name, self.env = type(env).__name__, env
+        self._name, self.action_space = type(env).__name__, functions._chain.outside.action
         self._reset = functools.partial(
             functions.reset, num_envs=call.num_envs, params=params,
             wrapper_state=values.wrapper_state,

@@ -414,7 +414,9 @@ def _problems_of_kernels(env: FunctionalEnv, library: str, params: Any) -> Itera
             envs.step(envs.action_space.sample())
     except Exception as error:
         what, remedy = explanation(error, params)
-        yield Problem("wrap", authors_line(error.__cause__ or error) or repr(env), what, remedy, (library,))
+        yield Problem(
+            "wrap", authors_line(error.__cause__ or error) or repr(env), what, remedy, (library,)
+        )
 
 
 def _replaced(row: int) -> Any:

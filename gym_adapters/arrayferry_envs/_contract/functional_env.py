@@ -242,7 +242,10 @@ def _meant(env: Any) -> str:
             "For an agent of another library write ArrayConversion(env). Inside jit, step it by callbacks, "
             "as examples/host_callbacks.py does"
         )
-    return "Pass an object or a subclass of it, such as CartPole()"
+    return (
+        "Pass an object or a subclass of it, such as CartPole(), or from_env(env) of an environment of a suite, as gymnax "
+        "and Brax"
+    )
 
 
 def _refuse_change(env: FunctionalEnv, name: str) -> None:

@@ -46,7 +46,8 @@ def checked_key(key: Any) -> Any:
         return key
     typed = as_key(jnp.asarray(key) if getattr(key, "dtype", None) == "uint32" else key)
     if typed is None:
+        shown = str(key.aval) if isinstance(key, jax.core.Tracer) else repr(key)
         raise af.OptionError(
-            f"key={key!r:.80} is not a JAX key", remedy="Pass jax.random.key(0), for instance."
+            f"key={shown:.80} is not a JAX key", remedy="Pass jax.random.key(0), for instance."
         )
     return typed

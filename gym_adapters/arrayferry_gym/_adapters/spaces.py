@@ -26,6 +26,7 @@ from gymnasium.vector.utils import (
 from gymnasium.wrappers.utils import create_zero_array
 
 import arrayferry as af
+from arrayferry.extending import dtype_name, map_arrays
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._options.libraries import Libraries
 from arrayferry_gym._spaces.trees import ARRAYS, branches, build, leaves, split
@@ -81,8 +82,8 @@ class Converted:
     observed: bool
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """Sample as the original does, as arrays of the agent's library. Masks may be such arrays."""
-        args, kwargs = af.convert((args, kwargs), "numpy")
+        """Sample as the original does, as arrays of the agent's library. Masks and probabilities may be such arrays."""
+        args, kwargs = map_arrays(_as_probabilities, af.convert((args, kwargs), "numpy"))
         return self.libraries.to_agent(self.original.sample(*args, **kwargs))
 
     def contains(self, x: Any) -> bool:
@@ -122,6 +123,15 @@ class Converted:
         if _target_of(self.libraries) in (None, "numpy"):
             return copy.copy, (self.original,)  # it can be loaded without this package
         return converted_space, (self.original, self.libraries, self.observed)
+
+
+def _as_probabilities(x: Any) -> Any:
+    """Return floats in double precision, as Gymnasium takes probabilities, with the sum of 1 that they have in their own."""
+    if "float" not in dtype_name(x.dtype) or x.dtype == np.float64:
+        return x
+    error, x = 1e-5 if x.dtype.itemsize == 4 else 1e-2, x.astype(np.float64)
+    total = x.sum(axis=-1, keepdims=True)
+    return x / np.where(abs(total - 1) < error, total, 1)
 
 
 # Gymnasium's functions on spaces, for converted spaces.

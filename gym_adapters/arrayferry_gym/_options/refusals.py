@@ -167,11 +167,14 @@ _ELSEWHERE = {
     "before it is made: make_vec_env(..., wrapper_class=...), or use gymnasium.make_vec",
     "pettingzoo": "An environment of PettingZoo has several agents: use ParallelConversion or AECConversion of "
     "arrayferry_gym.pettingzoo",
-    "gymnax": "Wrap it with gymnax.wrappers.GymnaxToGymWrapper, or GymnaxToVectorGymWrapper for several environments",
-    "brax": "It has states of its own: write a gymnasium.Env around its jitted reset and step",
     "torchrl": "TorchRL converts by itself. Put the adapter around the Gymnasium environment inside: GymWrapper(adapter)",
     "dm_env": "Make a Gymnasium environment of it with Shimmy",
     "dm_control": "Make a Gymnasium environment of it with Shimmy",
+    **dict.fromkeys(
+        ("gymnax", "brax", "craftax", "jumanji", "kinetix", "mujoco_playground", "navix", "pgx"),
+        "It consists of functions of JAX. For an agent of any library write arrayferry_envs.from_env(env).make(xp=...), "
+        "or make_vec for several environments",
+    ),
     "gym": "It belongs to the old package gym: use gymnasium.make('GymV26Environment-v0', env=env) with Shimmy",
 }
 """What to do with environments that are not Gymnasium's, by the package that their classes come from."""

@@ -281,7 +281,12 @@ class AECConversion(_Conversion, BaseWrapper[Any, Any, Any]):  # type: ignore[mi
 
     def observe(self, agent: Any) -> Any:
         """Return the observation of an agent, None if the environment has none for it."""
-        return self._converted_observation(agent, self.env.observe(agent))
+        try:
+            observation = self.env.observe(agent)
+        except Exception:
+            self.observation_space(agent)  # which says that there is no such agent
+            raise
+        return self._converted_observation(agent, observation)
 
     def last(self, observe: bool = True) -> tuple[Any, Any, Any, Any, Any]:
         """Return the observation of the agent whose turn it is, its rewards since its last step, its flags and info."""

@@ -28,6 +28,7 @@ from gymnasium.wrappers import (
 import arrayferry_gym.wrappers.kernels as kernels
 import arrayferry_gym.wrappers.vector as vector
 
+from ._alone import HasAction, HasObservation, HasReward
 from ._attributes import HasDiscountedReward, HasObsRms, HasTimesteps
 from ._kernels.moments import Statistics, merge
 from ._single import KernelWrapper, TransformObservation
@@ -60,7 +61,7 @@ __all__ = [
 ]
 
 
-class ClipAction(KernelWrapper):
+class ClipAction(HasAction, KernelWrapper):
     """Clips actions to the bounds of their Box.
 
     Args:
@@ -82,7 +83,7 @@ class ClipAction(KernelWrapper):
         super().__init__(env, kernels.ClipAction())
 
 
-class ClipReward(KernelWrapper):
+class ClipReward(HasReward, KernelWrapper):
     """Clips rewards.
 
     Args:
@@ -119,7 +120,7 @@ class ClipReward(KernelWrapper):
         self.max_reward = max_reward
 
 
-class DtypeObservation(KernelWrapper):
+class DtypeObservation(HasObservation, KernelWrapper):
     """Casts observations to another dtype.
 
     Args:
@@ -147,7 +148,7 @@ class DtypeObservation(KernelWrapper):
         self.dtype = dtype
 
 
-class GrayscaleObservation(KernelWrapper):
+class GrayscaleObservation(HasObservation, KernelWrapper):
     """Converts RGB images to greyscale.
 
     Args:
@@ -187,7 +188,7 @@ class GrayscaleObservation(KernelWrapper):
         self.keep_dim = keep_dim
 
 
-class NormalizeObservation(HasObsRms, KernelWrapper):
+class NormalizeObservation(HasObsRms, HasObservation, KernelWrapper):
     """Shifts and scales observations by the running mean and variance of all observations so far, in float32.
 
     Each observation of an episode counts once: the first, those after steps, and the final one.
@@ -258,7 +259,7 @@ class NormalizeReward(HasDiscountedReward, KernelWrapper):
         self.epsilon = epsilon
 
 
-class RescaleAction(KernelWrapper):
+class RescaleAction(HasAction, KernelWrapper):
     """Maps actions from a given range to the bounds of the environment.
 
     For a Box of whole numbers, they are floats, which are rounded and clipped to the bounds.
@@ -291,7 +292,7 @@ class RescaleAction(KernelWrapper):
         self.max_action = max_action
 
 
-class RescaleObservation(KernelWrapper):
+class RescaleObservation(HasObservation, KernelWrapper):
     """Maps observations from the bounds of their Box to a given range. Whole numbers become float32.
 
     Args:
@@ -322,7 +323,7 @@ class RescaleObservation(KernelWrapper):
         self.max_obs = max_obs
 
 
-class ReshapeObservation(KernelWrapper):
+class ReshapeObservation(HasObservation, KernelWrapper):
     """Reshapes observations.
 
     Args:
@@ -351,7 +352,7 @@ class ReshapeObservation(KernelWrapper):
         self.shape = shape
 
 
-class TimeAwareObservation(HasTimesteps, KernelWrapper):
+class TimeAwareObservation(HasTimesteps, HasObservation, KernelWrapper):
     """Adds the number of steps in the episode to observations.
 
     Args:

@@ -125,7 +125,13 @@ class Driver(HeldKernel):
     _inside = 0  # also of older pickles
 
     def __init__(
-        self, kernel: Kernel, inside: Spaces, n: int, kernels_inside: int, *, same_step: bool = False
+        self,
+        kernel: Kernel,
+        inside: Spaces,
+        n: int,
+        kernels_inside: int,
+        *,
+        same_step: bool = False,
     ) -> None:
         self._inside = kernels_inside
         self.kernel = kernel = kernel.around(inside)

@@ -14,6 +14,7 @@ import arrayferry as af
 from arrayferry_gym._episodes import checked_reset
 from arrayferry_gym._options.env_options import reset_mask_of
 
+from ._alone import HasObservations
 from ._attributes import HasEpisodes
 from ._driver import space_like
 from ._kernels import observations, statistics
@@ -83,7 +84,7 @@ class RecordEpisodeStatistics(HasEpisodes, KernelVectorWrapper):
         return (*results, infos)
 
 
-class TransformObservation(KernelVectorWrapper):
+class TransformObservation(HasObservations, KernelVectorWrapper):
     """Applies a function to observations, including final ones.
 
     Args:

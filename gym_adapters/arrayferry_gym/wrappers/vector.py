@@ -20,6 +20,7 @@ from gymnasium.wrappers.vector import (
 
 import arrayferry_gym.wrappers.kernels as kernels
 
+from ._alone import HasActions, HasObservations, HasRewards
 from ._attributes import FlattensAll, HasAccumulatedReward, HasObsRms
 from ._vector import KernelVectorWrapper
 from ._vector_only import DictInfoToList, RecordEpisodeStatistics, TransformObservation
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 
-class ClipAction(KernelVectorWrapper):
+class ClipAction(HasActions, KernelVectorWrapper):
     """Clips actions to the bounds of their Box.
 
     Args:
@@ -70,7 +71,7 @@ class ClipAction(KernelVectorWrapper):
         super().__init__(env, kernels.ClipAction())
 
 
-class ClipReward(KernelVectorWrapper):
+class ClipReward(HasRewards, KernelVectorWrapper):
     """Clips rewards.
 
     Args:
@@ -130,7 +131,7 @@ class DelayObservation(KernelVectorWrapper):
         self.delay = delay
 
 
-class DtypeObservation(KernelVectorWrapper):
+class DtypeObservation(HasObservations, KernelVectorWrapper):
     """Casts observations to another dtype.
 
     Args:
@@ -157,7 +158,7 @@ class DtypeObservation(KernelVectorWrapper):
         self.dtype = dtype
 
 
-class FilterObservation(KernelVectorWrapper):
+class FilterObservation(HasObservations, KernelVectorWrapper):
     """Leaves out parts of Dict or Tuple observations.
 
     Args:
@@ -189,7 +190,7 @@ class FilterObservation(KernelVectorWrapper):
         self.filter_keys = filter_keys
 
 
-class FlattenObservation(FlattensAll, KernelVectorWrapper):
+class FlattenObservation(FlattensAll, HasObservations, KernelVectorWrapper):
     """Flattens observations into one-dimensional arrays. Discrete and MultiDiscrete values become one-hot.
 
     Around a vector environment whose observations hold other values than arrays of one shape, such as those of Sequence
@@ -249,7 +250,7 @@ class FrameStackObservation(KernelVectorWrapper):
         self.padding_type = padding_type
 
 
-class GrayscaleObservation(KernelVectorWrapper):
+class GrayscaleObservation(HasObservations, KernelVectorWrapper):
     """Converts RGB images to greyscale.
 
     Args:
@@ -288,7 +289,7 @@ class GrayscaleObservation(KernelVectorWrapper):
         self.keep_dim = keep_dim
 
 
-class NormalizeObservation(HasObsRms, KernelVectorWrapper):
+class NormalizeObservation(HasObsRms, HasObservations, KernelVectorWrapper):
     """Shifts and scales observations by the running mean and variance of all observations so far, in float32.
 
     Each observation of an episode counts once: the first, those after steps, and the final one.
@@ -362,7 +363,7 @@ class NormalizeReward(HasAccumulatedReward, KernelVectorWrapper):
         self.epsilon = epsilon
 
 
-class RescaleAction(KernelVectorWrapper):
+class RescaleAction(HasActions, KernelVectorWrapper):
     """Maps actions from a given range to the bounds of the environment.
 
     For a Box of whole numbers, they are floats, which are rounded and clipped to the bounds.
@@ -394,7 +395,7 @@ class RescaleAction(KernelVectorWrapper):
         self.max_action = max_action
 
 
-class RescaleObservation(KernelVectorWrapper):
+class RescaleObservation(HasObservations, KernelVectorWrapper):
     """Maps observations from the bounds of their Box to a given range. Whole numbers become float32.
 
     Args:
@@ -424,7 +425,7 @@ class RescaleObservation(KernelVectorWrapper):
         self.max_obs = max_obs
 
 
-class ReshapeObservation(KernelVectorWrapper):
+class ReshapeObservation(HasObservations, KernelVectorWrapper):
     """Reshapes observations.
 
     Args:
@@ -489,7 +490,7 @@ class StickyAction(KernelVectorWrapper):
         self.repeat_action_duration = repeat_action_duration
 
 
-class TimeAwareObservation(KernelVectorWrapper):
+class TimeAwareObservation(HasObservations, KernelVectorWrapper):
     """Adds the number of steps in the episode to observations.
 
     Args:

@@ -16,6 +16,7 @@ from pathlib import Path
 import cloudpickle
 import distributed
 import distributed.actor
+import gymnasium as gym
 import jax
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from arrayferry_cluster import Collector, EnvFailedError, PolicyFailedError, Wor
 from arrayferry_cluster._workers.infos import Infos
 from arrayferry_envs import CartPole, Pendulum, rollout, wrap
 from arrayferry_gym import make_rng
+from arrayferry_gym.wrappers import kernels
 from arrayferry_gym.wrappers.kernels import NormalizeObservation
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
@@ -276,6 +278,36 @@ def test_a_checkpoint_goes_on_exactly(client, mode):
         next(collector)
         with pytest.raises(af.OptionError, match="That of ordinary environments is not known"):
             collector.load_state_dict(collector.state_dict())
+
+
+class Named(gym.Wrapper):
+    """Its info is text."""
+
+    def step(self, action):
+        return *self.env.step(action)[:4], {"name": "a"}
+
+
+def named():
+    return Named(gym.make("CartPole-v1"))
+
+
+def test_infos_that_are_no_arrays_are_the_environments(client):
+    with pytest.raises(EnvFailedError, match=r"environments 0 to 1 raised .* the info 'name'"):
+        collected([named] * 2, still, None, client, 1, num_steps=2, infos=("name",))
+
+
+class Endless(CartPole):
+    max_episode_steps = None
+
+
+def test_kernels_that_need_the_limit_get_the_one_that_is_passed(client):
+    env = wrap(Endless(), kernels.TimeAwareObservation())
+    options = {"num_steps": 6, "num_envs": 2, "max_episode_steps": 4}
+    with Collector(env, functional, np.ones(5), client=client, **options) as collector:
+        assert collector.single_observation_space.shape == (5,)
+        (part,) = itertools.islice(collector, 1)
+    assert part.observation.shape == (6, 2, 5)
+    assert part.observation[:, 0, 4].max() == 3
 
 
 @pytest.mark.parametrize("count", [1, 3])

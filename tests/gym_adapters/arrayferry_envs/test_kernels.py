@@ -532,3 +532,19 @@ def test_observations_that_are_no_box():
         vector_wrappers.NormalizeObservation(envs)
     flat = vector_wrappers.NormalizeObservation(vector_wrappers.FlattenObservation(envs))
     assert flat.reset(seed=1)[0].shape == (2, 4)
+
+
+def test_paddings_and_bounds_are_memory_of_the_kernel():
+    """PyTorch warns of arrays that cannot be written to."""
+    padding, bound = np.full(4, 0.25, np.float32), np.float32([0.25])
+    for x in (padding, bound):
+        x.flags.writeable = False
+    inside = (
+        kernels.FrameStackObservation(2, padding_type=padding),
+        kernels.ClipReward(None, bound),
+    )
+    envs = wrap(CartPole(), *inside).make_vec(2, xp="torch", differentiable=True)
+    assert envs.reset(seed=1)[0][0, 0].tolist() == [0.25] * 4
+    assert envs.step(torch.tensor([0, 1]))[1].tolist() == [0.25, 0.25]
+    envs = wrap(Pendulum(), kernels.ClipAction()).make_vec(2, xp="torch", differentiable=True)
+    envs.reset(seed=1)

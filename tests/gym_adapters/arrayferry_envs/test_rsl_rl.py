@@ -24,4 +24,6 @@ def test_rsl_rl_knows_the_limit_of_an_environment_without_a_spec(limit, told):
     options = {} if limit is None else {"max_episode_steps": limit}
     envs = Pendulum().make_vec(2, autoreset_mode="SameStep", **options)
     assert rsl_rl.RslRlVecEnv(envs).max_episode_length == told
-    assert rsl_rl.RslRlVecEnv(wrappers.vector.RecordEpisodeStatistics(envs)).max_episode_length == told
+    assert (
+        rsl_rl.RslRlVecEnv(wrappers.vector.RecordEpisodeStatistics(envs)).max_episode_length == told
+    )

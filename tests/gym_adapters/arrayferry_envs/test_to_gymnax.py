@@ -261,3 +261,8 @@ def test_spaces_are_those_of_gymnax(monkeypatch: pytest.MonkeyPatch) -> None:
     assert odd.num_actions == 2
     with pytest.raises(af.OptionError, match="no space like Discrete"):
         odd.observation_space()
+
+
+def test_what_is_no_key_is_named():
+    with pytest.raises(af.OptionError, match=r"^key=~int32\[\] is not a JAX key"):
+        to_gymnax(CartPole()).reset(0)

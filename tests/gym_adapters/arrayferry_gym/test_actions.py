@@ -491,7 +491,7 @@ def test_traced_actions_are_checked_for_what_is_known():
         (BOX, jnp.zeros(0)), (BOX, jnp.zeros(1, jnp.complex64)), (BOX, {"a": zero}),
         (spaces.Discrete(3), jnp.array(1.0)), (spaces.Discrete(3), jnp.array([1, 2])),
         (spaces.MultiDiscrete([2, 2]), jnp.zeros(2)), (spaces.MultiDiscrete([2, 2]), jnp.zeros(3, int)),
-        (nested, {"a": one}), (nested, jnp.zeros(2)), (nested, {"a": one, "b": zero}),
+        (nested, {"a": one}), (nested, jnp.zeros(2)), (nested, {"a": one, "b": jnp.zeros(2)}),
         (nested, {"a": one, "b": (zero, zero)}), (nested, {"a": one, "b": (jnp.zeros(0),)}),
     ):  # fmt: skip
         words = r"an action (.|\n)* is not valid for the space"
@@ -640,3 +640,13 @@ def test_sparse_observations_and_actions_become_dense():
     env = adapted(THREE)
     env.step(torch.ones(3).to_sparse())
     assert taken_as(env) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("agent", ["numpy", "torch", "jax"])
+def test_an_array_is_a_tuple_as_for_gymnasium(agent):
+    space = spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, (), np.float32)))
+    env = begun(ArrayConversion(Takes(space), target_xp=agent))
+    env.step(af.convert(np.array([2, 1]), agent, narrowing="allow"))
+    assert tuple(map(float, env.unwrapped.taken)) == (2, 1)
+    with pytest.raises(af.ConversionError, match="takes a tuple of 2"):
+        env.step(af.convert(np.array([2, 1, 0]), agent, narrowing="allow"))

@@ -691,3 +691,47 @@ def test_rewards_of_single_environments_are_scalars(name):
     for env in made:
         env.reset(seed=1)
     assert {type(env.step(1)[1]) for env in made} == {np.float64}
+
+
+ALONE = {
+    "ClipAction": ({}, "action"), "RescaleAction": (SINGLE["RescaleAction"], "action"),
+    "ClipReward": (SINGLE["ClipReward"], "reward"), "DtypeObservation": ({"dtype": np.int32}, "observation"),
+    "NormalizeObservation": ({}, "observation"), "RescaleObservation": (SINGLE["RescaleObservation"], "observation"),
+    "ReshapeObservation": ({"shape": (1, 3)}, "observation"), "TimeAwareObservation": ({}, "observation"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_methods_that_apply_to_one_value_are_those_of_gymnasium(name):
+    arguments, method = ALONE[name]
+    envs = [
+        getattr(of, name)(gym.make("Pendulum-v1"), **arguments) for of in (wrappers, gym.wrappers)
+    ]
+    for env in envs:
+        env.reset(seed=1)
+        env.step(np.zeros(1, np.float32))
+    inner = envs[0].env
+    value = {"action": np.float32([0.7]), "reward": 3.0}.get(
+        method, inner.observation_space.sample()
+    )
+    ours, theirs = (getattr(env, method)(value) for env in envs)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    again = getattr(envs[0], method)(value)
+    np.testing.assert_array_equal(again, ours)  # nothing has changed
+
+
+@pytest.mark.parametrize("xp", ["torch", "jax"])
+def test_methods_that_apply_to_values_of_a_batch(xp):
+    def batch():
+        return adapters.ArrayConversion(
+            SyncVectorEnv([lambda: gym.make("Pendulum-v1")] * 2), target_xp=xp
+        )
+
+    x = af.convert(np.ones((2, 3), np.float32), xp)
+    envs = vector_wrappers.ReshapeObservation(batch(), (3, 1))
+    assert envs.observations(x).shape == (2, 3, 1)
+    assert af.backend_of(envs.observations(x)).name == xp
+    envs = vector_wrappers.ClipReward(batch(), -0.5, 0.5)
+    assert af.convert(envs.rewards(x[:, 0]), "numpy").tolist() == [0.5, 0.5]
+    envs = vector_wrappers.RescaleAction(batch(), np.float32(-1), np.float32(1))
+    np.testing.assert_allclose(af.convert(envs.actions(x[:, :1]), "numpy"), [[2], [2]])

@@ -320,3 +320,10 @@ WRONG = [
 def test_other_environments_and_wrong_options_are_refused(make, error, words):
     with pytest.raises(error, match=words):
         make()
+
+
+def test_an_agent_that_there_is_not():
+    env = AECConversion(tictactoe.env(), target_xp="jax")
+    env.reset(seed=1)
+    with pytest.raises(af.OptionError, match="there is no agent 'nobody'"):
+        env.observe("nobody")

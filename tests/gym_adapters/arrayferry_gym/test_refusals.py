@@ -147,7 +147,7 @@ def test_a_bridge_says_what_to_install(monkeypatch, module, needed, package):
 
 OTHERS = [
     ("stable_baselines3.common.vec_env", "wrapper_class"), ("pettingzoo.utils.env", "ParallelConversion"),
-    ("gymnax.environments", "GymnaxToGymWrapper"), ("brax.envs.base", "jitted reset and step"),
+    ("gymnax.environments", "from_env"), ("brax.envs.base", "from_env"), ("pgx.chess", "make_vec"),
     ("torchrl.envs", "GymWrapper"), ("gym", "Shimmy"),
 ]  # fmt: skip
 

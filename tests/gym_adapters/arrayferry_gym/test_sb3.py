@@ -141,11 +141,11 @@ def test_attributes_methods_and_images(vectorise):
     envs.reset()
     assert [image[0, 0, 0] for image in envs.get_images()] == [0, 1, 2]
     assert envs.render().shape == (8, 8, 3)
-    if vectorise is SyncVectorEnv:
-        assert envs.env_method("add", 1, indices=[2]) == [3]
-    else:
-        with pytest.raises(af.OptionError, match="all or none"):
-            envs.env_method("add", 1, indices=[2])
+    assert envs.env_method("add", 1, indices=[2]) == [3]
+    assert envs.env_method("add", 1, indices=[2, 0]) == [3, 1]
+    if vectorise is not SyncVectorEnv:
+        with pytest.warns(UserWarning, match="ERROR"), pytest.raises(TypeError, match="missing 1 required"):
+            envs.env_method("add", indices=[1])
     envs.close()
 
 

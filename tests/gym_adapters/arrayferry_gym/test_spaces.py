@@ -125,6 +125,23 @@ def test_samples_with_a_mask_of_the_agent():
     assert all(int(space.sample(mask=mask)) == 3 for _ in range(5))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("agent", ["jax", "torch"])
+def test_samples_by_probabilities_of_the_agent(agent, dtype):
+    """They need not have the sum of 1 in double precision."""
+    env = ArrayConversion(Samples(SPACES["Discrete"]), target_xp=agent)
+    weights = torch.tensor([0.1, 0.2, 0.3, 0.0, 0.4], dtype=getattr(torch, dtype))
+    given = af.convert(weights, agent, narrowing="allow")
+    space = env.action_space
+    space.seed(1)
+    first = space.start
+    seen = {int(space.sample(probability=given)) - int(first) for _ in range(60)}
+    assert seen == {0, 1, 2, 4}
+    many = ArrayConversion(Samples(spaces.MultiBinary(3)), target_xp=agent).action_space
+    certain = af.convert(np.float32([1, 0, 1]), agent)
+    assert af.convert(many.sample(probability=certain), "numpy").tolist() == [1, 0, 1]
+
+
 def test_a_replaced_space_is_noticed():
     env = NumpyToTorch(Samples(SPACES["Discrete"]))
     assert env.action_space == SPACES["Discrete"]

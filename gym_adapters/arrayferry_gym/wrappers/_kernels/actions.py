@@ -42,8 +42,8 @@ class ClipAction(OfGymnasium):
         return super().spaces(observation, action)
 
     def init(self, xp: Any, n: int, spaces: Spaces, device: Any) -> State:
-        low, high = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]
-        return State(fixed=(xp.asarray(low, device=device), xp.asarray(high, device=device)))
+        bounds = spaces.action.low, spaces.action.high  # type: ignore[attr-defined]
+        return State(fixed=tuple(xp.asarray(x.copy(), device=device) for x in bounds))
 
     def action(self, xp: Any, rng: Random, state: State, action: Any) -> tuple[State, Any]:
         low, high = state.fixed

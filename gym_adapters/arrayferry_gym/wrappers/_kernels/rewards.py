@@ -88,4 +88,6 @@ class TransformReward(Kernel):
 
 def _bound(xp: Any, x: Any, device: Any) -> Any:
     """Return a bound as a Python number, which adopts the dtype of the rewards, or as an array of the library."""
-    return x if x is None else float(x) if np.ndim(x) == 0 else xp.asarray(x, device=device)
+    if x is None or np.ndim(x) == 0:
+        return x if x is None else float(x)
+    return xp.asarray(x.copy() if isinstance(x, np.ndarray) else x, device=device)

@@ -1,0 +1,84 @@
+"""Methods of wrappers that apply a kernel to one value, as Gymnasium's do. The state of the kernel stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arrayferry_gym._arrays import as_rewards
+
+from ._kernels.kernel import Step
+
+
+class HasActions:
+    """Changes actions."""
+
+    _driver: Any
+
+    def actions(self, actions: Any) -> Any:
+        """Return what the environments get for actions of the agent."""
+        return self._driver.act(actions)
+
+
+class HasAction:
+    """Changes actions."""
+
+    _driver: Any
+
+    def action(self, action: Any) -> Any:
+        """Return what the environment gets for an action of the agent."""
+        driver, kernel = self._driver, self._driver.kernel
+        batch = driver.batched(kernel.outside.action, action)
+        return driver.single(kernel.inside.action, driver.act(batch))
+
+
+class HasObservations:
+    """Changes observations."""
+
+    _driver: Any
+
+    def observations(self, observations: Any) -> Any:
+        """Return what the agent gets for observations of the environments."""
+        return _observed(self._driver, observations)
+
+
+class HasObservation:
+    """Changes observations."""
+
+    _driver: Any
+
+    def observation(self, observation: Any) -> Any:
+        """Return what the agent gets for an observation of the environment."""
+        driver, kernel = self._driver, self._driver.kernel
+        batch = driver.batched(kernel.inside.observation, observation)
+        return driver.single(kernel.outside.observation, _observed(driver, batch))
+
+
+class HasRewards:
+    """Changes rewards."""
+
+    _driver: Any
+
+    def rewards(self, rewards: Any) -> Any:
+        """Return what the agent gets for rewards of the environments."""
+        return _rewarded(self._driver, as_rewards(rewards))
+
+
+class HasReward:
+    """Changes rewards."""
+
+    _driver: Any
+
+    def reward(self, reward: Any) -> Any:
+        """Return what the agent gets for a reward of the environment."""
+        return _rewarded(self._driver, as_rewards(reward)[None, ...])[0]
+
+
+def _observed(driver: Any, observations: Any) -> Any:
+    driver.follow(observations)
+    return driver.kernel.reset(driver.xp, driver.state, None, driver.own(observations))[1]
+
+
+def _rewarded(driver: Any, rewards: Any) -> Any:
+    driver.follow(rewards)
+    result = Step(None, driver.own(rewards), None, None, {}, None)
+    return driver.kernel.step(driver.xp, driver.state, result)[1].reward
