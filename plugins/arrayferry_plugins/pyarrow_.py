@@ -83,24 +83,17 @@ class DatasetSource(GroupSource):
 
     name = "datasets"
     package = install = "datasets"
-    array_types: tuple[str, ...] = ("datasets.arrow_dataset.Column", "datasets.Dataset")
-    what = "a Hugging Face"
-    inside = (
-        "a column in it, as dataset.with_format('arrow')[name][:], or the lists dataset[name][:]"
-    )
-
-
-class IterableDatasetSource(GroupSource):
-    """Data sets that can only be iterated over, and their columns."""
-
-    name = "datasets"
-    package = install = "datasets"
     array_types: tuple[str, ...] = (
+        "datasets.arrow_dataset.Column",
+        "datasets.Dataset",
         "datasets.iterable_dataset.IterableColumn",
         "datasets.IterableDataset",
     )
     what = "a Hugging Face"
-    inside = "its batches, as by dataset.with_format('torch').iter(batch_size=1000)"
+    inside = (
+        "a column in it, as dataset.with_format('arrow')[name][:], or the lists dataset[name][:]; if it is iterable, "
+        "its batches, as by dataset.with_format('torch').iter(batch_size=1000)"
+    )
 
 
 def _refuse_missing(x: Any, flat: str = "x") -> None:
@@ -153,4 +146,4 @@ def _refuse_type(given: Any) -> tuple[list[int] | None, list[int]]:
 
 def arrayferry_sources() -> list[Source]:
     """Return the sources of this module."""
-    return [ArrowSource(), TensorSource(), DatasetSource(), IterableDatasetSource()]
+    return [ArrowSource(), TensorSource(), DatasetSource()]

@@ -535,6 +535,41 @@ def test_in_trees(case, times):
         assert caught.path == "['a'][0]"
 
 
+def damaged_h5(path):
+    with h5py.File(path, "w") as file:
+        x = file.create_dataset("x", data=GRID, chunks=(1, 4), compression="gzip")
+        start, size = x.id.get_chunk_info(1)[2:]
+    with open(path, "r+b") as stored:
+        stored.seek(start)
+        stored.write(bytes(size))
+    return h5py.File(path, "r")["x"]
+
+
+def damaged_zarr(path):
+    zarr.create_array(path, data=GRID, chunks=(1, 4))
+    (path / "c" / "1" / "0").write_bytes(b"garbage")
+    return zarr.open_array(path)
+
+
+def cut_zarr(path):
+    zarr.create_array(path, data=GRID, chunks=(1, 4), compressors=None)
+    (path / "c" / "1" / "0").write_bytes(b"")
+    return zarr.open_array(path)
+
+
+@pytest.mark.parametrize("damaged", [damaged_h5, damaged_zarr, cut_zarr])
+def test_damaged_values_are_not_the_fault_of_a_plugin(damaged, to, tmp_path):
+    x = damaged(tmp_path / "x")
+    for value, options in ((x, {}), ([x], {"unknown": "convert"})):
+        caught = refused(af.ConversionError, "could not be read", value, to, **options)
+        assert type(caught) is af.ConversionError
+        assert "may be damaged" in caught.remedy
+        assert type(caught.__cause__).__name__ in str(caught)
+    with pytest.raises(af.BlockError, match=r"block 1 .*could not be computed or read"):
+        list(af.stream(x, to, block=1))
+    assert read(af.stream(x, to, block=1)[2]).tolist() == GRID[2:].tolist()
+
+
 @pytest.mark.parametrize(
     "package", ["pandas", "polars", "pyarrow", "zarr", "h5py", "scipy", "awkward"]
 )
