@@ -99,7 +99,7 @@ class Stream(Generic[B]):
             try:
                 self._conversion(np.empty(0, dtype))
             except ConversionError as error:
-                error.source = registry.kind(leaf.x).origin.name
+                error.source = getattr(registry.kind(leaf.x).origin, "name", "")
                 raise error.locate(path=leaf.path) from error.__cause__
 
     def state_dict(self) -> dict[str, list[str]]:
