@@ -121,7 +121,7 @@ def _streamed(x: Any, kind: Kind) -> Any:
 def _streamed_array(
     x: Any, path: str, axis: int, conversion: Conversion[Any], block: int | None
 ) -> StreamedArray:
-    """Return an array of a tree, if it can be streamed. A column of a table, and what has no axis, is read into memory."""
+    """Return an array of a tree, if it can be streamed. Columns, and files without axes, are read into memory."""
     kind = registry.kind(x)
     options = conversion.options
     try:
