@@ -22,7 +22,7 @@ from arrayferry import (
     registry,
 )
 from arrayferry._utilities.text import type_name
-from arrayferry.extending import Kind, Origin, call_backend, flatten_by, raise_named
+from arrayferry.extending import Kind, Origin, call_backend, describe_error, flatten_by, raise_named
 
 from ._blocks import HOOK, Blocks, Streaming, even_lengths
 
@@ -65,7 +65,7 @@ class StreamedArray:
 
 
 def take_apart(
-    value: Any, axis: int, conversion: Conversion[Any]
+    value: Any, axis: int, conversion: Conversion[Any], block: int | None
 ) -> tuple[list[StreamedArray], Layout]:
     """Take a tree apart.
 
@@ -79,7 +79,7 @@ def take_apart(
             remedy="Pass a Dask array, a Zarr array, a dataset of h5py, an array in memory, or a tree of them. Dask opens files, as by dask.array.from_zarr(path).",
         )
     places = zip(arrays, layout.paths, strict=True)
-    return [_streamed_array(x, path, axis, conversion) for x, path in places], layout
+    return [_streamed_array(x, path, axis, conversion, block) for x, path in places], layout
 
 
 def _flattened(value: Any) -> tuple[list[Any], Layout]:
@@ -118,14 +118,23 @@ def _streamed(x: Any, kind: Kind) -> Any:
     return _streaming(kind.container).streamed(x) if kind.category == "container" else x
 
 
-def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -> StreamedArray:
-    """Return an array of a tree, if it can be streamed. A column of a table is read into memory."""
+def _streamed_array(
+    x: Any, path: str, axis: int, conversion: Conversion[Any], block: int | None
+) -> StreamedArray:
+    """Return an array of a tree, if it can be streamed. Columns, and files without axes, are read into memory."""
     kind = registry.kind(x)
+    options = conversion.options
     try:
-        if kind.source is not None and kind.source.memory != "lazy":
-            x = convert(x, "numpy", sparse=conversion.options.sparse)
-        elif kind.origin is not None and kind.origin.memory == "lazy":
+        if kind.origin is not None and kind.origin.memory == "lazy":
             call_backend(kind.origin, "device_of", x)  # raises for a closed file
+            if options.sparse == "raise" and call_backend(kind.origin, "is_sparse", x):
+                conversion(x)
+        elif kind.backend is not None:
+            x = _cuttable(x, axis, conversion, block)
+        if kind.source is not None and (
+            kind.source.memory != "lazy" or getattr(x, "shape", True) in ((), None)
+        ):
+            x = convert(x, "numpy", sparse=options.sparse)
     except ConversionError as error:
         error.target = conversion.target.name
         source = kind.origin.name if kind.origin else ""
@@ -138,7 +147,7 @@ def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -
             path=path,
         )
     if not shape:
-        if (kind.origin or backend_of(x)).memory == "lazy":
+        if backend_of(x).memory == "lazy":
             raise NotAnArrayError(
                 "an array without dimensions cannot be streamed",
                 remedy="Convert it by itself first.",
@@ -152,6 +161,41 @@ def _streamed_array(x: Any, path: str, axis: int, conversion: Conversion[Any]) -
             remedy="Pass an axis that all arrays have.",
         )
     return StreamedArray(x, path, axis % len(shape))
+
+
+def _cuttable(x: Any, axis: int, conversion: Conversion[Any], block: int | None) -> Any:
+    """Return an array in memory, or what it is converted to if it cannot be cut, such as a sparse one of PyTorch.
+
+    Raises:
+        ConversionError: it cannot be converted, whatever its values are, or not be cut.
+    """
+    copy = conversion.options.copy is not False
+    try:
+        if not x.shape:
+            conversion(x)
+        elif -len(x.shape) <= axis < len(x.shape):
+            conversion(part_of(x, axis, 0, 0, copy=False))
+            part_of(x, axis, 0, 1, copy=copy)
+        return x
+    except Exception:
+        x = conversion(x)  # raises what says why
+    try:
+        lengths = even_lengths(x.shape, itemsize_of(x), axis, wanted=block)
+        part_of(x, axis, 0, (lengths or [0])[0], copy=copy)
+    except Exception as error:
+        raise ConversionError(
+            f"a {type_name(type(x))} cannot be cut into blocks ({describe_error(error)})",
+            remedy="Convert it as a whole, or make an array of it first that can be sliced.",
+        ) from error
+    return x
+
+
+def part_of(x: Any, axis: int | None, start: int, stop: int, *, copy: bool) -> Any:
+    """Return a part of an array in memory, all of it without an axis. It is copied unless it never changes."""
+    part = x if axis is None else x[(*(slice(None),) * axis, slice(start, stop))]
+    if not copy or backend_of(part).memory == "immutable":
+        return part
+    return call_backend(backend_of(part), "copy", part)
 
 
 def grouped(leaves: list[StreamedArray], block: int | None, client: Any) -> list[Blocks]:

@@ -105,9 +105,9 @@ def stream(
     Raises:
         NotAnArrayError: nothing in the value can be streamed.
         OptionError: an option is invalid.
-        ConversionError: the arrays differ in length, the target is known to refuse them, or no scheduler can be
-            reached. For a block: it cannot be converted. If it cannot be computed or read, the error is a
-            `BlockError`, which names the block.
+        ConversionError: the arrays differ in length, one cannot be cut, the target is known to refuse them, or no
+            scheduler can be reached. For a block: it cannot be converted. If it cannot be computed or read, the
+            error is a `BlockError`, which names the block.
 
     Warns:
         UserWarning: `stream[i]` computes or reads the same thing for a third block.

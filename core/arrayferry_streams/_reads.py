@@ -9,11 +9,11 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from arrayferry import ArrayFerryError, ContractError, PluginWarning, backend_of
+from arrayferry import ArrayFerryError, ContractError, PluginWarning
 from arrayferry._utilities.threads import Threads
-from arrayferry.extending import call_backend, describe_error
+from arrayferry.extending import describe_error
 
-from ._arrays import StreamedArray
+from ._arrays import StreamedArray, part_of
 from ._blocks import Blocks, Reader
 from ._errors import BlockTimeoutError
 
@@ -176,11 +176,9 @@ class Reads:
         return ", ".join(filter(None, paths[:4])) + (" ..." if len(paths) > 4 else "")
 
     def _part(self, leaf: StreamedArray, start: int, stop: int) -> Any:
-        if leaf.axis is None:
-            return self._copied_if_needed(leaf.x)
+        if leaf.axis is None or leaf.group is None:
+            return part_of(leaf.x, leaf.axis, start, stop, copy=self.arrays.copy)
         before = (slice(None),) * leaf.axis
-        if leaf.group is None:
-            return self._copied_if_needed(leaf.x[(*before, slice(start, stop))])
         pieces = []
         for part, length, piece in leaf.pieces(start, stop):
             x = self._held[leaf, part]
@@ -195,13 +193,6 @@ class Reads:
             return _concatenated(pieces, leaf.axis)
         except Exception as error:
             raise FailedError(error, leaf.path) from error
-
-    def _copied_if_needed(self, x: Any) -> Any:
-        """Copy a part of an array in memory, unless it never changes or sharing was asked for."""
-        if not self.arrays.copy:
-            return x
-        backend = backend_of(x)
-        return x if backend.memory == "immutable" else call_backend(backend, "copy", x)
 
     def _call_safely(self, reader: Reader, method: str) -> None:
         """Call a method that a plugin may have overridden. An error becomes a warning."""

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from arrayferry import Conversion, ConversionError, OptionError
+from arrayferry import Conversion, ConversionError, OptionError, registry
 from arrayferry._utilities.cache import Cache
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import copy_required, describe_error
@@ -73,7 +73,7 @@ class Stream(Generic[B]):
         self._arguments = value, conversion, axis, prefetch, block, client, timeout
         self._conversion = conversion
         self._prefetch, self._timeout = prefetch, timeout
-        leaves, self._layout = take_apart(value, axis, conversion)
+        leaves, self._layout = take_apart(value, axis, conversion, block)
         groups, copies = grouped(leaves, block, client), conversion.options.copy is not False
         self._arrays = Arrays(leaves, groups, copies)
         self.length: int = common_length(leaves)
@@ -99,6 +99,7 @@ class Stream(Generic[B]):
             try:
                 self._conversion(np.empty(0, dtype))
             except ConversionError as error:
+                error.source = getattr(registry.kind(leaf.x).origin, "name", "")
                 raise error.locate(path=leaf.path) from error.__cause__
 
     def state_dict(self) -> dict[str, list[str]]:

@@ -67,7 +67,12 @@ class TensorFlowBackend(af.Backend):
             return tf.convert_to_tensor(np.array(self.to_numpy(x)))
 
     def device_of(self, x: Any) -> str:
-        """Name the device of a tensor."""
+        """Name the device of a tensor. TensorFlow places a symbolic one later."""
+        if self.is_traced(x):
+            raise af.TracedValueError(
+                "a symbolic TensorFlow tensor has no device yet",
+                remedy="Convert outside tf.function.",
+            )
         return self.devices.name_of(x.device)
 
     def dtypes(self) -> frozenset[str]:

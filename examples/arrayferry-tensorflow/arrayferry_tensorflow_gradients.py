@@ -28,10 +28,8 @@ class TensorFlowAutodiff(Autodiff):
 
             def pull(cotangents: list[Any]) -> list[Any]:
                 zero = tf.UnconnectedGradients.ZERO
-                found: list[Any] = tape.gradient(
-                    results, chosen, cotangents, unconnected_gradients=zero
-                )
-                return found
+                found = tape.gradient(results, chosen, cotangents, unconnected_gradients=zero)
+                return _dense(found)
 
             return flat, pull
 
@@ -52,12 +50,19 @@ class TensorFlowAutodiff(Autodiff):
             def backward(*cotangents: Any) -> list[Any]:
                 given = [c for c, y in zip(cotangents, flat.arrays, strict=True) if _is_inexact(y)]
                 assert pullback is not None
-                found = iter(self.call(pullback, [*arrays, *given]).arrays)
+                found = iter(self.call(pullback, [*arrays, *_dense(given)]).arrays)
                 return [next(found) if index in wanted else None for index in range(len(arrays))]
 
             return tuple(flat.arrays), backward
 
         return Flat(list(crossed(*arrays)), builds[0])
+
+
+def _dense(gradients: Sequence[Any]) -> list[Any]:
+    """Return gradients as tensors. That of `tf.gather` consists of rows, `tf.IndexedSlices`."""
+    import tensorflow as tf
+
+    return [tf.convert_to_tensor(x) for x in gradients]
 
 
 def _is_inexact(x: Any) -> bool:

@@ -141,7 +141,8 @@ def _cast(xp: Any, x: Any, dtype: Any) -> Any:
     """
     with np.errstate(over="ignore"):
         cast = xp.astype(x, dtype)
-    if x.dtype != dtype and _is_read(cast) and bool(xp.any(xp.isinf(cast) & ~xp.isinf(x))):
+    finite = xp.isfinite(x) if "float" in dtype_name(x.dtype) else True
+    if x.dtype != dtype and _is_read(cast) and bool(xp.any(xp.isinf(cast) & finite)):
         raise af.OptionError(
             f"a number of {x!r:.80} does not fit {dtype}, the dtype of the values",
             remedy="Scale the rewards down, or cast the values to a wider dtype.",

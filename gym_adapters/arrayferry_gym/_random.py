@@ -298,7 +298,7 @@ class HostRandom(Random):
 
     def _values(self, given: Any) -> Any:
         """Return a parameter as a NumPy array. Python numbers stay, since they have no dtype."""
-        if type(given) in (int, float):
+        if type(given) in (bool, int, float):
             return given
         import numpy
 
@@ -351,7 +351,7 @@ class HostRandom(Random):
 
 def _as_floats(bound: Any) -> Any:
     """Return a bound as floats, since the difference of two small integers may overflow."""
-    is_float = type(bound) in (int, float) or bound.dtype.kind == "f"
+    is_float = type(bound) in (bool, int, float) or bound.dtype.kind == "f"
     return bound if is_float else bound.astype("float64")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from arrayferry import ConversionError, Source, UnsupportedDtypeError
+from arrayferry.extending import describe_error
 from arrayferry.typing import Memory
 
 if TYPE_CHECKING:
@@ -67,7 +68,15 @@ class StoredSource(Source):
         import numpy as np
 
         self.refuse(x)
-        return np.asarray(x[()])
+        try:
+            return np.asarray(x[()])
+        except MemoryError:
+            raise
+        except Exception as error:  # a damaged file, a lost connection
+            raise ConversionError(
+                f"{self.what} could not be read ({describe_error(error)})",
+                remedy="Its file or store may be damaged.",
+            ) from error
 
 
 class GroupSource(Source):

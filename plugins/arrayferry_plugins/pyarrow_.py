@@ -11,7 +11,6 @@ from ._sources import GroupSource, refused
 
 REMEDIES = {
     "dictionary": "x.cast(x.type.value_type)",
-    "list": "numpy.array(x.to_pylist()), if all lists of a level have one length,",
     "run_end_encoded": "pyarrow.compute.run_end_decode(x)",
     "struct": "pyarrow.compute.struct_field(x, name)",
     "time32": "x.cast('int32')",
@@ -21,7 +20,7 @@ REMEDIES = {
 
 
 class ArrowSource(Source):
-    """`Array` and `ChunkedArray` of numbers, bools, dates and time spans, and of lists of fixed size."""
+    """`Array` and `ChunkedArray` of numbers, bools, dates and time spans, and of lists of one length."""
 
     name = "pyarrow"
     package = install = "pyarrow"
@@ -34,26 +33,37 @@ class ArrowSource(Source):
     memory: Memory = "immutable"
 
     def to_numpy(self, x: Any) -> Any:
+        import numpy as np
         import pyarrow as pa
 
         if isinstance(x, (pa.Table, pa.RecordBatch)):
             what = f"a pyarrow {type(x).__name__}, a frame of columns,"
             raise refused(what, remedy="Take a column first: x[name].")
-        shape, axes = _refuse_type(x.type)
-        value = "False" if pa.types.is_boolean(x.type) else "0"
-        fill = "" if shape or pa.types.is_temporal(x.type) else f"x.fill_null({value}), or "
-        _refuse_missing(x, f"{fill}x.drop_null(),")
+        tensor, axes = _refuse_type(x.type)
+        _refuse_missing(x)
         if isinstance(x, pa.ChunkedArray):
-            x = x.chunk(0) if x.num_chunks == 1 else x.combine_chunks()
-        count, flat = len(x), "x"
+            parts = [chunk for chunk in x.chunks if len(chunk)] or [pa.nulls(0, x.type)]
+            if len(parts) > 1:
+                arrays = [self.to_numpy(part) for part in parts]
+                if any(array.shape[1:] != arrays[0].shape[1:] for array in arrays):
+                    raise _ragged(x)
+                return np.concatenate(arrays)
+            x = parts[0]
+        shape, flat = [len(x)], "x"
         if isinstance(x, pa.ExtensionArray):
             x, flat = x.storage, "x.cast(x.type.storage_type)"
-        while pa.types.is_fixed_size_list(x.type):
+        while _is_list(x.type):
+            lengths = x.value_lengths().to_numpy()
+            if len(lengths) and (lengths != lengths[0]).any():
+                raise _ragged(x)
+            shape.append(getattr(x.type, "list_size", lengths[0] if len(lengths) else 0))
             x = x.flatten()  # only the part that a slice shows
             flat = f"pyarrow.compute.list_flatten({flat})"
-            _refuse_missing(x, f"{flat}.fill_null(0), and reshape the result,")
-        values = x.to_numpy(zero_copy_only=False).reshape(count, *shape)
-        return values.transpose(0, *(axis + 1 for axis in axes))
+            _refuse_missing(x, flat)
+        if tensor is not None:
+            shape = [shape[0], *tensor]
+        values = x.to_numpy(zero_copy_only=False).reshape(shape)
+        return values.transpose(0, *(axis + 1 for axis in axes)) if axes else values
 
 
 class TensorSource(Source):
@@ -69,44 +79,67 @@ class TensorSource(Source):
 
 
 class DatasetSource(GroupSource):
-    """`Column` and `Dataset` of Hugging Face's `datasets`, which have formats of their own."""
+    """The data sets and columns of Hugging Face's `datasets`, which have formats of their own."""
 
     name = "datasets"
     package = install = "datasets"
-    array_types: tuple[str, ...] = ("datasets.arrow_dataset.Column", "datasets.Dataset")
+    array_types: tuple[str, ...] = (
+        "datasets.arrow_dataset.Column",
+        "datasets.Dataset",
+        "datasets.iterable_dataset.IterableColumn",
+        "datasets.IterableDataset",
+    )
     what = "a Hugging Face"
     inside = (
-        "a column in it, as dataset.with_format('torch')[name][:], or the lists dataset[name][:]"
+        "a column in it, as dataset.with_format('arrow')[name][:], or the lists dataset[name][:]; if it is iterable, "
+        "its batches, as by dataset.with_format('torch').iter(batch_size=1000)"
     )
 
 
-def _refuse_missing(x: Any, first: str) -> None:
+def _refuse_missing(x: Any, flat: str = "x") -> None:
+    from pyarrow import types
+
     if x.null_count:
-        raise refused(f"a pyarrow {type(x).__name__} with missing values", first)
+        value = "False" if types.is_boolean(x.type) else "0"
+        filled = types.is_primitive(x.type) and not types.is_temporal(x.type)
+        first = f"{flat}.fill_null({value}), or " if filled else ""
+        end = "" if flat == "x" else " and reshape the result,"
+        what = f"a pyarrow {type(x).__name__} with missing values"
+        raise refused(what, f"{first}{flat}.drop_null(),{end}")
 
 
-def _refuse_type(given: Any) -> tuple[list[int], list[int]]:
-    """Raise for a type that NumPy lacks. Return the shape of an element, and the order of its axes."""
+def _ragged(x: Any) -> Exception:
+    first = "pyarrow.compute.list_flatten(x), which has their values one after another,"
+    return refused(f"a pyarrow {type(x).__name__} of lists of different lengths", first)
+
+
+def _is_list(kind: Any) -> bool:
+    return hasattr(kind, "value_field")  # of fixed size or not, with large offsets, a view
+
+
+def _refuse_type(given: Any) -> tuple[list[int] | None, list[int]]:
+    """Raise for a type that NumPy lacks. Return the shape of a tensor, and the order of its axes if it is not that."""
     import pyarrow as pa
     from pyarrow import types
 
-    kind, shape, axes = given, [], None
+    kind, shape, axes = given, None, None
     if isinstance(kind, pa.FixedShapeTensorType):
         kind, shape, axes = kind.value_type, list(kind.shape), kind.permutation
         if axes is not None and [axes[axis] for axis in axes] != list(range(len(axes))):
             why = ": pyarrow itself reads and writes such tensors in different orders"
             remedy = "Call x.cast(x.type.storage_type) first, and reshape the result."
             raise refused(f"tensors of the permutation {axes}", why=why, remedy=remedy)
-    while types.is_fixed_size_list(kind):
-        shape.append(kind.list_size)
+    while _is_list(kind):
         kind = kind.value_type
     number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
     date = types.is_date(kind) or types.is_timestamp(kind) or types.is_duration(kind)
     if number or (date and getattr(kind, "tz", None) is None):
-        return shape, list(range(len(shape))) if axes is None else axes
-    name = str(kind).partition("[")[0].partition("<")[0].removeprefix("large_")
+        return shape, axes or []
+    name = str(kind).partition("[")[0].partition("<")[0]
     first = REMEDIES.get(name, "x.cast('float64'), if it is numbers,")
-    if isinstance(kind, pa.BaseExtensionType):
+    if _is_list(given):
+        first = "pyarrow.compute.list_flatten(x), and convert the result,"
+    elif isinstance(kind, pa.BaseExtensionType):
         first = "x.cast(x.type.storage_type)"
     raise refused(f"a pyarrow array of type {given!s:.80}", first, given)
 

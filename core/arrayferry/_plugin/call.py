@@ -9,10 +9,19 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from arrayferry._errors import ArrayFerryError, ContractError, PluginWarning, describe_error
+from arrayferry._errors import (
+    ArrayFerryError,
+    ContractError,
+    ConversionError,
+    PluginWarning,
+    describe_error,
+)
 from arrayferry._utilities.text import type_name
 
 from .origin import Origin
+
+FEWEST_AXES = 32
+"""How many axes arrays of every library can have. NumPy's have at most 64, before NumPy 2 at most 32."""
 
 method_named = cache(attrgetter)
 """Returns a function that finds a method of a backend by its name: "copy", or "devices.move" for one of a part."""
@@ -44,6 +53,14 @@ def raise_named(backend: Origin, method: str, error: Exception, *args: Any) -> N
     """Raise an error of a method of a backend so that it names the backend. See `call_backend`."""
     if isinstance(error, (ArrayFerryError, MemoryError)) or is_out_of_memory(error, backend):
         raise error
+    axes = 0
+    with suppress(Exception):  # no array, or one without a shape
+        axes = len(args[0].shape)
+    if axes > FEWEST_AXES:
+        raise ConversionError(
+            f"an array of {axes} axes cannot be converted ({describe_error(error)})",
+            remedy="Reshape it to fewer axes first.",
+        ) from error
     given = f" for {describe_array(args[0])}" if args else ""
     raise ContractError(
         f"{method}() of the {backend._role.lower()} {backend.name!r} raised {describe_error(error)}{given}",

@@ -53,6 +53,59 @@ def test_gradients_cross_to_every_library():
     assert np.allclose(jax.grad(lambda x: in_tensorflow(x).sum())(values), expected, rtol=1e-4)
 
 
+def test_gradients_of_rows_are_dense():
+    """`tf.gather` has gradients that are `tf.IndexedSlices`."""
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    values = np.arange(6, dtype=np.float32).reshape(3, 2)
+    expected = np.array([[2, 2], [0, 0], [1, 1]], np.float32)
+    rows = af.agnostic("tensorflow", differentiable=True)(lambda w: tf.gather(w, [0, 2, 0]))
+    w = torch.tensor(values, requires_grad=True)
+    rows(w).sum().backward()
+    assert np.array_equal(w.grad, expected)
+    assert np.array_equal(jax.grad(lambda w: rows(w).sum())(values), expected)
+
+    def in_torch(w):
+        return torch.nn.functional.embedding(torch.tensor([0, 2, 0]), w, sparse=True)
+
+    for name, inside, outside in (
+        ("jax", lambda w: w * jnp.ones(2), lambda y: tf.gather(y, [0, 2, 0])),
+        ("torch", in_torch, lambda y: y),
+    ):
+        function, x = af.agnostic(name, differentiable=True)(inside), tf.constant(values)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = outside(function(x))
+        assert np.array_equal(tape.gradient(y, x), expected)
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_functions_inside_tf_function(differentiable):
+    values = np.ones(3, np.float32)
+    double = af.agnostic("tensorflow", differentiable=differentiable)(lambda x, y: x * 2 + y)
+
+    @tf.function(autograph=False)
+    def inside(x):
+        assert isinstance(af.convert(values, like=x), tf.Tensor)
+        return double(x, values)
+
+    assert np.array_equal(inside(tf.constant(values)), 3 * values)
+    for name in ("numpy", "torch", "jax") if not differentiable else ("torch", "jax"):
+        other = af.agnostic(name, differentiable=differentiable)(lambda x: x * 2)
+        with pytest.raises(af.TracedValueError, match=f"no values yet.*from tensorflow to {name}"):
+            tf.function(other, autograph=False)(tf.constant(values))
+
+    @tf.function(autograph=False)
+    def device_of(x):
+        with pytest.raises(af.TracedValueError, match="a symbolic TensorFlow tensor has no device"):
+            af.backend_of(x).device_of(x)
+        return x
+
+    device_of(tf.constant(values))
+
+
 def test_complex_gradients():
     """TensorFlow has the convention of PyTorch."""
     import torch

@@ -9,7 +9,7 @@ from typing import Any
 
 from arrayferry import Backend, Devices, DLPack, TracedValueError
 from arrayferry_plugins._direct import is_capturing, unless_capturing
-from arrayferry_plugins._sources import read_only
+from arrayferry_plugins._sources import read_only, refused
 
 from .dtypes import dtype_names, numpy_dtypes, torch_dtypes
 from .tensors import explaining_errors, freed, is_out_of_memory, is_sparse, plain, refuse
@@ -138,10 +138,14 @@ class TorchBackend(Backend):
             x = x.resolve_conj().resolve_neg()
             if x._is_zerotensor():
                 x = x.clone()
-            own = numpy_dtypes().get(x.dtype)
-            if own is not None:
-                return x.view(getattr(torch, f"int{8 * x.itemsize}")).numpy().view(own)
-            return x.numpy()
+            own = numpy_dtypes().get(x.dtype, x)
+            if own is None:
+                what, why = f"a tensor of dtype {x.dtype}", ": NumPy has it only with ml_dtypes"
+                remedy = "Install that: pip install --upgrade ml_dtypes. Or call x.float() first."
+                raise refused(what, dtype=x.dtype, why=why, remedy=remedy)
+            if own is x:
+                return x.numpy()
+            return x.view(getattr(torch, f"int{8 * x.itemsize}")).numpy().view(own)
 
     def from_numpy(self, x: Any, device: Any = None) -> Any:
         import torch

@@ -24,14 +24,16 @@ def dtype_names() -> frozenset[str]:
 
 @cache
 def numpy_dtypes() -> dict[Any, Any]:
-    """For each dtype that NumPy lacks: the one of `ml_dtypes`. Its values are passed on as integers of the same size."""
+    """For each dtype that NumPy lacks: the one of `ml_dtypes`, None without it.
+
+    Its values are passed on as integers of the same size.
+    """
     import torch
 
-    named = {getattr(torch, name): dtype_named(name) for name in dtype_names().intersection(EXTRA)}
-    return {dtype: own for dtype, own in named.items() if own is not None}
+    return {getattr(torch, name): dtype_named(name) for name in dtype_names().intersection(EXTRA)}
 
 
 @cache
 def torch_dtypes() -> dict[Any, Any]:
     """For each such dtype of `ml_dtypes`: the one of PyTorch."""
-    return {own: dtype for dtype, own in numpy_dtypes().items()}
+    return {own: dtype for dtype, own in numpy_dtypes().items() if own is not None}

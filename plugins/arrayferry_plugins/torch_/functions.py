@@ -10,6 +10,8 @@ from typing import Any
 from arrayferry import TracedValueError
 from arrayferry_functions import Autodiff, Crossing, Flat
 
+from .tensors import is_sparse
+
 
 class TorchAutodiff(Autodiff):
     """Differentiates functions of PyTorch for other libraries, and makes their functions part of its graphs."""
@@ -58,7 +60,7 @@ class TorchAutodiff(Autodiff):
                     again = further or any(x.requires_grad for x in given)
                     kept = {"retain_graph": True, "materialize_grads": True}
                     grads = torch.autograd.grad(ys, chosen, vectors, create_graph=again, **kept)
-                    return list(grads)
+                    return _dense(grads)
 
             return flat, pull
 
@@ -72,6 +74,11 @@ def _is_inexact(x: Any) -> bool:
     import torch
 
     return isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
+
+
+def _dense(gradients: Sequence[Any]) -> list[Any]:
+    """Return gradients as strided tensors. Those of `embedding(sparse=True)` are sparse."""
+    return [x.to_dense() if is_sparse(x) else x for x in gradients]
 
 
 def _cross(crossing: Crossing, arrays: Sequence[Any]) -> Flat:
@@ -124,7 +131,7 @@ def _crossed() -> tuple[Any, Any]:
         def backward(ctx: Any, *cotangents: Any) -> Any:
             arrays = ctx.saved_tensors
             given = [x for x, inexact in zip(cotangents, ctx.inexact, strict=True) if inexact]
-            pulled = _cross(ctx.pullback, [*arrays, *given]).arrays
+            pulled = _cross(ctx.pullback, [*arrays, *_dense(given)]).arrays
             gradients: list[Any] = [None] * len(arrays)
             for index, x in zip(ctx.wanted, pulled, strict=True):
                 like = arrays[index]

@@ -210,6 +210,41 @@ def test_what_would_lose_something_is_refused_in_words(what, target):
             assert not isinstance(caught.value, af.ContractError)
 
 
+@pytest.mark.filterwarnings("error")
+def test_more_axes_than_numpy_has():
+    x = torch.ones((1,) * 70)
+    for target in ("numpy", "jax", "dask", "array_api_strict"):
+        for options in ({}, {"copy": True}):
+            caught = refused(
+                af.ConversionError,
+                "an array of 70 axes cannot be converted",
+                [x],
+                target,
+                **options,
+            )
+            assert type(caught) is af.ConversionError
+            assert "Reshape it to fewer axes first" in caught.remedy
+            assert (caught.path, caught.source, caught.target) == ("[0]", "torch", target)
+    assert af.convert(x, "torch", copy=True).shape == x.shape
+
+
+WITHOUT_ML_DTYPES = """
+import sys
+sys.modules["ml_dtypes"] = None
+import pytest, torch, arrayferry as af
+words = "NumPy has it only with ml_dtypes, at .*pip install --upgrade ml_dtypes"
+for x in (torch.ones(3).bfloat16(), torch.ones(3).to(torch.float8_e4m3fn)):
+    for target in ("numpy", "dask"):
+        with pytest.raises(af.UnsupportedDtypeError, match=words):
+            af.convert([x], target)
+        assert af.convert([x], target, unsupported="keep")[0] is x
+"""
+
+
+def test_dtypes_of_ml_dtypes_without_it(run_python):
+    run_python(WITHOUT_ML_DTYPES)
+
+
 def test_a_tensor_whose_storage_was_shrunk():
     refused(af.ConversionError, "storage was freed", resized(2000), "torch", copy=True)
 

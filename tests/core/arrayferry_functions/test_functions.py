@@ -762,6 +762,37 @@ def test_functions_take_sparse_arguments_only_if_told():
         af.agnostic("numpy")(np.sum)(in_jax)
 
 
+ROWS = torch.tensor([0, 2, 0])
+GRADIENTS_OF_ROWS = {
+    "embedding": lambda w: torch.nn.functional.embedding(ROWS, w, sparse=True),
+    "bag": lambda w: torch.nn.functional.embedding_bag(
+        ROWS, w, torch.tensor([0, 1]), sparse=True, mode="sum"
+    ),
+    "gather": lambda w: torch.gather(w, 0, ROWS[:, None].expand(-1, 2), sparse_grad=True),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS_OF_ROWS)
+def test_sparse_gradients_cross_as_dense_arrays(name):
+    function = GRADIENTS_OF_ROWS[name]
+    values = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
+    expected = np.array([[2, 2], [0, 0], [1, 1]], np.float32)
+    crossing = into_torch(function)
+    assert np.array_equal(jax.grad(lambda w: crossing(w).sum())(values), expected)
+    result_like = np.zeros(function(torch.tensor(values)).shape, np.float32)
+    inside = af.agnostic("torch", differentiable=True, result_like=result_like)(function)
+    assert np.array_equal(jax.jit(jax.grad(lambda w: inside(w).sum()))(values), expected)
+    if name == "embedding":  # PyTorch has no second derivatives of the others
+        second = jax.jacrev(jax.grad(lambda w: (crossing(w) ** 2).sum()))(jnp.asarray(values))
+        assert np.array_equal(np.diag(second.reshape(6, 6)), 2 * expected.reshape(-1))
+    for dtype in (torch.float32, torch.float64):
+        (w,) = leaves(values, dtype=dtype)
+        first, other = into_jax(lambda x: (x * 3, x * 5))(w)
+        (function(first).sum() + other.sum()).backward()  # a sparse cotangent, and a dense one
+        assert (w.grad.layout, w.grad.dtype) == (torch.strided, dtype)
+        assert np.array_equal(w.grad, 3 * expected + 5)
+
+
 def test_signatures_are_real():
     assert "differentiable" in inspect.signature(af.agnostic).parameters
 

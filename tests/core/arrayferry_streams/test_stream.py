@@ -24,6 +24,7 @@ import dask.bag
 import distributed
 import h5py
 import jax
+import jax.experimental.sparse
 import numpy as np
 import pytest
 import torch
@@ -36,6 +37,7 @@ from refusals import refused
 from remote_workers import eventually
 
 import arrayferry as af
+from arrayferry import registry
 from arrayferry_streams import Blocks, Reader, Slices, Streaming
 
 
@@ -862,6 +864,111 @@ def test_refused_at_once(what):
     value, options, error, words = REFUSED[what]
     with pytest.raises(error, match=words):
         af.stream(value, "torch", **options)
+
+
+def deleted():
+    x = jax.numpy.ones(3)
+    x.delete()
+    return x
+
+
+def freed():
+    x = torch.ones(3)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+SQUARE = torch.arange(4.0).reshape(2, 2)
+SPECIAL = {
+    "coo": lambda: SQUARE.to_sparse(),
+    "csr": lambda: SQUARE.to_sparse_csr(),
+    "bsr": lambda: SQUARE.to_sparse_bsr((2, 2)),
+    "sparse scalar": lambda: torch.tensor(1.0).to_sparse(),
+    "bcoo": lambda: jax.experimental.sparse.BCOO.fromdense(np.eye(3)),
+    "nested": lambda: torch.nested.nested_tensor([SQUARE[0], SQUARE[1, :1]]),
+    "jagged": lambda: torch.nested.nested_tensor([SQUARE[0], SQUARE[1, :1]], layout=torch.jagged),
+    "quantised": lambda: torch.quantize_per_tensor(SQUARE, 0.1, 0, torch.quint8),
+    "MKL": lambda: SQUARE.to_mkldnn(),
+    "uninitialised": lambda: torch.nn.LazyLinear(2).weight,
+    "meta": lambda: SQUARE.to("meta"),
+    "freed": freed,
+    "deleted": deleted,
+    "keys": lambda: jax.random.split(jax.random.key(0), 3),
+    "key": lambda: jax.random.key(0),
+    "text": lambda: np.array(["a", "b"]),
+    "lazy text": lambda: da.from_array(np.array(["a", "b", "c"])),
+    "axes": lambda: torch.ones((3,) * 2 + (1,) * 64),
+    "empty file": lambda: h5_file().create_dataset("x", data=h5py.Empty("f4")),
+}
+
+
+def h5_file():
+    return h5py.File(f"{time.time_ns()}", "w", driver="core", backing_store=False)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("what", SPECIAL)
+def test_special_arrays_are_refused_at_the_call_as_convert_does(what):
+    x = SPECIAL[what]()
+    for to in ("numpy", "torch", "jax"):
+        of_its_own = getattr(registry.kind(x).backend, "name", "")
+        if to == of_its_own or (to == "numpy" and "text" in what):
+            continue
+        with pytest.raises(af.ConversionError) as converted:
+            af.convert(x, to)
+        expected = converted.value
+        for value, path in ((x, ""), ({"x": x, "y": np.ones(3)}, "['x']")):
+            with pytest.raises(type(expected)) as caught:
+                af.stream(value, to)
+            assert not isinstance(caught.value, af.ContractError)
+            assert str(caught.value).replace(f", at {path}", "") == str(expected)
+            assert caught.value.path == path
+
+
+def test_what_cannot_be_cut_is_refused_in_its_own_library():
+    for x in (SQUARE.to_sparse(), freed(), deleted(), torch.nn.LazyLinear(2).weight):
+        refused_by = af.backend_of(x).name
+        words = r"cannot be cut into blocks .* at \['x'\].*Convert it as a whole"
+        with pytest.raises(af.ConversionError, match=words):
+            af.stream({"x": x}, refused_by)
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_sparse_arrays_are_streamed_as_dense_ones(layout):
+    for to in ("numpy", "jax"):
+        stream = af.stream({"x": SPECIAL[layout]()}, to, block=1, sparse="dense")
+        for again in (stream, pickle.loads(pickle.dumps(stream))):
+            blocks = [block["x"] for block in again]
+            assert {af.backend_of(block).name for block in blocks} == {to}
+            assert np.array_equal(np.concatenate(blocks), SQUARE)
+
+
+def test_a_dataset_without_axes_is_part_of_every_block():
+    scale = h5_file().create_dataset("x", data=2.5)
+    stream = af.stream({"x": np.arange(4), "scale": scale}, "torch", block=2)
+    assert [(b["x"].tolist(), b["scale"].item()) for b in stream] == [([0, 1], 2.5), ([2, 3], 2.5)]
+    refused_alone = "there is no array with an axis to cut"
+    with pytest.raises(af.NotAnArrayError, match=refused_alone):
+        af.stream(scale, "torch")
+
+
+SHARDED = r"""
+import jax, numpy as np, pytest, arrayferry as af
+mesh = jax.make_mesh((2,), ("a",), axis_types=(jax.sharding.AxisType.Explicit,))
+x = jax.device_put(np.arange(8.0), jax.sharding.NamedSharding(mesh, jax.P("a")))
+for block in (None, 8, 4, 3):
+    found = list(af.stream(x, "numpy", block=block))
+    assert len(found) == -(-8 // (block or 8)) and np.concatenate(found).tolist() == list(range(8))
+(whole,) = af.stream(x, "jax")
+assert whole.sharding == x.sharding
+with pytest.raises(af.ConversionError, match="cannot be cut into blocks .*Convert it as a whole"):
+    af.stream(x, "jax", block=3)
+"""
+
+
+@pytest.mark.long
+def test_explicit_shardings(run_python):
+    run_python(SHARDED, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
 
 
 def test_a_state_is_of_the_same_blocks_and_rows():

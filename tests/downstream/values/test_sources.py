@@ -217,6 +217,28 @@ GOOD = {
         False,
     ),
     "pyarrow empty lists": (lambda: pa.array([[], []], pa.list_(pa.int8(), 0)), np.zeros((2, 0), "i1")),
+    **{
+        f"pyarrow {name} of one length": (
+            lambda kind=kind: pa.array(GRID.reshape(3, 2, 2).tolist(), kind(kind(pa.int16())))[1:],
+            GRID.reshape(3, 2, 2)[1:],
+        )
+        for name, kind in {
+            "lists": pa.list_, "large lists": pa.large_list, "views": pa.list_view, "large views": pa.large_list_view,
+        }.items()
+    },
+    "pyarrow lists in fixed ones": (lambda: pa.array(GRID.reshape(3, 2, 2).tolist(), pa.list_(pa.list_(pa.int16()), 2))[::1][1:], GRID.reshape(3, 2, 2)[1:]),
+    "pyarrow fixed lists in lists": (lambda: pa.array(GRID.reshape(3, 2, 2).tolist(), pa.list_(pa.list_(pa.int16(), 2)))[:2], GRID.reshape(3, 2, 2)[:2]),
+    "pyarrow lists after a longer one": (lambda: pa.array([[9], None, *GRID.tolist(), [9]], pa.list_(pa.int16()))[2:5], GRID),
+    "pyarrow lists of bits": (lambda: pa.array([[True, False, True]] * 4)[1:], np.array([[True, False, True]] * 3), False),
+    "pyarrow lists of days": (lambda: pa.array([[datetime.date(2020, 1, 1)]]), DAY[:1].reshape(1, 1), False),
+    "pyarrow no lists": (lambda: pa.array([], pa.list_(pa.list_(pa.int8()))), np.zeros((0, 0, 0), "i1")),
+    "pyarrow lists of no lists": (lambda: pa.array([[], []], pa.list_(pa.list_(pa.int8()))), np.zeros((2, 0, 0), "i1")),
+    "pyarrow chunks of lists": (lambda: pa.chunked_array([GRID[:1].tolist(), [], GRID[1:].tolist()], pa.list_(pa.int16())), GRID, False),
+    "pyarrow chunk of lists": (lambda: pa.table({"a": pa.chunked_array([[], GRID.tolist()], pa.list_(pa.int16()))})["a"], GRID),
+    "pyarrow no chunks of lists": (lambda: pa.chunked_array([], pa.list_(pa.int8(), 3)), np.zeros((0, 3), "i1")),
+    "pyarrow no chunks of tensors": (lambda: pa.chunked_array([], permuted().type), np.zeros((0, 3, 2), "i2")),
+    "pyarrow list column": (lambda: pa.table({"a": GRID.tolist()})["a"][1:], GRID[1:].astype("i8")),
+    "datasets column of Arrow": (lambda: datasets.Dataset.from_dict({"a": GRID}).with_format("arrow")["a"][:], GRID),
     "pyarrow tensors": (
         lambda: pa.FixedShapeTensorArray.from_numpy_ndarray(GRID.reshape(3, 2, 2))[1:],
         GRID.reshape(3, 2, 2)[1:],
@@ -323,9 +345,20 @@ REFUSED = {
     "pyarrow text": (lambda: pa.array(["a"]), "string", "x.cast('float64')"),
     "pyarrow binary": (lambda: pa.array([b"a"]), "binary", "x.cast"),
     "pyarrow dictionary": (lambda: pa.array([1, 2]).dictionary_encode(), "dictionary", "x.cast(x.type.value_type)", [1, 2]),
-    "pyarrow lists of any length": (lambda: pa.array([[1], [2]]), "list", "numpy.array(x.to_pylist())", [[1], [2]]),
-    "pyarrow lists of lists": (lambda: pa.array([[[1]], [[2]]]), "list", "numpy.array(x.to_pylist())", [[[1]], [[2]]]),
-    "datasets column": (lambda: datasets.Dataset.from_dict({"a": [1]})["a"], "a Hugging Face Column", "dataset.with_format('torch')[name][:]"),
+    "pyarrow lists of any length": (lambda: pa.array([[1], [2, 3]]), "different lengths", "pyarrow.compute.list_flatten(x)", [1, 2, 3]),
+    "pyarrow lists of any length inside": (lambda: pa.array([[[1], [2, 3]]]), "different lengths", "pyarrow.compute.list_flatten(x)"),
+    "pyarrow chunks of other lengths": (lambda: pa.chunked_array([[[1]], [[2, 3]]]), "different lengths", "pyarrow.compute.list_flatten(x)", [1, 2, 3]),
+    "pyarrow missing lists of one length": (lambda: pa.array(NULLS[2]), "missing", "x.drop_null()", [[1, 2]]),
+    "pyarrow missing lists inside": (lambda: pa.array([[None, [1]]]), "missing", "pyarrow.compute.list_flatten(x).drop_null()", [[1]]),
+    "pyarrow nulls in lists of one length": (lambda: pa.array([[[1], [None]]]), "missing", "pyarrow.compute.list_flatten(pyarrow.compute.list_flatten(x)).fill_null(0)", [1, 0]),
+    "pyarrow missing bools in lists": (lambda: pa.array([[True, None]]), "missing", "pyarrow.compute.list_flatten(x).fill_null(False)", [True, False]),
+    "pyarrow missing days in lists": (lambda: pa.array([[datetime.date(1970, 1, 1), None]]), "missing", "pyarrow.compute.list_flatten(x).drop_null()", ["1970-01-01"]),
+    "pyarrow lists of categories": (lambda: pa.array([[1], [2]], pa.list_(pa.dictionary(pa.int8(), pa.int64()))), "dictionary", "pyarrow.compute.list_flatten(x)"),
+    "pyarrow lists of text": (lambda: pa.array([["a"]]), "string", "pyarrow.compute.list_flatten(x)"),
+    "pyarrow map": (lambda: pa.array([[(1, 2)]], pa.map_(pa.int8(), pa.int8())), "map", "x.cast"),
+    "datasets column": (lambda: datasets.Dataset.from_dict({"a": [1]})["a"], "a Hugging Face Column", "dataset.with_format('arrow')[name][:]"),
+    "datasets iterable": (lambda: datasets.Dataset.from_dict({"a": [1]}).to_iterable_dataset(), "a Hugging Face IterableDataset", "dataset.with_format('torch').iter(batch_size=1000)"),
+    "datasets iterable column": (lambda: datasets.Dataset.from_dict({"a": [1]}).to_iterable_dataset()["a"], "a Hugging Face IterableColumn", "dataset.with_format('torch').iter(batch_size=1000)"),
     "datasets": (lambda: datasets.Dataset.from_dict({"a": [1]}), "a Hugging Face Dataset", "dataset[name][:]"),
     "pyarrow structs": (lambda: pa.array([{"a": 1}]), "struct", "pyarrow.compute.struct_field(x, name)", [1]),
     "pyarrow decimals": (lambda: pa.array([decimal.Decimal("1.5")]), "decimal", "x.cast('float64')", [1.5]),
@@ -500,6 +533,41 @@ def test_in_trees(case, times):
         assert found["b"] == "text"
         caught = refused(af.NotAnArrayError, r"at \['a'\]", tree, "numpy", unknown="raise")
         assert caught.path == "['a'][0]"
+
+
+def damaged_h5(path):
+    with h5py.File(path, "w") as file:
+        x = file.create_dataset("x", data=GRID, chunks=(1, 4), compression="gzip")
+        start, size = x.id.get_chunk_info(1)[2:]
+    with open(path, "r+b") as stored:
+        stored.seek(start)
+        stored.write(bytes(size))
+    return h5py.File(path, "r")["x"]
+
+
+def damaged_zarr(path):
+    zarr.create_array(path, data=GRID, chunks=(1, 4))
+    (path / "c" / "1" / "0").write_bytes(b"garbage")
+    return zarr.open_array(path)
+
+
+def cut_zarr(path):
+    zarr.create_array(path, data=GRID, chunks=(1, 4), compressors=None)
+    (path / "c" / "1" / "0").write_bytes(b"")
+    return zarr.open_array(path)
+
+
+@pytest.mark.parametrize("damaged", [damaged_h5, damaged_zarr, cut_zarr])
+def test_damaged_values_are_not_the_fault_of_a_plugin(damaged, to, tmp_path):
+    x = damaged(tmp_path / "x")
+    for value, options in ((x, {}), ([x], {"unknown": "convert"})):
+        caught = refused(af.ConversionError, "could not be read", value, to, **options)
+        assert type(caught) is af.ConversionError
+        assert "may be damaged" in caught.remedy
+        assert type(caught.__cause__).__name__ in str(caught)
+    with pytest.raises(af.BlockError, match=r"block 1 .*could not be computed or read"):
+        list(af.stream(x, to, block=1))
+    assert read(af.stream(x, to, block=1)[2]).tolist() == GRID[2:].tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Streams of arrays in Zarr stores and Parquet files, and trees of them with others."""
 
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -201,3 +202,30 @@ def test_tables_are_told_what_to_pass(table):
 def test_columns_are_streamed(table):
     blocks = list(af.stream({"a": table["a"], "x": np.arange(5)}, "torch", block=2))
     assert [block["a"].tolist() for block in blocks] == [[0, 1], [2, 3], [4]]
+
+
+def test_an_array_without_axes_is_part_of_every_block():
+    scale = zarr.create_array(shape=(), store={}, dtype="f8", fill_value=2.5)
+    blocks = list(af.stream({"x": np.arange(4), "scale": scale}, "torch", block=2))
+    assert [(b["x"].tolist(), b["scale"].item()) for b in blocks] == [([0, 1], 2.5), ([2, 3], 2.5)]
+
+
+def test_sparse_blocks_are_refused_at_the_call():
+    sparse = pytest.importorskip("sparse")
+    x = da.from_array(np.eye(4), chunks=2).map_blocks(sparse.COO)
+    for value in (x, sparse.COO.from_numpy(np.eye(4))):
+        with pytest.raises(af.ConversionError) as converted:
+            af.convert([value], "torch")
+        with pytest.raises(af.ConversionError) as caught:
+            af.stream([value], "torch")
+        assert str(caught.value) == str(converted.value)
+        blocks = list(af.stream(value, "torch", block=2, sparse="dense"))
+        assert np.array_equal(torch.cat(blocks), np.eye(4))
+
+
+def test_tensors_without_a_chunk():
+    kind = pa.fixed_shape_tensor(pa.int16(), [2, 3], permutation=[1, 0])
+    for x in (pa.chunked_array([], kind), pa.table({"x": pa.chunked_array([], kind)})["x"]):
+        found = af.convert(x, "torch")
+        assert (found.shape, found.dtype) == ((0, 3, 2), torch.int16)
+        assert list(af.stream([x], "torch")) == []

@@ -64,6 +64,32 @@ def test_flags_of_other_dtypes(library, dtype):
     np.testing.assert_allclose(af.convert(found, "numpy"), expected, rtol=1e-4, atol=1e-4)
 
 
+@library
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float32])
+@pytest.mark.parametrize("shape", [(5, 3), (5, 3, 2), (0, 3), (5, 0), (5, 0, 2), (0, 0)], ids=str)
+def test_rewards_of_other_dtypes(library, dtype, shape):
+    rewards, values, after, *flags = steps(shape, np.float32)
+    rewards = (rewards > 0).astype(dtype)
+    given = [af.convert(x, library) for x in (rewards, values, after, *flags)]
+    discount = af.convert(np.ones(shape[2:], dtype), library) if shape[2:] else True
+    found = af.convert(advantages(*given, discount=discount, decay=0.5), "numpy")
+    assert found.dtype == np.float32
+    factors = {"discount": 1.0, "decay": 0.5}
+    expected = summed(rewards.astype("f4"), values, after, *flags, **factors)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_rewards_beyond_the_dtype_of_the_values_are_refused(library, dtype):
+    rewards, values, after, *flags = (
+        af.convert(x, library) for x in steps((2, 3), np.float16, ends=0.0)
+    )
+    rewards = af.convert(np.full((2, 3), 100_000, dtype), library)
+    with pytest.raises(af.OptionError, match=r"does not fit .*float16, the dtype of the values"):
+        advantages(rewards, values, after, *flags, **FACTORS)
+
+
 def test_traced_arrays_are_not_read():
     """Neither the numbers of flags, nor constants that have the dtype of traced values."""
     rewards, values, after, *flags = steps((4, 3), np.float64)

@@ -61,6 +61,19 @@ def test_random_floats_with_bounds_in_arrays_of_integers(library):
     assert -100 <= numbers.min() < -90 < 90 < numbers.max() <= 100
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax", "array_api_strict", "dask"])
+def test_bounds_that_are_bools(library):
+    rng = make_rng(library, seed=0)
+    for shape in ((50,), (0,), (3, 0), ()):
+        for low, high in ((False, True), (np.False_, np.True_)):
+            drawn = rng.uniform(shape, low, high), rng.integers(shape, low, high)
+            for values, most in zip(drawn, (1, 0), strict=True):
+                values = af.convert(values, "numpy")
+                assert values.shape == shape
+                assert ((values >= 0) & (values <= most)).all()
+            assert rng.normal(shape, low, high).shape == shape
+
+
 @LIBRARIES
 def test_random_integers_that_do_not_fit_are_refused(library):
     wrong = [(least - 1, 5, dtype) for dtype, (least, _) in WHOLE.items()]
