@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
-from arrayferry.extending import dtype_name
+from arrayferry.extending import dtype_info, dtype_name, dtype_named
 
 
 def namespace(backend: af.Backend) -> Any:
@@ -129,23 +129,87 @@ def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:
     Raises:
         ValueError: a number does not fit, or the kinds differ. The message says why.
     """
-    kind = "f" if x.dtype.type.__module__ == "ml_dtypes" else x.dtype.kind
-    if kind not in "biuf" and not kind == dtype.kind == "c":
+    kind, wanted = dtype_info(x.dtype).kind, dtype_info(dtype).kind
+    if not kind or not wanted or (kind == "complex" != wanted):
         raise ValueError("its dtype is of another kind")
     with np.errstate(all="ignore"):
         cast = x.astype(dtype)
-        if kind in "fc" and dtype.kind in "fc":
+        if kind in _INEXACT and wanted in _INEXACT:
             finite = np.isfinite(cast)
             if finite.all():
                 return cast
             fits = finite | ~np.isfinite(x)
         else:
             fits = cast == x
-            if kind in "iu" and dtype.kind in "fc":  # compared as floats, which may be too coarse
+            # compared as floats, which may be too coarse
+            if kind not in _INEXACT and wanted in _INEXACT:
                 fits &= cast.real.astype(x.dtype) == x
     if not fits.all():
         raise ValueError(f"{first_wrong(x, ~fits)} is no {dtype}")
     return cast
+
+
+_INEXACT = ("float", "complex")
+
+
+def cast_fitting(x: Any, dtype: Any) -> Any:
+    """Cast an array of any library by the rule of `cast_numbers`. It is read for that, unless it is traced.
+
+    Args:
+        x: the array.
+        dtype: a dtype of its library.
+
+    Raises:
+        ValueError: a number does not fit, or the kinds differ.
+    """
+    if x.dtype != dtype and not af.backend_of(x).is_traced(x):
+        wanted: Any = dtype_named(dtype_name(dtype))
+        cast_numbers(np.asarray(af.convert(x, "numpy")), wanted)
+    return af.namespace_of(x).astype(x, dtype)
+
+
+def cast_clipped(xp: Any, x: Any, dtype: Any) -> Any:
+    """Cast an array to another dtype, alike in each library, without reading it.
+
+    If the dtype has whole numbers, numbers beyond its range become the nearest that it has, and NaN becomes 0.
+    """
+    name, wanted = dtype_name(x.dtype), dtype_name(dtype)
+    in_jax = xp.__name__.startswith("jax")
+    if in_jax and wanted.endswith("int64"):
+        wanted = held_dtype(wanted, af.registry.backend("jax"))
+    limits = _limits(name, wanted)
+    if limits is None:
+        return xp.astype(x, dtype)
+    low, high, zero, least, most = limits
+    if in_jax:  # which takes larger integers of Python for int32
+        least, most = (np.asarray(bound, wanted)[()] for bound in (least, most))
+    elif name[:4] == "uint" and name != "uint8" and "torch" in xp.__name__:
+        x = xp.astype(x, xp.int64)  # as others cannot be compared
+    cast = xp.astype(xp.where((x >= low) & (x <= high), x, zero), dtype)
+    return xp.where(x > high, most, xp.where(x < low, least, cast))
+
+
+@functools.cache
+def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
+    """Return the range of numbers that are cast, 0, and what others become. None if there may be no others."""
+    own, new = (dtype_info(np.dtype(dtype_named(x))) for x in (name, wanted))
+    if new.kind not in ("int", "uint") or own.kind not in ("int", "uint", "float"):
+        return None
+    least, most = int(new.limits.min), int(new.limits.max)
+    if own.kind == "float":
+        low, high = (
+            min(max(bound, float(own.limits.min)), float(own.limits.max)) for bound in (least, most)
+        )
+        of: Any = dtype_named(name)
+        top = np.asarray(high, of)
+        if float(top) > most:  # as 2**31 - 1 is no float32
+            top = np.nextafter(top, np.asarray(0, of))
+        return float(low), float(top), 0.0, least, most
+    low, high = max(least, int(own.limits.min)), min(most, int(own.limits.max))
+    if (low, high) == (own.limits.min, own.limits.max):
+        return None
+    # a negative uint64 was at least 2**63 before it became int64
+    return low, high, 0, most if own.kind == "uint" else least, most
 
 
 def first_wrong(x: Any, wrong: Any) -> str:

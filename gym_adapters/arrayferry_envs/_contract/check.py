@@ -16,6 +16,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 import arrayferry as af
 from arrayferry.extending import dtype_name, map_arrays
 from arrayferry_gym import make_rng
+from arrayferry_gym.extending import cast_numbers
 
 from .checked import CheckedEnv
 from .functional_env import FunctionalEnv, checked_env
@@ -132,6 +133,19 @@ class _FoundError(Exception):
     """A problem was found, its only argument, and this library cannot be tried further."""
 
 
+class _Recorder(CheckedEnv):
+    """Records what it casts: names, arrays and names of dtypes."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.casts: list[tuple[str, Any, str]] = []
+        self._results.cast = partial(self.cast, "reward")
+
+    def cast(self, what: str, x: Any, dtype: Any) -> Any:
+        self.casts.append((what, x, dtype_name(dtype)))
+        return super().cast(what, x, dtype)
+
+
 class _Trial:
     """An environment in one library.
 
@@ -151,7 +165,7 @@ class _Trial:
         self._dynamics = functional
         self._backend = backend
         self._params = self._prepared(params)
-        self._env = CheckedEnv(functional, backend, N, functional.max_episode_steps)
+        self._env = _Recorder(functional, backend, N, functional.max_episode_steps)
 
     def _prepared(self, params: Any) -> Params:
         return prepare(params, self._dynamics.default_params, N, self._backend, None)
@@ -210,8 +224,19 @@ class _Trial:
     # The methods, as the library runs them.
 
     def _called(self, method: str, seed: int, state: Any = None, action: Any = None) -> Any:
-        """Call a method as the library runs it."""
-        return self._explained(method, lambda: self._run(method, seed, state, action, self._params))
+        """Call a method as the library runs it, and check that what is cast fits."""
+        result = self._explained(
+            method, lambda: self._run(method, seed, state, action, self._params)
+        )
+        for what, x, dtype in self._env.casts:
+            x = np.asarray(af.convert(x, "numpy"))
+            whole = np.dtype(dtype).kind in "iu" and x.dtype.kind == "f"
+            try:
+                cast_numbers(np.trunc(x) if whole else x, np.dtype(dtype))
+            except ValueError as error:
+                raise self._found(method, f"the {what} does not fit {dtype}: {error}",
+                                  "Clip it, or choose a dtype that holds it.") from None  # fmt: skip
+        return result
 
     def _explained(
         self, method: str, call: Callable[[], Any], passed_on: tuple[type[Exception], ...] = ()
@@ -230,20 +255,25 @@ class _Trial:
         """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
         leaves, layout = af.flatten((state, action))
         layouts: list[af.Layout] = []
+        casts = self._env.casts
 
         def run(rng: Any, leaves: Any) -> Any:
             given = layout.unflatten(leaves)
+            casts.clear()
             result = _result(self._env, method, make_rng(self._backend, rng), given, params.tree)
             own, layout_of_result = af.flatten(result)
             layouts.append(layout_of_result)
-            return own
+            return own, [x for _, x, _ in casts]
 
         if self._backend.name == "jax":
             import jax
 
-            own = jax.jit(run)(jax.random.key(seed), leaves)
+            own, uncast = jax.jit(run)(jax.random.key(seed), leaves)
         else:
-            own = run(seed, [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves)
+            own, uncast = run(
+                seed, [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves
+            )
+        casts[:] = [(what, x, dtype) for (what, _, dtype), x in zip(casts, uncast, strict=True)]
         return layouts[-1].unflatten(own)
 
     def _action(self) -> Any:

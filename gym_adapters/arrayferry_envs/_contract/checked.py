@@ -10,7 +10,17 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
-from arrayferry_gym.extending import ARRAYS, build, held_dtype, leaves, namespace, select, split
+from arrayferry_gym.extending import (
+    ARRAYS,
+    build,
+    cast_clipped,
+    cast_fitting,
+    held_dtype,
+    leaves,
+    namespace,
+    select,
+    split,
+)
 
 from .actions import clipper
 from .drawn import DrawnParams, WithParams
@@ -124,7 +134,7 @@ class CheckedEnv:
         Raises:
             EnvResultError: they do not fit.
         """
-        return self._same(state, "the state that was set,", self.n)
+        return self._same(state, _SET, self.n)
 
     def step(self, rng: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Return the next states, rewards, terminations and truncations (None if the author has none), checked."""
@@ -161,7 +171,7 @@ class CheckedEnv:
             )
         if not self.forms:
             self.forms = [(leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves]
-        fitted = leaves
+        fitted, cast = leaves, cast_fitting if source is _SET else self.xp.astype
         for index, (path, leaf, (dtype, rest)) in enumerate(
             zip(layout.paths, leaves, self.forms, strict=True)
         ):
@@ -173,7 +183,14 @@ class CheckedEnv:
                 )
             if leaf.dtype != dtype and {dtype_name(leaf.dtype), dtype_name(dtype)} <= _FLOATS:
                 self._uneven = True
-                fitted = [*fitted[:index], self.xp.astype(leaf, dtype), *fitted[index + 1 :]]
+                try:
+                    x = cast(leaf, dtype)
+                except ValueError as error:
+                    raise EnvResultError(
+                        f"{source} has numbers for state{path} that do not fit {dtype_name(dtype)}: {error}",
+                        remedy="Set numbers that its dtype holds.",
+                    ) from None
+                fitted = [*fitted[:index], x, *fitted[index + 1 :]]
             elif leaf.dtype != dtype:
                 raise EnvResultError(
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
@@ -211,7 +228,11 @@ class CheckedEnv:
             raise self._unlike(x, path, "an array")
         if tuple(x.shape) != shape:
             raise self._unlike(x, path, f"an array of shape {shape}")
-        return x if x.dtype == dtype else self.xp.astype(x, dtype)
+        return x if x.dtype == dtype else self.cast(f"observation{path}", x, dtype)
+
+    def cast(self, what: str, x: Any, dtype: Any) -> Any:
+        """Cast an array of observations to another dtype, without reading it."""
+        return cast_clipped(self.xp, x, dtype)
 
     def _unlike(self, value: Any, path: str, wanted: str) -> EnvResultError:
         form = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
@@ -271,6 +292,7 @@ class CheckedEnv:
         return self.layout.unflatten(leaves)
 
 
+_SET = "the state that was set"
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 
 

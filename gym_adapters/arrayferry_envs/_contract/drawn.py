@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import arrayferry as af
+from arrayferry.extending import dtype_name
+from arrayferry_gym.extending import cast_fitting, cast_numbers
 
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
-from .params import Params, completed
+from .params import Params, completed, equal, unfit
 
 
 class WithParams(NamedTuple):
@@ -68,7 +70,10 @@ class DrawnParams:
                     f"{self._name}.sample_params() returned {form} for params{path}",
                     remedy=f"Return an array that begins with the {n} environments, or what was given.",
                 )
-            drawn.append(_rows_like(xp, old, new) if stays else new)
+            try:
+                drawn.append(_rows_like(xp, old, new) if stays else new)
+            except ValueError as error:
+                raise unfit(f"params{path}", old, dtype_name(new.dtype), error) from None
         return layout.unflatten(drawn)
 
     def check_fixed(self, state: WithParams, new: Params, before: Params) -> None:
@@ -124,7 +129,7 @@ class DrawnParams:
         for path, value in zip(layout.paths, leaves, strict=True):
             if drawn[path] is not None:
                 drawn[path] = given[path]
-            elif tell and given[path] is not None and not _equal(given[path], value):
+            elif tell and given[path] is not None and not equal(given[path], value):
                 warnings.warn(
                     f"the state that was set has {given[path]!r:.60} for params{path}, which {self._name} does not draw. It "
                     f'stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
@@ -136,17 +141,13 @@ class DrawnParams:
 def _rows_like(xp: Any, value: Any, like: Any) -> Any:
     """Return a parameter as an array like another, with a row for each environment."""
     if not hasattr(value, "dtype"):
+        cast_numbers(np.asarray(value), np.dtype(dtype_name(like.dtype)))
         return xp.full_like(like, value)
     value = value if value.shape == like.shape else value[None, ...]
-    return xp.astype(xp.broadcast_to(value, like.shape), like.dtype)
+    return xp.broadcast_to(cast_fitting(value, like.dtype), like.shape)
 
 
 def _by_path(params: Any) -> dict[str, Any]:
     """Return the leaves of parameters by their paths: JAX changes the order of dicts."""
     leaves, layout = af.flatten(params, everything=True)
     return dict(zip(layout.paths, leaves, strict=True))
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Tell whether parameters are equal, even if one of them is an array of another library."""
-    return np.array_equal(*af.convert((a, b), "numpy", scalars="convert"))

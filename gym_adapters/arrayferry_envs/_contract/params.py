@@ -10,8 +10,8 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
-from arrayferry.extending import dtype_name, exact_key
-from arrayferry_gym.extending import Key, held_dtype, parts_of, select
+from arrayferry.extending import dtype_info, dtype_name, dtype_named, exact_key
+from arrayferry_gym.extending import Key, cast_fitting, cast_numbers, held_dtype, parts_of, select
 
 
 def identity(value: Any) -> Hashable:
@@ -146,7 +146,12 @@ def _same(a: Any, b: Any) -> bool:
 def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
     """Return a value as an array with an axis of environments."""
     if type(x) in (float, complex):
-        return xp.full(mask.shape, x, dtype=xp.float32 if type(x) is float else xp.complex64)
+        dtype = "float32" if type(x) is float else "complex64"
+        try:
+            cast_numbers(np.asarray(x), np.dtype(dtype))
+        except ValueError as error:
+            raise unfit("a parameter of some of the environments", x, dtype, error) from None
+        return xp.full(mask.shape, x, dtype=getattr(xp, dtype))
     return x if batched else x[None, ...]
 
 
@@ -232,10 +237,33 @@ def _fixed(
     before = base.fixed if base is not None and base.fixed else [False] * len(leaves)
     old = af.flatten(start, everything=True)[0]
     fixed = tuple(
-        stays or not _same(x, y) or is_named(path, names)
+        stays or not equal(x, y) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
     return fixed if any(fixed) else ()  # as without parameters, so that nothing is compiled twice
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Tell whether parameters have equal values, of any type. Floats are compared in the narrower of their dtypes."""
+    if a is b:
+        return True
+    try:
+        a, b = map(np.asarray, af.convert((a, b), "numpy"))
+    except af.ArrayFerryError:  # they have no values, as they are traced
+        return False
+    if a.dtype != b.dtype and dtype_info(a.dtype).kind == dtype_info(b.dtype).kind == "float":
+        narrow = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
+        with np.errstate(over="ignore"):
+            a, b = a.astype(narrow), b.astype(narrow)
+    return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))
+
+
+def unfit(name: str, value: Any, dtype: str, error: Exception) -> af.OptionError:
+    """Return the error for a parameter with a number that its dtype does not hold."""
+    return af.OptionError(
+        f"{name} is {value!r:.80}, which does not fit {dtype}: {error}",
+        remedy="Pass a number that fits, or give the default a wider dtype.",
+    )
 
 
 def is_named(path: str, names: Iterable[Any]) -> bool:
@@ -254,25 +282,46 @@ def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backen
     """Return a parameter that is a value: a Python number, or an array of the library."""
     if type(default) in (float, complex):
         if isinstance(value, (int, float, complex, np.generic)):
+            held = held_dtype("float64" if type(default) is float else "complex128", backend)
             try:
-                return type(default)(value)
+                value = type(default)(value)
+                cast_numbers(np.asarray(value), np.dtype(held))
+                return value
             except TypeError:
                 raise af.OptionError(
                     f"{path} is {value!r}, but must be a {type(default).__name__}"
                 ) from None
-        dtype = "float32" if type(default) is float else "complex64"
+            except (ValueError, OverflowError) as error:
+                raise unfit(path, value, held, error) from None
+        name = "float32" if type(default) is float else "complex64"
     else:
-        dtype = held_dtype(dtype_name(default.dtype), backend)
-        if isinstance(value, (bool, int, float, complex)):
-            value = np.asarray(value)
+        name = held_dtype(dtype_name(default.dtype), backend)
     try:
-        value = convert(value)
-        dtype = getattr(af.namespace_of(value), dtype, None) or dtype
-        return value if value.dtype == dtype else af.namespace_of(value).astype(value, dtype)
+        value = convert(_fitting(value, dtype_named(name)))
+        dtype = getattr(af.namespace_of(value), name, None) or name
+        return value if value.dtype == dtype else cast_fitting(value, dtype)
+    except (ValueError, OverflowError) as error:
+        raise unfit(path, value, name, error) from error
     except (af.ArrayFerryError, AttributeError) as error:
         raise af.OptionError(
             f"{path} is {value!r:.80}, which is neither a number nor an array ({error})"
         ) from error
+
+
+def _fitting(value: Any, dtype: Any) -> Any:
+    """Return Python numbers and arrays of NumPy in a dtype of numbers, and others as they are.
+
+    Raises:
+        ValueError, OverflowError: a number does not fit.
+    """
+    if isinstance(value, (bool, int, float, complex)):
+        value = np.asarray(value)
+    if not isinstance(value, (np.ndarray, np.generic)) or not dtype_info(dtype).kind:
+        return value
+    value = np.asanyarray(value)
+    if value.dtype.kind == "O":  # such as large integers of Python
+        value = value.astype(float)
+    return value if value.dtype == dtype else cast_numbers(value, dtype)
 
 
 def _checked_static(path: str, default: Any, value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,16 @@ class StepResults:
         env: the environment.
         xp: the namespace of the library.
         n: the number of environments.
+
+    Attributes:
+        cast: casts an array of rewards to a dtype of floats.
     """
 
     def __init__(self, env: FunctionalEnv, xp: Any, n: int) -> None:
         self._name = type(env).__name__
         self._xp = xp
         self._n = n
+        self.cast: Callable[[Any, Any], Any] = xp.astype
         shape, dtype = env.reward_shape, env.reward_dtype
         if not isinstance(shape, (tuple, list)) or not all(
             type(x) is int and x >= 0 for x in shape
@@ -43,9 +48,11 @@ class StepResults:
             self._whole_name = _stated_dtype(self._name, xp, dtype)
         self._whole: Any = getattr(xp, self._whole_name)
         self._dtype = None if dtype is None else self._whole
-        self._exact = _LONG if self._whole_name == "float64" else _SHORT
+        self._digits = np.finfo(self._whole_name).nmant + 1
+        self._largest = min(2.0**self._digits, float(np.finfo(self._whole_name).max))
         self._in_numpy = is_numpy_namespace(xp)
-        self._float: Any = None  # the dtype of the last reward, which needs no check
+        # the dtype of the last reward, which needs no check. None would equal float64 in NumPy
+        self._float: Any = xp.bool
         self._warned: set[str] = set()
 
     def __call__(self, result: Any) -> tuple[Any, Any, Any, Any]:
@@ -75,7 +82,7 @@ class StepResults:
         if isinstance(reward, (int, float)):
             if len(self._shape) > 1:
                 raise self._of_another_shape(reward)
-            if isinstance(reward, int) and reward.bit_length() > 24:
+            if abs(reward) > self._largest:
                 self._check_exact(np.asarray(reward))
             return self._full(float(reward), self._whole)
         dtype = getattr(reward, "dtype", None)
@@ -86,7 +93,7 @@ class StepResults:
         kind = dtype_name(dtype)
         if "float" in kind:
             if self._dtype is not None and self._dtype != dtype:
-                return self._xp.astype(reward, self._dtype)
+                return self.cast(reward, self._dtype)
             self._float = dtype
             return reward
         if kind.startswith("complex"):
@@ -94,7 +101,7 @@ class StepResults:
                 f"the reward of {self._name}.step() is of dtype {kind}",
                 remedy="Return its real part.",
             )
-        if kind not in self._exact:
+        if _DIGITS.get(kind, 64) > self._digits:
             backend = af.backend_of(reward)
             reads = backend.name != "jax" and not backend.is_traced(reward)
             if reads and backend.device_of(reward) == "cpu":
@@ -104,11 +111,11 @@ class StepResults:
                 self._warned.add(kind)
                 warnings.warn(
                     f"the rewards of {self._name}.step() are of dtype {kind}. They become {self._whole_name}, which is exact up to "
-                    f"{2 ** (np.finfo(self._whole_name).nmant + 1):,}. Return xp.astype(reward, xp.{self._whole_name}) if they "
+                    f"{2**self._digits:,}. Return xp.astype(reward, xp.{self._whole_name}) if they "
                     "never exceed that",
                     stacklevel=2,
                 )
-        return self._xp.astype(reward, self._whole)
+        return self.cast(reward, self._whole)
 
     def _of_another_shape(self, reward: Any) -> EnvResultError:
         """Return the error for a reward of a shape that the environment does not state."""
@@ -150,7 +157,7 @@ class StepResults:
         return self._xp.full((self._n,), value, dtype=dtype)
 
     def _check_exact(self, reward: Any) -> None:
-        """Check that whole numbers keep all digits."""
+        """Check that numbers fit, and that whole ones keep all digits."""
         try:
             cast_numbers(reward, np.dtype(self._whole_name))
         except ValueError as error:
@@ -174,7 +181,5 @@ def _stated_dtype(name: str, xp: Any, dtype: Any) -> str:
     return held_dtype(dtype, af.backend_of(xp.zeros((1,))))
 
 
-_SHORT = {"bool", "int8", "uint8", "int16", "uint16"}
-"""Integer dtypes whose values all fit float32."""
-_LONG = _SHORT | {"int32", "uint32"}
-"""The same for float64."""
+_DIGITS = {"bool": 1, "int8": 7, "uint8": 8, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32}
+"""The number of binary digits of whole numbers."""

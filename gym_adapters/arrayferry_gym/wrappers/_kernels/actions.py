@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
-from arrayferry_gym._arrays import dtype_in, select
+from arrayferry_gym._arrays import cast_clipped, cast_fitting, dtype_in, select
 from arrayferry_gym._random import Random
 from arrayferry_gym._spaces.trees import build, leaves, split
 
@@ -175,13 +175,31 @@ class StickyAction(OfGymnasium):
         left = xp.where(begins, count, left)
         repeats = left > 0
         taken = tuple(
-            select(xp, repeats, old, xp.astype(new, old.dtype))
-            for old, new in zip(last, split(self.inside.action, action), strict=True)
+            select(xp, repeats, old, _as_taken(xp, new, old.dtype, space))
+            for old, new, (space, _) in zip(
+                last, split(self.inside.action, action), leaves(self.inside.action), strict=True
+            )
         )
         episode = {
             "last": taken, "known": xp.ones_like(known), "left": left - xp.astype(repeats, left.dtype)
         }  # fmt: skip
         return state._replace(episode=episode), build(self.inside.action, taken)
+
+
+def _as_taken(xp: Any, action: Any, dtype: Any, space: Any) -> Any:
+    """Return an action in the dtype of its space. That of a Box is clipped later.
+
+    Raises:
+        arrayferry.ConversionError: another space does not have such a number.
+    """
+    if isinstance(space, Box):
+        return cast_clipped(xp, action, dtype)
+    try:
+        return cast_fitting(action, dtype)
+    except ValueError as error:
+        raise af.ConversionError(
+            f"an action for {space} is refused: {error}", remedy="Pass whole numbers."
+        ) from None
 
 
 class TransformAction(Kernel):
