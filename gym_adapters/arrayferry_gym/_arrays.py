@@ -152,19 +152,26 @@ def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:
 _INEXACT = ("float", "complex")
 
 
-def cast_fitting(x: Any, dtype: Any) -> Any:
+def cast_fitting(x: Any, dtype: Any, what: str) -> Any:
     """Cast an array of any library by the rule of `cast_numbers`. It is read for that, unless it is traced.
 
     Args:
         x: the array.
         dtype: a dtype of its library.
+        what: the array in messages.
 
     Raises:
-        ValueError: a number does not fit, or the kinds differ.
+        arrayferry.NarrowingError: a number does not fit, or the kinds differ.
     """
-    if x.dtype != dtype and not af.backend_of(x).is_traced(x):
-        wanted: Any = dtype_named(dtype_name(dtype))
-        cast_numbers(np.asarray(af.convert(x, "numpy")), wanted)
+    name = dtype_name(dtype)
+    wanted = dtype_named(name)
+    if x.dtype != dtype and wanted is not None and not af.backend_of(x).is_traced(x):
+        try:
+            cast_numbers(np.asarray(af.convert(x, "numpy")), wanted)
+        except ValueError as error:
+            raise af.NarrowingError(
+                f"{what} does not fit {name}: {error}", remedy="Pass numbers that it holds."
+            ) from None
     return af.namespace_of(x).astype(x, dtype)
 
 
@@ -180,36 +187,35 @@ def cast_clipped(xp: Any, x: Any, dtype: Any) -> Any:
     limits = _limits(name, wanted)
     if limits is None:
         return xp.astype(x, dtype)
-    low, high, zero, least, most = limits
+    low, high, least, most = limits
     if in_jax:  # which takes larger integers of Python for int32
         least, most = (np.asarray(bound, wanted)[()] for bound in (least, most))
     elif name[:4] == "uint" and name != "uint8" and "torch" in xp.__name__:
         x = xp.astype(x, xp.int64)  # as others cannot be compared
-    cast = xp.astype(xp.where((x >= low) & (x <= high), x, zero), dtype)
+    cast = xp.astype(xp.where((x >= low) & (x <= high), x, type(low)(0)), dtype)
     return xp.where(x > high, most, xp.where(x < low, least, cast))
 
 
 @functools.cache
 def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
-    """Return the range of numbers that are cast, 0, and what others become. None if there may be no others."""
-    own, new = (dtype_info(np.dtype(dtype_named(x))) for x in (name, wanted))
+    """Return the range of numbers that are cast, and what others become. None if there may be no others."""
+    of: Any = dtype_named(name)
+    own, new = dtype_info(of), dtype_info(np.dtype(dtype_named(wanted)))
     if new.kind not in ("int", "uint") or own.kind not in ("int", "uint", "float"):
         return None
     least, most = int(new.limits.min), int(new.limits.max)
-    if own.kind == "float":
-        low, high = (
-            min(max(bound, float(own.limits.min)), float(own.limits.max)) for bound in (least, most)
+    number: Any = float if own.kind == "float" else int
+    ends = number(own.limits.min), number(own.limits.max)
+    low, high = max(number(least), ends[0]), min(number(most), ends[1])
+    if number is int:  # a negative uint64 was at least 2**63 before it became int64
+        return (
+            None
+            if (low, high) == ends
+            else (low, high, most if low == 0 == ends[0] else least, most)
         )
-        of: Any = dtype_named(name)
-        top = np.asarray(high, of)
-        if float(top) > most:  # as 2**31 - 1 is no float32
-            top = np.nextafter(top, np.asarray(0, of))
-        return float(low), float(top), 0.0, least, most
-    low, high = max(least, int(own.limits.min)), min(most, int(own.limits.max))
-    if (low, high) == (own.limits.min, own.limits.max):
-        return None
-    # a negative uint64 was at least 2**63 before it became int64
-    return low, high, 0, most if own.kind == "uint" else least, most
+    if float(top := np.asarray(high, of)) > most:  # as 2**31 - 1 is no float32
+        high = float(np.nextafter(top, np.asarray(0, of)))
+    return low, high, least, most
 
 
 def first_wrong(x: Any, wrong: Any) -> str:

@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 import arrayferry as af
 from arrayferry.extending import dtype_name, map_arrays
 from arrayferry_gym import make_rng
-from arrayferry_gym.extending import cast_numbers
+from arrayferry_gym.extending import cast_clipped, cast_numbers
 
 from .checked import CheckedEnv
 from .functional_env import FunctionalEnv, checked_env
@@ -133,19 +133,6 @@ class _FoundError(Exception):
     """A problem was found, its only argument, and this library cannot be tried further."""
 
 
-class _Recorder(CheckedEnv):
-    """Records what it casts: names, arrays and names of dtypes."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.casts: list[tuple[str, Any, str]] = []
-        self._results.cast = partial(self.cast, "reward")
-
-    def cast(self, what: str, x: Any, dtype: Any) -> Any:
-        self.casts.append((what, x, dtype_name(dtype)))
-        return super().cast(what, x, dtype)
-
-
 class _Trial:
     """An environment in one library.
 
@@ -165,7 +152,14 @@ class _Trial:
         self._dynamics = functional
         self._backend = backend
         self._params = self._prepared(params)
-        self._env = _Recorder(functional, backend, N, functional.max_episode_steps)
+        self._env = CheckedEnv(functional, backend, N, functional.max_episode_steps)
+        self._casts: list[tuple[str, Any, str]] = []  # what was cast: names, arrays, dtypes
+        self._env.cast = self._recorded
+        self._env._results.cast = partial(self._recorded, "reward")
+
+    def _recorded(self, what: str, x: Any, dtype: Any) -> Any:
+        self._casts.append((what, x, dtype_name(dtype)))
+        return cast_clipped(self._env.xp, x, dtype)
 
     def _prepared(self, params: Any) -> Params:
         return prepare(params, self._dynamics.default_params, N, self._backend, None)
@@ -228,7 +222,7 @@ class _Trial:
         result = self._explained(
             method, lambda: self._run(method, seed, state, action, self._params)
         )
-        for what, x, dtype in self._env.casts:
+        for what, x, dtype in self._casts:
             x = np.asarray(af.convert(x, "numpy"))
             whole = np.dtype(dtype).kind in "iu" and x.dtype.kind == "f"
             try:
@@ -255,7 +249,7 @@ class _Trial:
         """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
         leaves, layout = af.flatten((state, action))
         layouts: list[af.Layout] = []
-        casts = self._env.casts
+        casts = self._casts
 
         def run(rng: Any, leaves: Any) -> Any:
             given = layout.unflatten(leaves)

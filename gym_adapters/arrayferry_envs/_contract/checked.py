@@ -46,6 +46,7 @@ class CheckedEnv:
         layout: the layout of the states, None before the first.
         drawn: the methods with parameters that are drawn, None if none are.
         traces: whether the library is JAX, which calls the methods once for each form of their arguments.
+        cast: casts a named array of observations to a dtype.
         known: whether states were checked since the last reset of all. Then they are not checked again.
     """
 
@@ -82,6 +83,7 @@ class CheckedEnv:
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self._uneven = False
         self.known = False
+        self.cast: Any = lambda what, x, dtype: cast_clipped(self.xp, x, dtype)
         self.traces = backend.name == "jax"
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(functional, self.xp, n)
@@ -133,6 +135,7 @@ class CheckedEnv:
 
         Raises:
             EnvResultError: they do not fit.
+            arrayferry.NarrowingError: a number does not.
         """
         return self._same(state, _SET, self.n)
 
@@ -171,7 +174,7 @@ class CheckedEnv:
             )
         if not self.forms:
             self.forms = [(leaf.dtype, tuple(leaf.shape)[1:]) for leaf in leaves]
-        fitted, cast = leaves, cast_fitting if source is _SET else self.xp.astype
+        fitted = leaves
         for index, (path, leaf, (dtype, rest)) in enumerate(
             zip(layout.paths, leaves, self.forms, strict=True)
         ):
@@ -183,14 +186,9 @@ class CheckedEnv:
                 )
             if leaf.dtype != dtype and {dtype_name(leaf.dtype), dtype_name(dtype)} <= _FLOATS:
                 self._uneven = True
-                try:
-                    x = cast(leaf, dtype)
-                except ValueError as error:
-                    raise EnvResultError(
-                        f"{source} has numbers for state{path} that do not fit {dtype_name(dtype)}: {error}",
-                        remedy="Set numbers that its dtype holds.",
-                    ) from None
-                fitted = [*fitted[:index], x, *fitted[index + 1 :]]
+                if source is _SET:
+                    leaf = cast_fitting(leaf, dtype, f"state{path}")
+                fitted = [*fitted[:index], self.xp.astype(leaf, dtype), *fitted[index + 1 :]]
             elif leaf.dtype != dtype:
                 raise EnvResultError(
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
@@ -229,10 +227,6 @@ class CheckedEnv:
         if tuple(x.shape) != shape:
             raise self._unlike(x, path, f"an array of shape {shape}")
         return x if x.dtype == dtype else self.cast(f"observation{path}", x, dtype)
-
-    def cast(self, what: str, x: Any, dtype: Any) -> Any:
-        """Cast an array of observations to another dtype, without reading it."""
-        return cast_clipped(self.xp, x, dtype)
 
     def _unlike(self, value: Any, path: str, wanted: str) -> EnvResultError:
         form = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""

@@ -9,11 +9,11 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
-from arrayferry_gym.extending import cast_fitting, cast_numbers
+from arrayferry_gym.extending import cast_fitting
 
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
-from .params import Params, completed, equal, unfit
+from .params import Params, completed, equal
 
 
 class WithParams(NamedTuple):
@@ -70,10 +70,7 @@ class DrawnParams:
                     f"{self._name}.sample_params() returned {form} for params{path}",
                     remedy=f"Return an array that begins with the {n} environments, or what was given.",
                 )
-            try:
-                drawn.append(_rows_like(xp, old, new) if stays else new)
-            except ValueError as error:
-                raise unfit(f"params{path}", old, dtype_name(new.dtype), error) from None
+            drawn.append(_rows_like(xp, old, new, f"params{path}") if stays else new)
         return layout.unflatten(drawn)
 
     def check_fixed(self, state: WithParams, new: Params, before: Params) -> None:
@@ -138,13 +135,13 @@ class DrawnParams:
         return WithParams(state.state, layout.unflatten([drawn[path] for path in layout.paths]))
 
 
-def _rows_like(xp: Any, value: Any, like: Any) -> Any:
+def _rows_like(xp: Any, value: Any, like: Any, name: str) -> Any:
     """Return a parameter as an array like another, with a row for each environment."""
     if not hasattr(value, "dtype"):
-        cast_numbers(np.asarray(value), np.dtype(dtype_name(like.dtype)))
+        cast_fitting(np.asarray(value), np.dtype(dtype_name(like.dtype)), name)
         return xp.full_like(like, value)
     value = value if value.shape == like.shape else value[None, ...]
-    return xp.broadcast_to(cast_fitting(value, like.dtype), like.shape)
+    return xp.broadcast_to(cast_fitting(value, like.dtype, name), like.shape)
 
 
 def _by_path(params: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
-from arrayferry.extending import dtype_info, dtype_name, dtype_named, exact_key
-from arrayferry_gym.extending import Key, cast_fitting, cast_numbers, held_dtype, parts_of, select
+from arrayferry.extending import dtype_info, dtype_name, exact_key
+from arrayferry_gym.extending import Key, cast_fitting, held_dtype, parts_of, select
 
 
 def identity(value: Any) -> Hashable:
@@ -147,10 +147,7 @@ def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
     """Return a value as an array with an axis of environments."""
     if type(x) in (float, complex):
         dtype = "float32" if type(x) is float else "complex64"
-        try:
-            cast_numbers(np.asarray(x), np.dtype(dtype))
-        except ValueError as error:
-            raise unfit("a parameter of some of the environments", x, dtype, error) from None
+        cast_fitting(np.asarray(x), np.dtype(dtype), "a parameter of some of the environments")
         return xp.full(mask.shape, x, dtype=getattr(xp, dtype))
     return x if batched else x[None, ...]
 
@@ -158,7 +155,8 @@ def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
 _PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
 """Prepared default parameters without arrays, which are the same in all libraries, by the id of the defaults."""
 
-_CONSTANTS = (float, int, bool, complex, str, type(None))
+_NUMBERS = (float, int, bool, complex)
+_CONSTANTS = (*_NUMBERS, str, type(None))
 
 
 def prepare(
@@ -258,14 +256,6 @@ def equal(a: Any, b: Any) -> bool:
     return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))
 
 
-def unfit(name: str, value: Any, dtype: str, error: Exception) -> af.OptionError:
-    """Return the error for a parameter with a number that its dtype does not hold."""
-    return af.OptionError(
-        f"{name} is {value!r:.80}, which does not fit {dtype}: {error}",
-        remedy="Pass a number that fits, or give the default a wider dtype.",
-    )
-
-
 def is_named(path: str, names: Iterable[Any]) -> bool:
     """Tell whether the path of a parameter begins with one of the names of fields."""
     fields = [part for name in names for part in (f"params.{name}", f"params[{name!r}]")]
@@ -281,47 +271,25 @@ def is_value(default: Any) -> bool:
 def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
     """Return a parameter that is a value: a Python number, or an array of the library."""
     if type(default) in (float, complex):
-        if isinstance(value, (int, float, complex, np.generic)):
-            held = held_dtype("float64" if type(default) is float else "complex128", backend)
-            try:
-                value = type(default)(value)
-                cast_numbers(np.asarray(value), np.dtype(held))
-                return value
-            except TypeError:
-                raise af.OptionError(
-                    f"{path} is {value!r}, but must be a {type(default).__name__}"
-                ) from None
-            except (ValueError, OverflowError) as error:
-                raise unfit(path, value, held, error) from None
         name = "float32" if type(default) is float else "complex64"
     else:
         name = held_dtype(dtype_name(default.dtype), backend)
     try:
-        value = convert(_fitting(value, dtype_named(name)))
+        if type(default) in (float, complex) and isinstance(value, (*_NUMBERS, np.generic)):
+            number = np.asarray(type(default)(value))
+            cast_fitting(number, np.dtype(held_dtype(number.dtype, backend)), "it")
+            return number.item()
+        if isinstance(value, _NUMBERS):
+            value = np.asarray(value)
+        if type(value) is np.ndarray and value.dtype == object and name != "object":
+            value = value.astype(float)  # such as large integers
+        value = convert(value)
         dtype = getattr(af.namespace_of(value), name, None) or name
-        return value if value.dtype == dtype else cast_fitting(value, dtype)
-    except (ValueError, OverflowError) as error:
-        raise unfit(path, value, name, error) from error
-    except (af.ArrayFerryError, AttributeError) as error:
+        return value if value.dtype == dtype else cast_fitting(value, dtype, "it")
+    except (af.ArrayFerryError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise af.OptionError(
-            f"{path} is {value!r:.80}, which is neither a number nor an array ({error})"
+            f"{path} is {value!r:.80}, but a number or an array of {name} is needed: {error}"
         ) from error
-
-
-def _fitting(value: Any, dtype: Any) -> Any:
-    """Return Python numbers and arrays of NumPy in a dtype of numbers, and others as they are.
-
-    Raises:
-        ValueError, OverflowError: a number does not fit.
-    """
-    if isinstance(value, (bool, int, float, complex)):
-        value = np.asarray(value)
-    if not isinstance(value, (np.ndarray, np.generic)) or not dtype_info(dtype).kind:
-        return value
-    value = np.asanyarray(value)
-    if value.dtype.kind == "O":  # such as large integers of Python
-        value = value.astype(float)
-    return value if value.dtype == dtype else cast_numbers(value, dtype)
 
 
 def _checked_static(path: str, default: Any, value: Any) -> Any:

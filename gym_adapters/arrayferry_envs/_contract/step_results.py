@@ -51,8 +51,7 @@ class StepResults:
         self._digits = np.finfo(self._whole_name).nmant + 1
         self._largest = min(2.0**self._digits, float(np.finfo(self._whole_name).max))
         self._in_numpy = is_numpy_namespace(xp)
-        # the dtype of the last reward, which needs no check. None would equal float64 in NumPy
-        self._float: Any = xp.bool
+        self._float: Any = None  # the dtype of the last reward, which needs no check
         self._warned: set[str] = set()
 
     def __call__(self, result: Any) -> tuple[Any, Any, Any, Any]:
@@ -88,7 +87,7 @@ class StepResults:
         dtype = getattr(reward, "dtype", None)
         if dtype is None or tuple(reward.shape) != self._shape:
             raise self._of_another_shape(reward)
-        if dtype == self._float:
+        if self._float is not None and dtype == self._float:  # None equals float64 in NumPy
             return reward
         kind = dtype_name(dtype)
         if "float" in kind:

@@ -62,7 +62,10 @@ GIVEN = [
 @pytest.mark.parametrize(("default", "given", "dtype"), GIVEN, ids=range(len(GIVEN)))
 def test_parameters_are_refused_where_they_are_given(library, default, given, dtype):
     env, xp = Shown(default), LIBRARIES[library]
-    refused = pytest.raises(af.OptionError, match=rf"params\['shown'\] is .*does not fit {dtype}")
+    words = "does not fit|too large"
+    refused = pytest.raises(
+        af.OptionError, match=rf"params\['shown'\] is .*{dtype} is needed: .*({words})"
+    )
     with refused:
         env.make_vec(3, xp=xp, params={"shown": given})
     envs = env.make_vec(3, xp=xp)
@@ -95,7 +98,7 @@ def test_a_number_that_only_jax_does_not_hold():
     some = {"reset_mask": np.array([True, False]), "params": {"shown": 1e300}}
     envs = Shown(1.0).make_vec(2)
     envs.reset(seed=0)
-    with pytest.raises(af.OptionError, match="some of the environments is 1e\\+300"):
+    with pytest.raises(af.NarrowingError, match="some of the environments does not fit float32"):
         envs.reset(options=some)
 
 
@@ -107,7 +110,9 @@ class Drawn(Shown):
 @pytest.mark.parametrize("library", ["numpy", "torch", "strict"])
 def test_a_given_number_that_what_is_drawn_does_not_hold(library):
     envs = Drawn(1.0).make_vec(3, xp=LIBRARIES[library], params={"shown": 1.7})
-    with pytest.raises(af.OptionError, match=r"params\['shown'\] is 1.7, which does not fit int"):
+    with pytest.raises(
+        af.NarrowingError, match=r"params\['shown'\] does not fit int\d+: 1.7 is no"
+    ):
         envs.reset(seed=0)
     envs.reset(seed=0, options={"params": {"shown": 2.0}})
     assert af.convert(envs.state.params["shown"], "numpy").tolist() == [2, 2, 2]
@@ -121,9 +126,9 @@ def test_states_are_refused_where_they_are_set(library, number):
         state = af.convert(envs.state, "numpy")
         count = len(state["time"])
         for time in (np.full(count, number), torch.full((count,), number, dtype=torch.float64)):
-            with pytest.raises(af.ArrayFerryError, match=r"(?=.*\['time'\]).* fit float32"):
+            with pytest.raises(af.NarrowingError, match=r"(?=.*\['time'\]).* fit float32"):
                 envs.state = {**state, "time": time}
-            with pytest.raises(af.ArrayFerryError, match="fit float32"):
+            with pytest.raises(af.NarrowingError, match="fit float32"):
                 envs.reset(options={"state": {**state, "time": time}})
         envs.state = {**state, "time": np.full(count, 0.25)}
         assert np.all(af.convert(envs.state["time"], "numpy") == 0.25)
@@ -173,10 +178,10 @@ def test_casts_are_clipped_to_the_nearest_number(source):
 
 def test_a_cast_that_must_fit_reads_no_traced_array():
     def cast(x):
-        return cast_fitting(x, jax.numpy.int8.dtype)
+        return cast_fitting(x, jax.numpy.int8.dtype, "it")
 
     assert jax.jit(cast)(jax.numpy.ones(2)).tolist() == [1, 1]
-    with pytest.raises(ValueError, match=r"300.0, at \[0\], is no int8"):
+    with pytest.raises(af.NarrowingError, match=r"300.0, at \[0\], is no int8"):
         cast(jax.numpy.array([300.0]))
     assert cast(jax.numpy.array([3.0])).dtype == np.int8
 
@@ -235,18 +240,18 @@ def test_statistics_are_refused_where_they_are_loaded(library):
             envs.load_state_dict(given)
             assert envs.obs_rms.mean.tolist() == [1e300]
             continue
-        with pytest.raises(af.OptionError, match="statistics do not fit float32: 1e\\+300"):
+        with pytest.raises(af.NarrowingError, match="of the statistics does not fit float32"):
             envs.load_state_dict(given)
         values = envs.obs_rms
         values.var = np.array([1e300])
-        with pytest.raises(af.OptionError, match="statistics do not fit float32"):
+        with pytest.raises(af.NarrowingError, match="of the statistics does not fit float32"):
             envs.obs_rms = values
     if library == "jax":
         later = NormalizeObservation(Wide().make_vec(2, xp="jax"))
         later.load_state_dict(given)  # its library is not known yet
-        with pytest.raises(af.OptionError, match="statistics do not fit float32"):
+        with pytest.raises(af.NarrowingError, match="of the statistics does not fit float32"):
             later.reset(seed=0)
-        with pytest.raises(af.OptionError, match="statistics do not fit float32"):
+        with pytest.raises(af.NarrowingError, match="of the statistics does not fit float32"):
             rollout(env, still, None, jax.random.key(0), 2, 2, wrapper_state=given)
 
 
@@ -256,7 +261,7 @@ def test_sticky_actions_must_be_in_their_space(library):
     envs.reset(seed=0)
     for wrong in ([0.9, 1.7], [NAN, 0.0]):
         action = af.convert(np.array(wrong, np.float32), LIBRARIES[library])
-        with pytest.raises(af.ConversionError, match=r"an action for .* is refused"):
+        with pytest.raises(af.NarrowingError, match="an action does not fit int"):
             envs.step(action)
     envs.step(af.convert(np.array([0.0, 1.0], np.float32), LIBRARIES[library]))
     envs.step(af.convert(np.array([0, 1], np.int8), LIBRARIES[library]))

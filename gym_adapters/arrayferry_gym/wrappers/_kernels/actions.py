@@ -175,31 +175,19 @@ class StickyAction(OfGymnasium):
         left = xp.where(begins, count, left)
         repeats = left > 0
         taken = tuple(
-            select(xp, repeats, old, _as_taken(xp, new, old.dtype, space))
-            for old, new, (space, _) in zip(
-                last, split(self.inside.action, action), leaves(self.inside.action), strict=True
-            )
+            select(xp, repeats, old, self._cast(xp, new, old.dtype))
+            for old, new in zip(last, split(self.inside.action, action), strict=True)
         )
         episode = {
             "last": taken, "known": xp.ones_like(known), "left": left - xp.astype(repeats, left.dtype)
         }  # fmt: skip
         return state._replace(episode=episode), build(self.inside.action, taken)
 
-
-def _as_taken(xp: Any, action: Any, dtype: Any, space: Any) -> Any:
-    """Return an action in the dtype of its space. That of a Box is clipped later.
-
-    Raises:
-        arrayferry.ConversionError: another space does not have such a number.
-    """
-    if isinstance(space, Box):
-        return cast_clipped(xp, action, dtype)
-    try:
-        return cast_fitting(action, dtype)
-    except ValueError as error:
-        raise af.ConversionError(
-            f"an action for {space} is refused: {error}", remedy="Pass whole numbers."
-        ) from None
+    def _cast(self, xp: Any, action: Any, dtype: Any) -> Any:
+        """Return an action in the dtype of its space. That of a Box is clipped by the environment."""
+        if isinstance(self.inside.action, Box):
+            return cast_clipped(xp, action, dtype)
+        return cast_fitting(action, dtype, "an action")
 
 
 class TransformAction(Kernel):

@@ -17,7 +17,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
-from arrayferry_gym._arrays import cast_numbers
+from arrayferry_gym._arrays import cast_fitting
 
 PRIOR = 1e-4
 """The number of values that the first mean and variance count as."""
@@ -101,6 +101,7 @@ class Moments(NamedTuple):
 
         Raises:
             arrayferry.OptionError: their shape differs, or the count, mean or variance is missing.
+            arrayferry.NarrowingError: a number does not fit.
         """
         count, mean, var = Moments.checked(values)
         shape = tuple(self.mean.shape)
@@ -109,15 +110,11 @@ class Moments(NamedTuple):
                 f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
                 remedy="Pass those of an environment with the same observations.",
             )
-        dtype = self.mean.dtype
-        try:
-            mean, var = (cast_numbers(x, np.dtype(dtype_name(dtype))) for x in (mean, var))
-        except ValueError as error:
-            raise af.OptionError(
-                f"the statistics do not fit {dtype_name(dtype)}: {error}",
-                remedy="Scale the observations or rewards down, or load them where there are 64 bits.",
-            ) from None
-        mean, var = (xp.asarray(x, dtype=dtype, device=device) for x in (mean, var))
+        dtype = np.dtype(dtype_name(self.mean.dtype))
+        mean, var = (
+            xp.asarray(cast_fitting(x, dtype, "an array of the statistics"), device=device)
+            for x in (mean, var)
+        )
         return Moments(_number(xp, count), mean, var, self.updating)
 
 
