@@ -175,12 +175,12 @@ def cast_fitting(x: Any, dtype: Any, what: str) -> Any:
     return af.namespace_of(x).astype(x, dtype)
 
 
-def cast_clipped(xp: Any, x: Any, dtype: Any) -> Any:
+def cast_clipped(x: Any, dtype: Any) -> Any:
     """Cast an array to another dtype, alike in each library, without reading it.
 
     If the dtype has whole numbers, numbers beyond its range become the nearest that it has, and NaN becomes 0.
     """
-    name, wanted = dtype_name(x.dtype), dtype_name(dtype)
+    xp, name, wanted = af.namespace_of(x), dtype_name(x.dtype), dtype_name(dtype)
     in_jax = xp.__name__.startswith("jax")
     if in_jax and wanted.endswith("int64"):
         wanted = held_dtype(wanted, af.registry.backend("jax"))
@@ -207,14 +207,13 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
     number: Any = float if own.kind == "float" else int
     ends = number(own.limits.min), number(own.limits.max)
     low, high = max(number(least), ends[0]), min(number(most), ends[1])
-    if number is int:  # a negative uint64 was at least 2**63 before it became int64
-        return (
-            None
-            if (low, high) == ends
-            else (low, high, most if low == 0 == ends[0] else least, most)
-        )
-    if float(top := np.asarray(high, of)) > most:  # as 2**31 - 1 is no float32
-        high = float(np.nextafter(top, np.asarray(0, of)))
+    if number is float:
+        if float(top := np.asarray(high, of)) > most:  # as 2**31 - 1 is no float32
+            high = float(np.nextafter(top, np.asarray(0, of)))
+    elif (low, high) == ends:
+        return None
+    elif own.kind == "uint":  # a negative number was at least 2**63 before it became int64
+        least = most
     return low, high, least, most
 
 

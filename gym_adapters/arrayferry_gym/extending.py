@@ -46,10 +46,10 @@ do not fit, `cast_fitting` does so in any library, and `first_wrong` names one. 
     (np.int64(2), (array(0), np.int64(2)))
     >>> cast_numbers(np.array([1.0, 2.0]), np.dtype("int8"))
     array([1, 2], dtype=int8)
-    >>> from arrayferry_gym.extending import cast_clipped, cast_fitting, namespace
+    >>> from arrayferry_gym.extending import cast_clipped, cast_fitting
     >>> cast_fitting(np.array([1.0, 2.0]), np.dtype("int8"), "it")
     array([1, 2], dtype=int8)
-    >>> cast_clipped(namespace(af.registry.backend("numpy")), np.array([np.nan, 256.0]), np.dtype("uint8"))
+    >>> cast_clipped(np.array([np.nan, 256.0]), np.dtype("uint8"))
     array([  0, 255], dtype=uint8)
     >>> first_wrong(np.array([1, 300]), np.array([False, True]))
     '300, at [1],'

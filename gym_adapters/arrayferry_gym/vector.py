@@ -162,7 +162,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
                 f"reward_dtype={self._reward_dtype!r}: {af.backend_of(rewards).name} has no such dtype",
                 remedy="Pass another one, or state the library of the agent by target_xp.",
             )
-        return cast_clipped(xp, rewards, dtype)
+        return cast_clipped(rewards, dtype)
 
     def _check_final(self) -> None:
         """Check that the environment returns last observations.

@@ -108,8 +108,7 @@ class Pairs:
         if self.options.copy is False and not (is_numpy and self.target.name == "numpy"):
             raise CopyRequiredError(
                 f"a {'NumPy' if is_numpy else 'Python'} {type(number).__name__} has no memory that could be shared",
-                remedy="Pass copy=None to allow a copy"
-                + ("." if is_numpy else ', or scalars="keep" to leave Python numbers unchanged.'),
+                remedy='Pass copy=None to allow a copy. scalars="keep" leaves Python numbers unchanged.',
             )
         if is_numpy:
             return numpy.asarray(number)

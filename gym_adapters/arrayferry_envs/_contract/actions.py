@@ -128,7 +128,7 @@ class _ClippingFitter(Fitter):
         x = self._convert(x)
         xp = namespace(self.backend)
         dtype = getattr(xp, name)
-        return x if x.dtype == dtype else cast_clipped(xp, x, dtype)
+        return x if x.dtype == dtype else cast_clipped(x, dtype)
 
 
 def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:

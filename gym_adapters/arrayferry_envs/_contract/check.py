@@ -153,13 +153,13 @@ class _Trial:
         self._backend = backend
         self._params = self._prepared(params)
         self._env = CheckedEnv(functional, backend, N, functional.max_episode_steps)
-        self._casts: list[tuple[str, Any, str]] = []  # what was cast: names, arrays, dtypes
-        self._env.cast = self._recorded
-        self._env._results.cast = partial(self._recorded, "reward")
+        self._casts: list[tuple[Any, str, str]] = []
+        self._env._results.cast = self._recorded  # type: ignore[method-assign]
 
-    def _recorded(self, what: str, x: Any, dtype: Any) -> Any:
-        self._casts.append((what, x, dtype_name(dtype)))
-        return cast_clipped(self._env.xp, x, dtype)
+    def _recorded(self, x: Any, dtype: Any, what: str) -> Any:
+        """Cast an array, and record it, the name of the dtype, and what it is."""
+        self._casts.append((x, dtype_name(dtype), what))
+        return cast_clipped(x, dtype)
 
     def _prepared(self, params: Any) -> Params:
         return prepare(params, self._dynamics.default_params, N, self._backend, None)
@@ -222,11 +222,10 @@ class _Trial:
         result = self._explained(
             method, lambda: self._run(method, seed, state, action, self._params)
         )
-        for what, x, dtype in self._casts:
-            x = np.asarray(af.convert(x, "numpy"))
-            whole = np.dtype(dtype).kind in "iu" and x.dtype.kind == "f"
+        for array, dtype, what in self._casts:
+            x = np.asarray(af.convert(array, "numpy"))
             try:
-                cast_numbers(np.trunc(x) if whole else x, np.dtype(dtype))
+                cast_numbers(np.trunc(x) if x.dtype.kind == "f" else x, np.dtype(dtype))
             except ValueError as error:
                 raise self._found(method, f"the {what} does not fit {dtype}: {error}",
                                   "Clip it, or choose a dtype that holds it.") from None  # fmt: skip
@@ -249,25 +248,23 @@ class _Trial:
         """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
         leaves, layout = af.flatten((state, action))
         layouts: list[af.Layout] = []
-        casts = self._casts
+        self._casts = casts = []
 
         def run(rng: Any, leaves: Any) -> Any:
             given = layout.unflatten(leaves)
-            casts.clear()
             result = _result(self._env, method, make_rng(self._backend, rng), given, params.tree)
             own, layout_of_result = af.flatten(result)
             layouts.append(layout_of_result)
-            return own, [x for _, x, _ in casts]
+            return own, [x for x, *_ in casts]
 
         if self._backend.name == "jax":
             import jax
 
             own, uncast = jax.jit(run)(jax.random.key(seed), leaves)
         else:
-            own, uncast = run(
-                seed, [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves
-            )
-        casts[:] = [(what, x, dtype) for (what, _, dtype), x in zip(casts, uncast, strict=True)]
+            given = [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves
+            own, uncast = run(seed, given)
+        casts[:] = [(x, *names) for x, (_, *names) in zip(uncast, casts, strict=True)]
         return layouts[-1].unflatten(own)
 
     def _action(self) -> Any:

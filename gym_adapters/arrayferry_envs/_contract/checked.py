@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,7 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
-from arrayferry_gym.extending import (
-    ARRAYS,
-    build,
-    cast_clipped,
-    cast_fitting,
-    held_dtype,
-    leaves,
-    namespace,
-    select,
-    split,
-)
+from arrayferry_gym.extending import ARRAYS, build, held_dtype, leaves, namespace, select, split
 
 from .actions import clipper
 from .drawn import DrawnParams, WithParams
@@ -46,7 +36,6 @@ class CheckedEnv:
         layout: the layout of the states, None before the first.
         drawn: the methods with parameters that are drawn, None if none are.
         traces: whether the library is JAX, which calls the methods once for each form of their arguments.
-        cast: casts a named array of observations to a dtype.
         known: whether states were checked since the last reset of all. Then they are not checked again.
     """
 
@@ -83,7 +72,6 @@ class CheckedEnv:
         self.masks_actions = isinstance(space, spaces.Dict) and "action_mask" in space.spaces
         self._uneven = False
         self.known = False
-        self.cast: Any = lambda what, x, dtype: cast_clipped(self.xp, x, dtype)
         self.traces = backend.name == "jax"
         self._held: tuple[int, frozenset[int]] = -1, frozenset()
         self._results = StepResults(functional, self.xp, n)
@@ -130,14 +118,17 @@ class CheckedEnv:
         self.layout = None
         self._same(state, "the state", self.n)
 
-    def check(self, state: Any) -> Any:
+    def check(self, state: Any, fit: Callable[[Any, Any, str], Any]) -> Any:
         """Check states that come from outside, and return them.
+
+        Args:
+            state: the states.
+            fit: casts floats of another precision: takes an array, a dtype, and the name of the array.
 
         Raises:
             EnvResultError: they do not fit.
-            arrayferry.NarrowingError: a number does not.
         """
-        return self._same(state, _SET, self.n)
+        return self._same(state, "the state that was set,", self.n, fit)
 
     def step(self, rng: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Return the next states, rewards, terminations and truncations (None if the author has none), checked."""
@@ -154,7 +145,7 @@ class CheckedEnv:
             self.known = not self._uneven and not self.traces
         return state, reward, terminated, truncated
 
-    def _same(self, state: Any, source: str, n: int) -> Any:
+    def _same(self, state: Any, source: str, n: int, fit: Any = None) -> Any:
         """Check that states have the structure and the dtypes of the first and begin with `n` environments.
 
         Floats of another precision are cast, because `xp.zeros(n)` without a dtype differs between libraries.
@@ -186,9 +177,8 @@ class CheckedEnv:
                 )
             if leaf.dtype != dtype and {dtype_name(leaf.dtype), dtype_name(dtype)} <= _FLOATS:
                 self._uneven = True
-                if source is _SET:
-                    leaf = cast_fitting(leaf, dtype, f"state{path}")
-                fitted = [*fitted[:index], self.xp.astype(leaf, dtype), *fitted[index + 1 :]]
+                leaf = fit(leaf, dtype, f"state{path}") if fit else self.xp.astype(leaf, dtype)
+                fitted = [*fitted[:index], leaf, *fitted[index + 1 :]]
             elif leaf.dtype != dtype:
                 raise EnvResultError(
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
@@ -226,7 +216,7 @@ class CheckedEnv:
             raise self._unlike(x, path, "an array")
         if tuple(x.shape) != shape:
             raise self._unlike(x, path, f"an array of shape {shape}")
-        return x if x.dtype == dtype else self.cast(f"observation{path}", x, dtype)
+        return x if x.dtype == dtype else self._results.cast(x, dtype, f"observation{path}")
 
     def _unlike(self, value: Any, path: str, wanted: str) -> EnvResultError:
         form = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
@@ -286,7 +276,6 @@ class CheckedEnv:
         return self.layout.unflatten(leaves)
 
 
-_SET = "the state that was set"
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
-from arrayferry.extending import dtype_info, dtype_name, exact_key
+from arrayferry.extending import dtype_name, exact_key
 from arrayferry_gym.extending import Key, cast_fitting, held_dtype, parts_of, select
 
 
@@ -129,7 +129,7 @@ class Params:
         for new, old, news, olds in zip(
             self.values, other.values, self.batched, other.batched, strict=True
         ):
-            if _same(new, old):
+            if new is old or (type(new) is type(old) is float and new == old):
                 values.append(old)
                 batched.append(olds)
                 continue
@@ -139,14 +139,10 @@ class Params:
         return Params(self.frame, values, batched, self.fixed)
 
 
-def _same(a: Any, b: Any) -> bool:
-    return a is b or (type(a) is type(b) is float and a == b)
-
-
 def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
     """Return a value as an array with an axis of environments."""
-    if type(x) in (float, complex):
-        dtype = "float32" if type(x) is float else "complex64"
+    if type(x) in _HELD:
+        dtype = _HELD[type(x)]
         cast_fitting(np.asarray(x), np.dtype(dtype), "a parameter of some of the environments")
         return xp.full(mask.shape, x, dtype=getattr(xp, dtype))
     return x if batched else x[None, ...]
@@ -155,6 +151,8 @@ def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
 _PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
 """Prepared default parameters without arrays, which are the same in all libraries, by the id of the defaults."""
 
+_HELD = {float: "float32", complex: "complex64"}
+"""The dtypes of arrays with a Python number for each environment."""
 _NUMBERS = (float, int, bool, complex)
 _CONSTANTS = (*_NUMBERS, str, type(None))
 
@@ -249,11 +247,11 @@ def equal(a: Any, b: Any) -> bool:
         a, b = map(np.asarray, af.convert((a, b), "numpy"))
     except af.ArrayFerryError:  # they have no values, as they are traced
         return False
-    if a.dtype != b.dtype and dtype_info(a.dtype).kind == dtype_info(b.dtype).kind == "float":
-        narrow = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
-        with np.errstate(over="ignore"):
-            a, b = a.astype(narrow), b.astype(narrow)
-    return a.shape == b.shape and bool(np.all((a == b) | ((a != a) & (b != b))))
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return np.array_equal(a, b)
+    narrow = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
+    with np.errstate(over="ignore"):
+        return np.array_equal(a.astype(narrow), b.astype(narrow), equal_nan=True)
 
 
 def is_named(path: str, names: Iterable[Any]) -> bool:
@@ -270,12 +268,9 @@ def is_value(default: Any) -> bool:
 
 def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
     """Return a parameter that is a value: a Python number, or an array of the library."""
-    if type(default) in (float, complex):
-        name = "float32" if type(default) is float else "complex64"
-    else:
-        name = held_dtype(dtype_name(default.dtype), backend)
+    name = _HELD.get(type(default)) or held_dtype(dtype_name(default.dtype), backend)
     try:
-        if type(default) in (float, complex) and isinstance(value, (*_NUMBERS, np.generic)):
+        if type(default) in _HELD and isinstance(value, (*_NUMBERS, np.generic)):
             number = np.asarray(type(default)(value))
             cast_fitting(number, np.dtype(held_dtype(number.dtype, backend)), "it")
             return number.item()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from array_api_compat import is_numpy_namespace
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
-from arrayferry_gym.extending import cast_numbers, held_dtype
+from arrayferry_gym.extending import cast_clipped, cast_numbers, held_dtype
 
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
@@ -24,16 +23,12 @@ class StepResults:
         env: the environment.
         xp: the namespace of the library.
         n: the number of environments.
-
-    Attributes:
-        cast: casts an array of rewards to a dtype of floats.
     """
 
     def __init__(self, env: FunctionalEnv, xp: Any, n: int) -> None:
         self._name = type(env).__name__
         self._xp = xp
         self._n = n
-        self.cast: Callable[[Any, Any], Any] = xp.astype
         shape, dtype = env.reward_shape, env.reward_dtype
         if not isinstance(shape, (tuple, list)) or not all(
             type(x) is int and x >= 0 for x in shape
@@ -48,8 +43,7 @@ class StepResults:
             self._whole_name = _stated_dtype(self._name, xp, dtype)
         self._whole: Any = getattr(xp, self._whole_name)
         self._dtype = None if dtype is None else self._whole
-        self._digits = np.finfo(self._whole_name).nmant + 1
-        self._largest = min(2.0**self._digits, float(np.finfo(self._whole_name).max))
+        self._exact = 2 ** (np.finfo(self._whole_name).nmant + 1)
         self._in_numpy = is_numpy_namespace(xp)
         self._float: Any = None  # the dtype of the last reward, which needs no check
         self._warned: set[str] = set()
@@ -72,6 +66,10 @@ class StepResults:
             truncated = self._flag("truncated", truncated)
         return state, self._reward(reward), self._flag("terminated", terminated), truncated
 
+    def cast(self, x: Any, dtype: Any, what: str) -> Any:
+        """Cast an array of rewards or observations, without reading it."""
+        return cast_clipped(x, dtype)
+
     def _reward(self, reward: Any) -> Any:
         """Return a reward as floats of shape (n, *reward_shape).
 
@@ -81,7 +79,7 @@ class StepResults:
         if isinstance(reward, (int, float)):
             if len(self._shape) > 1:
                 raise self._of_another_shape(reward)
-            if abs(reward) > self._largest:
+            if abs(reward) > self._exact:
                 self._check_exact(np.asarray(reward))
             return self._full(float(reward), self._whole)
         dtype = getattr(reward, "dtype", None)
@@ -92,7 +90,7 @@ class StepResults:
         kind = dtype_name(dtype)
         if "float" in kind:
             if self._dtype is not None and self._dtype != dtype:
-                return self.cast(reward, self._dtype)
+                return self.cast(reward, self._dtype, "reward")
             self._float = dtype
             return reward
         if kind.startswith("complex"):
@@ -100,7 +98,7 @@ class StepResults:
                 f"the reward of {self._name}.step() is of dtype {kind}",
                 remedy="Return its real part.",
             )
-        if _DIGITS.get(kind, 64) > self._digits:
+        if 2 ** _DIGITS.get(kind, 64) > self._exact:
             backend = af.backend_of(reward)
             reads = backend.name != "jax" and not backend.is_traced(reward)
             if reads and backend.device_of(reward) == "cpu":
@@ -110,11 +108,11 @@ class StepResults:
                 self._warned.add(kind)
                 warnings.warn(
                     f"the rewards of {self._name}.step() are of dtype {kind}. They become {self._whole_name}, which is exact up to "
-                    f"{2**self._digits:,}. Return xp.astype(reward, xp.{self._whole_name}) if they "
+                    f"{self._exact:,}. Return xp.astype(reward, xp.{self._whole_name}) if they "
                     "never exceed that",
                     stacklevel=2,
                 )
-        return self.cast(reward, self._whole)
+        return self.cast(reward, self._whole, "reward")
 
     def _of_another_shape(self, reward: Any) -> EnvResultError:
         """Return the error for a reward of a shape that the environment does not state."""

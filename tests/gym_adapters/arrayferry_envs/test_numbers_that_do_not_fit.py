@@ -171,7 +171,7 @@ def test_casts_are_clipped_to_the_nearest_number(source):
                 continue
             x = af.convert(given, target)
             xp = af.namespace_of(x)
-            cast = cast_clipped(xp, x, getattr(xp, wanted))
+            cast = cast_clipped(x, getattr(xp, wanted))
             assert str(cast.dtype).split(".")[-1] == wanted
             assert af.convert(cast, "numpy").tolist() == expected, (library, wanted)
 

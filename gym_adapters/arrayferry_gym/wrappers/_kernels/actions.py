@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -174,20 +175,17 @@ class StickyAction(OfGymnasium):
         count = xp.astype(rng.integers((n,), low, high + 1), left.dtype)
         left = xp.where(begins, count, left)
         repeats = left > 0
+        # the environment clips to a Box
+        is_box = isinstance(self.inside.action, Box)
+        cast: Any = cast_clipped if is_box else partial(cast_fitting, what="an action")
         taken = tuple(
-            select(xp, repeats, old, self._cast(xp, new, old.dtype))
+            select(xp, repeats, old, cast(new, old.dtype))
             for old, new in zip(last, split(self.inside.action, action), strict=True)
         )
         episode = {
             "last": taken, "known": xp.ones_like(known), "left": left - xp.astype(repeats, left.dtype)
         }  # fmt: skip
         return state._replace(episode=episode), build(self.inside.action, taken)
-
-    def _cast(self, xp: Any, action: Any, dtype: Any) -> Any:
-        """Return an action in the dtype of its space. That of a Box is clipped by the environment."""
-        if isinstance(self.inside.action, Box):
-            return cast_clipped(xp, action, dtype)
-        return cast_fitting(action, dtype, "an action")
 
 
 class TransformAction(Kernel):

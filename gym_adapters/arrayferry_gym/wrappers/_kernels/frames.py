@@ -42,7 +42,7 @@ class _Frames(OfGymnasium):
     def _pushed(self, xp: Any, queues: Any, observation: Any) -> tuple[Any, ...]:
         parts = split(self.inside.observation, observation)
         return tuple(
-            xp.concat([queue[:, 1:, ...], cast_clipped(xp, x[:, None, ...], queue.dtype)], axis=1)
+            xp.concat([queue[:, 1:, ...], cast_clipped(x[:, None, ...], queue.dtype)], axis=1)
             for queue, x in zip(queues, parts, strict=True)
         )
 

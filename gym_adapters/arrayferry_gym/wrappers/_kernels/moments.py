@@ -111,10 +111,8 @@ class Moments(NamedTuple):
                 remedy="Pass those of an environment with the same observations.",
             )
         dtype = np.dtype(dtype_name(self.mean.dtype))
-        mean, var = (
-            xp.asarray(cast_fitting(x, dtype, "an array of the statistics"), device=device)
-            for x in (mean, var)
-        )
+        mean, var = (cast_fitting(x, dtype, "an array of the statistics") for x in (mean, var))
+        mean, var = (xp.asarray(x, device=device) for x in (mean, var))
         return Moments(_number(xp, count), mean, var, self.updating)
 
 
