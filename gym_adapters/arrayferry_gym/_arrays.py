@@ -163,11 +163,10 @@ def cast_fitting(x: Any, dtype: Any, what: str) -> Any:
     Raises:
         arrayferry.NarrowingError: a number does not fit, or the kinds differ.
     """
-    name = dtype_name(dtype)
-    wanted = dtype_named(name)
-    if x.dtype != dtype and wanted is not None and not af.backend_of(x).is_traced(x):
+    if x.dtype != dtype and not af.backend_of(x).is_traced(x):
+        name = dtype_name(dtype)
         try:
-            cast_numbers(np.asarray(af.convert(x, "numpy")), wanted)
+            cast_numbers(np.asarray(af.convert(x, "numpy")), np.dtype(dtype_named(name) or dtype))
         except ValueError as error:
             raise af.NarrowingError(
                 f"{what} does not fit {name}: {error}", remedy="Pass numbers that it holds."
@@ -178,22 +177,26 @@ def cast_fitting(x: Any, dtype: Any, what: str) -> Any:
 def cast_clipped(x: Any, dtype: Any) -> Any:
     """Cast an array to another dtype, alike in each library, without reading it.
 
-    If the dtype has whole numbers, numbers beyond its range become the nearest that it has, and NaN becomes 0.
+    If the dtype has whole numbers, numbers beyond its range become the nearest that it has, and NaN the least.
     """
-    xp, name, wanted = af.namespace_of(x), dtype_name(x.dtype), dtype_name(dtype)
+    xp = af.namespace_of(x)
+    if x.dtype == dtype:
+        return xp.astype(x, dtype)
+    name, wanted = dtype_name(x.dtype), dtype_name(dtype)
     in_jax = xp.__name__.startswith("jax")
     if in_jax and wanted.endswith("int64"):
         wanted = held_dtype(wanted, af.registry.backend("jax"))
-    limits = _limits(name, wanted)
-    if limits is None:
+    if (limits := _limits(name, wanted)) is None:
         return xp.astype(x, dtype)
     low, high, least, most = limits
     if in_jax:  # which takes larger integers of Python for int32
         least, most = (np.asarray(bound, wanted)[()] for bound in (least, most))
     elif name[:4] == "uint" and name != "uint8" and "torch" in xp.__name__:
         x = xp.astype(x, xp.int64)  # as others cannot be compared
-    cast = xp.astype(xp.where((x >= low) & (x <= high), x, type(low)(0)), dtype)
-    return xp.where(x > high, most, xp.where(x < low, least, cast))
+    cast = xp.astype(xp.where(x > low, xp.where(x < high, x, high), low), dtype)
+    if (low, high) == (least, most):
+        return cast
+    return xp.where(x > high, most, xp.where(x >= low, cast, least))
 
 
 @functools.cache
@@ -207,10 +210,9 @@ def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
     number: Any = float if own.kind == "float" else int
     ends = number(own.limits.min), number(own.limits.max)
     low, high = max(number(least), ends[0]), min(number(most), ends[1])
-    if number is float:
-        if float(top := np.asarray(high, of)) > most:  # as 2**31 - 1 is no float32
-            high = float(np.nextafter(top, np.asarray(0, of)))
-    elif (low, high) == ends:
+    if number is float and float(top := np.asarray(high, of)) > most:  # 2**31 - 1 is no float32
+        high = float(np.nextafter(top, np.asarray(0, of)))
+    elif number is int and (low, high) == ends:
         return None
     elif own.kind == "uint":  # a negative number was at least 2**63 before it became int64
         least = most

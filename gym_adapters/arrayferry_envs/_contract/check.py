@@ -153,7 +153,6 @@ class _Trial:
         self._backend = backend
         self._params = self._prepared(params)
         self._env = CheckedEnv(functional, backend, N, functional.max_episode_steps)
-        self._casts: list[tuple[Any, str, str]] = []
         self._env._results.cast = self._recorded  # type: ignore[method-assign]
 
     def _recorded(self, x: Any, dtype: Any, what: str) -> Any:
@@ -248,7 +247,7 @@ class _Trial:
         """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
         leaves, layout = af.flatten((state, action))
         layouts: list[af.Layout] = []
-        self._casts = casts = []
+        self._casts = casts = list[tuple[Any, str, str]]()
 
         def run(rng: Any, leaves: Any) -> Any:
             given = layout.unflatten(leaves)

@@ -153,8 +153,7 @@ _PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
 
 _HELD = {float: "float32", complex: "complex64"}
 """The dtypes of arrays with a Python number for each environment."""
-_NUMBERS = (float, int, bool, complex)
-_CONSTANTS = (*_NUMBERS, str, type(None))
+_CONSTANTS = (float, int, bool, complex, str, type(None))
 
 
 def prepare(
@@ -270,11 +269,11 @@ def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backen
     """Return a parameter that is a value: a Python number, or an array of the library."""
     name = _HELD.get(type(default)) or held_dtype(dtype_name(default.dtype), backend)
     try:
-        if type(default) in _HELD and isinstance(value, (*_NUMBERS, np.generic)):
+        if type(default) in _HELD and isinstance(value, (int, float, complex, np.generic)):
             number = np.asarray(type(default)(value))
             cast_fitting(number, np.dtype(held_dtype(number.dtype, backend)), "it")
             return number.item()
-        if isinstance(value, _NUMBERS):
+        if isinstance(value, (int, float, complex)):
             value = np.asarray(value)
         if type(value) is np.ndarray and value.dtype == object and name != "object":
             value = value.astype(float)  # such as large integers

@@ -163,7 +163,8 @@ def test_casts_are_clipped_to_the_nearest_number(source):
     for wanted in WANTED:
         limits = np.iinfo(wanted)
         expected = [
-            0 if x != x else int(np.clip(x, limits.min, limits.max)) for x in given.tolist()
+            limits.min if x != x else int(np.clip(x, limits.min, limits.max))
+            for x in given.tolist()
         ]
         for library, target in LIBRARIES.items():
             lacked = {"jax": ("int64", "uint64"), "strict": ("float16",)}
