@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import arrayferry as af
-from arrayferry.extending import dtype_name
+from arrayferry.extending import dtype_info, dtype_name, dtype_named
 
 
 def namespace(backend: af.Backend) -> Any:
@@ -129,23 +129,94 @@ def cast_numbers(x: Any, dtype: np.dtype[Any]) -> Any:
     Raises:
         ValueError: a number does not fit, or the kinds differ. The message says why.
     """
-    kind = "f" if x.dtype.type.__module__ == "ml_dtypes" else x.dtype.kind
-    if kind not in "biuf" and not kind == dtype.kind == "c":
+    kind, wanted = dtype_info(x.dtype).kind, dtype_info(dtype).kind
+    if not kind or not wanted or (kind == "complex" != wanted):
         raise ValueError("its dtype is of another kind")
     with np.errstate(all="ignore"):
         cast = x.astype(dtype)
-        if kind in "fc" and dtype.kind in "fc":
+        if kind in _INEXACT and wanted in _INEXACT:
             finite = np.isfinite(cast)
             if finite.all():
                 return cast
             fits = finite | ~np.isfinite(x)
         else:
             fits = cast == x
-            if kind in "iu" and dtype.kind in "fc":  # compared as floats, which may be too coarse
+            # compared as floats, which may be too coarse
+            if kind not in _INEXACT and wanted in _INEXACT:
                 fits &= cast.real.astype(x.dtype) == x
     if not fits.all():
         raise ValueError(f"{first_wrong(x, ~fits)} is no {dtype}")
     return cast
+
+
+_INEXACT = ("float", "complex")
+
+
+def cast_fitting(x: Any, dtype: Any, what: str) -> Any:
+    """Cast an array of any library by the rule of `cast_numbers`. It is read for that, unless it is traced.
+
+    Args:
+        x: the array.
+        dtype: a dtype of its library.
+        what: the array in messages.
+
+    Raises:
+        arrayferry.NarrowingError: a number does not fit, or the kinds differ.
+    """
+    if x.dtype != dtype and not af.backend_of(x).is_traced(x):
+        name = dtype_name(dtype)
+        try:
+            cast_numbers(np.asarray(af.convert(x, "numpy")), np.dtype(dtype_named(name) or dtype))
+        except ValueError as error:
+            raise af.NarrowingError(
+                f"{what} does not fit {name}: {error}", remedy="Pass numbers that it holds."
+            ) from None
+    return af.namespace_of(x).astype(x, dtype)
+
+
+def cast_clipped(x: Any, dtype: Any) -> Any:
+    """Cast an array to another dtype, alike in each library, without reading it.
+
+    If the dtype has whole numbers, numbers beyond its range become the nearest that it has, and NaN the least.
+    """
+    xp = af.namespace_of(x)
+    if x.dtype == dtype:
+        return xp.astype(x, dtype)
+    name, wanted = dtype_name(x.dtype), dtype_name(dtype)
+    in_jax = xp.__name__.startswith("jax")
+    if in_jax and wanted.endswith("int64"):
+        wanted = held_dtype(wanted, af.registry.backend("jax"))
+    if (limits := _limits(name, wanted)) is None:
+        return xp.astype(x, dtype)
+    low, high, least, most = limits
+    if in_jax:  # which takes larger integers of Python for int32
+        least, most = (np.asarray(bound, wanted)[()] for bound in (least, most))
+    elif name[:4] == "uint" and name != "uint8" and "torch" in xp.__name__:
+        x = xp.astype(x, xp.int64)  # as others cannot be compared
+    cast = xp.astype(xp.where(x > low, xp.where(x < high, x, high), low), dtype)
+    if (low, high) == (least, most):
+        return cast
+    return xp.where(x > high, most, xp.where(x >= low, cast, least))
+
+
+@functools.cache
+def _limits(name: str, wanted: str) -> tuple[Any, ...] | None:
+    """Return the range of numbers that are cast, and what others become. None if there may be no others."""
+    of: Any = dtype_named(name)
+    own, new = dtype_info(of), dtype_info(np.dtype(dtype_named(wanted)))
+    if new.kind not in ("int", "uint") or own.kind not in ("int", "uint", "float"):
+        return None
+    least, most = int(new.limits.min), int(new.limits.max)
+    number: Any = float if own.kind == "float" else int
+    ends = number(own.limits.min), number(own.limits.max)
+    low, high = max(number(least), ends[0]), min(number(most), ends[1])
+    if number is float and float(top := np.asarray(high, of)) > most:  # 2**31 - 1 is no float32
+        high = float(np.nextafter(top, np.asarray(0, of)))
+    elif number is int and (low, high) == ends:
+        return None
+    elif own.kind == "uint":  # a negative number was at least 2**63 before it became int64
+        least = most
+    return low, high, least, most
 
 
 def first_wrong(x: Any, wrong: Any) -> str:

@@ -34,7 +34,7 @@ know it, and `original_space` is what it was.
 
 **Actions.** A `Fitter` converts a value to the form that a space samples, or says why it does not fit. A `Judge` does it by
 a quick way from the second time on. `bounds_of` is the range of a space. `cast_numbers` casts and refuses numbers that
-do not fit, and `first_wrong` names one.
+do not fit, `cast_fitting` does so in any library, and `first_wrong` names one. `cast_clipped` reads none: it clips them.
 
     >>> from arrayferry_gym.extending import Fitter, Judge, bounds_of, cast_numbers, first_wrong
     >>> class Moves(Judge):
@@ -46,6 +46,11 @@ do not fit, and `first_wrong` names one.
     (np.int64(2), (array(0), np.int64(2)))
     >>> cast_numbers(np.array([1.0, 2.0]), np.dtype("int8"))
     array([1, 2], dtype=int8)
+    >>> from arrayferry_gym.extending import cast_clipped, cast_fitting
+    >>> cast_fitting(np.array([1.0, 2.0]), np.dtype("int8"), "it")
+    array([1, 2], dtype=int8)
+    >>> cast_clipped(np.array([np.nan, 256.0]), np.dtype("uint8"))
+    array([  0, 255], dtype=uint8)
     >>> first_wrong(np.array([1, 300]), np.array([False, True]))
     '300, at [1],'
 
@@ -115,6 +120,8 @@ from ._actions.quick import Judge
 from ._adapters.spaces import converted_space, original_space
 from ._arrays import (
     as_rewards,
+    cast_clipped,
+    cast_fitting,
     cast_numbers,
     first_wrong,
     held_dtype,
@@ -164,6 +171,8 @@ __all__ = [
     "before_resets",
     "bounds_of",
     "build",
+    "cast_clipped",
+    "cast_fitting",
     "cast_numbers",
     "checked_reset",
     "converted_space",

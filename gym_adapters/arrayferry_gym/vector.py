@@ -24,7 +24,7 @@ from arrayferry_gym._adapters.overloads import (
     VectorJaxToTorchInit,
     VectorNumpyToTorchInit,
 )
-from arrayferry_gym._arrays import BOOL, as_flags, mapped
+from arrayferry_gym._arrays import BOOL, as_flags, cast_clipped, mapped
 from arrayferry_gym._episodes import (
     RULES,
     ServesFunctional,
@@ -162,7 +162,7 @@ class ArrayConversion(VectorArrayConversionInit, Adapter, _Wrapper, Generic[ObsT
                 f"reward_dtype={self._reward_dtype!r}: {af.backend_of(rewards).name} has no such dtype",
                 remedy="Pass another one, or state the library of the agent by target_xp.",
             )
-        return xp.astype(rewards, dtype)
+        return cast_clipped(rewards, dtype)
 
     def _check_final(self) -> None:
         """Check that the environment returns last observations.

@@ -104,13 +104,14 @@ class Pairs:
         """Make a NumPy array from a number. A NumPy scalar keeps its dtype, a Python number gets the default."""
         import numpy
 
-        if isinstance(number, numpy.generic):
-            return numpy.asarray(number)
-        if self.options.copy is False:
+        is_numpy = isinstance(number, numpy.generic)
+        if self.options.copy is False and not (is_numpy and self.target.name == "numpy"):
             raise CopyRequiredError(
-                f"a Python {type(number).__name__} has no memory that could be shared",
-                remedy='Pass copy=None to allow a copy, or scalars="keep" to leave Python numbers unchanged.',
+                f"a {'NumPy' if is_numpy else 'Python'} {type(number).__name__} has no memory that could be shared",
+                remedy='Pass copy=None to allow a copy. scalars="keep" leaves Python numbers unchanged.',
             )
+        if is_numpy:
+            return numpy.asarray(number)
         return number_array(number, self.target, self.options.narrowing)
 
     def is_lazy(self, source: Origin | None) -> bool:

@@ -17,6 +17,7 @@ from arrayferry_gym.extending import (
     batch_of_actions,
     bounds_of,
     build,
+    cast_clipped,
     first_wrong,
     held_dtype,
     leaves,
@@ -127,7 +128,7 @@ class _ClippingFitter(Fitter):
         x = self._convert(x)
         xp = namespace(self.backend)
         dtype = getattr(xp, name)
-        return x if x.dtype == dtype else xp.astype(x, dtype)
+        return x if x.dtype == dtype else cast_clipped(x, dtype)
 
 
 def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:

@@ -17,6 +17,7 @@ import arrayferry as af
 from arrayferry._utilities.caller import authors_line
 from arrayferry.extending import dtype_name, map_arrays
 from arrayferry_gym import make_rng
+from arrayferry_gym.extending import cast_clipped, cast_numbers
 
 from .checked import CheckedEnv
 from .functional_env import FunctionalEnv, checked_env
@@ -157,6 +158,12 @@ class _Trial:
         self._backend = backend
         self._params = self._prepared(params)
         self._env = CheckedEnv(functional, backend, N, functional.max_episode_steps)
+        self._env._results.cast = self._recorded  # type: ignore[method-assign]
+
+    def _recorded(self, x: Any, dtype: Any, what: str) -> Any:
+        """Cast an array, and record it, the name of the dtype, and what it is."""
+        self._casts.append((x, dtype_name(dtype), what))
+        return cast_clipped(x, dtype)
 
     def _prepared(self, params: Any) -> Params:
         return prepare(params, self._dynamics.default_params, N, self._backend, None)
@@ -222,8 +229,18 @@ class _Trial:
     # The methods, as the library runs them.
 
     def _called(self, method: str, seed: int, state: Any = None, action: Any = None) -> Any:
-        """Call a method as the library runs it."""
-        return self._explained(method, lambda: self._run(method, seed, state, action, self._params))
+        """Call a method as the library runs it, and check that what is cast fits."""
+        result = self._explained(
+            method, lambda: self._run(method, seed, state, action, self._params)
+        )
+        for array, dtype, what in self._casts:
+            x = np.asarray(af.convert(array, "numpy"))
+            try:
+                cast_numbers(np.trunc(x) if x.dtype.kind == "f" else x, np.dtype(dtype))
+            except ValueError as error:
+                raise self._found(method, f"the {what} does not fit {dtype}: {error}",
+                                  "Clip it, or choose a dtype that holds it.") from None  # fmt: skip
+        return result
 
     def _explained(
         self, method: str, call: Callable[[], Any], passed_on: tuple[type[Exception], ...] = ()
@@ -242,20 +259,23 @@ class _Trial:
         """Run a method: in JAX compiled, in NumPy with arrays that cannot be written to."""
         leaves, layout = af.flatten((state, action))
         layouts: list[af.Layout] = []
+        self._casts = casts = list[tuple[Any, str, str]]()
 
         def run(rng: Any, leaves: Any) -> Any:
             given = layout.unflatten(leaves)
             result = _result(self._env, method, make_rng(self._backend, rng), given, params.tree)
             own, layout_of_result = af.flatten(result)
             layouts.append(layout_of_result)
-            return own
+            return own, [x for x, *_ in casts]
 
         if self._backend.name == "jax":
             import jax
 
-            own = jax.jit(run)(jax.random.key(seed), leaves)
+            own, uncast = jax.jit(run)(jax.random.key(seed), leaves)
         else:
-            own = run(seed, [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves)
+            given = [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves
+            own, uncast = run(seed, given)
+        casts[:] = [(x, *names) for x, (_, *names) in zip(uncast, casts, strict=True)]
         return layouts[-1].unflatten(own)
 
     def _action(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -119,13 +119,17 @@ class CheckedEnv:
         self.layout = None
         self._same(state, "the state", self.n)
 
-    def check(self, state: Any) -> Any:
+    def check(self, state: Any, fit: Callable[[Any, Any, str], Any]) -> Any:
         """Check states that come from outside, and return them.
+
+        Args:
+            state: the states.
+            fit: casts floats of another precision: takes an array, a dtype, and the name of the array.
 
         Raises:
             EnvResultError: they do not fit.
         """
-        return self._same(state, "the state that was set,", self.n)
+        return self._same(state, "the state that was set,", self.n, fit)
 
     def step(self, rng: Any, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any]:
         """Return the next states, rewards, terminations and truncations (None if the author has none), checked."""
@@ -142,7 +146,7 @@ class CheckedEnv:
             self.known = not self._uneven and not self.traces
         return state, reward, terminated, truncated
 
-    def _same(self, state: Any, source: str, n: int) -> Any:
+    def _same(self, state: Any, source: str, n: int, fit: Any = None) -> Any:
         """Check that states have the structure and the dtypes of the first and begin with `n` environments.
 
         Floats of another precision are cast, because `xp.zeros(n)` without a dtype differs between libraries.
@@ -174,7 +178,8 @@ class CheckedEnv:
                 )
             if leaf.dtype != dtype and {dtype_name(leaf.dtype), dtype_name(dtype)} <= _FLOATS:
                 self._uneven = True
-                fitted = [*fitted[:index], self.xp.astype(leaf, dtype), *fitted[index + 1 :]]
+                leaf = fit(leaf, dtype, f"state{path}") if fit else self.xp.astype(leaf, dtype)
+                fitted = [*fitted[:index], leaf, *fitted[index + 1 :]]
             elif leaf.dtype != dtype:
                 raise EnvResultError(
                     f"{self._source(source)} gave {leaf.dtype} for state{path}, but the first reset() {dtype}",
@@ -212,7 +217,7 @@ class CheckedEnv:
             raise self._unlike(x, path, "an array")
         if tuple(x.shape) != shape:
             raise self._unlike(x, path, f"an array of shape {shape}")
-        return x if x.dtype == dtype else self.xp.astype(x, dtype)
+        return x if x.dtype == dtype else self._results.cast(x, dtype, f"observation{path}")
 
     def _unlike(self, value: Any, path: str, wanted: str) -> EnvResultError:
         form = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import arrayferry as af
+from arrayferry.extending import dtype_name
+from arrayferry_gym.extending import cast_fitting
 
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
-from .params import Params, completed
+from .params import Params, completed, equal
 
 
 class WithParams(NamedTuple):
@@ -68,7 +70,7 @@ class DrawnParams:
                     f"{self._name}.sample_params() returned {form} for params{path}",
                     remedy=f"Return an array that begins with the {n} environments, or what was given.",
                 )
-            drawn.append(_rows_like(xp, old, new) if stays else new)
+            drawn.append(_rows_like(xp, old, new, f"params{path}") if stays else new)
         return layout.unflatten(drawn)
 
     def check_fixed(self, state: WithParams, new: Params, before: Params) -> None:
@@ -124,7 +126,7 @@ class DrawnParams:
         for path, value in zip(layout.paths, leaves, strict=True):
             if drawn[path] is not None:
                 drawn[path] = given[path]
-            elif tell and given[path] is not None and not _equal(given[path], value):
+            elif tell and given[path] is not None and not equal(given[path], value):
                 warnings.warn(
                     f"the state that was set has {given[path]!r:.60} for params{path}, which {self._name} does not draw. It "
                     f'stays {value!r:.60}. Change it by reset(options={{"params": ...}})',
@@ -133,20 +135,16 @@ class DrawnParams:
         return WithParams(state.state, layout.unflatten([drawn[path] for path in layout.paths]))
 
 
-def _rows_like(xp: Any, value: Any, like: Any) -> Any:
+def _rows_like(xp: Any, value: Any, like: Any, name: str) -> Any:
     """Return a parameter as an array like another, with a row for each environment."""
     if not hasattr(value, "dtype"):
+        cast_fitting(np.asarray(value), np.dtype(dtype_name(like.dtype)), name)
         return xp.full_like(like, value)
     value = value if value.shape == like.shape else value[None, ...]
-    return xp.astype(xp.broadcast_to(value, like.shape), like.dtype)
+    return xp.broadcast_to(cast_fitting(value, like.dtype, name), like.shape)
 
 
 def _by_path(params: Any) -> dict[str, Any]:
     """Return the leaves of parameters by their paths: JAX changes the order of dicts."""
     leaves, layout = af.flatten(params, everything=True)
     return dict(zip(layout.paths, leaves, strict=True))
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Tell whether parameters are equal, even if one of them is an array of another library."""
-    return np.array_equal(*af.convert((a, b), "numpy", scalars="convert"))

@@ -53,7 +53,8 @@ class FunctionalEnv(Immutable, ABC):
     assigning to `self` is an error in every library.
 
     Attributes:
-        observation_space: the space of the observations of one environment. Observations are cast to its dtype.
+        observation_space: the space of the observations of one environment. Observations are cast to its dtype,
+            and numbers beyond the range of whole numbers are clipped.
         action_space: the space of the actions of one environment. Actions are clipped to it.
         reward_shape: the shape of the reward of one environment, () for a number, (2,) for two objectives.
         reward_dtype: the name of the dtype that rewards are cast to, such as "float64". With None, floats stay as `step`

@@ -11,7 +11,7 @@ import numpy as np
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
 from arrayferry.extending import dtype_name, exact_key
-from arrayferry_gym.extending import Key, held_dtype, parts_of, select
+from arrayferry_gym.extending import Key, cast_fitting, held_dtype, parts_of, select
 
 
 def identity(value: Any) -> Hashable:
@@ -129,7 +129,7 @@ class Params:
         for new, old, news, olds in zip(
             self.values, other.values, self.batched, other.batched, strict=True
         ):
-            if _same(new, old):
+            if new is old or (type(new) is type(old) is float and new == old):
                 values.append(old)
                 batched.append(olds)
                 continue
@@ -139,20 +139,20 @@ class Params:
         return Params(self.frame, values, batched, self.fixed)
 
 
-def _same(a: Any, b: Any) -> bool:
-    return a is b or (type(a) is type(b) is float and a == b)
-
-
 def _as_rows(x: Any, batched: bool, mask: Any, xp: Any) -> Any:
     """Return a value as an array with an axis of environments."""
-    if type(x) in (float, complex):
-        return xp.full(mask.shape, x, dtype=xp.float32 if type(x) is float else xp.complex64)
+    if type(x) in _HELD:
+        dtype = _HELD[type(x)]
+        cast_fitting(np.asarray(x), np.dtype(dtype), "a parameter of some of the environments")
+        return xp.full(mask.shape, x, dtype=getattr(xp, dtype))
     return x if batched else x[None, ...]
 
 
 _PREPARED: Cache[int, tuple[Any, Params]] = Cache(256)
 """Prepared default parameters without arrays, which are the same in all libraries, by the id of the defaults."""
 
+_HELD = {float: "float32", complex: "complex64"}
+"""The dtypes of arrays with a Python number for each environment."""
 _CONSTANTS = (float, int, bool, complex, str, type(None))
 
 
@@ -232,10 +232,25 @@ def _fixed(
     before = base.fixed if base is not None and base.fixed else [False] * len(leaves)
     old = af.flatten(start, everything=True)[0]
     fixed = tuple(
-        stays or not _same(x, y) or is_named(path, names)
+        stays or not equal(x, y) or is_named(path, names)
         for path, x, y, stays in zip(paths, leaves, old, before, strict=True)
     )
     return fixed if any(fixed) else ()  # as without parameters, so that nothing is compiled twice
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Tell whether parameters have equal values, of any type. Floats are compared in the narrower of their dtypes."""
+    if a is b:
+        return True
+    try:
+        a, b = map(np.asarray, af.convert((a, b), "numpy"))
+    except af.ArrayFerryError:  # they have no values, as they are traced
+        return False
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return np.array_equal(a, b)
+    narrow = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
+    with np.errstate(over="ignore"):
+        return np.array_equal(a.astype(narrow), b.astype(narrow), equal_nan=True)
 
 
 def is_named(path: str, names: Iterable[Any]) -> bool:
@@ -252,26 +267,22 @@ def is_value(default: Any) -> bool:
 
 def _value(path: str, default: Any, value: Any, convert: Any, backend: af.Backend) -> Any:
     """Return a parameter that is a value: a Python number, or an array of the library."""
-    if type(default) in (float, complex):
-        if isinstance(value, (int, float, complex, np.generic)):
-            try:
-                return type(default)(value)
-            except TypeError:
-                raise af.OptionError(
-                    f"{path} is {value!r}, but must be a {type(default).__name__}"
-                ) from None
-        dtype = "float32" if type(default) is float else "complex64"
-    else:
-        dtype = held_dtype(dtype_name(default.dtype), backend)
-        if isinstance(value, (bool, int, float, complex)):
-            value = np.asarray(value)
+    name = _HELD.get(type(default)) or held_dtype(dtype_name(default.dtype), backend)
     try:
+        if type(default) in _HELD and isinstance(value, (int, float, complex, np.generic)):
+            number = np.asarray(type(default)(value))
+            cast_fitting(number, np.dtype(held_dtype(number.dtype, backend)), "it")
+            return number.item()
+        if isinstance(value, (int, float, complex)):
+            value = np.asarray(value)
+        if type(value) is np.ndarray and value.dtype == object and name != "object":
+            value = value.astype(float)  # such as large integers
         value = convert(value)
-        dtype = getattr(af.namespace_of(value), dtype, None) or dtype
-        return value if value.dtype == dtype else af.namespace_of(value).astype(value, dtype)
-    except (af.ArrayFerryError, AttributeError) as error:
+        dtype = getattr(af.namespace_of(value), name, None) or name
+        return value if value.dtype == dtype else cast_fitting(value, dtype, "it")
+    except (af.ArrayFerryError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise af.OptionError(
-            f"{path} is {value!r:.80}, which is neither a number nor an array ({error})"
+            f"{path} is {value!r:.80}, but a number or an array of {name} is needed: {error}"
         ) from error
 
 

@@ -10,7 +10,7 @@ from array_api_compat import is_numpy_namespace
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
-from arrayferry_gym.extending import cast_numbers, held_dtype
+from arrayferry_gym.extending import cast_clipped, cast_numbers, held_dtype
 
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
@@ -43,7 +43,7 @@ class StepResults:
             self._whole_name = _stated_dtype(self._name, xp, dtype)
         self._whole: Any = getattr(xp, self._whole_name)
         self._dtype = None if dtype is None else self._whole
-        self._exact = _LONG if self._whole_name == "float64" else _SHORT
+        self._exact = 2 ** (np.finfo(self._whole_name).nmant + 1)
         self._in_numpy = is_numpy_namespace(xp)
         self._float: Any = None  # the dtype of the last reward, which needs no check
         self._warned: set[str] = set()
@@ -66,6 +66,10 @@ class StepResults:
             truncated = self._flag("truncated", truncated)
         return state, self._reward(reward), self._flag("terminated", terminated), truncated
 
+    def cast(self, x: Any, dtype: Any, what: str) -> Any:
+        """Cast an array of rewards or observations, without reading it."""
+        return cast_clipped(x, dtype)
+
     def _reward(self, reward: Any) -> Any:
         """Return a reward as floats of shape (n, *reward_shape).
 
@@ -75,18 +79,18 @@ class StepResults:
         if isinstance(reward, (int, float)):
             if len(self._shape) > 1:
                 raise self._of_another_shape(reward)
-            if isinstance(reward, int) and reward.bit_length() > 24:
+            if abs(reward) > self._exact:
                 self._check_exact(np.asarray(reward))
             return self._full(float(reward), self._whole)
         dtype = getattr(reward, "dtype", None)
         if dtype is None or tuple(reward.shape) != self._shape:
             raise self._of_another_shape(reward)
-        if dtype == self._float:
+        if self._float is not None and dtype == self._float:  # None equals float64 in NumPy
             return reward
         kind = dtype_name(dtype)
         if "float" in kind:
             if self._dtype is not None and self._dtype != dtype:
-                return self._xp.astype(reward, self._dtype)
+                return self.cast(reward, self._dtype, "reward")
             self._float = dtype
             return reward
         if kind.startswith("complex"):
@@ -94,7 +98,7 @@ class StepResults:
                 f"the reward of {self._name}.step() is of dtype {kind}",
                 remedy="Return its real part.",
             )
-        if kind not in self._exact:
+        if 2 ** _DIGITS.get(kind, 64) > self._exact:
             backend = af.backend_of(reward)
             reads = backend.name != "jax" and not backend.is_traced(reward)
             if reads and backend.device_of(reward) == "cpu":
@@ -104,11 +108,11 @@ class StepResults:
                 self._warned.add(kind)
                 warnings.warn(
                     f"the rewards of {self._name}.step() are of dtype {kind}. They become {self._whole_name}, which is exact up to "
-                    f"{2 ** (np.finfo(self._whole_name).nmant + 1):,}. Return xp.astype(reward, xp.{self._whole_name}) if they "
+                    f"{self._exact:,}. Return xp.astype(reward, xp.{self._whole_name}) if they "
                     "never exceed that",
                     stacklevel=2,
                 )
-        return self._xp.astype(reward, self._whole)
+        return self.cast(reward, self._whole, "reward")
 
     def _of_another_shape(self, reward: Any) -> EnvResultError:
         """Return the error for a reward of a shape that the environment does not state."""
@@ -150,7 +154,7 @@ class StepResults:
         return self._xp.full((self._n,), value, dtype=dtype)
 
     def _check_exact(self, reward: Any) -> None:
-        """Check that whole numbers keep all digits."""
+        """Check that numbers fit, and that whole ones keep all digits."""
         try:
             cast_numbers(reward, np.dtype(self._whole_name))
         except ValueError as error:
@@ -174,7 +178,5 @@ def _stated_dtype(name: str, xp: Any, dtype: Any) -> str:
     return held_dtype(dtype, af.backend_of(xp.zeros((1,))))
 
 
-_SHORT = {"bool", "int8", "uint8", "int16", "uint16"}
-"""Integer dtypes whose values all fit float32."""
-_LONG = _SHORT | {"int32", "uint32"}
-"""The same for float64."""
+_DIGITS = {"bool": 1, "int8": 7, "uint8": 8, "int16": 15, "uint16": 16, "int32": 31, "uint32": 32}
+"""The number of binary digits of whole numbers."""

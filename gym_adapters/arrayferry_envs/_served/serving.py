@@ -30,7 +30,13 @@ from arrayferry_envs._simulators.chains import chain_of
 from arrayferry_envs._simulators.engine import Engine
 from arrayferry_envs._simulators.numpy_simulator import NumpySimulator
 from arrayferry_envs._simulators.simulator import Simulator
-from arrayferry_gym.extending import Libraries, ServesFunctional, converted_space, reset_mask_of
+from arrayferry_gym.extending import (
+    Libraries,
+    ServesFunctional,
+    cast_fitting,
+    converted_space,
+    reset_mask_of,
+)
 
 
 class Served(ServesFunctional):
@@ -246,7 +252,7 @@ class Served(ServesFunctional):
         state = af.convert(state, env.backend, device=self._device, copy=True)
         if env.drawn is not None:
             state = env.drawn.of_whole(state, params.tree, own, tell=tell)
-        return env.check(state)
+        return env.check(state, cast_fitting)
 
     @property
     def params(self) -> Any:

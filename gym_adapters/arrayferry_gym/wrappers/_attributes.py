@@ -55,6 +55,7 @@ class HasStatistics:
 
         Raises:
             arrayferry.OptionError: those of this wrapper are missing, or some do not fit.
+            arrayferry.NarrowingError: the library does not hold a number.
         """
         drivers, name = _drivers(self), self._driver.name
         is_state = isinstance(state, Mapping)

@@ -40,6 +40,19 @@ def test_numbers_have_no_memory_to_share(target, number):
     assert af.convert([number], target, copy=False)[0] is number
 
 
+@pytest.mark.parametrize("target", [name for name in OWN if name != "numpy"])
+@pytest.mark.parametrize("number", [np.float32(1), np.int8(1), np.bool_(True), np.complex64(1j)])
+def test_numbers_of_numpy_have_no_memory_to_share(target, number):
+    convert = af.converter(target, copy=False)
+    own = OWN[target].asarray(np.zeros(2))
+    for _ in range(4):
+        for value in (number, {"a": number}, [own, (number,)]):
+            with pytest.raises(af.CopyRequiredError, match=r"a NumPy \w+ has no memory that could"):
+                convert(value)
+    assert af.convert(number, target).dtype is not None
+    assert af.convert(number, "numpy", copy=False).dtype == number.dtype
+
+
 def test_settings_of_the_target(enable_x64):
     torch.set_default_dtype(torch.float64)
     try:

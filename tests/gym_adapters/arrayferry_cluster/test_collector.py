@@ -509,6 +509,26 @@ def test_modules_of_two_groups_on_one_worker(client):
             collector.update({"bias": torch.tensor(float(number % 2))})
 
 
+class Windy(CartPole):
+    default_params = CartPole.default_params._replace(gravity=np.array(9.8, np.float32))
+
+    def sample_params(self, xp, rng, n, params):
+        return params._replace(gravity=rng.uniform((n,), 1.0, 2.0))
+
+    def observe(self, xp, state, params):
+        return xp.stack([params.gravity] * 4, axis=1)
+
+
+def test_defaults_that_are_passed_are_drawn_on_workers(client):
+    def first(gravity):
+        params = Windy.default_params._replace(gravity=np.array(gravity))
+        options = {"num_envs": 2, "num_steps": 2, "env_params": params}
+        return collected(Windy(), functional, WEIGHTS, client, 1, **options)[0].observation[0]
+
+    assert np.all(first(9.8) <= 2)
+    assert np.all(first(9.5) == 9.5)
+
+
 WRONG_OPTIONS = [
     ({"num_steps": 0}, "num_steps"),
     ({"mode": "fast"}, "mode='fast'"),

@@ -54,6 +54,18 @@ def test_rewards_have_the_stated_dtype(xp):
     assert combined.reward_dtype == "float64"
     assert double.make_vec(2, xp="jax").reset(seed=0)  # 32 bits there
 
+    class Wide(Sums):
+        reward_dtype = "float32"
+
+        def step(self, xp, rng, state, action, params):
+            state, reward, *ended = super().step(xp, rng, state, action, params)
+            return (state, xp.astype(reward, xp.float64), *ended)
+
+    envs = begun(Wide().make_vec(2, xp=xp))
+    for _ in range(3):
+        reward = envs.step(envs.action_space.sample())[1]
+        assert af.convert(reward, "numpy").dtype == np.float32
+
 
 @pytest.mark.parametrize("stated", [None, {}, {"shape": ()}])
 def test_a_kernel_that_adds_rewards(stated):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from gymnasium.spaces import Box
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
-from arrayferry_gym._arrays import dtype_in, select
+from arrayferry_gym._arrays import cast_clipped, cast_fitting, dtype_in, select
 from arrayferry_gym._random import Random
 from arrayferry_gym._spaces.trees import build, leaves, split
 
@@ -174,8 +175,11 @@ class StickyAction(OfGymnasium):
         count = xp.astype(rng.integers((n,), low, high + 1), left.dtype)
         left = xp.where(begins, count, left)
         repeats = left > 0
+        # the environment clips to a Box
+        is_box = isinstance(self.inside.action, Box)
+        cast: Any = cast_clipped if is_box else partial(cast_fitting, what="an action")
         taken = tuple(
-            select(xp, repeats, old, xp.astype(new, old.dtype))
+            select(xp, repeats, old, cast(new, old.dtype))
             for old, new in zip(last, split(self.inside.action, action), strict=True)
         )
         episode = {

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium.wrappers.utils import create_zero_array
 
-from arrayferry_gym._arrays import select
+from arrayferry_gym._arrays import cast_clipped, select
 from arrayferry_gym._episodes import Step
 from arrayferry_gym._spaces.trees import build, leaves, split
 
@@ -42,7 +42,7 @@ class _Frames(OfGymnasium):
     def _pushed(self, xp: Any, queues: Any, observation: Any) -> tuple[Any, ...]:
         parts = split(self.inside.observation, observation)
         return tuple(
-            xp.concat([queue[:, 1:, ...], xp.astype(x[:, None, ...], queue.dtype)], axis=1)
+            xp.concat([queue[:, 1:, ...], cast_clipped(x[:, None, ...], queue.dtype)], axis=1)
             for queue, x in zip(queues, parts, strict=True)
         )
 

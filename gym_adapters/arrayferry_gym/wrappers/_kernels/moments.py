@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import arrayferry as af
+from arrayferry.extending import dtype_name
+from arrayferry_gym._arrays import cast_fitting
 
 PRIOR = 1e-4
 """The number of values that the first mean and variance count as."""
@@ -99,6 +101,7 @@ class Moments(NamedTuple):
 
         Raises:
             arrayferry.OptionError: their shape differs, or the count, mean or variance is missing.
+            arrayferry.NarrowingError: a number does not fit.
         """
         count, mean, var = Moments.checked(values)
         shape = tuple(self.mean.shape)
@@ -107,7 +110,9 @@ class Moments(NamedTuple):
                 f"the statistics have a count of {count} and the shapes {mean.shape} and {var.shape}, but {shape} is needed",
                 remedy="Pass those of an environment with the same observations.",
             )
-        mean, var = (xp.astype(xp.asarray(x, device=device), self.mean.dtype) for x in (mean, var))
+        dtype = np.dtype(dtype_name(self.mean.dtype))
+        mean, var = (cast_fitting(x, dtype, "an array of the statistics") for x in (mean, var))
+        mean, var = (xp.asarray(x, device=device) for x in (mean, var))
         return Moments(_number(xp, count), mean, var, self.updating)
 
 

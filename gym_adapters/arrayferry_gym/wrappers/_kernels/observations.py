@@ -10,7 +10,7 @@ from gymnasium import Space, spaces
 
 from arrayferry._utilities.options import count_of
 from arrayferry.extending import dtype_name
-from arrayferry_gym._arrays import dtype_in
+from arrayferry_gym._arrays import cast_clipped, dtype_in
 from arrayferry_gym._episodes import Step
 from arrayferry_gym._spaces.trees import keyed
 
@@ -150,7 +150,7 @@ class DtypeObservation(Observations):
         return made, action
 
     def of(self, xp: Any, state: State, observation: Any) -> Any:
-        return xp.astype(observation, dtype_in(xp, self.outside.observation.dtype))
+        return cast_clipped(observation, dtype_in(xp, self.outside.observation.dtype))
 
 
 class GrayscaleObservation(Observations):
@@ -376,7 +376,7 @@ def _flat(xp: Any, places: Any, dtype: Any, batch: Any) -> Any:
         else:
             parts.append(x if x.ndim == 2 else xp.reshape(x, (x.shape[0], -1)))
     dtype = dtype_in(xp, dtype)
-    parts = [part if part.dtype == dtype else xp.astype(part, dtype) for part in parts]
+    parts = [part if part.dtype == dtype else cast_clipped(part, dtype) for part in parts]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
 
 
