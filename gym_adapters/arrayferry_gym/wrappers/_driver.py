@@ -15,6 +15,7 @@ import arrayferry as af
 from arrayferry._utilities.options import is_whole
 from arrayferry_gym._adapters.spaces import converted_space, first_converted
 from arrayferry_gym._arrays import namespace
+from arrayferry_gym._copies import layers
 from arrayferry_gym._spaces.trees import ARRAYS, build, leaves, split
 
 from ._kernels.kernel import Chain, Kernel, Spaces, State, Step, begin_episodes, take_step
@@ -45,13 +46,22 @@ def step_limit(env: Any) -> int | None:
 
 def kernels_in(env: Any) -> int:
     """Return the number of kernels in an environment. Single environments of a batch count as many."""
-    count = 0
-    while env is not None:
-        held = getattr(env, "__dict__", {})
-        count += len(held.get("_shown", ())) or "_driver" in held
-        count += 2**16 * isinstance(env, (SyncVectorEnv, AsyncVectorEnv))
-        env = held.get("env")
-    return count
+    chain = [each for place, each in layers(env) if not place]
+    held = [getattr(each, "__dict__", {}) for each in chain]
+    batches = sum(isinstance(each, (SyncVectorEnv, AsyncVectorEnv)) for each in chain)
+    return 2**16 * batches + sum(len(x.get("_shown", ())) or "_driver" in x for x in held)
+
+
+@functools.lru_cache(64)
+def _functions(kernel: Kernel, xp: Any, *, compiled: bool) -> tuple[Any, Any, Any]:
+    """Return functions of a kernel: to begin episodes, to pass a step through, and for both."""
+    begin, take = (functools.partial(each, kernel, xp) for each in (begin_episodes, take_step))
+    step = functools.partial(kernel.step, xp)
+    if not compiled:
+        return begin, step, take
+    import jax
+
+    return jax.jit(begin), jax.jit(step), jax.jit(take, static_argnums=5)
 
 
 class HeldKernel:
@@ -190,15 +200,10 @@ class Driver(HeldKernel):
         at = self._place
         one = None if at is None else backend.from_numpy(np.zeros((), np.float32), at)
         self.device: Any = getattr(one, "device", None)
-        of = self.kernel, self.xp
-        self._begin: Any = functools.partial(begin_episodes, *of)
-        self._step: Any = functools.partial(self.kernel.step, self.xp)
-        self._take: Any = functools.partial(take_step, *of)
-        if backend.name == "jax":
-            import jax
-
-            self._begin, self._step = jax.jit(self._begin), jax.jit(self._step)
-            self._take = jax.jit(self._take, static_argnums=5)
+        compiled = backend.name == "jax"
+        # equal kernels share compiled code, but what a user wrote may depend on more than the kernel
+        make = _functions if compiled and self.kernel.any_library else _functions.__wrapped__
+        self._begin, self._step, self._take = make(self.kernel, self.xp, compiled=compiled)
 
     def follow(self, tree: Any) -> None:
         """Use the library of the results of the environment, if their type has changed."""
