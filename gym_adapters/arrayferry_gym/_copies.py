@@ -62,7 +62,7 @@ def _ask_for_reset(env: Any, place: str) -> None:
 
     def step(*_args: Any, **_options: Any) -> Any:
         raise gym.error.ResetNeeded(
-            f"Call reset(): {place}{type(env).__name__} was copied or unpickled by its constructor (EzPickle), without its episode"
+            f"Call reset(): {place}{type(env).__name__} was copied or unpickled by its constructor, as an EzPickle"
         )
 
     @functools.wraps(env.reset)

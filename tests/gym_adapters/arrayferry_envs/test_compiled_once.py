@@ -215,7 +215,10 @@ def batch():
     return vector.ArrayConversion(gym.make_vec("CartPole-v1", 4), "numpy", "jax")
 
 
-@pytest.mark.parametrize("name", ["NormalizeObservation", "NormalizeReward", "TimeAwareObservation", "FlattenObservation"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    ["NormalizeObservation", "NormalizeReward", "TimeAwareObservation", "FlattenObservation"],
+)
 def test_new_wrappers_that_are_equal(name):
     for make, module in ((single, wrappers), (batch, vector_wrappers)):
 

@@ -1,4 +1,4 @@
-"""Copies and pickles of what is around an environment: they go on if its state goes with them, and else need a reset."""
+"""Copies and pickles of what is around an environment: they go on if its state goes with them, else they need a reset."""
 
 import copy
 import inspect
