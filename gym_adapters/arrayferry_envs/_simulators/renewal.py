@@ -101,6 +101,9 @@ class Renewal:
             return leaves, env.observe(env.join(leaves), self._params), rng.key()
 
         branches = [keep, *(functools.partial(put, count) for count in self._counts)]
-        chosen = sum((mask.sum() > count).astype(int) for count in (0, *self._counts[:-1]))
+        chosen: Any = sum((mask.sum() > count).astype(int) for count in (0, *self._counts[:-1]))
+        if not isinstance(chosen, jax.core.Tracer):
+            # among several, a switch would be compiled in each call, since they are new functions
+            branches, chosen = [branches[int(chosen)]], 0
         leaves, observation, self.key = jax.lax.switch(chosen, branches, self.key)
         return env.join(leaves), observation

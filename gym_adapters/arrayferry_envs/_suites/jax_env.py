@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry_envs._contract.errors import EnvResultError
@@ -104,13 +105,18 @@ class JaxEnv(FunctionalEnv):
     observation_space: Any = dataclasses.field(init=False, compare=False)
     action_space: Any = dataclasses.field(init=False, compare=False)
     _dtypes: tuple[Any, ...] = ()  # of the arrays in a state
+    _takes_int64: bool = False  # whether it takes choices as Gymnasium has them
 
     def __init__(self, env: Any, params: Any = None) -> None:
         self.env, self.default_params = _copied(env, params)
         example = jax.eval_shape(lambda: self.begin(jax.random.key(0), self.default_params))
         self.observation_space = self.observations(self._observed(example, self.default_params))
         self.action_space = self.actions(example)
-        after, reward, *_ = self._after(example)
+        try:
+            after, reward, *_ = self._after(example)
+        except TypeError:  # in a few libraries, where JAX has 64 bits
+            self._takes_int64 = True
+            after, reward, *_ = self._after(example)
         self.reward_shape: tuple[int, ...] = tuple(reward.shape)
         self._dtypes = _lasting_dtypes(example, after)
         self._shared = self.shared(example)
@@ -155,13 +161,16 @@ class JaxEnv(FunctionalEnv):
         rest = action, self.default_params
         return jax.eval_shape(lambda kept: self._advanced(jax.random.key(0), kept, *rest), first)
 
-    def _advanced(self, *arguments: Any) -> Any:
+    def _advanced(self, key: Any, kept: Any, action: Any, params: Any) -> Any:
         """Take a step of one environment.
 
         Raises:
             EnvResultError: `advance` has not returned four results.
         """
-        results = self.advance(*arguments)
+        if not self._takes_int64 and not isinstance(self.action_space, spaces.Box):
+            # choices are int64 in Gymnasium
+            action = jax.tree.map(lambda x: x.astype("i4") if x.dtype == "i8" else x, action)
+        results = self.advance(key, kept, action, params)
         if not isinstance(results, tuple) or len(results) != 4:
             count = len(results) if isinstance(results, tuple) else 1
             raise EnvResultError(

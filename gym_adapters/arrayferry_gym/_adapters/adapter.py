@@ -18,6 +18,7 @@ from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
 from arrayferry_gym._actions.fitter import Fitter
 from arrayferry_gym._actions.quick import Judge, quick_way
+from arrayferry_gym._copies import Copied
 from arrayferry_gym._episodes import ServesFunctional
 from arrayferry_gym._options.libraries import Libraries, device_text, reward_dtype_of
 from arrayferry_gym._options.refusals import refuse_fixed, refuse_unknown
@@ -102,7 +103,7 @@ def arguments_of(base: type, adapter: Any, *given: Any, **options: Any) -> dict[
     return {name: x for name, x in bound.arguments.items() if name not in ("self", "env")}
 
 
-class Adapter(RecordConstructorArgs, Judge):
+class Adapter(Copied, RecordConstructorArgs, Judge):
     """Holds the two libraries, converts actions, and converts spaces."""
 
     fixed_options: tuple[str, ...] = ()
@@ -236,11 +237,11 @@ class Adapter(RecordConstructorArgs, Judge):
         frames = self.env.render()
         return self._libraries.to_agent(frames) if self._convert_render else frames
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_converted": {}}
+    def _has_begun(self) -> bool:
+        return self._libraries.observed is not None
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_converted": {}}
 
     def _reset_options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         """Convert the options of a reset. Values that cannot be converted are kept."""

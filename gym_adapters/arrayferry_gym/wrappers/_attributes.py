@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.wrappers.utils import RunningMeanStd
 
 import arrayferry as af
+from arrayferry._utilities.caller import caller_level
 from arrayferry._utilities.text import numbered
 from arrayferry_gym._adapters.spaces import original_space
+from arrayferry_gym._arrays import namespace
+from arrayferry_gym._copies import Copied, layers
 from arrayferry_gym._episodes import RULES
 from arrayferry_gym._spaces.trees import ARRAYS, leaves
 
@@ -24,10 +29,13 @@ from ._kernels.moments import PRIOR, Moments, Statistics
 TO_NUMPY = af.converter("numpy")
 
 
-class HasStatistics:
+class HasStatistics(Copied):
     """Attributes of wrappers with statistics."""
 
     _driver: Any  # a HeldKernel
+
+    def _has_begun(self) -> bool:
+        return "env" in vars(self) and self._driver.state is not None
 
     @property
     def update_running_mean(self) -> bool:
@@ -46,7 +54,8 @@ class HasStatistics:
         """Return the statistics of this wrapper and of all inside, as plain numbers and lists, without loss of precision.
 
         Before the first reset, these are the statistics that were loaded, or the initial ones. A second wrapper with
-        statistics of the same name, counted from the inside, has a number at the end of its name: "obs_rms_2".
+        statistics of the same name, counted from the inside, has a number at the end of its name: "obs_rms_2". Those of
+        Gymnasium's wrappers are "gymnasium_obs_rms" and the like, and those in a batch "envs[0].obs_rms".
         """
         return {name: driver.read() for name, driver in _drivers(self).items()}
 
@@ -56,6 +65,9 @@ class HasStatistics:
         Raises:
             arrayferry.OptionError: those of this wrapper are missing, or some do not fit.
             arrayferry.NarrowingError: the library does not hold a number.
+
+        Warns:
+            UserWarning: statistics of Gymnasium's wrappers, or in a batch, are only in the state, or only here.
         """
         drivers, name = _drivers(self), self._driver.name
         is_state = isinstance(state, Mapping)
@@ -73,6 +85,10 @@ class HasStatistics:
         given = [(drivers[each], drivers[each].given(state[each])) for each in found]
         for driver, values in given:
             driver.load(values)
+        apart = {*_drivers(self)} ^ {*map(str, state)}
+        if lost := sorted(name for name in apart if "gymnasium_" in name or "envs[" in name):
+            text = f"{', '.join(lost):.200} stay as they are: these statistics are only in the state, or only here"
+            warnings.warn(text, stacklevel=caller_level())
 
     def _statistics(self) -> Statistics:
         values = self._driver.read()
@@ -93,31 +109,47 @@ class HasStatistics:
 
 def kernels_in(env: Any) -> int:
     """Return the number of kernels in an environment. Single environments of a batch count as many."""
-    nested = _nested(env)
-    batch = isinstance(nested[-1], (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv))
-    return sum(len(HasKernels.held_by(each)) for each in nested) + 2**16 * batch
+    chain = [each for place, each in layers(env) if not place]
+    batches = sum(
+        isinstance(each, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)) for each in chain
+    )
+    return 2**16 * batches + sum(len(HasKernels.held_by(each)) for each in chain)
 
 
-def _nested(env: Any) -> list[Any]:
-    """Return a wrapper and all inside, down to the environment."""
-    found = [env]
-    while isinstance(found[-1], (gym.Wrapper, gym.vector.VectorWrapper)):
-        found.append(found[-1].env)
-    return found
+class _OfGymnasium(NamedTuple):
+    """The statistics of a wrapper of Gymnasium, with the methods of a `HeldKernel`."""
+
+    rms: RunningMeanStd
+
+    def _moments(self) -> Moments:
+        return Moments(round(self.rms.count - PRIOR), self.rms.mean, self.rms.var, True)
+
+    def read(self) -> dict[str, Any]:
+        return self._moments().read()
+
+    def given(self, values: Any) -> Moments:
+        return self._moments().given(namespace(af.registry.backend("numpy")), values, None)
+
+    def load(self, given: Moments) -> None:
+        vars(self.rms).update(count=given.count + PRIOR, mean=given.mean, var=given.var)
 
 
-def _drivers(env: Any) -> dict[str, HeldKernel]:
-    """Return the kernels with statistics, of a wrapper and of all inside, by the names of the statistics."""
-    held = (driver for each in reversed(_nested(env)) for driver in HasKernels.held_by(each))
-    found = [driver for driver in held if driver.name is not None]
-    return dict(zip(numbered(str(each.name) for each in found), found, strict=True))
+def _drivers(env: Any) -> dict[str, Any]:
+    """Return what holds the statistics of a wrapper and of all inside, by their names."""
+    found: list[tuple[str, Any]] = []
+    for place, each in layers(env):
+        found += [(f"{place}{x.name}", x) for x in HasKernels.held_by(each) if x.name is not None]
+        for name, x in getattr(each, "__dict__", {}).items():
+            if isinstance(x, RunningMeanStd):
+                found.append((f"{place}gymnasium_{name}", _OfGymnasium(x)))
+    return dict(zip(numbered(name for name, _ in found), (x for _, x in found), strict=True))
 
 
 def _updated(env: Any) -> list[Any]:
     """Return what has statistics that are updated: the drivers of our wrappers, and wrappers of Gymnasium's."""
-    others = (each for each in _nested(env)[:-1] if not isinstance(each, HasStatistics))
-    gymnasiums = (each for each in others if hasattr(type(each), "update_running_mean"))
-    return [*_drivers(env).values(), *gymnasiums]
+    ours = [each for each in _drivers(env).values() if isinstance(each, HeldKernel)]
+    others = (each for _, each in layers(env) if not isinstance(each, HasStatistics))
+    return [*ours, *(each for each in others if hasattr(type(each), "update_running_mean"))]
 
 
 class HasObsRms(HasStatistics):

@@ -44,6 +44,18 @@ def step_limit(env: Any) -> int | None:
     return int(limit) if limit is not None and is_whole(limit) else None
 
 
+@functools.lru_cache(64)
+def _functions(kernel: Kernel, xp: Any, *, compiled: bool) -> tuple[Any, Any, Any]:
+    """Return functions of a kernel: to begin episodes, to pass a step through, and for both."""
+    begin, take = (functools.partial(each, kernel, xp) for each in (begin_episodes, take_step))
+    step = functools.partial(kernel.step, xp)
+    if not compiled:
+        return begin, step, take
+    import jax
+
+    return jax.jit(begin), jax.jit(step), jax.jit(take, static_argnums=5)
+
+
 class HeldKernel:
     """A kernel whose state something holds: in a wrapper, or in the engine of a `FunctionalEnv`.
 
@@ -186,15 +198,10 @@ class Driver(HeldKernel):
         at = self._place
         one = None if at is None else backend.from_numpy(np.zeros((), np.float32), at)
         self.device: Any = getattr(one, "device", None)
-        of = self.kernel, self.xp
-        self._begin: Any = functools.partial(begin_episodes, *of)
-        self._step: Any = functools.partial(self.kernel.step, self.xp)
-        self._take: Any = functools.partial(take_step, *of)
-        if backend.name == "jax":
-            import jax
-
-            self._begin, self._step = jax.jit(self._begin), jax.jit(self._step)
-            self._take = jax.jit(self._take, static_argnums=5)
+        compiled = backend.name == "jax"
+        # equal kernels share compiled code, but what a user wrote may depend on more than the kernel
+        make = _functions if compiled and self.kernel.any_library else _functions.__wrapped__
+        self._begin, self._step, self._take = make(self.kernel, self.xp, compiled=compiled)
 
     def follow(self, tree: Any) -> None:
         """Use the library of the results of the environment, if their type has changed."""

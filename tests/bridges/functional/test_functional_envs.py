@@ -815,3 +815,75 @@ def test_with_wrappers():
     ended = int((transitions.terminated | transitions.truncated).sum())
     assert ended
     assert env.state_dict(carry.running)["obs_rms"]["count"] == 20 * 8 + 8 + ended
+
+
+def given(params, observation, key):
+    return params, None
+
+
+def made_from(package, name):
+    if package == "gymnax":
+        return gymnax.make(name)
+    return ({"pgx": pgx, "jumanji": jumanji}[package].make(name),)
+
+
+X64 = [
+    ("jumanji", "TSP-v1", "int32"),
+    ("jumanji", "Maze-v0", "int64"),  # which fails with its own int32
+    ("pgx", "hex", "int32"),
+    ("pgx", "minatar-breakout", "int32"),
+    ("gymnax", "Catch-bsuite", "int32"),
+    ("gymnax", "CartPole-v1", "int32"),
+    ("gymnax", "Pendulum-v1", "float32"),
+]
+
+
+@pytest.mark.parametrize(("package", "name", "dtype"), X64)
+def test_actions_have_the_dtype_of_the_library_with_64_bits(package, name, dtype, x64):
+    env = from_env(*made_from(package, name))
+    seen = []
+
+    class Seen(type(env)):
+        def advance(self, key, kept, action, params):
+            seen.append(str(action.dtype))
+            return super().advance(key, kept, action, params)
+
+    env = Seen(*made_from(package, name))
+    envs = env.make_vec(2, xp="jax")
+    assert envs.single_action_space.dtype == ("float32" if dtype == "float32" else "int64")
+    envs.reset(seed=0)
+    seen.clear()
+    envs.step(envs.action_space.sample())
+    assert {*seen} == {dtype}
+
+    rollout(env, given, np.asarray(envs.action_space.sample()), jax.random.key(0), 2, 2)
+    assert {*seen} == {dtype}
+
+
+@pytest.mark.parametrize(
+    "package", ["gymnax", pytest.param("brax", marks=pytest.mark.long), "pgx", "jumanji"]
+)
+def test_environments_that_are_made_again_compile_nothing(package):
+    make = {
+        "gymnax": lambda: from_env(*gymnax.make("CartPole-v1")),
+        "brax": lambda: from_env(InvertedPendulum()),
+        "pgx": lambda: from_env(pgx.make("tic_tac_toe")),
+        "jumanji": lambda: from_env(jumanji.make("Maze-v0")),
+    }[package]
+    compiled = []
+
+    def count(name, seconds, **more):
+        if name == "/jax/core/compile/backend_compile_duration":
+            compiled.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    for number in range(5):
+        env = make()
+        if number == 3:  # to make one may compile
+            compiled.clear()
+        envs = env.make_vec(2, xp="jax")
+        envs.reset(seed=number)
+        envs.step(envs.action_space.sample())
+        action = np.asarray(envs.action_space.sample())
+        rollout(env, given, action, jax.random.key(0), 2, 2)
+    assert compiled == []

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 from pathlib import Path
 
 import array_api_compat.numpy as xnp  # as the kernels get it: NumPy 1.26 has no devices
@@ -418,6 +419,91 @@ def test_statistics_of_wrappers_of_gymnasium_inside_are_frozen():
     for setting in (False, True):
         env.update_running_mean = setting
         assert theirs.update_running_mean is env.update_running_mean is setting
+
+
+def cart(*around):
+    """Return a function that makes a CartPole with wrappers around it, innermost first."""
+
+    def make():
+        env = gym.make("CartPole-v1")
+        for each in around:
+            env = each(env)
+        return env
+
+    return make
+
+
+THEIRS, THEIRS_OF_BATCHES = gym.wrappers, gym.wrappers.vector
+INSIDE = {
+    "theirs": (
+        lambda: wrappers.ClipReward(cart(THEIRS.NormalizeObservation, THEIRS.NormalizeReward)(), -1, 1),
+        ["gymnasium_obs_rms", "gymnasium_return_rms"],
+    ),
+    "theirs in an adapter": (
+        lambda: wrappers.NormalizeObservation(ArrayConversion(cart(THEIRS.NormalizeObservation)())),
+        ["gymnasium_obs_rms", "obs_rms"],
+    ),
+    "theirs twice": (
+        lambda: wrappers.ClipReward(cart(THEIRS.NormalizeReward, THEIRS.NormalizeReward)(), -1, 1),
+        ["gymnasium_return_rms", "gymnasium_return_rms_2"],
+    ),
+    "theirs of batches": (
+        lambda: vector_wrappers.NormalizeObservation(
+            THEIRS_OF_BATCHES.NormalizeReward(
+                THEIRS_OF_BATCHES.NormalizeObservation(SyncVectorEnv([cart()] * 2))
+            )
+        ),
+        ["gymnasium_obs_rms", "gymnasium_return_rms", "obs_rms"],
+    ),
+    "in a batch": (
+        lambda: vector_wrappers.ClipReward(
+            adapters.ArrayConversion(
+                SyncVectorEnv([cart(THEIRS.NormalizeObservation, wrappers.NormalizeReward)] * 2)
+            ), -1, 1,
+        ),
+        ["envs[0].gymnasium_obs_rms", "envs[0].return_rms", "envs[1].gymnasium_obs_rms", "envs[1].return_rms"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "names"), INSIDE.values(), ids=INSIDE)
+def test_statistics_of_all_wrappers_inside_are_saved_loaded_and_frozen(make, names):
+    env = begun(make(), 0)
+    for _ in range(5):
+        env.step(env.action_space.sample())
+    saved = json.loads(json.dumps(env.state_dict()))
+    assert [*saved] == names
+    assert all(each["count"] > 4 for each in saved.values())
+    other = make()
+    other.load_state_dict(saved)
+    other.update_running_mean = False
+    begun(other, 1).step(other.action_space.sample())
+    assert other.state_dict() == saved
+    other.update_running_mean = True
+    other.step(other.action_space.sample())
+    assert all(other.state_dict()[name]["count"] > saved[name]["count"] for name in names)
+    wrong = {**saved, names[0]: {"count": 1, "mean": [0.0] * 9, "var": [1.0] * 9}}
+    with pytest.raises(af.OptionError, match="the statistics have a count of 1"):
+        make().load_state_dict(wrong)
+
+
+@pytest.mark.parametrize(("make", "names"), INSIDE.values(), ids=INSIDE)
+def test_states_without_statistics_from_inside_are_loaded_with_a_warning(make, names):
+    saved = {name: x for name, x in make().state_dict().items() if name == "obs_rms"}
+    env = make()
+    with pytest.warns(UserWarning, match="stay as they are: these statistics are only in") as told:
+        env.load_state_dict(saved)
+    assert [each.filename for each in told] == [__file__]
+    assert all((name in str(told[0].message)) == (name not in saved) for name in names[:-1])
+
+
+def test_statistics_of_more_environments_than_there_are_are_told():
+    def make(count):
+        envs = SyncVectorEnv([cart(wrappers.NormalizeReward)] * count)
+        return vector_wrappers.NormalizeObservation(envs)
+
+    with pytest.warns(UserWarning, match=r"^envs\[2\].return_rms stay as they are"):
+        make(2).load_state_dict(make(3).state_dict())
 
 
 def showing(x, low, high, action_space):

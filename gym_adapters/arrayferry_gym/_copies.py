@@ -1,0 +1,73 @@
+"""Copies of environments: those that go on where the original is, and those that begin anew."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+
+
+class _Begun:
+    """Says in the state of an object that an episode has begun. In a deep copy or a pickle it becomes True."""
+
+    def __reduce__(self) -> Any:
+        return bool, (True,)
+
+
+class Copied:
+    """An object with an environment inside. A copy asks for a reset if a part of the environment has begun anew."""
+
+    def _has_begun(self) -> bool:
+        """Return whether an episode has begun."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_begun_inside": _Begun()} if self._has_begun() else {**vars(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if vars(self).pop("_begun_inside", None) is True:  # not in a shallow copy
+            for place, each in layers(vars(self)["env"]):
+                _ask_for_reset(each, place)
+
+
+def layers(env: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield an environment and all inside, innermost first, each after its place.
+
+    The place of the environments in a batch of this process is "envs[0].", "envs[1]." and so on; that of others is "".
+    """
+    chain, held = [env], getattr(env, "__dict__", {})
+    # the second name is PettingZoo's; a limit, since what is inside may lead back
+    while len(chain) < 100 and (inner := held.get("env", held.get("aec_env"))) is not None:
+        chain.append(inner)
+        held = getattr(inner, "__dict__", {})
+    batch = held.get("envs")
+    for index, one in enumerate(batch if isinstance(batch, (list, tuple)) else ()):
+        yield from layers(one, f"{place}envs[{index}].")
+    yield from ((place, each) for each in reversed(chain))
+
+
+_NAMES = "__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__deepcopy__"
+
+
+def _ask_for_reset(env: Any, place: str) -> None:
+    """Let a step of an environment fail until it is reset, if copies are made by its constructor alone."""
+    methods = [
+        [getattr(cls, name, None) for name in _NAMES] for cls in (type(env), gym.utils.EzPickle)
+    ]
+    if methods[0] != methods[1]:
+        return
+
+    def step(*_args: Any, **_options: Any) -> Any:
+        raise gym.error.ResetNeeded(
+            f"Call reset(): {place}{type(env).__name__} was copied or unpickled by its constructor, as an EzPickle"
+        )
+
+    @functools.wraps(env.reset)
+    def reset(*args: Any, **options: Any) -> Any:
+        del env.step, env.reset
+        return env.reset(*args, **options)
+
+    vars(env).update(step=step, reset=reset)

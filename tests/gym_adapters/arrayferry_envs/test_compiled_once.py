@@ -1,0 +1,270 @@
+"""What runs code of JAX compiles nothing after a few calls, also in new objects that are equal, and in copies."""
+
+import copy
+import pickle
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from functional_envs import Cells, Drawn, lean
+
+from arrayferry_envs import (
+    CartPole,
+    Functions,
+    evaluate,
+    freeze,
+    record,
+    repeat_action,
+    rollout,
+    to_gymnax,
+    with_seeds,
+    wrap,
+)
+from arrayferry_gym import ArrayConversion, JaxToNumpy, JaxToTorch, make_rng, vector, wrappers
+from arrayferry_gym.sb3 import SB3VecEnv
+from arrayferry_gym.torchrl import TorchRLEnv
+from arrayferry_gym.wrappers import kernels
+from arrayferry_gym.wrappers import vector as vector_wrappers
+
+COMPILED = []
+MODES = ("SAME_STEP", "NEXT_STEP", "DISABLED")
+ACTIONS = np.array([0, 1, 0, 1])
+KERNELS = kernels.NormalizeObservation(), kernels.NormalizeReward(), kernels.RescaleAction(-1, 1)
+
+
+def count(name, seconds, **more):
+    if name == "/jax/core/compile/backend_compile_duration":
+        COMPILED.append(name)
+
+
+jax.monitoring.register_event_duration_secs_listener(count)
+
+
+def compiles_no_more(call, first=3):
+    """Call a function with 0, 1, 2 and so on, and check that nothing is compiled after a few calls."""
+    for number in range(first + 3):
+        if number == first:
+            COMPILED.clear()
+        call(number)
+    assert COMPILED == []
+
+
+def wrapped():
+    return wrap(CartPole(), *KERNELS[:2])
+
+
+def acts(envs, actions=None):
+    """Return a function that resets environments and takes a few steps."""
+
+    def call(number):
+        envs.reset(seed=number)
+        for _ in range(3):
+            envs.step(envs.action_space.sample() if actions is None else actions)
+
+    return call
+
+
+ENVS = {
+    "CartPole": CartPole, "wrapped": wrapped, "Drawn": Drawn, "Cells": Cells,
+    "repeated": lambda: repeat_action(CartPole(), 2), "levels": lambda: with_seeds(CartPole(), [1, 2]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_envs", [4, 70])  # few are drawn apart from 64 on
+@pytest.mark.parametrize("env", [CartPole, wrapped])
+def test_functions_outside_jit(env, num_envs, mode):
+    actions = jnp.zeros(num_envs, int)
+    functions = Functions(env(), autoreset_mode=mode, max_episode_steps=2)
+    at = [functions.reset(jax.random.key(0), num_envs)[0]]
+
+    def step(number):
+        functions.reset(jax.random.key(number), num_envs)
+        for _ in range(3):
+            at[0], _ = functions.step(jax.random.key(number), at[0], actions)
+        params = {"gravity": 9.0 + number}
+        Functions(env(), autoreset_mode=mode).step(jax.random.key(1), at[0], actions, params)
+
+    compiles_no_more(step)
+
+
+def test_functions_outside_jit_are_those_inside():
+    functions = Functions(CartPole(), max_episode_steps=3)
+    running, _ = functions.reset(jax.random.key(0), 70)
+    twin = running._replace(elapsed=running.elapsed + jnp.arange(70) % 3)
+    for number, start in enumerate([running, twin, running._replace(elapsed=running.elapsed + 2)]):
+        given = jax.random.key(number), start, jnp.zeros(70, int)
+        for ours, theirs in zip(
+            jax.tree.leaves(functions.step(*given)),
+            jax.tree.leaves(jax.jit(functions.step)(*given)),
+            strict=True,
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ENVS)
+@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
+def test_new_environments_that_are_equal(name, mode):
+    def call(number):
+        envs = ENVS[name]().make_vec(4, xp="jax", autoreset_mode=mode)
+        for rows in (None, [True, False, False, True]):
+            envs.reset(seed=number, options=None if rows is None else {"reset_mask": rows})
+            envs.step(envs.action_space.sample())
+        for again in (copy.deepcopy(envs), pickle.loads(pickle.dumps(envs)), copy.copy(envs)):
+            again.step(again.action_space.sample())
+            again.reset(options={"state": again.state})
+
+    compiles_no_more(call)
+
+
+def test_new_single_environments_that_are_equal():
+    compiles_no_more(lambda number: acts(CartPole().make(xp="jax"), 1)(number))
+    env = CartPole().make(xp="jax")
+    compiles_no_more(lambda number: env.reset(options={"params": {"gravity": 9.0 + number}}))
+
+
+class Scaled(CartPole):
+    """Observations are scaled by an attribute."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def observe(self, xp, state, params):
+        return super().observe(xp, state, params) * self.scale
+
+
+def test_environments_that_differ_share_nothing(enable_x64):
+    seen = []
+    for scale in (1.0, 2.0, np.float32([1, 2, 3, 4]), np.float32([4, 3, 2, 1])):
+        envs = Scaled(scale).make_vec(2, xp="jax")
+        seen.append(np.asarray(envs.reset(seed=1)[0]) / scale)
+    for other in seen[1:]:
+        np.testing.assert_allclose(other, seen[0], rtol=1e-6)
+    with enable_x64(True):
+        envs = CartPole().make_vec(2, xp="jax")
+        envs.reset(seed=1)
+        assert envs.action_space.sample().dtype == "int64"
+        envs.step(envs.action_space.sample())
+
+
+def test_a_failed_first_reset_leaves_others_alone():
+    class Sized(Cells):
+        def reset(self, xp, rng, n, params):
+            if xp is jnp and broken:
+                raise ValueError("not yet")
+            return super().reset(xp, rng, n, params)
+
+    broken = True
+    first, second = (Sized().make_vec(2, xp="jax") for _ in range(2))
+    with pytest.raises(ValueError, match="not yet"):
+        first.reset(seed=1)
+    broken = False
+    assert (np.asarray(second.reset(seed=1)[0]) == np.asarray(first.reset(seed=1)[0])).all()
+
+
+def test_rollouts_and_evaluations():
+    before = [None]
+    env = wrapped()
+    saved = env.state_dict(rollout(env, lean, None, jax.random.key(0), 5, 4)[0].running)
+
+    def call(number):
+        before[0], _ = rollout(wrapped(), lean, None, jax.random.key(number), 5, 4, carry=before[0])
+        rollout(wrapped(), lean, None, jax.random.key(0), 5, 4, wrapper_state=saved)
+        evaluate(
+            wrapped(), lean, key=number, num_envs=4, wrapper_state=saved, env_params={"gravity": 9.0 + number}
+        )  # fmt: skip
+        wrapped().wrapper_state(saved), freeze(before[0].running.wrappers)
+
+    compiles_no_more(call)
+
+
+def test_the_form_of_gymnax():
+    state = to_gymnax(CartPole()).reset(jax.random.key(0))[1]
+
+    def call(number):
+        env = to_gymnax(CartPole())
+        key, params = jax.random.key(number), env.default_params.replace(gravity=9.0 + number)
+        env.reset(key), env.step(key, state, 1), env.step_env(key, state, 1, params)
+
+    compiles_no_more(call)
+
+
+def test_random_numbers():
+    def call(number):
+        rng = make_rng("jax", number)
+        rng.normal((3,)), rng.uniform((3,)), rng.integers((3,), 0, 5), rng.key()
+        rng.categorical((3,), jnp.zeros((3, 2)))
+
+    compiles_no_more(call)
+
+
+@pytest.mark.parametrize("adapter", [JaxToNumpy, JaxToTorch])
+def test_adapters_of_environments_in_jax(adapter):
+    env = getattr(vector, adapter.__name__)(CartPole().make_vec(4, xp="jax"))
+    compiles_no_more(acts(env), first=6)  # converters learn
+    compiles_no_more(lambda number: acts(adapter(CartPole().make(xp="jax")))(number), first=6)
+
+
+def single():
+    return ArrayConversion(gym.make("CartPole-v1"), "numpy", "jax")
+
+
+def batch():
+    return vector.ArrayConversion(gym.make_vec("CartPole-v1", 4), "numpy", "jax")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NormalizeObservation", "NormalizeReward", "TimeAwareObservation", "FlattenObservation"],
+)
+def test_new_wrappers_that_are_equal(name):
+    for make, module in ((single, wrappers), (batch, vector_wrappers)):
+
+        def call(number, make=make, module=module):
+            env = getattr(module, name)(make())
+            acts(env)(number)
+            if make is single:
+                copy.deepcopy(env).step(1)
+
+        compiles_no_more(call, first=6)
+
+
+class Halves(kernels.Kernel):
+    """Divides rewards by a number that may change: what is compiled for it is not shared."""
+
+    parts = ("reward",)
+    by = 2
+
+    def step(self, xp, state, result):
+        return state, result._replace(reward=result.reward / Halves.by)
+
+
+def test_kernels_of_users_are_compiled_for_each_wrapper(monkeypatch):
+    for by in (2, 4):
+        monkeypatch.setattr(Halves, "by", by)
+        env = vector_wrappers.KernelVectorWrapper(batch(), Halves())
+        env.reset(seed=1)
+        assert float(env.step(ACTIONS)[1][0]) == 1 / by
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
+def test_bridges(mode):
+    def make():
+        return CartPole().make_vec(4, xp="jax", autoreset_mode=mode, max_episode_steps=1)
+
+    def call(number):
+        bridge = SB3VecEnv(make())
+        bridge.reset(), bridge.step(ACTIONS)
+        TorchRLEnv(make()).rollout(2)
+
+    compiles_no_more(call, first=6)
+
+
+def test_agents_of_jax_in_other_environments(tmp_path):
+    def call(number):
+        evaluate(batch(), lean, key=number, policy_xp="jax")
+        record(CartPole(), lean, path=tmp_path / "x.gif", num_steps=2, key=number)
+
+    compiles_no_more(call, first=6)
