@@ -33,10 +33,10 @@ know it, and `original_space` is what it was.
     (Dict('x': Box(0.0, 1.0, (2,), float32)), MultiBinary((2,)))
 
 **Actions.** A `Fitter` converts a value to the form that a space samples, or says why it does not fit. A `Judge` does it by
-a quick way from the second time on. `bounds_of` is the range of a space. `cast_numbers` casts and refuses numbers that
-do not fit, `cast_fitting` does so in any library, and `first_wrong` names one. `cast_clipped` reads none: it clips them.
+a quick way from the second time on. `bounds_of` is the range of a space. `cast_fitting` casts and refuses numbers that
+do not fit, `cast_clipped` reads none and clips them, and `first_wrong` names one.
 
-    >>> from arrayferry_gym.extending import Fitter, Judge, bounds_of, cast_numbers, first_wrong
+    >>> from arrayferry_gym.extending import Fitter, Judge, bounds_of, cast_clipped, cast_fitting, first_wrong
     >>> class Moves(Judge):
     ...     def __init__(self):
     ...         self._forget_ways()
@@ -44,9 +44,6 @@ do not fit, `cast_fitting` does so in any library, and `first_wrong` names one. 
     ...         return Fitter(spaces.Discrete(3)).fit(action)
     >>> Moves()._act(np.array([2])), bounds_of(spaces.Discrete(3))
     (np.int64(2), (array(0), np.int64(2)))
-    >>> cast_numbers(np.array([1.0, 2.0]), np.dtype("int8"))
-    array([1, 2], dtype=int8)
-    >>> from arrayferry_gym.extending import cast_clipped, cast_fitting
     >>> cast_fitting(np.array([1.0, 2.0]), np.dtype("int8"), "it")
     array([1, 2], dtype=int8)
     >>> cast_clipped(np.array([np.nan, 256.0]), np.dtype("uint8"))
@@ -122,7 +119,6 @@ from ._arrays import (
     as_rewards,
     cast_clipped,
     cast_fitting,
-    cast_numbers,
     first_wrong,
     held_dtype,
     mapped,
@@ -173,7 +169,6 @@ __all__ = [
     "build",
     "cast_clipped",
     "cast_fitting",
-    "cast_numbers",
     "checked_reset",
     "converted_space",
     "first_wrong",

@@ -17,7 +17,7 @@ import arrayferry as af
 from arrayferry._utilities.caller import authors_line
 from arrayferry.extending import dtype_name, map_arrays
 from arrayferry_gym import make_rng
-from arrayferry_gym.extending import cast_clipped, cast_numbers
+from arrayferry_gym.extending import cast_clipped, cast_fitting
 
 from .checked import CheckedEnv
 from .functional_env import FunctionalEnv, checked_env
@@ -236,9 +236,11 @@ class _Trial:
         for array, dtype, what in self._casts:
             x = np.asarray(af.convert(array, "numpy"))
             try:
-                cast_numbers(np.trunc(x) if x.dtype.kind == "f" else x, np.dtype(dtype))
-            except ValueError as error:
-                raise self._found(method, f"the {what} does not fit {dtype}: {error}",
+                cast_fitting(
+                    np.trunc(x) if x.dtype.kind == "f" else x, np.dtype(dtype), f"the {what}"
+                )
+            except af.NarrowingError as error:
+                raise self._found(method, error.reason,
                                   "Clip it, or choose a dtype that holds it.") from None  # fmt: skip
         return result
 

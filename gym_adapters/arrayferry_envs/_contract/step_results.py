@@ -10,7 +10,7 @@ from array_api_compat import is_numpy_namespace
 
 import arrayferry as af
 from arrayferry.extending import dtype_name
-from arrayferry_gym.extending import cast_clipped, cast_numbers, held_dtype
+from arrayferry_gym.extending import cast_clipped, cast_fitting, held_dtype
 
 from .errors import EnvResultError
 from .functional_env import FunctionalEnv
@@ -156,10 +156,10 @@ class StepResults:
     def _check_exact(self, reward: Any) -> None:
         """Check that numbers fit, and that whole ones keep all digits."""
         try:
-            cast_numbers(reward, np.dtype(self._whole_name))
-        except ValueError as error:
+            cast_fitting(reward, np.dtype(self._whole_name), "it")
+        except af.NarrowingError as error:
             raise EnvResultError(
-                f"the reward of {self._name}.step() loses digits: {error}",
+                f"the reward of {self._name}.step() loses digits: {error.reason}",
                 remedy='Set reward_dtype = "float64" in the class, or return smaller numbers.',
             ) from None
 

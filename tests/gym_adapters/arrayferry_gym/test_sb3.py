@@ -144,7 +144,10 @@ def test_attributes_methods_and_images(vectorise):
     assert envs.env_method("add", 1, indices=[2]) == [3]
     assert envs.env_method("add", 1, indices=[2, 0]) == [3, 1]
     if vectorise is not SyncVectorEnv:
-        with pytest.warns(UserWarning, match="ERROR"), pytest.raises(TypeError, match="missing 1 required"):
+        with (
+            pytest.warns(UserWarning, match="ERROR"),
+            pytest.raises(TypeError, match="missing 1 required"),
+        ):
             envs.env_method("add", indices=[1])
     envs.close()
 
