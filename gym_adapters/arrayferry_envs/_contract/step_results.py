@@ -159,7 +159,7 @@ class StepResults:
             cast_fitting(reward, np.dtype(self._whole_name), "it")
         except af.NarrowingError as error:
             raise EnvResultError(
-                f"the reward of {self._name}.step() loses digits: {error.reason}",
+                f"the reward of {self._name}.step() loses digits: {error.reason.partition(': ')[2]}",
                 remedy='Set reward_dtype = "float64" in the class, or return smaller numbers.',
             ) from None
 

@@ -21,7 +21,6 @@ WRONG = {
     "Libraries": (af.ArrayFerryError, {}, "no_library", None, None, None),
     "as_rewards": (TypeError, [1, 2], 3), "autoreset_mode_of": (af.OptionError, "sometimes"),
     "cast_fitting": (af.NarrowingError, np.array([-1]), np.dtype("uint8"), "it"),
-    "cast_numbers": (ValueError, np.array([300]), np.dtype("int8")),
     "gymnasium_space": (TypeError, "no space"), "reset_mask_of": (af.OptionError, [True], 2),
     "refuse_batch": (TypeError, "mine", SimpleNamespace(num_envs=2, step=print)),
 }  # fmt: skip
