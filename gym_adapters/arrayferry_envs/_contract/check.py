@@ -277,7 +277,7 @@ class _Trial:
         else:
             given = [*map(_frozen, leaves)] if self._backend.name == "numpy" else leaves
             own, uncast = run(seed, given)
-        casts[:] = [(x, *names) for x, (_, *names) in zip(uncast, casts, strict=True)]
+        casts[:] = [(x, dtype, what) for x, (_, dtype, what) in zip(uncast, casts, strict=True)]
         return layouts[-1].unflatten(own)
 
     def _action(self) -> Any:

@@ -13,7 +13,7 @@ from arrayferry_envs import FunctionalEnv, check, evaluate, repeat_action, rollo
 from arrayferry_gym.extending import cast_clipped, cast_fitting
 from arrayferry_gym.vector import ArrayConversion
 from arrayferry_gym.wrappers import kernels
-from arrayferry_gym.wrappers.vector import NormalizeObservation, StickyAction
+from arrayferry_gym.wrappers.vector import DtypeObservation, NormalizeObservation, StickyAction
 
 LIBRARIES = {"numpy": "numpy", "torch": "torch", "jax": "jax", "strict": array_api_strict}
 NAN = float("nan")
@@ -145,6 +145,19 @@ def test_observations_are_clipped_alike(library):
             envs = changed.make_vec(2, xp=LIBRARIES[library], params={"shown": np.float32(shown)})
             observations, _ = envs.reset(seed=0)
             assert af.convert(observations, "numpy").ravel().tolist() == [seen, seen]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_observations_that_a_wrapper_casts_are_clipped_alike(library):
+    class Floats(Shown):
+        observation_space = spaces.Box(0.0, 255.0, (1,), np.float32)
+
+    for shown, seen in CLIPPED.items():
+        envs = Floats(np.float32(0)).make_vec(
+            2, xp=LIBRARIES[library], params={"shown": np.float32(shown)}
+        )
+        observations, _ = DtypeObservation(envs, np.uint8).reset(seed=0)
+        assert af.convert(observations, "numpy").ravel().tolist() == [seen, seen]
 
 
 SOURCES = {
