@@ -87,6 +87,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
             limit.
         infos: the names of the infos to return.
         final_observation: whether to return the observations before resets.
+        wrapper_state: for a `FunctionalEnv` made by `wrap`: the statistics with which each group begins, as for `rollout`.
 
     Attributes:
         groups: the number of groups.
@@ -138,8 +139,12 @@ class Collector(Iterator[Trajectories[ArrT]]):
         max_episode_steps: Any = UNSET,
         infos: Sequence[str] = (),
         final_observation: bool = True,
+        wrapper_state: Any = None,
     ) -> None:
-        env, factories = _environments(envs, num_envs, env_params, max_episode_steps)
+        env, factories = _environments(
+            envs, num_envs, (env_params, wrapper_state), max_episode_steps
+        )
+        self._env = env
         self.num_envs: int = len(factories) or count_of("num_envs", num_envs)
         self.num_steps: int = count_of("num_steps", num_steps)
         groups = None if groups is None else count_of("groups", groups)
@@ -166,6 +171,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         plan = Plan(
             env, policy, portable(library or af.registry.backend("numpy")), self.num_steps, self.seed,
             env_params, max_episode_steps, infos, final_observation,
+            af.convert(wrapper_state, "numpy", copy=True),
         )  # fmt: skip
         rows, layout = policy_rows(af.convert(policy_state, "numpy", copy=True), self.num_envs)
         data = to_bytes(plan, "the policy or the environment")
@@ -252,6 +258,22 @@ class Collector(Iterator[Trajectories[ArrT]]):
         lost = sum(group.known.losses for group in runner.groups)
         return CollectorStats(steps * self.num_steps, sum(numbers), seconds, lost)
 
+    def statistics(self) -> list[dict[str, Any]]:
+        """Return the statistics of the kernels in each group, after the trajectories returned so far.
+
+        Each is a result of `env.state_dict`. `arrayferry_gym.wrappers.merge` combines those of groups that began without any.
+
+        Raises:
+            arrayferry.OptionError: the environment was not made by `wrap`.
+        """
+        self._require_open()
+        if self._env is None or not self._env.kernels:
+            raise af.OptionError(
+                f"{self!r} has no kernels with statistics", remedy="Pass wrap(env, *kernels)."
+            )
+        states = [position.state for position in self._runner.positions]
+        return [self._env.state_dict(state.running) for state in states if state is not None]
+
     def state_dict(self) -> dict[str, Any]:
         """Return where the environments of a `FunctionalEnv` are after the trajectories returned so far.
 
@@ -324,7 +346,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
 
 
 def _environments(
-    envs: Any, num_envs: Any, env_params: Any, limit: Any
+    envs: Any, num_envs: Any, env_options: tuple[Any, Any], limit: Any
 ) -> tuple[FunctionalEnv | None, list[bytes]]:
     """Return a `FunctionalEnv`, or functions that make environments, pickled."""
     if isinstance(envs, type) and issubclass(envs, FunctionalEnv):
@@ -337,9 +359,9 @@ def _environments(
             f"envs={envs!r:.80} is not a list of functions",
             remedy="Pass functions that make one environment each, [lambda: gym.make(...)] * n, or a FunctionalEnv.",
         )
-    if num_envs not in (None, len(makers)) or env_params is not None or limit is not UNSET:
+    if num_envs not in (None, len(makers)) or env_options != (None, None) or limit is not UNSET:
         raise af.OptionError(
-            f"num_envs={num_envs!r:.80}, env_params and max_episode_steps are for a FunctionalEnv, but envs are {len(makers)} functions",
+            f"num_envs={num_envs!r:.80}, env_params, wrapper_state and max_episode_steps are for a FunctionalEnv, but envs are {len(makers)} functions",
             remedy="Leave them out, and set parameters and limits in the functions.",
         )
     pickled = {id(each): to_bytes(each, f"{each!r:.80} of envs") for each in makers}

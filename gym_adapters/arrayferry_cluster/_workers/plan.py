@@ -30,6 +30,7 @@ class Plan:
         max_episode_steps: after how many steps its episodes are truncated.
         infos: the names of the infos that are collected.
         final_observation: whether the observations before resets are collected.
+        wrapper_state: the statistics of the kernels with which each group begins, None for new ones.
     """
 
     env: Any
@@ -41,6 +42,7 @@ class Plan:
     max_episode_steps: Any
     infos: tuple[str, ...]
     final_observation: bool
+    wrapper_state: Any
 
 
 @dataclass(frozen=True)

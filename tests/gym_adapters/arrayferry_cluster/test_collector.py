@@ -33,7 +33,7 @@ from arrayferry_cluster import Collector, EnvFailedError, PolicyFailedError, Wor
 from arrayferry_cluster._workers.infos import Infos
 from arrayferry_envs import CartPole, Pendulum, rollout, wrap
 from arrayferry_gym import make_rng
-from arrayferry_gym.wrappers import kernels
+from arrayferry_gym.wrappers import kernels, merge
 from arrayferry_gym.wrappers.kernels import NormalizeObservation
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import the tests
@@ -308,6 +308,31 @@ def test_kernels_that_need_the_limit_get_the_one_that_is_passed(client):
         (part,) = itertools.islice(collector, 1)
     assert part.observation.shape == (6, 2, 5)
     assert part.observation[:, 0, 4].max() == 3
+
+
+def test_statistics_of_kernels_are_read_merged_and_loaded(client):
+    env = wrap(CartPole(), NormalizeObservation())
+    options = {"num_steps": 6, "num_envs": 4, "groups": 2, "seed": 3, "client": client}
+    with Collector(env, functional, WEIGHTS, **options) as collector:
+        assert collector.statistics() == []
+        next(collector)
+        parts = [each["obs_rms"] for each in collector.statistics()]
+        assert parts[0] != parts[1]
+        whole = merge(parts)
+        assert whole["count"] == sum(part["count"] for part in parts) > 2 * 12
+    with Collector(
+        env, functional, WEIGHTS, **options, wrapper_state={"obs_rms": whole}
+    ) as collector:
+        next(collector)
+        again = [each["obs_rms"]["count"] for each in collector.statistics()]
+    assert again == [whole["count"] + part["count"] for part in parts]
+    with (
+        Collector(CartPole, functional, WEIGHTS, **options) as collector,
+        pytest.raises(af.OptionError, match="has no kernels with statistics"),
+    ):
+        collector.statistics()
+    with pytest.raises(af.OptionError, match="wrapper_state and max_episode_steps are for a Func"):
+        Collector([CARTPOLE], still, num_steps=1, client=client, wrapper_state={"obs_rms": whole})
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -130,8 +130,12 @@ def test_attributes_are_those_of_wrappers(name, many):
         layer = outside
         while layer is not layer.unwrapped:  # the outermost first
             names = [x for x in dir(layer) if x[:1] != "_"]
-            alone = {f"{part}{s}" for part in ("action", "observation", "reward") for s in ("", "s")}
-            for attribute in {*names} - {"env", "class_name", "wrapper_spec", "unwrapped", "spec"} - alone:
+            alone = {
+                f"{part}{s}" for part in ("action", "observation", "reward") for s in ("", "s")
+            }
+            for attribute in (
+                {*names} - {"env", "class_name", "wrapper_spec", "unwrapped", "spec"} - alone
+            ):
                 assert attribute in dir(inside)
                 seen = sum(attribute in dir(each) for each in (layer, outside))
                 if seen == 2 and "spaces" not in attribute and attribute != "episode_start_times":
