@@ -156,7 +156,7 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     }
     # a task may end by an action that changes nothing, or with zeros; a limit chooses neither
     none_cut = not any(each.is_cut for each, _ in ends)
-    likely = {
+    likely: dict[str, Callable[[], bool]] = {
         "the one before the last step": lambda: _always_moves(run, [each for each, _ in ends]),
         "all zeros": lambda: _zeros_are_usual(run),
     }

@@ -144,7 +144,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         env, factories = _environments(
             envs, num_envs, (env_params, wrapper_state), max_episode_steps
         )
-        self._env = env
+        self._env: Any = env
         self.num_envs: int = len(factories) or count_of("num_envs", num_envs)
         self.num_steps: int = count_of("num_steps", num_steps)
         groups = None if groups is None else count_of("groups", groups)

@@ -51,7 +51,7 @@ def _segment(
     begun = plan.env, plan.policy, _weights(weights), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
     if state is None:  # so that rollouts are compiled for a carry only
-        states = {"policy_state": group.policy_state, "wrapper_state": plan.wrapper_state}
+        states: Any = {"policy_state": group.policy_state, "wrapper_state": plan.wrapper_state}
         state = first_carry(*begun, group.num_envs, **states, **options)
     collect = ("info",) if plan.infos else ()
     carry, transitions = rollout(

@@ -426,7 +426,7 @@ def _ended(results: tuple[Any, ...]) -> Any:
     return np.any(af.convert(results[2:], "numpy"), axis=0)
 
 
-def _problems_of_kernels(env: FunctionalEnv, library: str, params: Any) -> Iterator[Problem]:
+def _problems_of_kernels(env: FunctionalEnv, library: Any, params: Any) -> Iterator[Problem]:
     """Take steps with the kernels around an environment."""
     try:
         envs = env.make_vec(N, xp=library, params=params, max_episode_steps=env.max_episode_steps or STEPS)  # fmt: skip

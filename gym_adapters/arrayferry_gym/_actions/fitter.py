@@ -211,7 +211,12 @@ class Fitter:
                     f"it has the key {further[0]!r}{place.clause}, which the space does not have"
                 )
             return parts
-        if self.num_envs is None and getattr(value, "ndim", 0) and len(value) == len(space.spaces):
+        if (
+            self.num_envs is None
+            and hasattr(value, "ndim")
+            and value.ndim
+            and len(value) == len(space.spaces)
+        ):
             value = [value[index, ...] for index in range(len(value))]  # as `contains` takes it
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
             raise self._unfit(space, place, f"it takes a tuple of {len(space.spaces)}")

@@ -36,10 +36,11 @@ def step_limit(env: Any) -> int | None:
         if isinstance(env, gym.wrappers.TimeLimit):
             limit = int(env._max_episode_steps)
         env = env.env
-    if limit is None and isinstance(env.unwrapped, ServesFunctional):
-        limit = env.unwrapped._limit
-    if limit is None and isinstance(env.unwrapped, SyncVectorEnv):  # made without a spec
-        limits = {step_limit(one) for one in env.unwrapped.envs}
+    inner: Any = env.unwrapped
+    if limit is None and isinstance(inner, ServesFunctional):
+        limit = inner._limit
+    if limit is None and isinstance(inner, SyncVectorEnv):  # made without a spec
+        limits = {step_limit(one) for one in inner.envs}
         limit = limits.pop() if len(limits) == 1 else None
     return int(limit) if limit is not None and is_whole(limit) else None
 
