@@ -51,8 +51,10 @@ def _segment(
     begun = plan.env, plan.policy, _weights(weights), key
     options: Any = {"env_params": plan.env_params, "max_episode_steps": plan.max_episode_steps}
     if state is None:  # so that rollouts are compiled for a carry only
-        states: Any = {"policy_state": group.policy_state, "wrapper_state": plan.wrapper_state}
-        state = first_carry(*begun, group.num_envs, **states, **options)
+        state = first_carry(
+            *begun, group.num_envs, policy_state=group.policy_state,
+            wrapper_state=plan.wrapper_state, **options,
+        )  # fmt: skip
     collect = ("info",) if plan.infos else ()
     carry, transitions = rollout(
         *begun, plan.num_steps, group.num_envs, carry=state, collect=collect,

@@ -39,7 +39,7 @@ def step_limit(env: Any) -> int | None:
     inner: Any = env.unwrapped
     if limit is None and isinstance(inner, ServesFunctional):
         limit = inner._limit
-    if limit is None and isinstance(inner, SyncVectorEnv):  # made without a spec
+    elif limit is None and isinstance(inner, SyncVectorEnv):  # made without a spec
         limits = {step_limit(one) for one in inner.envs}
         limit = limits.pop() if len(limits) == 1 else None
     return int(limit) if limit is not None and is_whole(limit) else None

@@ -292,7 +292,7 @@ def named():
 
 
 def test_infos_that_are_no_arrays_are_the_environments(client):
-    with pytest.raises(EnvFailedError, match=r"environments? 0.* raised .* the info 'name'"):
+    with pytest.raises(EnvFailedError, match=r"environment.* raised .* the info 'name'"):
         collected([named] * 2, still, None, client, 1, num_steps=2, infos=("name",))
 
 
