@@ -21,12 +21,9 @@ from .shardings import spread
 from .simulator import Result, Simulator
 from .tracing import has_tracers, stages, trace_here
 
-_SHARED: Cache[Any, tuple[Engine, CheckedEnv, Any]] = Cache(32)
-"""Engines, and the functions compiled for them, by all that they depend on. Equal environments share them."""
-
 
 class JaxSimulator(Simulator):
-    """In JAX, a step is one compiled call, to which the states are donated. Equal environments compile it once."""
+    """In JAX, a step is one compiled call, to which the states are donated. It is compiled once."""
 
     PROGRAMS = 8
     """The number of combinations of static parameters for which compiled code is kept."""
@@ -64,24 +61,9 @@ class JaxSimulator(Simulator):
                 values = af.convert(values, "jax", device=self.env.device)
             static = params.frame, params.any_batched, params.fixed, self._generator
             if static not in self._programs:
-                self._programs[static] = self._program(static)
+                self._programs[static] = _compiled(self.engine, self._sharding, *static)
             self._current = params, (values, self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
-
-    def _program(self, static: Any) -> Any:
-        """Return the functions compiled for static parameters, and use the engine that they use."""
-        env, engine = self.env, self.engine
-        parts = [part._immutable_key() for part in (env.functional, *engine.chain.kernels)]
-        places = env.device, self._sharding, jax.config.jax_default_device
-        form = engine.mode, env.n, env.limit, env.layout, *env.forms, *env._casts
-        key = *parts, *form, *places, *static, jax.config.jax_enable_x64
-        # what was made while JAX traces is for nobody else
-        programs = {} if stages() or self._made_in != trace_here() else _SHARED
-        known = programs.get(key)
-        if known is None:
-            programs[key] = known = engine, env, _compiled(engine, self._sharding, *static)
-        self.engine, self.env, program = known
-        return program
 
     def reset(
         self, params: Params, mask: Any = None, given: Any = None

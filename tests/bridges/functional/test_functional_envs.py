@@ -863,7 +863,7 @@ def test_actions_have_the_dtype_of_the_library_with_64_bits(package, name, dtype
 @pytest.mark.parametrize(
     "package", ["gymnax", pytest.param("brax", marks=pytest.mark.long), "pgx", "jumanji"]
 )
-def test_environments_that_are_made_again_compile_nothing(package):
+def test_steps_and_rollouts_of_equal_environments_compile_nothing(package):
     make = {
         "gymnax": lambda: from_env(*gymnax.make("CartPole-v1")),
         "brax": lambda: from_env(InvertedPendulum()),
@@ -877,11 +877,11 @@ def test_environments_that_are_made_again_compile_nothing(package):
             compiled.append(name)
 
     jax.monitoring.register_event_duration_secs_listener(count)
+    envs = make().make_vec(2, xp="jax")
     for number in range(5):
         env = make()
         if number == 3:  # to make one may compile
             compiled.clear()
-        envs = env.make_vec(2, xp="jax")
         envs.reset(seed=number)
         envs.step(envs.action_space.sample())
         action = np.asarray(envs.action_space.sample())
