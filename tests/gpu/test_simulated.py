@@ -609,6 +609,25 @@ def test_trees_go_to_pytorch_together():
     assert found[5].max() == 5
 
 
+def test_pinned_memory_whatever_the_default_device_is(monkeypatch):
+    from arrayferry_plugins.torch_ import NumpyToCuda
+
+    empty = torch.empty
+
+    def unpinned(*shape, pin_memory, **options):
+        assert pin_memory
+        return empty(*shape, **options)
+
+    monkeypatch.setattr(torch, "empty", unpinned)  # which needs a GPU to pin memory
+    with torch.device("meta"):
+        many = NumpyToCuda().bind_many(af.Options(device="cpu"))
+        tree = list(leaves().values())
+        for x, y in zip(tree, many(tree), strict=True):
+            np.testing.assert_array_equal(y.numpy(), x)
+        y = af.convert({"x": VALUES, "y": [VALUES]}, "torch")["y"][0]
+        assert y.tolist() == VALUES.tolist()
+
+
 QUESTIONS = """
 import sys
 import numpy as np, torch, dask.array as da, jax, gymnasium as gym

@@ -9,7 +9,7 @@ from typing import Any
 from arrayferry_plugins._sources import refused
 
 from .identity import owned
-from .placement import keeping_dtype, without_mesh
+from .placement import keeping_dtype, staying, without_mesh
 
 
 def is_sparse(x: Any) -> bool:
@@ -41,7 +41,8 @@ def copied(x: Any) -> Any:
     if is_sparse(x):
         return jax.tree.map(copied, x)
     refuse(x)
-    with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x):
+    quiet = jax.debug_nans(False), jax.debug_infs(False)
+    with quiet[0], quiet[1], without_mesh(), keeping_dtype(x), staying(x):
         try:
             y = jnp.array(x, copy=True)
         except ValueError:  # it has left a mesh, and its type still names the mesh

@@ -13,7 +13,16 @@ from arrayferry_plugins._sources import refused
 from .arrays import copied, is_sparse, is_traced, parts, refuse, refuse_unreduced
 from .dtypes import WIDE, dtype_names
 from .identity import owned
-from .placement import Spread, device_name, first_device, overlap, own_device, place_name, put
+from .placement import (
+    Spread,
+    device_name,
+    first_device,
+    overlap,
+    own_device,
+    place_name,
+    put,
+    staying,
+)
 
 
 class JaxDevices(Devices):
@@ -65,9 +74,12 @@ class JaxDevices(Devices):
             return False
 
     def move(self, x: Any, device: Any) -> Any:
-        if not is_sparse(x):
-            refuse(x)
-            refuse_unreduced(x)
+        import jax
+
+        if is_sparse(x):
+            return jax.tree.map(lambda part: self.move(part, device), x)
+        refuse(x)
+        refuse_unreduced(x)
         y = put(x, own_device(device))
         if len(x.sharding.device_set) + len(y.sharding.device_set) > 2 and overlap(x, y):
             y = copied(y)  # a shard that was there already is not moved
@@ -164,7 +176,8 @@ class JaxBackend(Backend):
         return is_sparse(x)
 
     def to_dense(self, x: Any) -> Any:
-        return x.todense()
+        with staying(parts(x)[0]):
+            return x.todense()
 
     def dtypes(self) -> frozenset[str]:
         import jax
