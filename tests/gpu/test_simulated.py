@@ -613,6 +613,8 @@ def test_pinned_memory_whatever_the_default_device_is(monkeypatch):
     from arrayferry_plugins.torch_ import NumpyToCuda
 
     empty = torch.empty
+    with torch.device("meta"):
+        assert empty(1).is_meta  # PyTorch looks up now which functions have a default device
 
     def unpinned(*shape, pin_memory, **options):
         assert pin_memory
