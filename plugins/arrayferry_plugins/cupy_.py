@@ -73,7 +73,7 @@ class CupyDLPack(DLPack):
     def load(self, x: Any, device: Any = None) -> Any:
         import cupy
 
-        return cupy.from_dlpack(x)
+        return cupy.from_dlpack(x) if hasattr(x, "__dlpack__") else cupy.asarray(x)
 
 
 class CupyBackend(Backend):

@@ -186,6 +186,20 @@ class Library:
         return self.type(shared.block, gpu, shared.values, owner=shared)
 
 
+class Described:
+    """An array of no known library, which only CuPy and PyTorch take, as those of PyCUDA."""
+
+    def __init__(self, x):
+        self.x = x
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": self.x.shape, "data": (self.x.pointer, False), "version": 3}
+
+    def get(self):
+        return self.x.values
+
+
 class Namespace:
     """The functions of the Array API that narrowing on a device needs. They wait, and stay on the device."""
 
@@ -242,6 +256,12 @@ def cupy_module(machine, version="14.1.0"):
     module.library, module.ndarray = library, library.type
     for name in ("array", "asnumpy", "from_dlpack"):
         setattr(module, name, getattr(library, name))
+
+    def asarray(x):
+        assert x.__cuda_array_interface__["version"] == 3
+        return library.type(x.x.block, x.x.device.id, x.x.values, owner=x)
+
+    module.asarray = asarray
 
     class Device:
         def __init__(self, index=None):

@@ -1,7 +1,9 @@
 """Arrays of simulated GPUs: what is shared, copied and moved, in which order, and how often the host is asked."""
 
+import contextlib
 import itertools
 import re
+import types
 import warnings
 from functools import partial
 from importlib.util import find_spec
@@ -151,6 +153,40 @@ def test_the_route_says_what_happens(machine, one, two):
     x = machine.array(one, VALUES)
     word = "shared" if (one, two) in SHARING else "copied"
     assert str(af.route(x, two)) == f"{one} (cuda) -> {two} (cuda) {word} by DLPack"
+
+
+# What no plugin knows.
+
+
+@pytest.mark.parametrize(("target", "gpu"), crossed(params((name,) for name in NAMES), [0, 1]))
+def test_memory_that_only_cuda_describes(machine, target, gpu):
+    x = machine.array("writing", VALUES, gpu)
+    described = simulated.Described(x)
+    convert = af.converter(target, unknown="convert")
+    for _ in range(3):
+        for y in (convert(described), convert({"x": described})["x"]):
+            assert y.device.id == gpu
+            assert y.pointer != x.pointer
+            assert machine.values(y) == VALUES.tolist()
+    assert machine.counts["copies"] == 6
+    moved = af.convert([described], target, unknown="convert", device="cuda:1")[0]
+    assert (moved.device.id, machine.values(moved)) == (1, VALUES.tolist())
+    assert machine.stays_on_device()
+    assert af.convert([described], "cupy")[0] is described
+    options = {"unknown": "convert", "copy": False}
+    if target == "constant":
+        refused(af.CopyRequiredError, "never change", described, target, **options)
+    else:
+        assert af.convert(described, target, **options).pointer == x.pointer
+    on_host = af.convert(described, "numpy", unknown="convert")
+    assert on_host.tolist() == VALUES.tolist()
+
+
+def test_memory_that_only_cuda_describes_and_is_masked_or_has_units(machine):
+    for name, value, words in (("mask", np.array([True]), "masked"), ("units", "m", "units")):
+        described = simulated.Described(machine.array("writing", VALUES))
+        setattr(described, name, value)
+        refused(af.ConversionError, words, [described], "cupy", unknown="convert")
 
 
 # The order of the work.
@@ -628,6 +664,38 @@ def test_pinned_memory_whatever_the_default_device_is(monkeypatch):
             np.testing.assert_array_equal(y.numpy(), x)
         y = af.convert({"x": VALUES, "y": [VALUES]}, "torch")["y"][0]
         assert y.tolist() == VALUES.tolist()
+
+
+def test_streams_that_pytorch_does_not_wait_for_by_itself(monkeypatch):
+    from arrayferry_plugins.torch_ import backend
+
+    waits = []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            waits.append((self.name, other.name))
+
+    as_tensor = torch.as_tensor
+    for name, value in (
+        ("ExternalStream", Stream),
+        ("default_stream", partial(Stream, "default")),
+        ("current_stream", partial(Stream, "current")),
+        ("device", contextlib.nullcontext),
+    ):
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch, "as_tensor", lambda x, device: as_tensor(x.values))
+    x = torch.tensor(VALUES)
+    assert backend._Exported(x).__dlpack__(stream=2)  # CuPy's default stream of this thread
+    assert waits == [(2, "current")]
+    for stream, after in ((None, []), (1, ["default"]), (2, [2]), (64, [64])):
+        waits.clear()
+        interface = {"data": (0, False), "stream": stream}
+        described = types.SimpleNamespace(values=VALUES, __cuda_array_interface__=interface)
+        assert backend.BACKEND.dlpack.load(described).tolist() == VALUES.tolist()
+        assert waits == [("current", name) for name in after]
 
 
 QUESTIONS = """

@@ -35,6 +35,7 @@ from arrayferry._route.direct import Direct
 from arrayferry._route.memory import copy_required
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
+from arrayferry._tree.values import UNKNOWN, is_on_gpu, refuse_more_than_values
 from arrayferry._utilities.cache import once
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ class Pair:
         try:
             if values is None and self.is_sparse(x):
                 return self._from_dense(x)
+            if values is None and self.source is UNKNOWN.source and is_on_gpu(x):
+                return self._from_gpu(x)
             y = self.executor.run(x, without=self._without, values=values, way=way)
             return y if self.same and y is x else self._recognised(y)
         except UnsupportedDtypeError:
@@ -182,6 +185,23 @@ class Pair:
             return self.one(dense)
         duty = "It must return a dense array of the same library, or a numpy.ndarray."
         raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)
+
+    def _from_gpu(self, x: Any) -> Any:
+        """Convert an object of no known library that is on a GPU, by a library that takes it there."""
+        refuse_more_than_values(x)
+        copy = self.options.copy is not False  # its memory may be in use elsewhere
+        options = self.options._replace(copy=copy)
+        for name in dict.fromkeys((self.target.name, "cupy", "torch")):
+            backend = self.catalog.backends.get(name)
+            if backend is None or backend.dlpack is None or backend.problem() is not None:
+                continue
+            try:
+                y = backend.dlpack.load(x)
+            except Exception as error:
+                note(self.source.name, name, backend, "did not take it", error=error)
+                continue
+            return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
+        return self.executor.run(x, without=self._without)
 
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""

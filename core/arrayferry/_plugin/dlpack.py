@@ -34,6 +34,8 @@ class DLPack:
     def load(self, x: Any, device: Any = None) -> Any:
         """Return an array that shares the memory of an object with `__dlpack__`.
 
+        It may also get an object that has `__cuda_array_interface__` alone.
+
         Args:
             x: the object. Its strides are not negative.
             device: the device that it is already on, if the user requested one.

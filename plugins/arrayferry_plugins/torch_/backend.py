@@ -81,7 +81,20 @@ class TorchDLPack(DLPack):
     def load(self, x: Any, device: Any = None) -> Any:
         import torch
 
-        return torch.from_dlpack(x)
+        if hasattr(x, "__dlpack__"):
+            return torch.from_dlpack(x)
+        y = torch.as_tensor(x, device="cuda")
+        pointer = x.__cuda_array_interface__.get("stream")
+        if pointer:  # which PyTorch does not wait for
+            torch.cuda.current_stream().wait_stream(_stream(pointer))
+        return y
+
+
+def _stream(pointer: int) -> Any:
+    """Return a stream as DLPack names it: 1 is the default stream, 2 the default stream of this thread."""
+    import torch
+
+    return torch.cuda.default_stream() if pointer == 1 else torch.cuda.ExternalStream(pointer)
 
 
 class _Exported:
@@ -103,6 +116,9 @@ class _Exported:
         if is_capturing():  # a graph cannot wait for streams that are not part of it
             stream = -1
         with torch.cuda.device(self._tensor.device):
+            if stream == 2:  # which PyTorch refuses
+                _stream(stream).wait_stream(torch.cuda.current_stream())
+                stream = -1
             return self._tensor.__dlpack__(stream=stream, **options)
 
 
