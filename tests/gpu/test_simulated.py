@@ -310,7 +310,7 @@ def test_an_array_that_goes_through_the_host_keeps_its_gpu(machine):
 
     machine.libraries["cupy"].from_dlpack = machine.cupy.from_dlpack = lambda x: refuse(x)
     for gpu in (0, 1):
-        with machine.cupy.cuda.Device(1 - gpu):
+        with machine.cupy.cuda.Device(1 - gpu), pytest.warns(af.PluginWarning, match="host memory"):
             assert af.convert(machine.array("writing", VALUES, gpu), "cupy").device.id == gpu
 
 
@@ -370,7 +370,13 @@ def test_out_of_memory_is_raised(machine):
 
 
 @pytest.mark.parametrize(
-    "error", [BufferError("no"), RuntimeError("CUDA error: invalid device")], ids=repr
+    "error",
+    [
+        NotImplementedError("no"),
+        BufferError("invalid device"),
+        RuntimeError("CUDA error: invalid device"),
+    ],
+    ids=repr,
 )
 def test_what_is_refused_twice_goes_through_the_host(machine, error):
     def refuse(x):
@@ -382,7 +388,7 @@ def test_what_is_refused_twice_goes_through_the_host(machine, error):
         y = af.convert(x, "writing")
     assert machine.values(y) == VALUES.tolist()
     assert (machine.counts["to host"], machine.counts["to device"]) == (1, 1)
-    if isinstance(error, BufferError):
+    if isinstance(error, NotImplementedError):
         assert not told
     else:
         (warning,) = told
@@ -407,6 +413,19 @@ def test_narrowing_on_the_device(machine, dtype):
     assert machine.counts["flags"] == 1
     refused(af.NarrowingError, "forbidden", x, "constant", narrowing="forbid")
     refused(af.CopyRequiredError, "shared", x, "constant", copy=False)
+
+
+def test_narrowing_that_the_library_cannot_do_on_the_device(machine, monkeypatch):
+    vars(machine.backends["constant"]).update(NARROW)
+
+    def astype(self, x, dtype):
+        raise TypeError("no cast")
+
+    monkeypatch.setattr(simulated.Namespace, "astype", astype)
+    x = machine.array("writing", np.array([1, 2, 3]))
+    words = "constant has no int64 here, and writing could not cast it.*through host memory"
+    with pytest.warns(af.PluginWarning, match=words):
+        assert machine.values(af.convert(x, "constant")) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("big", [np.array([1, 2**40]), np.array([0.5, 1e300]), np.array([1, 1e300j]),

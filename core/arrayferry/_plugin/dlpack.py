@@ -42,7 +42,8 @@ class DLPack:
 
         Raises:
             BufferError, TypeError, ValueError, NotImplementedError: the library cannot take it. It then gets a
-                compact copy on the same device. If it cannot take that either, it gets the values from host memory.
+                compact copy on the same device. If it cannot take that either, it gets the values from host memory,
+                with a `PluginWarning` unless the error is a NotImplementedError.
         """
         raise NotImplementedError(f"{type(self).__qualname__} takes no arrays by DLPack")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from arrayferry._dtypes import dtype_named
 from arrayferry._errors import ArrayFerryError, describe_error
 from arrayferry._observers import note
 from arrayferry._options import Options
@@ -77,11 +78,8 @@ class Exchange(NamedTuple):
         except Exception as error:
             if is_out_of_memory(error, before, after):
                 raise
-            if not on_host and not isinstance(error, REFUSALS):
-                warn_of_plugin(
-                    f"{before.name} could not hand over an array to {after.name} on its device "
-                    f"({describe_error(error)}), so it goes through host memory"
-                )
+            if not on_host and not isinstance(error, NotImplementedError):
+                self._warn(describe_error(error))
             raise NotHandledError("dlpack") from error
 
     def _copied_by_target(self, x: Any) -> Any:
@@ -124,10 +122,18 @@ class Exchange(NamedTuple):
         else:
             fitting = before.copy(x)
         if fitting is None:
+            if device_name != "cpu" and dtype_named(name) is not None:
+                self._warn(f"{refused}, and {before.name} could not cast it")
             raise NotHandledError("dlpack")
         note(before.name, after.name, "copied first:", refused)
         keep_source(before, x, fitting)
         return fitting
+
+    def _warn(self, why: str) -> None:
+        warn_of_plugin(
+            f"{self.before.name} could not hand over an array to {self.after.name} on its device ({why}), "
+            "so it goes through host memory"
+        )
 
     def _handed_over(self, x: Any) -> Any:
         """Share an array, or a compact copy on its device if the target refuses it and a copy is allowed."""
@@ -150,10 +156,6 @@ class Exchange(NamedTuple):
         if copy is False and share_memory(x, before, y, after) is False:
             raise copy_required(f"{after.name} copied the values")
         return y
-
-
-REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
-"""The errors that libraries raise for an array that they cannot take by DLPack."""
 
 
 def _wait_for(y: Any, before: Any, after: Any) -> bool:

@@ -136,7 +136,7 @@ def staying(x: Any) -> AbstractContextManager[Any]:
     """Return a context in which what JAX makes of an array stays on its device, also if it is not committed to it."""
     import jax
 
-    return nullcontext() if x.committed else jax.default_device(*x.devices())
+    return nullcontext() if getattr(x, "committed", True) else jax.default_device(*x.devices())
 
 
 def mesh_is_set() -> bool:
