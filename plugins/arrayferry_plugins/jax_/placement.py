@@ -136,7 +136,8 @@ def staying(x: Any) -> AbstractContextManager[Any]:
     """Return a context in which what JAX makes of an array stays on its device, also if it is not committed to it."""
     import jax
 
-    return nullcontext() if getattr(x, "committed", True) else jax.default_device(*x.devices())
+    stays = isinstance(x, jax.core.Tracer) or x.committed
+    return nullcontext() if stays else jax.default_device(*x.devices())
 
 
 def mesh_is_set() -> bool:
