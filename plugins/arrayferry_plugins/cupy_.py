@@ -57,6 +57,10 @@ class CupyDevices(Devices):
         return unless_capturing(lambda: bool(event.done))
 
 
+MANAGED = 13
+"""DLPack's number for CUDA's managed memory, which other libraries refuse."""
+
+
 class CupyDLPack(DLPack):
     """Arrays are exchanged by DLPack."""
 
@@ -69,6 +73,15 @@ class CupyDLPack(DLPack):
                 written = cupy.cuda.get_current_stream().record()
             cupy.cuda.get_current_stream().wait_event(written)
         return x
+
+    def compact(self, x: Any) -> Any:
+        import cupy
+
+        with cupy.cuda.Device(x.device.id):
+            if cupy.empty(1).__dlpack_device__()[0] != MANAGED:
+                return NotImplemented
+            with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
+                return x.copy()
 
     def load(self, x: Any, device: Any = None) -> Any:
         import cupy

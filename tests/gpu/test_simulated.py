@@ -1,15 +1,19 @@
 """Arrays of simulated GPUs: what is shared, copied and moved, in which order, and how often the host is asked."""
 
 import contextlib
+import gc
 import itertools
 import re
+import time
 import types
 import warnings
+import weakref
 from functools import partial
 from importlib.util import find_spec
 
 import dask.array as da
 import gymnasium as gym
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -256,14 +260,115 @@ def test_what_is_kept_is_dropped_when_it_is_copied(machine, one, two, options):
     assert not queued._kept
 
 
+def soon(condition):
+    end = time.monotonic() + 5
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return condition()
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "device"),
+    crossed(params(itertools.product(NAMES, NAMES)), [None, "cuda:1"]),
+)
+def test_a_source_is_let_go_without_another_conversion(machine, one, two, device):
+    sources = []
+    for _ in range(20):
+        x = machine.array(one, VALUES)
+        af.convert(x, two, copy=True, device=device)
+        sources.append(weakref.ref(x))
+        del x
+    machine.settle()
+    assert soon(lambda: gc.collect() + 1 and not any(x() for x in sources))
+    assert not queued._kept
+
+
+def test_the_thread_that_drops_sources_ends_and_starts_again(machine, monkeypatch):
+    monkeypatch.setattr(queued, "LINGER", 1)
+    for _ in range(3):
+        assert soon(lambda: queued._watcher is None)
+        x = machine.array("cupy", VALUES)
+        af.convert(x, "cupy", copy=True)
+        assert queued._watcher.is_alive()
+        machine.settle()
+        assert soon(lambda: not queued._kept)
+
+
+@pytest.mark.parametrize("most", [("MOST", 100), ("MANY", 3)], ids=str)
+def test_what_is_queued_is_bounded(machine, monkeypatch, most):
+    monkeypatch.setattr(queued, *most)
+    waits = []
+
+    def settle(seconds):
+        waits.append(len(queued._kept))
+        machine.settle()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queued, "_start_watching", lambda: None)
+        patch.setattr(queued, "time", types.SimpleNamespace(sleep=settle))
+        for _ in range(10):
+            x = machine.cupy.array(VALUES)
+            y = af.convert(x, "cupy", copy=True)
+            assert len(queued._kept) <= 4
+    assert waits
+    assert machine.values(y) == VALUES.tolist()
+
+
+@pytest.mark.parametrize(
+    ("one", "two"), [("cupy", "cupy"), ("writing", "cupy"), ("cupy", "constant")]
+)
+def test_out_of_memory_lets_go_and_tries_once_more(machine, monkeypatch, one, two):
+    library = machine.libraries[two if two == "constant" else one]
+    array, tries, held = library.queue, [], machine.array("cupy", VALUES)
+    af.convert(held, "cupy", copy=True)
+
+    def full(*args):
+        tries.append(len(queued._kept))
+        if queued._kept:
+            raise MemoryError("none left on the device")
+        return array(*args)
+
+    x = machine.libraries[one].array(VALUES)
+    monkeypatch.setattr(queued, "_start_watching", lambda: None)
+    monkeypatch.setattr(library, "queue", full)
+    monkeypatch.setattr(
+        queued, "time", types.SimpleNamespace(sleep=lambda seconds: machine.settle())
+    )
+    y = af.convert([x], two, copy=True)[0]
+    assert tries[:2] == [1, 0]
+    assert machine.values(y) == VALUES.tolist()
+
+    def empty(*args):
+        raise MemoryError("none left on the device")
+
+    monkeypatch.setattr(library, "queue", empty)
+    refused(MemoryError, "none left", x, two, copy=True)
+
+
+@pytest.mark.parametrize("two", ["cupy", "writing"])
+@pytest.mark.parametrize("cut", [np.s_[:], np.s_[:0]], ids=str)
+def test_a_constant_array_may_be_donated_at_once(machine, two, cut):
+    x = machine.array("constant", np.full(4, 7.0))
+    part = x[cut]
+    y = af.convert(part, two)
+    assert not queued._kept
+    if part.size:
+        assert gc.get_referrers(part) == []  # and no view of its memory is left
+        queue = x.stream.queue
+        x.fill(-1)  # as a function does that the array was donated to
+        while queue:
+            x.stream.step()
+        assert machine.values(y) == [7, 7, 7, 7]
+
+
 def test_a_fence_that_fails(machine, monkeypatch):
     def fence(self, x):
         raise RuntimeError("no event")
 
     monkeypatch.setattr(simulated.TellingDevices, "fence", fence)
-    x = machine.array("constant", np.full(4, 7.0))
+    x = machine.array("writing", np.full(4, 7.0))
     with pytest.warns(af.PluginWarning) as told:
-        y = af.convert(x, "writing")
+        y = af.convert(x, "constant")
     assert all("devices.fence() of the backend" in str(each.message) for each in told)
     assert all("raised RuntimeError: no event" in str(each.message) for each in told)
     assert machine.values(y) == [7, 7, 7, 7]
@@ -338,6 +443,24 @@ def test_strides_and_copy_false(machine):
     x = machine.array("cupy", VALUES)
     assert af.convert(x[::2], "writing", copy=False).pointer == x.pointer
     refused(af.CopyRequiredError, "negative strides", x[::-1], "writing", copy=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "cut", "options"),
+    crossed(["writing", "constant"], [np.s_[:], np.s_[::-1]], [{}, {"copy": True}, {"device": "cuda:1"}]),
+    ids=str,
+)  # fmt: skip
+def test_managed_memory_as_the_allocator_stays_on_the_device(machine, target, cut, options):
+    ordinary = machine.array("cupy", VALUES)[cut]
+    with machine.cupy.cuda.using_allocator("managed"):
+        managed = machine.array("cupy", VALUES)[cut]
+        assert managed.managed
+        for x in (managed, ordinary):
+            for _ in range(3):
+                y = af.convert(x, target, **options)
+                assert machine.values(y) == VALUES[cut].tolist()
+        assert af.convert(managed, "cupy", copy=True).managed
+    assert machine.stays_on_device()
 
 
 @pytest.mark.parametrize("target", ["writing", "constant"])
@@ -715,6 +838,50 @@ def test_streams_that_pytorch_does_not_wait_for_by_itself(monkeypatch):
         described = types.SimpleNamespace(values=VALUES, __cuda_array_interface__=interface)
         assert backend.BACKEND.dlpack.load(described).tolist() == VALUES.tolist()
         assert waits == [("current", name) for name in after]
+
+
+def test_pytorch_protects_its_own_memory(monkeypatch):
+    from arrayferry_plugins.torch_ import backend
+
+    devices, recorded = backend.BACKEND.devices, []
+    own, foreign = torch.ones(3), torch.from_numpy(VALUES.copy())
+    assert devices.protect(own)  # in host memory
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    for x, capturing, allocator, protected in (
+        (own, False, "native", True),
+        (own[1:], False, "cudaMallocAsync", True),
+        (foreign, False, "native", False),
+        (own, True, "native", False),
+        (own, False, "pluggable", False),
+    ):
+        on_gpu = types.SimpleNamespace(
+            is_cuda=True,
+            device="cuda:0",
+            untyped_storage=x.untyped_storage,
+            record_stream=recorded.append,
+        )
+        monkeypatch.setattr(backend, "is_capturing", partial(bool, capturing))
+        monkeypatch.setattr(torch.cuda, "get_allocator_backend", partial(str, allocator))
+        assert devices.protect(on_gpu) is protected
+        assert recorded == ["stream of cuda:0"] * protected
+        recorded.clear()
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint32", "float16", "bfloat16", "float32", "complex64"]
+)
+def test_jax_waits_for_an_element_of_any_array(dtype):
+    dlpack = af.backends()["jax"].dlpack
+    x = torch.ones((2, 3), dtype=getattr(torch, dtype))
+    for y in (x, x.T, x[0], x[0, 0]):
+        first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y
+        assert dlpack.wait(first)
+    assert jax.jit(lambda a: a + dlpack.wait(x[0, :1]))(1) == 2
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_what_jax_takes_by_dlpack_is_committed(device):
+    assert af.backends()["jax"].dlpack.load(torch.ones(3), device).committed
 
 
 QUESTIONS = """

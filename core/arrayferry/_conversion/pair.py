@@ -33,6 +33,7 @@ from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import on_host, resolve_device
 from arrayferry._route.direct import Direct
 from arrayferry._route.memory import copy_required
+from arrayferry._route.queued import let_go
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
 from arrayferry._tree.values import UNKNOWN, is_on_gpu, refuse_more_than_values
@@ -147,7 +148,7 @@ class Pair:
                 return self._from_dense(x)
             if values is None and self.source is UNKNOWN.source and is_on_gpu(x):
                 return self._from_gpu(x)
-            y = self.executor.run(x, without=self._without, values=values, way=way)
+            y = self._run(x, values, way)
             return y if self.same and y is x else self._recognised(y)
         except UnsupportedDtypeError:
             if self.options.unsupported == "keep":
@@ -201,7 +202,16 @@ class Pair:
                 note(self.source.name, name, backend, "did not take it", error=error)
                 continue
             return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
-        return self.executor.run(x, without=self._without)
+        return self._run(x)
+
+    def _run(self, x: Any, values: Any = None, way: Way | None = None) -> Any:
+        """Execute the route of one array. Where memory runs out, let go of sources that are kept, and try once more."""
+        try:
+            return self.executor.run(x, without=self._without, values=values, way=way)
+        except Exception as error:
+            if not is_out_of_memory(error, self.source, self.target) or not let_go():
+                raise
+        return self.executor.run(x, without=self._without, values=values, way=way)
 
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""

@@ -70,8 +70,7 @@ class Exchange(NamedTuple):
                 return RoutedArray(y, COPIED)
             if copied:
                 return RoutedArray(self._handed_over(x), COPIED)
-            copy = before.copy(x)
-            keep_source(before, x, copy)
+            copy = self._compact(x)
             return RoutedArray(after.dlpack.load(before.dlpack.export(copy), self.device), COPIED)
         except (NotHandledError, ArrayFerryError):
             raise
@@ -97,10 +96,11 @@ class Exchange(NamedTuple):
             return None
         shared = self._handed_over(x)
         y = after.copy(shared)
-        kept = keep_source(after, (x, shared), y)
-        if kept and (before.memory == "immutable" or _wait_for(y, before, after)):
+        waits = _wait_for(y, before, after)
+        if waits and before.memory == "immutable":  # `x` may even be donated now
             return y
-        return None
+        kept = keep_source(after, shared, y)
+        return y if kept and (before.memory == "immutable" or waits is not None) else None
 
     def _fitting(self, x: Any) -> Any:
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
@@ -120,14 +120,23 @@ class Exchange(NamedTuple):
             with before.devices.use(device_name):
                 fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
         else:
-            fitting = before.copy(x)
+            fitting = self._compact(x)
         if fitting is None:
             if device_name != "cpu" and dtype_named(name) is not None:
                 self._warn(f"{refused}, and {before.name} could not cast it")
             raise NotHandledError("dlpack")
+        if lacks:
+            keep_source(before, x, fitting)
         note(before.name, after.name, "copied first:", refused)
-        keep_source(before, x, fitting)
         return fitting
+
+    def _compact(self, x: Any) -> Any:
+        """Copy an array on its device, so that the target can take it."""
+        y = self.before.dlpack.compact(x)
+        if y is NotImplemented:
+            y = self.before.copy(x)
+        keep_source(self.before, x, y)
+        return y
 
     def _warn(self, why: str) -> None:
         warn_of_plugin(
@@ -150,24 +159,22 @@ class Exchange(NamedTuple):
                 reason = f"{after.name} refused it ({describe_error(error)})"
                 raise copy_required(reason) from error
             note(before.name, after.name, "DLPack took only a compact copy", error=error)
-            compact = before.copy(x)
-            keep_source(before, x, compact)
-            return after.dlpack.load(before.dlpack.export(compact), self.device)
+            return after.dlpack.load(before.dlpack.export(self._compact(x)), self.device)
         if copy is False and share_memory(x, before, y, after) is False:
             raise copy_required(f"{after.name} copied the values")
         return y
 
 
-def _wait_for(y: Any, before: Any, after: Any) -> bool:
+def _wait_for(y: Any, before: Any, after: Any) -> bool | None:
     """Make later work of one library wait for an array of another, as an exchange by DLPack does.
 
     Returns:
-        Whether it waits.
+        Whether all its later work waits, None if it may be that none does.
     """
     try:
-        before.dlpack.load(after.dlpack.export(y))
+        first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y
+        return bool(before.dlpack.wait(after.dlpack.export(first)))
     except Exception as error:
         if is_out_of_memory(error, before, after):
             raise
-        return False
-    return True
+        return None

@@ -14,15 +14,8 @@ from .arrays import copied, is_sparse, is_traced, parts, refuse, refuse_unreduce
 from .dtypes import WIDE, dtype_names
 from .identity import owned
 from .placement import (
-    Spread,
-    device_name,
-    first_device,
-    overlap,
-    own_device,
-    place_name,
-    put,
-    staying,
-)
+    Spread, device_name, first_device, overlap, own_device, place_name, put, staying
+)  # fmt: skip
 
 
 class JaxDevices(Devices):
@@ -109,6 +102,17 @@ class JaxDLPack(DLPack):
         if device is None:
             return y
         return put(y, own_device(device))  # this commits it, and does not copy it
+
+    def wait(self, x: Any) -> bool:
+        import jax
+        import jax.numpy as jnp
+
+        with jax.ensure_compile_time_eval():
+            y = jnp.from_dlpack(x)
+            _ = (
+                y == y
+            )  # it waits for `y`, and later work on the device for it: JAX has one stream there
+        return True
 
 
 def device_of(x: Any) -> str:

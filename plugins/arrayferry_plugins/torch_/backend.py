@@ -53,6 +53,17 @@ class TorchDevices(Devices):
         event.record(torch.cuda.current_stream(x.device))
         return unless_capturing(event.query)
 
+    def protect(self, x: Any) -> bool:
+        if not x.is_cuda:  # which is read before `move` returns
+            return True
+        import torch
+
+        pluggable = torch.cuda.get_allocator_backend() == "pluggable"
+        if is_capturing() or pluggable or not x.untyped_storage().resizable():
+            return False  # the memory may be that of another library
+        x.record_stream(torch.cuda.current_stream(x.device))
+        return True
+
     def is_out_of_memory(self, error: Exception) -> bool:
         return is_out_of_memory(error)
 

@@ -253,7 +253,9 @@ for default in (None, first, second, "cpu"):
 """
 
 
-@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="names of platforms are no default devices")
+@pytest.mark.skipif(
+    not hasattr(jax, "set_mesh"), reason="names of platforms are no default devices"
+)
 def test_another_default_device_moves_nothing(run_python):
     run_python(STAYS, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
 
