@@ -286,7 +286,7 @@ def test_a_source_is_let_go_without_another_conversion(machine, one, two, device
 def test_the_thread_that_drops_sources_ends_and_starts_again(machine, monkeypatch):
     monkeypatch.setattr(queued, "LINGER", 1)
     for _ in range(3):
-        assert soon(lambda: queued._watcher is None)
+        assert soon(lambda: not (queued._watcher and queued._watcher.is_alive()))
         x = machine.array("cupy", VALUES)
         af.convert(x, "cupy", copy=True)
         assert queued._watcher.is_alive()
@@ -294,55 +294,73 @@ def test_the_thread_that_drops_sources_ends_and_starts_again(machine, monkeypatc
         assert soon(lambda: not queued._kept)
 
 
-@pytest.mark.parametrize("most", [("MOST", 100), ("MANY", 3)], ids=str)
-def test_what_is_queued_is_bounded(machine, monkeypatch, most):
-    monkeypatch.setattr(queued, *most)
+@pytest.fixture
+def unwatched(machine, monkeypatch):
+    """No thread drops sources. Who waits lets all streams do their work; return how many sources were kept then."""
     waits = []
+    monkeypatch.setattr(queued, "LINGER", 0)
+    assert soon(lambda: not (queued._watcher and queued._watcher.is_alive()))
+    monkeypatch.setattr(queued, "_watcher", types.SimpleNamespace(is_alive=lambda: True))
 
-    def settle(seconds):
+    def sleep(seconds):
         waits.append(len(queued._kept))
         machine.settle()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(queued, "_start_watching", lambda: None)
-        patch.setattr(queued, "time", types.SimpleNamespace(sleep=settle))
-        for _ in range(10):
-            x = machine.cupy.array(VALUES)
-            y = af.convert(x, "cupy", copy=True)
-            assert len(queued._kept) <= 4
-    assert waits
+    monkeypatch.setattr(queued, "time", types.SimpleNamespace(sleep=sleep))
+    return waits
+
+
+def test_what_is_queued_is_bounded(machine, monkeypatch, unwatched):
+    monkeypatch.setattr(queued, "MOST", 100)
+    for _ in range(10):
+        x = machine.cupy.array(VALUES)
+        y = af.convert(x, "cupy", copy=True)
+        assert len(queued._kept) <= 4
+    assert unwatched[::2] == [5, 5]
     assert machine.values(y) == VALUES.tolist()
+    monkeypatch.setattr(queued, "MOST", 1)
+    af.convert(machine.cupy.array(VALUES), "cupy", copy=True)
+    assert len(queued._kept) == 1
 
 
 @pytest.mark.parametrize(
     ("one", "two"), [("cupy", "cupy"), ("writing", "cupy"), ("cupy", "constant")]
 )
-def test_out_of_memory_lets_go_and_tries_once_more(machine, monkeypatch, one, two):
+def test_out_of_memory_lets_go_and_tries_once_more(machine, monkeypatch, unwatched, one, two):
     library = machine.libraries[two if two == "constant" else one]
-    array, tries, held = library.queue, [], machine.array("cupy", VALUES)
+    queue, tries, held = library.queue, [], machine.array("cupy", VALUES)
+    x = machine.libraries[one].array(VALUES)
     af.convert(held, "cupy", copy=True)
 
     def full(*args):
         tries.append(len(queued._kept))
         if queued._kept:
             raise MemoryError("none left on the device")
-        return array(*args)
+        return queue(*args)
 
-    x = machine.libraries[one].array(VALUES)
-    monkeypatch.setattr(queued, "_start_watching", lambda: None)
     monkeypatch.setattr(library, "queue", full)
-    monkeypatch.setattr(
-        queued, "time", types.SimpleNamespace(sleep=lambda seconds: machine.settle())
-    )
-    y = af.convert([x], two, copy=True)[0]
+    assert machine.values(af.convert([x], two, copy=True)[0]) == VALUES.tolist()
     assert tries[:2] == [1, 0]
-    assert machine.values(y) == VALUES.tolist()
 
     def empty(*args):
         raise MemoryError("none left on the device")
 
     monkeypatch.setattr(library, "queue", empty)
     refused(MemoryError, "none left", x, two, copy=True)
+
+
+def test_out_of_memory_in_a_tree_that_goes_together(machine, monkeypatch, unwatched):
+    held, array = machine.array("cupy", VALUES), machine.cupy.array
+    af.convert(held, "cupy", copy=True)
+
+    def full(*args):
+        if queued._kept:
+            raise MemoryError("none left on the device")
+        return array(*args)
+
+    monkeypatch.setattr(machine.cupy, "array", full)
+    for y in af.convert([VALUES, VALUES], "cupy"):
+        assert machine.values(y) == VALUES.tolist()
 
 
 @pytest.mark.parametrize("two", ["cupy", "writing"])

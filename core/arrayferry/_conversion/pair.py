@@ -190,19 +190,15 @@ class Pair:
     def _from_gpu(self, x: Any) -> Any:
         """Convert an object of no known library that is on a GPU, by a library that takes it there."""
         refuse_more_than_values(x)
-        copy = self.options.copy is not False  # its memory may be in use elsewhere
-        options = self.options._replace(copy=copy)
-        for name in dict.fromkeys((self.target.name, "cupy", "torch")):
-            backend = self.catalog.backends.get(name)
-            if backend is None or backend.dlpack is None or backend.problem() is not None:
-                continue
-            try:
+        for name in (self.target.name, "cupy", "torch"):
+            backend: Any = self.catalog.backends.get(name)
+            with suppress(Exception):  # it is not installed, or does not take this object
                 y = backend.dlpack.load(x)
-            except Exception as error:
-                note(self.source.name, name, backend, "did not take it", error=error)
-                continue
-            return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
-        return self._run(x)
+                break
+        else:
+            return self._run(x)
+        options = self.options._replace(copy=self.options.copy is not False)  # others may use it
+        return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
 
     def _run(self, x: Any, values: Any = None, way: Way | None = None) -> Any:
         """Execute the route of one array. Where memory runs out, let go of sources that are kept, and try once more."""

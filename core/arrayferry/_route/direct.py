@@ -166,9 +166,8 @@ class Direct:
 
     def set_aside(self, error: Exception) -> Any:
         """Let an array for which the converter raised an error take another route, unless memory ran out."""
-        if is_out_of_memory(error, self.source, self.target):
-            if not let_go():
-                raise error
+        if is_out_of_memory(error, self.source, self.target) and not let_go():
+            raise error
         if observers and open_conversion.call is not None:
             open_conversion.call.raised = self
             names = self.source.name, self.target.name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from arrayferry._dtypes import dtype_named
 from arrayferry._errors import ArrayFerryError, describe_error
 from arrayferry._observers import note
 from arrayferry._options import Options
@@ -78,7 +77,10 @@ class Exchange(NamedTuple):
             if is_out_of_memory(error, before, after):
                 raise
             if not on_host and not isinstance(error, NotImplementedError):
-                self._warn(describe_error(error))
+                warn_of_plugin(
+                    f"{before.name} could not hand over an array to {after.name} on its device "
+                    f"({describe_error(error)}), so it goes through host memory"
+                )
             raise NotHandledError("dlpack") from error
 
     def _copied_by_target(self, x: Any) -> Any:
@@ -122,9 +124,7 @@ class Exchange(NamedTuple):
         else:
             fitting = self._compact(x)
         if fitting is None:
-            if device_name != "cpu" and dtype_named(name) is not None:
-                self._warn(f"{refused}, and {before.name} could not cast it")
-            raise NotHandledError("dlpack")
+            raise TypeError(f"{refused}, and {before.name} could not cast it")
         if lacks:
             keep_source(before, x, fitting)
         note(before.name, after.name, "copied first:", refused)
@@ -137,12 +137,6 @@ class Exchange(NamedTuple):
             y = self.before.copy(x)
         keep_source(self.before, x, y)
         return y
-
-    def _warn(self, why: str) -> None:
-        warn_of_plugin(
-            f"{self.before.name} could not hand over an array to {self.after.name} on its device ({why}), "
-            "so it goes through host memory"
-        )
 
     def _handed_over(self, x: Any) -> Any:
         """Share an array, or a compact copy on its device if the target refuses it and a copy is allowed."""

@@ -26,8 +26,6 @@ AT_ONCE = 8
 """The number of copies that are checked in one call."""
 MOST = 2**31
 """Size in bytes of sources above which a conversion waits until some of the copies before it are made."""
-MANY = 1024
-"""The same for their number."""
 PAUSE = 0.004
 """Seconds between two looks at what is done."""
 LINGER = 250
@@ -73,16 +71,8 @@ def _watch() -> None:
         time.sleep(PAUSE)
         release(len(_kept))
         idle = 0 if _kept else idle + 1
-    _watcher = None
-    if _kept:  # since the last look
-        _start_watching()
-
-
-def _start_watching() -> None:
-    global _watcher
-    if _watcher is None or not _watcher.is_alive():  # as in a forked process
-        _watcher = Thread(target=_watch, name="arrayferry-sources", daemon=True)
-        _watcher.start()
+        if idle >= LINGER:
+            _watcher = None  # from now on, another thread is started
 
 
 def duplicate(backend: Any, x: Any, device: Any = None) -> Any:
@@ -120,8 +110,11 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     release()
     size = getattr(source, "nbytes", 0)
     _kept.append((done, source, size if isinstance(size, int) else 0))
-    _start_watching()
-    while len(_kept) > MANY or (sum(size for *_, size in tuple(_kept)) > MOST and len(_kept) > 1):
+    global _watcher
+    if _watcher is None or not _watcher.is_alive():  # as in a forked process
+        _watcher = Thread(target=_watch, name="arrayferry-sources", daemon=True)
+        _watcher.start()
+    while len(_kept) > 1 and sum(size for *_, size in tuple(_kept)) > MOST:
         release(len(_kept))
         time.sleep(PAUSE / 10)
     return True

@@ -33,6 +33,12 @@ def parts(x: Any) -> Sequence[Any]:
     return list(jax.tree.leaves(x))
 
 
+def dense(x: Any) -> Any:
+    """Return the values of a sparse array as a dense one, on its device."""
+    with staying(parts(x)[0]):
+        return x.todense()
+
+
 def copied(x: Any) -> Any:
     """Return a copy of an array, or of each part of a sparse one, in the same place."""
     import jax

@@ -10,12 +10,10 @@ from arrayferry import Backend, Devices, DLPack, TracedValueError
 from arrayferry.typing import Memory
 from arrayferry_plugins._sources import refused
 
-from .arrays import copied, is_sparse, is_traced, parts, refuse, refuse_unreduced
+from .arrays import copied, dense, is_sparse, is_traced, parts, refuse, refuse_unreduced
 from .dtypes import WIDE, dtype_names
 from .identity import owned
-from .placement import (
-    Spread, device_name, first_device, overlap, own_device, place_name, put, staying
-)  # fmt: skip
+from .placement import Spread, device_name, first_device, overlap, own_device, place_name, put
 
 
 class JaxDevices(Devices):
@@ -105,10 +103,9 @@ class JaxDLPack(DLPack):
 
     def wait(self, x: Any) -> bool:
         import jax
-        import jax.numpy as jnp
 
         with jax.ensure_compile_time_eval():
-            y = jnp.from_dlpack(x)
+            y = self.load(x)
             _ = (
                 y == y
             )  # it waits for `y`, and later work on the device for it: JAX has one stream there
@@ -180,8 +177,7 @@ class JaxBackend(Backend):
         return is_sparse(x)
 
     def to_dense(self, x: Any) -> Any:
-        with staying(parts(x)[0]):
-            return x.todense()
+        return dense(x)
 
     def dtypes(self) -> frozenset[str]:
         import jax
