@@ -57,10 +57,6 @@ class CupyDevices(Devices):
         return unless_capturing(lambda: bool(event.done))
 
 
-MANAGED = 13
-"""DLPack's number for CUDA's managed memory, which other libraries refuse."""
-
-
 class CupyDLPack(DLPack):
     """Arrays are exchanged by DLPack."""
 
@@ -78,7 +74,7 @@ class CupyDLPack(DLPack):
         import cupy
 
         with cupy.cuda.Device(x.device.id):
-            if cupy.empty(1).__dlpack_device__()[0] != MANAGED:
+            if cupy.empty(1).__dlpack_device__()[0] != 13:  # managed memory, which others refuse
                 return NotImplemented
             with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
                 return x.copy()

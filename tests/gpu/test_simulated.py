@@ -863,7 +863,6 @@ def test_pytorch_protects_its_own_memory(monkeypatch):
 
     devices, recorded = backend.BACKEND.devices, []
     own, foreign = torch.ones(3), torch.from_numpy(VALUES.copy())
-    assert devices.protect(own)  # in host memory
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
     for x, capturing, allocator, protected in (
         (own, False, "native", True),
@@ -883,6 +882,8 @@ def test_pytorch_protects_its_own_memory(monkeypatch):
         assert devices.protect(on_gpu) is protected
         assert recorded == ["stream of cuda:0"] * protected
         recorded.clear()
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+    assert not devices.protect(own)  # it is in host memory
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import on_host, resolve_device
 from arrayferry._route.direct import Direct
-from arrayferry._route.memory import copy_required
+from arrayferry._route.memory import copy_required, runs_backwards
 from arrayferry._route.queued import let_go
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
@@ -190,7 +190,7 @@ class Pair:
     def _from_gpu(self, x: Any) -> Any:
         """Convert an object of no known library that is on a GPU, by a library that takes it there."""
         refuse_more_than_values(x)
-        for name in (self.target.name, "cupy", "torch"):
+        for name in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
             backend: Any = self.catalog.backends.get(name)
             with suppress(Exception):  # it is not installed, or does not take this object
                 y = backend.dlpack.load(x)

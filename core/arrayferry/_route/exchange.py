@@ -122,12 +122,11 @@ class Exchange(NamedTuple):
             with before.devices.use(device_name):
                 fitting = narrow_on_device(x, name, before, after, self.options.narrowing)
         else:
-            fitting = self._compact(x)
+            fitting = before.copy(x)
         if fitting is None:
             raise TypeError(f"{refused}, and {before.name} could not cast it")
-        if lacks:
-            keep_source(before, x, fitting)
         note(before.name, after.name, "copied first:", refused)
+        keep_source(before, x, fitting)
         return fitting
 
     def _compact(self, x: Any) -> Any:

@@ -59,9 +59,8 @@ def let_go() -> bool:
 def _watch() -> None:
     """Drop sources soon after their copies are made, also if nothing else is converted."""
     global _watcher
-    with suppress(
-        Exception
-    ):  # otherwise, asking for an event would end a capture in another thread
+    # otherwise, asking for an event would end the capture of a CUDA graph in another thread
+    with suppress(Exception):
         import ctypes
 
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -71,8 +70,7 @@ def _watch() -> None:
         time.sleep(PAUSE)
         release(len(_kept))
         idle = 0 if _kept else idle + 1
-        if idle >= LINGER:
-            _watcher = None  # from now on, another thread is started
+        _watcher = None if idle >= LINGER else _watcher  # without one, another is started
 
 
 def duplicate(backend: Any, x: Any, device: Any = None) -> Any:

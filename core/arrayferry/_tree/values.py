@@ -138,9 +138,8 @@ def _own_way(value: Any) -> str:
         return "numpy.asarray(x)"
     if _offers(value, "__arrow_c_array__"):
         return "pyarrow.array(x)"
-    if _offers(value, _BY_ARROW):
-        return "pyarrow.table(x)"
-    return _TO_HOST[bool(class_attribute(type(value), "copy_to_host"))]  # otherwise as in PyCUDA
+    to_host = _TO_HOST[_offers(value, "copy_to_host")]  # otherwise as in PyCUDA
+    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else to_host
 
 
 _TO_HOST = ("x.get()", "x.copy_to_host()")
@@ -151,14 +150,10 @@ def is_on_gpu(value: Any) -> bool:
     """Return whether an object of no known library says that its memory is on a GPU."""
     try:
         if _offers(value, "__dlpack__"):
-            return value.__dlpack_device__()[0] in _GPUS
+            return value.__dlpack_device__()[0] in (2, 10, 13)  # CUDA, ROCm, managed memory
         return _offers(value, "__cuda_array_interface__") and bool(value.__cuda_array_interface__)
     except Exception:
         return False
-
-
-_GPUS = (2, 10, 13)
-"""The numbers of DLPack for devices of CUDA and ROCm, and for CUDA's managed memory."""
 
 
 class _Unknown(Source):

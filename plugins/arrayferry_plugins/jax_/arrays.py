@@ -47,8 +47,7 @@ def copied(x: Any) -> Any:
     if is_sparse(x):
         return jax.tree.map(copied, x)
     refuse(x)
-    quiet = jax.debug_nans(False), jax.debug_infs(False)
-    with quiet[0], quiet[1], without_mesh(), keeping_dtype(x), staying(x):
+    with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x), staying(x):
         try:
             y = jnp.array(x, copy=True)
         except ValueError:  # it has left a mesh, and its type still names the mesh

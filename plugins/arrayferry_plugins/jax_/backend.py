@@ -106,9 +106,8 @@ class JaxDLPack(DLPack):
 
         with jax.ensure_compile_time_eval():
             y = self.load(x)
-            _ = (
-                y == y
-            )  # it waits for `y`, and later work on the device for it: JAX has one stream there
+            # it waits for `y`, and later work on the device for it: JAX has one stream there
+            _ = y == y
         return True
 
 

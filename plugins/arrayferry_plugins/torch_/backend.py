@@ -54,12 +54,10 @@ class TorchDevices(Devices):
         return unless_capturing(event.query)
 
     def protect(self, x: Any) -> bool:
-        if not x.is_cuda:  # which is read before `move` returns
-            return True
         import torch
 
         pluggable = torch.cuda.get_allocator_backend() == "pluggable"
-        if is_capturing() or pluggable or not x.untyped_storage().resizable():
+        if not x.is_cuda or is_capturing() or pluggable or not x.untyped_storage().resizable():
             return False  # the memory may be that of another library
         x.record_stream(torch.cuda.current_stream(x.device))
         return True
@@ -95,17 +93,11 @@ class TorchDLPack(DLPack):
         if hasattr(x, "__dlpack__"):
             return torch.from_dlpack(x)
         y = torch.as_tensor(x, device="cuda")
-        pointer = x.__cuda_array_interface__.get("stream")
-        if pointer:  # which PyTorch does not wait for
-            torch.cuda.current_stream().wait_stream(_stream(pointer))
+        cuda, pointer = torch.cuda, x.__cuda_array_interface__.get("stream")
+        if pointer:  # PyTorch does not wait for it; 1 is the default stream
+            stream = cuda.default_stream() if pointer == 1 else cuda.ExternalStream(pointer)
+            cuda.current_stream().wait_stream(stream)
         return y
-
-
-def _stream(pointer: int) -> Any:
-    """Return a stream as DLPack names it: 1 is the default stream, 2 the default stream of this thread."""
-    import torch
-
-    return torch.cuda.default_stream() if pointer == 1 else torch.cuda.ExternalStream(pointer)
 
 
 class _Exported:
@@ -127,8 +119,8 @@ class _Exported:
         if is_capturing():  # a graph cannot wait for streams that are not part of it
             stream = -1
         with torch.cuda.device(self._tensor.device):
-            if stream == 2:  # which PyTorch refuses
-                _stream(stream).wait_stream(torch.cuda.current_stream())
+            if stream == 2:  # the default stream of this thread, which PyTorch refuses
+                torch.cuda.ExternalStream(stream).wait_stream(torch.cuda.current_stream())
                 stream = -1
             return self._tensor.__dlpack__(stream=stream, **options)
 
