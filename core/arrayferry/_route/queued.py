@@ -92,9 +92,6 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
     """
     if not tells_when_done(backend):
         return False
-    with suppress(Exception):
-        if backend.devices.protect(source):
-            return True
     try:
         done = backend.devices.fence(copy)
     except Exception as error:
@@ -105,6 +102,9 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
         return False
     if done is None:
         return False
+    with suppress(Exception):
+        if backend.devices.protect(source):
+            return True
     release()
     size = getattr(source, "nbytes", 0)
     _kept.append((done, source, size if isinstance(size, int) else 0))

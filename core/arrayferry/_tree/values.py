@@ -115,7 +115,7 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
             remedy = f"P{convert[1:]}, or call {library} first{plugin}."
         else:
             own_way = _own_way(value)
-            needs = ", with CuPy or PyTorch for that GPU" if own_way in _TO_HOST else ""
+            needs = ", with CuPy or PyTorch for that GPU" if own_way in _BY_GPU.values() else ""
             remedy = f"Call {own_way} first{plugin}, or {convert}{needs}."
     return NotAnArrayError(reason, remedy=remedy, path=path)
 
@@ -138,12 +138,12 @@ def _own_way(value: Any) -> str:
         return "numpy.asarray(x)"
     if _offers(value, "__arrow_c_array__"):
         return "pyarrow.array(x)"
-    to_host = _TO_HOST[_offers(value, "copy_to_host")]  # otherwise as in PyCUDA
-    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else to_host
+    by_gpu = next((way for name, way in _BY_GPU.items() if _offers(value, name)), "")
+    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else by_gpu
 
 
-_TO_HOST = ("x.get()", "x.copy_to_host()")
-"""How objects with `__cuda_array_interface__` alone are copied to the host."""
+_BY_GPU = {"copy_to_host": "x.copy_to_host()", "get": "x.get()", "__cuda_array_interface__": "cupy.asarray(x)"}  # fmt: skip
+"""The calls for objects that have `__cuda_array_interface__` alone, by what else they have: those of Numba, of PyCUDA."""
 
 
 def is_on_gpu(value: Any) -> bool:

@@ -136,7 +136,8 @@ def staying(x: Any) -> AbstractContextManager[Any]:
     """Return a context in which what JAX makes of an array stays on its device, also if it is not committed to it."""
     import jax
 
-    stays = isinstance(x, jax.core.Tracer) or x.committed
+    usual = jax.config.jax_default_device or first_device()
+    stays = isinstance(x, jax.core.Tracer) or x.committed or usual in x.devices()
     return nullcontext() if stays else jax.default_device(*x.devices())
 
 

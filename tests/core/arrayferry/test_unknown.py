@@ -216,17 +216,23 @@ def test_the_remedy_leaves_what_offers_dlpack_on_its_device():
 class ByCuda:
     __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (0, False), "version": 3}
 
+
+class OfPyCuda(ByCuda):
     def get(self):
         return VALUES.copy()
 
 
-class OfNumba(ByCuda):
+class OfNumba(OfPyCuda):
     def copy_to_host(self):
         return VALUES.copy()
 
 
 def test_memory_on_a_gpu_that_no_library_here_takes():
-    for value, own_way in ((ByCuda(), r"x\.get\(\)"), (OfNumba(), r"x\.copy_to_host\(\)")):
+    for value, own_way in (
+        (ByCuda(), r"cupy\.asarray\(x\)"),
+        (OfPyCuda(), r"x\.get\(\)"),
+        (OfNumba(), r"x\.copy_to_host\(\)"),
+    ):
         words = (
             rf"Call {own_way} first.*or pass unknown=.convert., with CuPy or PyTorch for that GPU"
         )
