@@ -70,10 +70,19 @@ class CupyDLPack(DLPack):
             cupy.cuda.get_current_stream().wait_event(written)
         return x
 
+    def compact(self, x: Any) -> Any:
+        import cupy
+
+        with cupy.cuda.Device(x.device.id):
+            if cupy.empty(1).__dlpack_device__()[0] != 13:  # managed memory, which others refuse
+                return NotImplemented
+            with cupy.cuda.using_allocator(cupy.get_default_memory_pool().malloc):
+                return x.copy()
+
     def load(self, x: Any, device: Any = None) -> Any:
         import cupy
 
-        return cupy.from_dlpack(x)
+        return cupy.from_dlpack(x) if hasattr(x, "__dlpack__") else cupy.asarray(x)
 
 
 class CupyBackend(Backend):

@@ -8,6 +8,7 @@ exchanged by DLPack, whose capsule is the array itself here.
 (one bit to the host), "waits" (of a stream for another). `Machine.questions` counts those to the driver.
 """
 
+import contextlib
 import functools
 import operator
 import types
@@ -89,7 +90,9 @@ class Array:
         return self.library.stream(self.device.id)
 
     def view(self, values):
-        return type(self)(self.block, self.device.id, values, self.owner)
+        y = type(self)(self.block, self.device.id, values, self.owner)
+        y.managed = self.managed
+        return y
 
     def __getitem__(self, index):
         if isinstance(index, Array):  # a mask
@@ -142,6 +145,7 @@ class Library:
         self.name = name
         self.pools = {}
         self.current = 0
+        self.managed = False
         self.defaults = {gpu: Stream(machine) for gpu in range(machine.gpus)}
         self.entered = {}
         members = {"library": self, "__module__": name}
@@ -161,7 +165,9 @@ class Library:
         values = np.ndarray(shape, dtype, block.memory.data)
         made = source()
         self.stream(gpu).put(lambda: np.copyto(values, made, casting="unsafe"))
-        return self.type(block, gpu, values)
+        y = self.type(block, gpu, values)
+        y.managed = self.managed
+        return y
 
     def array(self, x, gpu=None):
         gpu = self.current if gpu is None else gpu
@@ -184,6 +190,20 @@ class Library:
         if refuses is not None:
             refuses(shared)
         return self.type(shared.block, gpu, shared.values, owner=shared)
+
+
+class Described:
+    """An array of no known library, which only CuPy and PyTorch take, as those of PyCUDA."""
+
+    def __init__(self, x):
+        self.x = x
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": self.x.shape, "data": (self.x.pointer, False), "version": 3}
+
+    def get(self):
+        return self.x.values
 
 
 class Namespace:
@@ -243,6 +263,28 @@ def cupy_module(machine, version="14.1.0"):
     for name in ("array", "asnumpy", "from_dlpack"):
         setattr(module, name, getattr(library, name))
 
+    def asarray(x):
+        assert x.__cuda_array_interface__["version"] == 3
+        return library.type(x.x.block, x.x.device.id, x.x.values, owner=x)
+
+    module.asarray = asarray
+
+    @contextlib.contextmanager
+    def using_allocator(malloc):
+        before, library.managed = library.managed, malloc == "managed"
+        try:
+            yield
+        finally:
+            library.managed = before
+
+    def empty(size):
+        y = library.type(None, library.current, np.empty(size))
+        y.managed = library.managed
+        return y
+
+    module.empty = empty
+    module.get_default_memory_pool = lambda: types.SimpleNamespace(malloc="device")
+
     class Device:
         def __init__(self, index=None):
             self.id = library.current if index is None else index
@@ -278,6 +320,7 @@ def cupy_module(machine, version="14.1.0"):
     module.cuda = types.SimpleNamespace(
         Device=Device,
         Stream=Entered,
+        using_allocator=using_allocator,
         get_current_stream=lambda: library.stream(library.current),
         runtime=types.SimpleNamespace(getDeviceCount=count, getDevice=lambda: library.current),
     )
@@ -320,6 +363,10 @@ class SimulatedDLPack(af.DLPack):
 
     def load(self, x, device=None):
         return self.backend.library.from_dlpack(x, self.backend.refuses)
+
+    def wait(self, x):
+        self.load(x)
+        return self.backend.memory == "immutable"  # as JAX, it has one stream on each GPU
 
 
 class Simulated(af.Backend):

@@ -1,13 +1,19 @@
 """Arrays of simulated GPUs: what is shared, copied and moved, in which order, and how often the host is asked."""
 
+import contextlib
+import gc
 import itertools
 import re
+import time
+import types
 import warnings
+import weakref
 from functools import partial
 from importlib.util import find_spec
 
 import dask.array as da
 import gymnasium as gym
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -153,6 +159,40 @@ def test_the_route_says_what_happens(machine, one, two):
     assert str(af.route(x, two)) == f"{one} (cuda) -> {two} (cuda) {word} by DLPack"
 
 
+# What no plugin knows.
+
+
+@pytest.mark.parametrize(("target", "gpu"), crossed(params((name,) for name in NAMES), [0, 1]))
+def test_memory_that_only_cuda_describes(machine, target, gpu):
+    x = machine.array("writing", VALUES, gpu)
+    described = simulated.Described(x)
+    convert = af.converter(target, unknown="convert")
+    for _ in range(3):
+        for y in (convert(described), convert({"x": described})["x"]):
+            assert y.device.id == gpu
+            assert y.pointer != x.pointer
+            assert machine.values(y) == VALUES.tolist()
+    assert machine.counts["copies"] == 6
+    moved = af.convert([described], target, unknown="convert", device="cuda:1")[0]
+    assert (moved.device.id, machine.values(moved)) == (1, VALUES.tolist())
+    assert machine.stays_on_device()
+    assert af.convert([described], "cupy")[0] is described
+    options = {"unknown": "convert", "copy": False}
+    if target == "constant":
+        refused(af.CopyRequiredError, "never change", described, target, **options)
+    else:
+        assert af.convert(described, target, **options).pointer == x.pointer
+    on_host = af.convert(described, "numpy", unknown="convert")
+    assert on_host.tolist() == VALUES.tolist()
+
+
+def test_memory_that_only_cuda_describes_and_is_masked_or_has_units(machine):
+    for name, value, words in (("mask", np.array([True]), "masked"), ("units", "m", "units")):
+        described = simulated.Described(machine.array("writing", VALUES))
+        setattr(described, name, value)
+        refused(af.ConversionError, words, [described], "cupy", unknown="convert")
+
+
 # The order of the work.
 
 
@@ -220,14 +260,133 @@ def test_what_is_kept_is_dropped_when_it_is_copied(machine, one, two, options):
     assert not queued._kept
 
 
+def soon(condition):
+    end = time.monotonic() + 5
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.002)
+    return condition()
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "device"),
+    crossed(params(itertools.product(NAMES, NAMES)), [None, "cuda:1"]),
+)
+def test_a_source_is_let_go_without_another_conversion(machine, one, two, device):
+    sources = []
+    for _ in range(20):
+        x = machine.array(one, VALUES)
+        af.convert(x, two, copy=True, device=device)
+        sources.append(weakref.ref(x))
+        del x
+    machine.settle()
+    assert soon(lambda: gc.collect() + 1 and not any(x() for x in sources))
+    assert not queued._kept
+
+
+def test_the_thread_that_drops_sources_ends_and_starts_again(machine, monkeypatch):
+    monkeypatch.setattr(queued, "LINGER", 1)
+    for _ in range(3):
+        assert soon(lambda: not (queued._watcher and queued._watcher.is_alive()))
+        x = machine.array("cupy", VALUES)
+        af.convert(x, "cupy", copy=True)
+        assert queued._watcher.is_alive()
+        machine.settle()
+        assert soon(lambda: not queued._kept)
+
+
+@pytest.fixture
+def unwatched(machine, monkeypatch):
+    """No thread drops sources. Who waits lets all streams do their work; return how many sources were kept then."""
+    waits = []
+    monkeypatch.setattr(queued, "LINGER", 0)
+    assert soon(lambda: not (queued._watcher and queued._watcher.is_alive()))
+    monkeypatch.setattr(queued, "_watcher", types.SimpleNamespace(is_alive=lambda: True))
+
+    def sleep(seconds):
+        waits.append(len(queued._kept))
+        machine.settle()
+
+    monkeypatch.setattr(queued, "time", types.SimpleNamespace(sleep=sleep))
+    return waits
+
+
+def test_what_is_queued_is_bounded(machine, monkeypatch, unwatched):
+    monkeypatch.setattr(queued, "MOST", 100)
+    for _ in range(10):
+        x = machine.cupy.array(VALUES)
+        y = af.convert(x, "cupy", copy=True)
+        assert len(queued._kept) <= 4
+    assert unwatched[::2] == [5, 5]
+    assert machine.values(y) == VALUES.tolist()
+    monkeypatch.setattr(queued, "MOST", 1)
+    af.convert(machine.cupy.array(VALUES), "cupy", copy=True)
+    assert len(queued._kept) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "two"), [("cupy", "cupy"), ("writing", "cupy"), ("cupy", "constant")]
+)
+def test_out_of_memory_lets_go_and_tries_once_more(machine, monkeypatch, unwatched, one, two):
+    library = machine.libraries[two if two == "constant" else one]
+    queue, tries, held = library.queue, [], machine.array("cupy", VALUES)
+    x = machine.libraries[one].array(VALUES)
+    af.convert(held, "cupy", copy=True)
+
+    def full(*args):
+        tries.append(len(queued._kept))
+        if queued._kept:
+            raise MemoryError("none left on the device")
+        return queue(*args)
+
+    monkeypatch.setattr(library, "queue", full)
+    assert machine.values(af.convert([x], two, copy=True)[0]) == VALUES.tolist()
+    assert tries[:2] == [1, 0]
+
+    def empty(*args):
+        raise MemoryError("none left on the device")
+
+    monkeypatch.setattr(library, "queue", empty)
+    refused(MemoryError, "none left", x, two, copy=True)
+
+
+def test_out_of_memory_in_a_tree_that_goes_together(machine, monkeypatch, unwatched):
+    held, array = machine.array("cupy", VALUES), machine.cupy.array
+    af.convert(held, "cupy", copy=True)
+
+    def full(*args):
+        if queued._kept:
+            raise MemoryError("none left on the device")
+        return array(*args)
+
+    monkeypatch.setattr(machine.cupy, "array", full)
+    for y in af.convert([VALUES, VALUES], "cupy"):
+        assert machine.values(y) == VALUES.tolist()
+
+
+@pytest.mark.parametrize("two", ["cupy", "writing"])
+@pytest.mark.parametrize("cut", [np.s_[:], np.s_[:0]], ids=str)
+def test_a_constant_array_may_be_donated_at_once(machine, two, cut):
+    x = machine.array("constant", np.full(4, 7.0))
+    part = x[cut]
+    y = af.convert(part, two)
+    assert not queued._kept
+    if part.size:
+        assert gc.get_referrers(part) == []  # and no view of its memory is left
+        queue = x.stream.queue
+        x.fill(-1)  # as a function does that the array was donated to
+        while queue:
+            x.stream.step()
+        assert machine.values(y) == [7, 7, 7, 7]
+
+
 def test_a_fence_that_fails(machine, monkeypatch):
     def fence(self, x):
         raise RuntimeError("no event")
 
     monkeypatch.setattr(simulated.TellingDevices, "fence", fence)
-    x = machine.array("constant", np.full(4, 7.0))
+    x = machine.array("writing", np.full(4, 7.0))
     with pytest.warns(af.PluginWarning) as told:
-        y = af.convert(x, "writing")
+        y = af.convert(x, "constant")
     assert all("devices.fence() of the backend" in str(each.message) for each in told)
     assert all("raised RuntimeError: no event" in str(each.message) for each in told)
     assert machine.values(y) == [7, 7, 7, 7]
@@ -274,7 +433,7 @@ def test_an_array_that_goes_through_the_host_keeps_its_gpu(machine):
 
     machine.libraries["cupy"].from_dlpack = machine.cupy.from_dlpack = lambda x: refuse(x)
     for gpu in (0, 1):
-        with machine.cupy.cuda.Device(1 - gpu):
+        with machine.cupy.cuda.Device(1 - gpu), pytest.warns(af.PluginWarning, match="host memory"):
             assert af.convert(machine.array("writing", VALUES, gpu), "cupy").device.id == gpu
 
 
@@ -302,6 +461,24 @@ def test_strides_and_copy_false(machine):
     x = machine.array("cupy", VALUES)
     assert af.convert(x[::2], "writing", copy=False).pointer == x.pointer
     refused(af.CopyRequiredError, "negative strides", x[::-1], "writing", copy=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "cut", "options"),
+    crossed(["writing", "constant"], [np.s_[:], np.s_[::-1]], [{}, {"copy": True}, {"device": "cuda:1"}]),
+    ids=str,
+)  # fmt: skip
+def test_managed_memory_as_the_allocator_stays_on_the_device(machine, target, cut, options):
+    ordinary = machine.array("cupy", VALUES)[cut]
+    with machine.cupy.cuda.using_allocator("managed"):
+        managed = machine.array("cupy", VALUES)[cut]
+        assert managed.managed
+        for x in (managed, ordinary):
+            for _ in range(3):
+                y = af.convert(x, target, **options)
+                assert machine.values(y) == VALUES[cut].tolist()
+        assert af.convert(managed, "cupy", copy=True).managed
+    assert machine.stays_on_device()
 
 
 @pytest.mark.parametrize("target", ["writing", "constant"])
@@ -334,7 +511,13 @@ def test_out_of_memory_is_raised(machine):
 
 
 @pytest.mark.parametrize(
-    "error", [BufferError("no"), RuntimeError("CUDA error: invalid device")], ids=repr
+    "error",
+    [
+        NotImplementedError("no"),
+        BufferError("invalid device"),
+        RuntimeError("CUDA error: invalid device"),
+    ],
+    ids=repr,
 )
 def test_what_is_refused_twice_goes_through_the_host(machine, error):
     def refuse(x):
@@ -346,7 +529,7 @@ def test_what_is_refused_twice_goes_through_the_host(machine, error):
         y = af.convert(x, "writing")
     assert machine.values(y) == VALUES.tolist()
     assert (machine.counts["to host"], machine.counts["to device"]) == (1, 1)
-    if isinstance(error, BufferError):
+    if isinstance(error, NotImplementedError):
         assert not told
     else:
         (warning,) = told
@@ -371,6 +554,19 @@ def test_narrowing_on_the_device(machine, dtype):
     assert machine.counts["flags"] == 1
     refused(af.NarrowingError, "forbidden", x, "constant", narrowing="forbid")
     refused(af.CopyRequiredError, "shared", x, "constant", copy=False)
+
+
+def test_narrowing_that_the_library_cannot_do_on_the_device(machine, monkeypatch):
+    vars(machine.backends["constant"]).update(NARROW)
+
+    def astype(self, x, dtype):
+        raise TypeError("no cast")
+
+    monkeypatch.setattr(simulated.Namespace, "astype", astype)
+    x = machine.array("writing", np.array([1, 2, 3]))
+    words = "constant has no int64 here, and writing could not cast it.*through host memory"
+    with pytest.warns(af.PluginWarning, match=words):
+        assert machine.values(af.convert(x, "constant")) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("big", [np.array([1, 2**40]), np.array([0.5, 1e300]), np.array([1, 1e300j]),
@@ -607,6 +803,104 @@ def test_trees_go_to_pytorch_together():
     found[4].fill_(7)
     assert tree[4].max() == 4
     assert found[5].max() == 5
+
+
+def test_pinned_memory_whatever_the_default_device_is(monkeypatch):
+    from arrayferry_plugins.torch_ import NumpyToCuda
+
+    empty = torch.empty
+    with torch.device("meta"):
+        assert empty(1).is_meta  # PyTorch looks up now which functions have a default device
+
+    def unpinned(*shape, pin_memory, **options):
+        assert pin_memory
+        return empty(*shape, **options)
+
+    monkeypatch.setattr(torch, "empty", unpinned)  # which needs a GPU to pin memory
+    with torch.device("meta"):
+        many = NumpyToCuda().bind_many(af.Options(device="cpu"))
+        tree = list(leaves().values())
+        for x, y in zip(tree, many(tree), strict=True):
+            np.testing.assert_array_equal(y.numpy(), x)
+        y = af.convert({"x": VALUES, "y": [VALUES]}, "torch")["y"][0]
+        assert y.tolist() == VALUES.tolist()
+
+
+def test_streams_that_pytorch_does_not_wait_for_by_itself(monkeypatch):
+    from arrayferry_plugins.torch_ import backend
+
+    waits = []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            waits.append((self.name, other.name))
+
+    as_tensor = torch.as_tensor
+    for name, value in (
+        ("ExternalStream", Stream),
+        ("default_stream", partial(Stream, "default")),
+        ("current_stream", partial(Stream, "current")),
+        ("device", contextlib.nullcontext),
+    ):
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch, "as_tensor", lambda x, device: as_tensor(x.values))
+    x = torch.tensor(VALUES)
+    assert backend._Exported(x).__dlpack__(stream=2)  # CuPy's default stream of this thread
+    assert waits == [(2, "current")]
+    for stream, after in ((None, []), (1, ["default"]), (2, [2]), (64, [64])):
+        waits.clear()
+        interface = {"data": (0, False), "stream": stream}
+        described = types.SimpleNamespace(values=VALUES, __cuda_array_interface__=interface)
+        assert backend.BACKEND.dlpack.load(described).tolist() == VALUES.tolist()
+        assert waits == [("current", name) for name in after]
+
+
+def test_pytorch_protects_its_own_memory(monkeypatch):
+    from arrayferry_plugins.torch_ import backend
+
+    devices, recorded = backend.BACKEND.devices, []
+    own, foreign = torch.ones(3), torch.from_numpy(VALUES.copy())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    for x, capturing, allocator, protected in (
+        (own, False, "native", True),
+        (own[1:], False, "cudaMallocAsync", True),
+        (foreign, False, "native", False),
+        (own, True, "native", False),
+        (own, False, "pluggable", False),
+    ):
+        on_gpu = types.SimpleNamespace(
+            is_cuda=True,
+            device="cuda:0",
+            untyped_storage=x.untyped_storage,
+            record_stream=recorded.append,
+        )
+        monkeypatch.setattr(backend, "is_capturing", partial(bool, capturing))
+        monkeypatch.setattr(torch.cuda, "get_allocator_backend", partial(str, allocator))
+        assert devices.protect(on_gpu) is protected
+        assert recorded == ["stream of cuda:0"] * protected
+        recorded.clear()
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+    assert not devices.protect(own)  # it is in host memory
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint32", "float16", "bfloat16", "float32", "complex64"]
+)
+def test_jax_waits_for_an_element_of_any_array(dtype):
+    dlpack = af.backends()["jax"].dlpack
+    x = torch.ones((2, 3), dtype=getattr(torch, dtype))
+    for y in (x, x.T, x[0], x[0, 0]):
+        first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y
+        assert dlpack.wait(first)
+    assert jax.jit(lambda a: a + dlpack.wait(x[0, :1]))(1) == 2
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_what_jax_takes_by_dlpack_is_committed(device):
+    assert af.backends()["jax"].dlpack.load(torch.ones(3), device).committed
 
 
 QUESTIONS = """

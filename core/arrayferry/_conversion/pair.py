@@ -32,9 +32,11 @@ from arrayferry._plugin.origin import Origin
 from arrayferry._registry.catalog import Catalog
 from arrayferry._route.devices import on_host, resolve_device
 from arrayferry._route.direct import Direct
-from arrayferry._route.memory import copy_required
+from arrayferry._route.memory import copy_required, runs_backwards
+from arrayferry._route.queued import let_go
 from arrayferry._route.route import describe_route
 from arrayferry._tree.kind import Kind
+from arrayferry._tree.values import UNKNOWN, is_on_gpu, refuse_more_than_values
 from arrayferry._utilities.cache import once
 
 if TYPE_CHECKING:
@@ -144,7 +146,9 @@ class Pair:
         try:
             if values is None and self.is_sparse(x):
                 return self._from_dense(x)
-            y = self.executor.run(x, without=self._without, values=values, way=way)
+            if values is None and self.source is UNKNOWN.source and is_on_gpu(x):
+                return self._from_gpu(x)
+            y = self._run(x, values, way)
             return y if self.same and y is x else self._recognised(y)
         except UnsupportedDtypeError:
             if self.options.unsupported == "keep":
@@ -182,6 +186,28 @@ class Pair:
             return self.one(dense)
         duty = "It must return a dense array of the same library, or a numpy.ndarray."
         raise wrong_result(self.source, "to_dense", f"a {type(dense).__name__}", duty)
+
+    def _from_gpu(self, x: Any) -> Any:
+        """Convert an object of no known library that is on a GPU, by a library that takes it there."""
+        refuse_more_than_values(x)
+        for name in () if runs_backwards(x) else (self.target.name, "cupy", "torch"):
+            backend: Any = self.catalog.backends.get(name)
+            with suppress(Exception):  # it is not installed, or does not take this object
+                y = backend.dlpack.load(x)
+                break
+        else:
+            return self._run(x)
+        options = self.options._replace(copy=self.options.copy is not False)  # others may use it
+        return Pair(self.catalog, backend, self.target, options, self.forget).one(y)
+
+    def _run(self, x: Any, values: Any = None, way: Way | None = None) -> Any:
+        """Execute the route of one array. Where memory runs out, let go of sources that are kept, and try once more."""
+        try:
+            return self.executor.run(x, without=self._without, values=values, way=way)
+        except Exception as error:
+            if not is_out_of_memory(error, self.source, self.target) or not let_go():
+                raise
+        return self.executor.run(x, without=self._without, values=values, way=way)
 
     def _recognised(self, y: Any) -> Any:
         """Check that a result is an array of the target."""

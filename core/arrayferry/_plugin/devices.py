@@ -87,6 +87,13 @@ class Devices:
         """
         return None
 
+    def protect(self, x: Any) -> bool:
+        """Make sure that the memory of an array is reused only after the work queued on the current stream of its device.
+
+        It is called right after a copy or move of `x` was queued. If it returns True, arrayferry does not keep `x`.
+        """
+        return False
+
     def is_out_of_memory(self, error: Exception) -> bool:
         """Return whether an error of the library means that memory ran out. Such an error is raised unchanged."""
         return isinstance(error, MemoryError)

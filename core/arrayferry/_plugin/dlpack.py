@@ -34,15 +34,37 @@ class DLPack:
     def load(self, x: Any, device: Any = None) -> Any:
         """Return an array that shares the memory of an object with `__dlpack__`.
 
+        It may also get an object that has `__cuda_array_interface__` alone.
+
         Args:
             x: the object. Its strides are not negative.
             device: the device that it is already on, if the user requested one.
 
         Raises:
             BufferError, TypeError, ValueError, NotImplementedError: the library cannot take it. It then gets a
-                compact copy on the same device. If it cannot take that either, it gets the values from host memory.
+                compact copy on the same device. If it cannot take that either, it gets the values from host memory,
+                with a `PluginWarning` unless the error is a NotImplementedError.
         """
         raise NotImplementedError(f"{type(self).__qualname__} takes no arrays by DLPack")
+
+    def compact(self, x: Any) -> Any:
+        """Return a compact copy of an array on its device that other libraries can take.
+
+        Override it if `Backend.copy`, which `NotImplemented` stands for, may make one that they refuse.
+        """
+        return NotImplemented
+
+    def wait(self, x: Any) -> bool:
+        """Let later work of the library wait for the work queued for an array of another one.
+
+        Args:
+            x: what `export` of the other library returned, for an array on a device that both use.
+
+        Returns:
+            Whether all later work on that device waits, and so also what uses memory again that is dropped now.
+        """
+        self.load(x)
+        return False
 
     def dtype_of(self, x: Any) -> str:
         """Return the name of the dtype of an array's numbers, as `Backend.dtypes` spells it.

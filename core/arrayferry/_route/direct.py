@@ -23,6 +23,7 @@ from arrayferry._tree.kind import Kind
 
 from .devices import device_if_known, resolve_device
 from .memory import share_memory
+from .queued import let_go
 
 MAX_TYPES = 64
 """The number of array types for which the answer of `Converter.takes` is cached."""
@@ -165,7 +166,7 @@ class Direct:
 
     def set_aside(self, error: Exception) -> Any:
         """Let an array for which the converter raised an error take another route, unless memory ran out."""
-        if is_out_of_memory(error, self.source, self.target):
+        if is_out_of_memory(error, self.source, self.target) and not let_go():
             raise error
         if observers and open_conversion.call is not None:
             open_conversion.call.raised = self

@@ -69,15 +69,14 @@ class Exchange(NamedTuple):
                 return RoutedArray(y, COPIED)
             if copied:
                 return RoutedArray(self._handed_over(x), COPIED)
-            copy = before.copy(x)
-            keep_source(before, x, copy)
+            copy = self._compact(x)
             return RoutedArray(after.dlpack.load(before.dlpack.export(copy), self.device), COPIED)
         except (NotHandledError, ArrayFerryError):
             raise
         except Exception as error:
             if is_out_of_memory(error, before, after):
                 raise
-            if not on_host and not isinstance(error, REFUSALS):
+            if not on_host and not isinstance(error, NotImplementedError):
                 warn_of_plugin(
                     f"{before.name} could not hand over an array to {after.name} on its device "
                     f"({describe_error(error)}), so it goes through host memory"
@@ -99,10 +98,11 @@ class Exchange(NamedTuple):
             return None
         shared = self._handed_over(x)
         y = after.copy(shared)
-        kept = keep_source(after, (x, shared), y)
-        if kept and (before.memory == "immutable" or _wait_for(y, before, after)):
+        waits = _wait_for(y, before, after)
+        if waits and before.memory == "immutable":  # `x` may even be donated now
             return y
-        return None
+        kept = keep_source(after, shared, y)
+        return y if kept and (before.memory == "immutable" or waits is not None) else None
 
     def _fitting(self, x: Any) -> Any:
         """Return an array of a dtype and of strides that can be handed over, on the same device."""
@@ -124,10 +124,18 @@ class Exchange(NamedTuple):
         else:
             fitting = before.copy(x)
         if fitting is None:
-            raise NotHandledError("dlpack")
+            raise TypeError(f"{refused}, and {before.name} could not cast it")
         note(before.name, after.name, "copied first:", refused)
         keep_source(before, x, fitting)
         return fitting
+
+    def _compact(self, x: Any) -> Any:
+        """Copy an array on its device, so that the target can take it."""
+        y = self.before.dlpack.compact(x)
+        if y is NotImplemented:
+            y = self.before.copy(x)
+        keep_source(self.before, x, y)
+        return y
 
     def _handed_over(self, x: Any) -> Any:
         """Share an array, or a compact copy on its device if the target refuses it and a copy is allowed."""
@@ -144,28 +152,22 @@ class Exchange(NamedTuple):
                 reason = f"{after.name} refused it ({describe_error(error)})"
                 raise copy_required(reason) from error
             note(before.name, after.name, "DLPack took only a compact copy", error=error)
-            compact = before.copy(x)
-            keep_source(before, x, compact)
-            return after.dlpack.load(before.dlpack.export(compact), self.device)
+            return after.dlpack.load(before.dlpack.export(self._compact(x)), self.device)
         if copy is False and share_memory(x, before, y, after) is False:
             raise copy_required(f"{after.name} copied the values")
         return y
 
 
-REFUSALS = (BufferError, NotImplementedError, TypeError, ValueError)
-"""The errors that libraries raise for an array that they cannot take by DLPack."""
-
-
-def _wait_for(y: Any, before: Any, after: Any) -> bool:
+def _wait_for(y: Any, before: Any, after: Any) -> bool | None:
     """Make later work of one library wait for an array of another, as an exchange by DLPack does.
 
     Returns:
-        Whether it waits.
+        Whether all its later work waits, None if it may be that none does.
     """
     try:
-        before.dlpack.load(after.dlpack.export(y))
+        first = y[(0,) * (y.ndim - 1) + (slice(0, 1),)] if y.ndim else y
+        return bool(before.dlpack.wait(after.dlpack.export(first)))
     except Exception as error:
         if is_out_of_memory(error, before, after):
             raise
-        return False
-    return True
+        return None

@@ -20,7 +20,7 @@ from .direct import Direct
 from .dtypes import target_dtype
 from .exchange import Exchange, NotHandledError
 from .memory import COPIED, copy_required, decide
-from .queued import duplicate, release
+from .queued import duplicate
 from .route import HOST, Route, Step, find_route
 from .via_numpy import RoutedArray, from_host, to_host
 
@@ -86,8 +86,6 @@ class Executor:
                 raise _traced(source, x)
             way = self._way(x)
         route, source_device, target_device, device = way
-        if "cpu" not in (source_device, target_device):
-            release()
         if values is not None:  # a converter would compute them again
             without |= {each for each in self.catalog.converters if each.source == source.name}
         known = list(self._directs.values())  # another thread may add one

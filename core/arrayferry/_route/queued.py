@@ -1,14 +1,19 @@
 """Queued copies: the source of a copy is kept until the device has made it.
 
 A copy on a GPU is queued, and its source may be dropped before it is made. The library would
-then reuse the memory for its next array, and the copy would read that array.
+then reuse the memory for its next array, and the copy would read that array. So sources are kept, unless their
+library protects them by itself. A thread drops them soon after their copies are made. A callback of the stream would
+not do: it would hold up the work behind it until it gets Python's lock, and may free no memory of CUDA.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 
 from arrayferry._errors import describe_error
@@ -19,20 +24,53 @@ from .devices import tells_when_done
 
 AT_ONCE = 8
 """The number of copies that are checked in one call."""
+MOST = 2**31
+"""Size in bytes of sources above which a conversion waits until some of the copies before it are made."""
+PAUSE = 0.004
+"""Seconds between two looks at what is done."""
+LINGER = 250
+"""How many looks in a row must find nothing before the thread ends."""
 
-_kept: deque[tuple[Callable[[], bool], Any]] = deque()
+_kept: deque[tuple[Callable[[], bool], Any, int]] = deque()
+_watcher: Thread | None = None
 
 
-def release() -> None:
+def release(count: int = AT_ONCE) -> None:
     """Drop the sources of copies that are done by now."""
-    for _ in range(min(AT_ONCE, len(_kept))):
+    for _ in range(min(count, len(_kept))):
         try:
-            done, source = _kept.popleft()
+            done, source, size = _kept.popleft()
         except IndexError:  # another thread was faster
             return
         with suppress(Exception):  # the device is lost, so no copy can still be made
             if not done():
-                _kept.append((done, source))
+                _kept.append((done, source, size))
+
+
+def let_go() -> bool:
+    """Wait until all copies are made, and drop their sources. Return whether there were any."""
+    some = bool(_kept)
+    while _kept:
+        release(len(_kept))
+        time.sleep(PAUSE)
+    return some
+
+
+def _watch() -> None:
+    """Drop sources soon after their copies are made, also if nothing else is converted."""
+    global _watcher
+    # otherwise, asking for an event would end the capture of a CUDA graph in another thread
+    with suppress(Exception):
+        import ctypes
+
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(2)))  # "relaxed"
+    idle = 0
+    while idle < LINGER or _kept:
+        time.sleep(PAUSE)
+        release(len(_kept))
+        idle = 0 if _kept else idle + 1
+        _watcher = None if idle >= LINGER else _watcher  # without one, another is started
 
 
 def duplicate(backend: Any, x: Any, device: Any = None) -> Any:
@@ -47,7 +85,7 @@ def duplicate(backend: Any, x: Any, device: Any = None) -> Any:
 
 
 def keep_source(backend: Any, source: Any, copy: Any) -> bool:
-    """Keep the source of a copy that a library has queued until the copy is made.
+    """Keep the source of a copy that a library has queued until the copy is made, unless the library protects it.
 
     Returns:
         Whether the library says when that is.
@@ -64,6 +102,17 @@ def keep_source(backend: Any, source: Any, copy: Any) -> bool:
         return False
     if done is None:
         return False
+    with suppress(Exception):
+        if backend.devices.protect(source):
+            return True
     release()
-    _kept.append((done, source))
+    size = getattr(source, "nbytes", 0)
+    _kept.append((done, source, size if isinstance(size, int) else 0))
+    global _watcher
+    if _watcher is None or not _watcher.is_alive():  # as in a forked process
+        _watcher = Thread(target=_watch, name="arrayferry-sources", daemon=True)
+        _watcher.start()
+    while len(_kept) > 1 and sum(size for *_, size in tuple(_kept)) > MOST:
+        release(len(_kept))
+        time.sleep(PAUSE / 10)
     return True

@@ -114,7 +114,9 @@ def refuse_unknown(value: Any, path: str, *, known: bool = False) -> NotAnArrayE
             library = "from_dlpack(x) of the library that you want"
             remedy = f"P{convert[1:]}, or call {library} first{plugin}."
         else:
-            remedy = f"Call {_own_way(value)} first{plugin}, or {convert}."
+            own_way = _own_way(value)
+            needs = ", with CuPy or PyTorch for that GPU" if own_way in _BY_GPU.values() else ""
+            remedy = f"Call {own_way} first{plugin}, or {convert}{needs}."
     return NotAnArrayError(reason, remedy=remedy, path=path)
 
 
@@ -136,7 +138,22 @@ def _own_way(value: Any) -> str:
         return "numpy.asarray(x)"
     if _offers(value, "__arrow_c_array__"):
         return "pyarrow.array(x)"
-    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else "cupy.asarray(x)"
+    by_gpu = next((way for name, way in _BY_GPU.items() if _offers(value, name)), "")
+    return "pyarrow.table(x)" if _offers(value, _BY_ARROW) else by_gpu
+
+
+_BY_GPU = {"copy_to_host": "x.copy_to_host()", "get": "x.get()", "__cuda_array_interface__": "cupy.asarray(x)"}  # fmt: skip
+"""The calls for objects that have `__cuda_array_interface__` alone, by what else they have: those of Numba, of PyCUDA."""
+
+
+def is_on_gpu(value: Any) -> bool:
+    """Return whether an object of no known library says that its memory is on a GPU."""
+    try:
+        if _offers(value, "__dlpack__"):
+            return value.__dlpack_device__()[0] in (2, 10, 13)  # CUDA, ROCm, managed memory
+        return _offers(value, "__cuda_array_interface__") and bool(value.__cuda_array_interface__)
+    except Exception:
+        return False
 
 
 class _Unknown(Source):
@@ -202,6 +219,8 @@ def read_values(x: Any, *others: Callable[[Any], Any]) -> Any:
         except Exception as error:
             failures.append(error)
     why = f" ({describe_error(failures[0])})" if failures else ""
+    if not failures and is_on_gpu(x):
+        why = ": it is on a GPU, and neither CuPy nor PyTorch could take it here"
     raise ConversionError(
         f"a value of type {name} offers no array of numbers{why}",
         remedy="Make a NumPy array of it with its own library, or write a plugin for that library.",

@@ -9,7 +9,7 @@ from typing import Any
 from arrayferry_plugins._sources import refused
 
 from .identity import owned
-from .placement import keeping_dtype, without_mesh
+from .placement import keeping_dtype, staying, without_mesh
 
 
 def is_sparse(x: Any) -> bool:
@@ -33,6 +33,12 @@ def parts(x: Any) -> Sequence[Any]:
     return list(jax.tree.leaves(x))
 
 
+def dense(x: Any) -> Any:
+    """Return the values of a sparse array as a dense one, on its device."""
+    with staying(parts(x)[0]):
+        return x.todense()
+
+
 def copied(x: Any) -> Any:
     """Return a copy of an array, or of each part of a sparse one, in the same place."""
     import jax
@@ -41,7 +47,7 @@ def copied(x: Any) -> Any:
     if is_sparse(x):
         return jax.tree.map(copied, x)
     refuse(x)
-    with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x):
+    with jax.debug_nans(False), jax.debug_infs(False), without_mesh(), keeping_dtype(x), staying(x):
         try:
             y = jnp.array(x, copy=True)
         except ValueError:  # it has left a mesh, and its type still names the mesh

@@ -10,7 +10,7 @@ from arrayferry import Backend, Devices, DLPack, TracedValueError
 from arrayferry.typing import Memory
 from arrayferry_plugins._sources import refused
 
-from .arrays import copied, is_sparse, is_traced, parts, refuse, refuse_unreduced
+from .arrays import copied, dense, is_sparse, is_traced, parts, refuse, refuse_unreduced
 from .dtypes import WIDE, dtype_names
 from .identity import owned
 from .placement import Spread, device_name, first_device, overlap, own_device, place_name, put
@@ -65,9 +65,12 @@ class JaxDevices(Devices):
             return False
 
     def move(self, x: Any, device: Any) -> Any:
-        if not is_sparse(x):
-            refuse(x)
-            refuse_unreduced(x)
+        import jax
+
+        if is_sparse(x):
+            return jax.tree.map(lambda part: self.move(part, device), x)
+        refuse(x)
+        refuse_unreduced(x)
         y = put(x, own_device(device))
         if len(x.sharding.device_set) + len(y.sharding.device_set) > 2 and overlap(x, y):
             y = copied(y)  # a shard that was there already is not moved
@@ -97,6 +100,15 @@ class JaxDLPack(DLPack):
         if device is None:
             return y
         return put(y, own_device(device))  # this commits it, and does not copy it
+
+    def wait(self, x: Any) -> bool:
+        import jax
+
+        with jax.ensure_compile_time_eval():
+            y = self.load(x)
+            # it waits for `y`, and later work on the device for it: JAX has one stream there
+            _ = y == y
+        return True
 
 
 def device_of(x: Any) -> str:
@@ -164,7 +176,7 @@ class JaxBackend(Backend):
         return is_sparse(x)
 
     def to_dense(self, x: Any) -> Any:
-        return x.todense()
+        return dense(x)
 
     def dtypes(self) -> frozenset[str]:
         import jax

@@ -132,6 +132,15 @@ def keeping_dtype(x: Any) -> AbstractContextManager[Any]:
     return place.enable_x64(True)  # type: ignore[no-any-return]
 
 
+def staying(x: Any) -> AbstractContextManager[Any]:
+    """Return a context in which what JAX makes of an array stays on its device, also if it is not committed to it."""
+    import jax
+
+    usual = jax.config.jax_default_device or first_device()
+    stays = isinstance(x, jax.core.Tracer) or x.committed or usual in x.devices()
+    return nullcontext() if stays else jax.default_device(*x.devices())
+
+
 def mesh_is_set() -> bool:
     """Return whether a mesh is set, in which new arrays would be made."""
     import jax

@@ -53,6 +53,15 @@ class TorchDevices(Devices):
         event.record(torch.cuda.current_stream(x.device))
         return unless_capturing(event.query)
 
+    def protect(self, x: Any) -> bool:
+        import torch
+
+        pluggable = torch.cuda.get_allocator_backend() == "pluggable"
+        if not x.is_cuda or is_capturing() or pluggable or not x.untyped_storage().resizable():
+            return False  # the memory may be that of another library
+        x.record_stream(torch.cuda.current_stream(x.device))
+        return True
+
     def is_out_of_memory(self, error: Exception) -> bool:
         return is_out_of_memory(error)
 
@@ -81,7 +90,14 @@ class TorchDLPack(DLPack):
     def load(self, x: Any, device: Any = None) -> Any:
         import torch
 
-        return torch.from_dlpack(x)
+        if hasattr(x, "__dlpack__"):
+            return torch.from_dlpack(x)
+        y = torch.as_tensor(x, device="cuda")
+        cuda, pointer = torch.cuda, x.__cuda_array_interface__.get("stream")
+        if pointer:  # PyTorch does not wait for it; 1 is the default stream
+            stream = cuda.default_stream() if pointer == 1 else cuda.ExternalStream(pointer)
+            cuda.current_stream().wait_stream(stream)
+        return y
 
 
 class _Exported:
@@ -103,6 +119,9 @@ class _Exported:
         if is_capturing():  # a graph cannot wait for streams that are not part of it
             stream = -1
         with torch.cuda.device(self._tensor.device):
+            if stream == 2:  # the default stream of this thread, which PyTorch refuses
+                torch.cuda.ExternalStream(stream).wait_stream(torch.cuda.current_stream())
+                stream = -1
             return self._tensor.__dlpack__(stream=stream, **options)
 
 

@@ -134,8 +134,8 @@ class NumpyToCuda(Packed):
     def staging(self, size: int, dtype: Any) -> tuple[np.ndarray[Any, Any], Any]:
         import torch
 
-        pinned = torch.empty(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True)
-        return pinned.numpy().view(dtype), pinned
+        flat = torch.empty(size * dtype.itemsize, dtype=torch.uint8, pin_memory=True, device="cpu")
+        return flat.numpy().view(dtype), flat
 
     def transfer(self, staged: Any, dtype: Any, device: Any) -> Any:
         import torch

@@ -213,6 +213,49 @@ def test_the_remedy_leaves_what_offers_dlpack_on_its_device():
     assert af.convert(Tensor(), "torch", unknown="convert").tolist() == VALUES.tolist()
 
 
+class ByCuda:
+    __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (0, False), "version": 3}
+
+
+class OfPyCuda(ByCuda):
+    def get(self):
+        return VALUES.copy()
+
+
+class OfNumba(OfPyCuda):
+    def copy_to_host(self):
+        return VALUES.copy()
+
+
+def test_memory_on_a_gpu_that_no_library_here_takes():
+    for value, own_way in (
+        (ByCuda(), r"cupy\.asarray\(x\)"),
+        (OfPyCuda(), r"x\.get\(\)"),
+        (OfNumba(), r"x\.copy_to_host\(\)"),
+    ):
+        words = (
+            rf"Call {own_way} first.*or pass unknown=.convert., with CuPy or PyTorch for that GPU"
+        )
+        refused(af.NotAnArrayError, words, value, "torch")
+        words = "on a GPU, and neither CuPy nor PyTorch could take it here.*NumPy array of it with its own"
+        for to in ("numpy", "torch", "jax"):
+            refused(af.ConversionError, words, value, to, unknown="convert")
+            refused(af.ConversionError, words, [value], to, unknown="convert")
+
+
+def test_memory_on_a_gpu_that_its_library_also_reads():
+    class Both(ByCuda, ByArray):
+        pass
+
+    class OnGpu(Both):
+        __dlpack__ = ByDLPack.__dlpack__
+        __dlpack_device__ = lambda self: (2, 0)  # noqa: E731
+
+    for value in (Both(), OnGpu()):
+        for to in ("numpy", "torch", "jax"):
+            assert np.asarray(af.convert(value, to, unknown="convert")).tolist() == [1, 2, 3]
+
+
 # Sources.
 
 

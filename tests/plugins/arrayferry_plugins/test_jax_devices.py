@@ -227,3 +227,63 @@ for number in (0, 1, 2, 0):
 @pytest.mark.skipif(not hasattr(jax, "enable_x64"), reason="this JAX has it elsewhere")
 def test_arrays_of_64_bits_that_are_moved_keep_them(run_python):
     run_python(WIDE, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=3"})
+
+
+STAYS = """
+import warnings
+import jax, numpy as np, jax.numpy as jnp, arrayferry as af
+from jax.experimental import sparse
+
+warnings.simplefilter("error")
+first, second = jax.devices()
+with jax.default_device(second):
+    there = jnp.arange(3.0)
+    arrays = [(there, second), (jnp.zeros((0, 3)), second), (jnp.float32(2), second)]
+    thin = sparse.BCOO.fromdense(jnp.eye(3))
+arrays += [(jnp.ones(3), first), (jax.random.key(0), first), (jax.device_put(jnp.ones(3), second), second), (thin, second)]
+for default in (None, first, second, "cpu"):
+    with jax.default_device(default):
+        for x, device in arrays:
+            for value in (x, {"x": x}, [x, x]):
+                for _ in range(3):
+                    y = jax.tree.leaves(af.convert(value, "jax", copy=True))[0]
+                    assert y.devices() == {device}, (default, x, y.devices())
+                    assert y.committed is jax.tree.leaves(x)[0].committed
+        assert af.backends()["jax"].to_dense(thin).devices() == {second}
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(jax, "set_mesh"), reason="names of platforms are no default devices"
+)
+def test_another_default_device_moves_nothing(run_python):
+    run_python(STAYS, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
+
+
+SPARSE = """
+import jax, numpy as np, jax.numpy as jnp, arrayferry as af
+from jax.experimental import sparse
+
+second = jax.devices()[1]
+there = jax.device_put(jnp.ones(3), second)
+for kind in (sparse.BCOO, sparse.BCSR, sparse.CSR, sparse.COO):
+    x = kind.fromdense(jnp.eye(3))
+    for value in (x, {"x": x}, [x, jnp.ones(3)]):
+        for options in ({}, {"copy": True}, {"sparse": "dense"}):
+            for target in ({"to": "jax", "device": "cpu:1"}, {"to": "jax", "device": second}, {"like": there}):
+                found = af.convert(value, **target, **options)
+                assert all(part.devices() == {second} for part in jax.tree.leaves(found))
+                y = found if value is x else next(iter(found.values() if type(found) is dict else found))
+                assert type(y) is kind and y.shape == (3, 3)
+                np.testing.assert_array_equal(y.todense(), np.eye(3))
+        for part in jax.tree.leaves(af.convert(found, "jax", device="cpu")):
+            assert part.devices() == {jax.devices()[0]}
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("i",))
+rows = jax.device_put(jnp.ones(4), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("i")))
+y = af.convert(sparse.BCOO.fromdense(jnp.eye(3)), like=rows)
+assert y.data.devices() == set(jax.devices())
+"""
+
+
+def test_sparse_arrays_are_moved(run_python):
+    run_python(SPARSE, env={"XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
