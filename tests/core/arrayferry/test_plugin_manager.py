@@ -471,7 +471,7 @@ WAITS = """
 import threading, arrayferry as af
 started, waiting = threading.Event(), threading.Event()
 def arrayferry_sources():
-    waiting.set(), started.wait(), af.backends()
+    started.wait(), af.backends(), waiting.set()
     import converts_at_import
     return []
 """
