@@ -183,7 +183,10 @@ def _always_moves(run: Run, ends: list[Any]) -> bool:
     ]
     usual = {digest(call.actions[env]) for _, call, env in run.usual if call.actions is not None}
     last = [digest(each.last.actions[each.env]) for each in ends if each.last.actions is not None]
-    return bool(np.all(moved)) and (len({*last}) == len(last) > 1 or not usual.isdisjoint(last))
+    # many ends by one of several actions are chosen by it
+    is_chosen = len({*last}) == 1 < len(usual) and len(last) > 20
+    happens = len({*last}) == len(last) > 1 or not usual.isdisjoint(last)
+    return bool(np.all(moved)) and happens and not is_chosen
 
 
 def _zeros_are_usual(run: Run) -> bool:

@@ -96,6 +96,13 @@ class Price(gym.Env):
         return self.at.copy(), 0.0, False, False, {"legal": 2}
 
 
+class Reserved(Price):
+    """A price that one may sell at later. Before, action 1 changes it as action 0 does."""
+
+    def step(self, action):
+        return super().step(action if self.at[0] > 8 else 0)
+
+
 class Corridor(gym.Env):
     """A table of 7 places. Walls end the episode, at the place before."""
 
@@ -164,6 +171,7 @@ RIGHT = {
     **{xp: own(xp) for xp in LIBRARIES},
     "a price": lambda mode: each(Price, mode),
     "a price that ends in zeros": lambda mode: each(lambda: Price(zeros=True), mode),
+    "a price for later": lambda mode: each(Reserved, mode),
     "a corridor": lambda mode: each(Corridor, mode),
     "the time left": lambda mode: each(
         lambda: Left(gym.make("CartPole-v1", max_episode_steps=9)), mode
