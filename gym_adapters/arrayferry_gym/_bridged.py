@@ -336,9 +336,10 @@ def _called(envs: Any, name: str, chosen: list[int], args: Any, kwargs: Any) -> 
     pipes = [envs.parent_pipes[index] for index in chosen]
     for pipe in pipes:
         pipe.send(("_call", (name, args, kwargs)))
-    results, succeeded = zip(*[pipe.recv() for pipe in pipes], strict=True)
+    answers = [pipe.recv() for pipe in pipes]
+    succeeded = [success for _, success in answers]
     envs._raise_if_errors([*succeeded, *[True] * (envs.num_envs - len(pipes))])
-    return list(results)
+    return [result for result, _ in answers]
 
 
 def _reward_shape(envs: Any) -> tuple[int, ...]:

@@ -143,6 +143,7 @@ def test_attributes_methods_and_images(vectorise):
     assert envs.render().shape == (8, 8, 3)
     assert envs.env_method("add", 1, indices=[2]) == [3]
     assert envs.env_method("add", 1, indices=[2, 0]) == [3, 1]
+    assert envs.env_method("add", 1, indices=[]) == []
     if vectorise is not SyncVectorEnv:
         with (
             pytest.warns(UserWarning, match="ERROR"),
