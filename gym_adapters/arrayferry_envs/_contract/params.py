@@ -246,7 +246,7 @@ def equal(a: Any, b: Any) -> bool:
         a, b = map(np.asarray, af.convert((a, b), "numpy"))
     except af.ArrayFerryError:  # they have no values, as they are traced
         return False
-    if a.dtype.kind != "f" or b.dtype.kind != "f":
+    if not ("float" in dtype_name(a.dtype) and "float" in dtype_name(b.dtype)):
         return np.array_equal(a, b)
     narrow = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
     with np.errstate(over="ignore"):

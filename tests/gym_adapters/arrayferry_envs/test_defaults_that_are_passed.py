@@ -70,6 +70,7 @@ PASSED = {
     "numbers": Weather(0.5, 0.1, np.float32(0.3), np.array([1.0, 2.0])),
     "torch": Weather(*map(torch.asarray, (0.5, 0.1, 0.3, [1, 2]))),
     "jax": Weather(*map(jnp.asarray, (0.5, 0.1, 0.3, [1, 2]))),
+    "bfloat16": Weather(*map(jnp.bfloat16, (0.5, 0.1, 0.3)), np.array([1, 2])),
     "static": dataclasses.replace(OWN, name=("calm", int("1000"))),
 }
 AROUND = {
