@@ -128,6 +128,8 @@ if not TYPE_CHECKING:
 def _freeze_after(cls: Any, name: str) -> None:
     """Let objects of a class be immutable once a method returns, which may be a generated or inherited one."""
     method = getattr(cls, name)
+    if getattr(method, "__wrapped__", None) is object.__init__:  # of a base class that has objects
+        method = object.__init__
 
     @functools.wraps(method)
     def construct(self: Any, *args: Any, **options: Any) -> None:

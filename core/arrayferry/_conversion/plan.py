@@ -89,7 +89,8 @@ def write_plan(
         The plan, or None if it cannot be written. That is not an error, since the value itself has been converted.
     """
     scope = _Scope(tree, snippet_for)
-    value = tree.arrays[0] if type(tree.root) is Leaf else getattr(tree.root, "value", tree.root)
+    root = tree.root
+    value = tree.arrays[0] if type(root) is Leaf else root.value if type(root) is Branch else root
     name = re.sub(r"\W", "_", f"convert_{type(value).__name__}_to_{target}", flags=re.ASCII)
     try:
         code = _function(_Block(scope), name, tree.root, structure)

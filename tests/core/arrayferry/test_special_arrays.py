@@ -372,6 +372,21 @@ def test_objects_that_pretend_to_be_arrays_are_unchanged(make, target):
     assert af.convert({"a": [thing]}, target)["a"][0] is thing
 
 
+class Raises:
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+@pytest.mark.parametrize("make", [dead_proxy, Raises])
+@pytest.mark.parametrize("unknown", ["keep", "convert"])
+def test_what_has_no_attributes_is_unchanged_each_time(make, unknown):
+    convert, thing = af.converter("torch", unknown=unknown), make()
+    for _ in range(4):
+        assert convert(thing) is thing
+    for _ in range(4):
+        assert convert([thing])[0] is thing
+
+
 def test_a_proxy_does_not_affect_other_proxies():
     x, thing = np.ones(2), answers_to_all()
     for proxy in (weakref.proxy(x), weakref.proxy(thing)):

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import gc
+import inspect
 import pickle
 import sys
 import types
@@ -540,3 +541,28 @@ def test_compiled_code_keeps_no_policy_alive(run):
     del policy, agent
     gc.collect()
     assert [reference() for reference in kept] == [None, None]
+
+
+def test_classes_that_take_arguments_may_be_defined_after_objects_of_their_base_class():
+    class Base(Echo):
+        pass
+
+    Base()
+
+    class Late(Base):
+        def __new__(cls, size):
+            self = super().__new__(cls)
+            self.size = size
+            return self
+
+    class Later(Late):
+        pass
+
+    assert Late(3).size == Late(size=3).size == 3
+    assert Late(3) == Late(3) != Late(4)
+    assert Later(5).size == 5
+    assert str(inspect.signature(Late)) == "(size)"
+    with pytest.raises(ImpureError, match="was assigned to"):
+        Late(3).size = 4
+    with pytest.raises(TypeError, match="exactly one argument"):
+        Base(1)
