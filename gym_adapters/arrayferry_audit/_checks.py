@@ -156,33 +156,30 @@ def last_observations_are_those_of_the_last_state(run: Run) -> Iterator[Found]:
     }
     # a task may end by an action that changes nothing, or with zeros; a limit chooses neither
     none_cut = not any(each.is_cut for each, _ in ends)
-    likely: dict[str, Callable[[], bool]] = {
-        "the one before the last step": lambda: _always_moves(run, [each for each, _ in ends]),
-        "all zeros": lambda: _zeros_are_usual(run),
-    }
-    alike = (
-        [x == each.before.firsts[each.env] for each, x in ends],
-        [several and zeros not in seen and x == zeros for _, x in ends],
-    )
-    for (what, is_likely), same in zip(likely.items(), alike, strict=True):
-        counts = none_cut and run.unique and all(same) and is_likely()
-        found[what] = [
-            x and (counts or each.is_cut) for x, (each, _) in zip(same, ends, strict=True)
-        ]
+
+    def told(same: list[bool], is_likely: Callable[[Run], bool]) -> list[bool]:
+        counts = none_cut and run.unique and all(same) and is_likely(run)
+        return [x and (counts or each.is_cut) for x, (each, _) in zip(same, ends, strict=True)]
+
+    stale = [x == each.before.firsts[each.env] for each, x in ends]
+    empty = [several and zeros not in seen and x == zeros for _, x in ends]
+    found["the one before the last step"] = told(stale, _always_moves)
+    found["all zeros"] = told(empty, _zeros_are_usual)
     for what, same in found.items():
         if any(same) and (run.unique or (often and all(same))):
             each, _ = ends[same.index(True)]
             yield each.env, each.last, f"final_obs is {what}, at {sum(same)} of {len(ends)} ends"
 
 
-def _always_moves(run: Run, ends: list[Any]) -> bool:
+def _always_moves(run: Run) -> bool:
     """Tell whether all numbers change in each step that does not end an episode, also by the actions of the ends."""
     moved = [
         _flat(run, _after(x, env)) != _flat(run, before.observations[env])
         for before, x, env in run.usual
     ]
-    usual = {digest(call.actions[env]) for _, call, env in run.usual if call.actions is not None}
-    last = [digest(each.last.actions[each.env]) for each in ends if each.last.actions is not None]
+    ends = [x for x in run.episodes if x.last.finals[x.env] is not None]
+    last = [digest(_action(x.last, x.env)) for x in ends]
+    usual = {digest(_action(call, env)) for _, call, env in run.usual}
     # many ends by one of several actions are chosen by it
     is_chosen = len({*last}) == 1 < len(usual) and len(last) > 20
     happens = len({*last}) == len(last) > 1 or not usual.isdisjoint(last)
@@ -390,6 +387,12 @@ def time_limits_are_truncations(run: Run) -> Iterator[Found]:
         of = f"{sum(n == longest for n, _ in ends)} of {len(ends)} episodes"
         told = f"{of} terminated after {longest} steps, the longest, and none was truncated"
         yield each.env, each.last, f"{told}: this seems to be a time limit"
+
+
+def _action(call: Call, env: int) -> Any:
+    """Return the action of a step."""
+    assert call.actions is not None
+    return call.actions[env]
 
 
 def _after(call: Call, env: int) -> Any:

@@ -70,7 +70,8 @@ def _watch() -> None:
         time.sleep(PAUSE)
         release(len(_kept))
         idle = 0 if _kept else idle + 1
-        _watcher = None if idle >= LINGER else _watcher  # without one, another is started
+        if idle >= LINGER:
+            _watcher = None  # for a source that comes now, another is started
 
 
 def duplicate(backend: Any, x: Any, device: Any = None) -> Any:

@@ -141,9 +141,8 @@ class Collector(Iterator[Trajectories[ArrT]]):
         final_observation: bool = True,
         wrapper_state: Any = None,
     ) -> None:
-        env, factories = _environments(
-            envs, num_envs, (env_params, wrapper_state), max_episode_steps
-        )
+        env_options = env_params, wrapper_state
+        env, factories = _environments(envs, num_envs, env_options, max_episode_steps)
         self._env: Any = env
         self.num_envs: int = len(factories) or count_of("num_envs", num_envs)
         self.num_steps: int = count_of("num_steps", num_steps)
@@ -359,7 +358,8 @@ def _environments(
             f"envs={envs!r:.80} is not a list of functions",
             remedy="Pass functions that make one environment each, [lambda: gym.make(...)] * n, or a FunctionalEnv.",
         )
-    if num_envs not in (None, len(makers)) or env_options != (None, None) or limit is not UNSET:
+    given = limit is not UNSET or any(option is not None for option in env_options)
+    if num_envs not in (None, len(makers)) or given:
         raise af.OptionError(
             f"num_envs={num_envs!r:.80}, env_params, wrapper_state and max_episode_steps are for a FunctionalEnv, but envs are {len(makers)} functions",
             remedy="Leave them out, and set parameters and limits in the functions.",

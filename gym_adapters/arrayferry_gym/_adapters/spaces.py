@@ -83,7 +83,8 @@ class Converted:
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
         """Sample as the original does, as arrays of the agent's library. Masks and probabilities may be such arrays."""
-        args, kwargs = map_arrays(_as_probabilities, af.convert((args, kwargs), "numpy"))
+        if args or kwargs:
+            args, kwargs = map_arrays(_as_probabilities, af.convert((args, kwargs), "numpy"))
         return self.libraries.to_agent(self.original.sample(*args, **kwargs))
 
     def contains(self, x: Any) -> bool:

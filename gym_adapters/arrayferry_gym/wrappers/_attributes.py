@@ -69,7 +69,8 @@ class HasStatistics(Copied):
         Warns:
             UserWarning: statistics of Gymnasium's wrappers, or in a batch, are only in the state, or only here.
         """
-        drivers, name = _drivers(self), self._driver.name
+        known, name = _drivers(self), self._driver.name
+        drivers = known
         is_state = isinstance(state, Mapping)
         if name is not None and not (is_state and [*drivers][-1] in state):
             drivers = {name: self._driver}  # a state of this wrapper alone
@@ -85,7 +86,7 @@ class HasStatistics(Copied):
         given = [(drivers[each], drivers[each].given(state[each])) for each in found]
         for driver, values in given:
             driver.load(values)
-        apart = {*_drivers(self)} ^ {*map(str, state)}
+        apart = {*known} ^ {*map(str, state)}
         if lost := sorted(name for name in apart if "gymnasium_" in name or "envs[" in name):
             text = f"{', '.join(lost):.200} stay as they are: these statistics are only in the state, or only here"
             warnings.warn(text, stacklevel=caller_level())

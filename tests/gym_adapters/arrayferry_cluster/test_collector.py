@@ -333,6 +333,8 @@ def test_statistics_of_kernels_are_read_merged_and_loaded(client):
         collector.statistics()
     with pytest.raises(af.OptionError, match="wrapper_state and max_episode_steps are for a Func"):
         Collector([CARTPOLE], still, num_steps=1, client=client, wrapper_state={"obs_rms": whole})
+    with pytest.raises(af.OptionError, match="are for a FunctionalEnv, but envs are 1 functions"):
+        Collector([CARTPOLE], still, num_steps=1, client=client, env_params=np.ones(2))
 
 
 @pytest.mark.parametrize("count", [1, 3])
