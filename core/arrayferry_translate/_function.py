@@ -1,0 +1,290 @@
+"""`translate`: a function of JAX that computes in another library. `load` reads one from a file."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from arrayferry import Backend, OptionError, registry
+from arrayferry._utilities.cache import Cache
+from arrayferry.extending import (
+    cast_checked,
+    device_like,
+    dtype_info,
+    dtype_name,
+    dtype_named,
+    kept_conversion,
+)
+from arrayferry.typing import Target
+from arrayferry_functions import autodiff_of
+
+from ._errors import ProgramError
+from ._gradients import Differentiable, call
+from ._library import Library, library
+from ._program import Program, read_program
+from ._run import Lists, bind, owned
+from ._structure import put_together, structure_of, take_apart
+
+MAX_KEPT = 64
+"""How many programs of a function are kept: one for each structure, and the shapes and dtypes of the arguments."""
+
+
+def translate(
+    function: Callable[..., Any], to: Target, *, differentiable: bool = False
+) -> Translated:
+    """Return a function that computes in another library what a function of JAX does.
+
+    JAX traces the function once for each structure, shapes and dtypes of its arguments, and what it recorded is
+    computed by the functions of the other library. Integers, random numbers and what they decide are the same
+    as under `jax.jit`; floats differ in the last digits.
+
+    Args:
+        function: a function of trees of arrays, as `jax.jit` takes it. Loops and conditions of `jax.lax` are loops and
+            conditions of Python.
+        to: the library, as `arrayferry.convert` takes it.
+        differentiable: whether gradients cross: the library differentiates through the function by the translated
+            `jax.vjp`, to any order. If not, results are detached.
+
+    Returns:
+        The function. It takes arrays of any library, and numbers, and returns arrays of `to`, on the device of
+        the first array of `to` among the arguments. Keys come and go as the numbers that they consist of: uint32
+        arrays (..., 2).
+
+    Raises:
+        UnknownBackendError: there is no such library.
+        OptionError: `function` cannot be called, or the library has no gradients.
+
+    Examples:
+        >>> import jax
+        >>> import torch
+        >>> from arrayferry_translate import translate
+        >>> def step(key, x):
+        ...     return jax.numpy.clip(x + jax.random.normal(key, x.shape), -1, 1)
+        >>> key = torch.tensor([0, 7], dtype=torch.uint32)
+        >>> translate(step, "torch")(key, torch.zeros(2))
+        tensor([0.1380, 1.0000])
+    """
+    if not callable(function):
+        raise OptionError(
+            f"translate was given a {type(function).__name__}, which cannot be called",
+            remedy="Pass a function of JAX.",
+        )
+    backend = registry.backend(to)
+    if differentiable and autodiff_of(backend) is None:
+        raise OptionError(
+            f"differentiable=True, but {backend.name} has no gradients",
+            remedy="Leave it out, or choose a library that has them.",
+        )
+    return Translated(function, backend, differentiable=differentiable)
+
+
+def load(path: str | os.PathLike[str], to: Target) -> Loaded:
+    """Read a program that `Program.save` has written, as a function of another library. It needs no JAX.
+
+    Args:
+        path: the file.
+        to: the library, as `arrayferry.convert` takes it.
+
+    Returns:
+        The function. It takes arguments of the structure, shapes and dtypes that the program was made for.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ProgramError: it is damaged, of a newer version, or no such file.
+        TranslationError: the library cannot compute something in it.
+
+    Examples:
+        >>> import jax.numpy as jnp
+        >>> import numpy as np
+        >>> import tempfile
+        >>> from arrayferry_translate import load, translate
+        >>> program = translate(jnp.cumsum, "numpy").program(np.ones(3, np.float32))
+        >>> with tempfile.NamedTemporaryFile(suffix=".afp") as file:
+        ...     program.save(file.name)
+        ...     load(file.name, "numpy")(np.ones(3, np.float32))
+        array([1., 2., 3.], dtype=float32)
+    """
+    return Loaded(read_program(path), registry.backend(to))
+
+
+class _Runner:
+    """Runs a program in a library, on any device.
+
+    Args:
+        program: the program.
+        backend: the library.
+    """
+
+    def __init__(self, program: Program, backend: Backend) -> None:
+        self.program = program
+        self._backend = backend
+        self._owned = owned(program)
+        self._bound: Cache[Any, tuple[Library, Lists]] = Cache(8)
+        self._on(None)  # raises for what the library cannot compute
+
+    def _on(self, device: Any) -> tuple[Library, Lists]:
+        found = self._bound.get(device)
+        if found is None:
+            made = library(self._backend, device)
+            found = self._bound[device] = made, bind(self.program, made)
+        return found
+
+    def __call__(self, leaves: Sequence[Any], paths: Sequence[str] = ()) -> list[Any]:
+        own, specs, outputs = self._backend, self.program.specs, self.program.outputs
+        first = next((x for x in leaves if registry.kind(x).backend is own), None)
+        device = None if first is None else device_like(first, own)
+        there, run = self._on(device)
+        arrays = [self._array(x, n, device, paths) for n, x in enumerate(leaves)]
+        with there.quiet():
+            made = run([there.cast(x, specs[n].dtype) for n, x in enumerate(arrays)])
+            results = zip(made, outputs, self._owned, strict=True)
+            return [there.result(x, specs[n].dtype, owned=owned) for x, n, owned in results]
+
+    def _array(self, leaf: Any, number: int, device: Any, paths: Sequence[str]) -> Any:
+        """Return an argument as an array of the library, of the dtype that the program takes."""
+        own, spec = self._backend, self.program.specs[number]
+        backend, dtype = registry.kind(leaf).backend, dtype_named(spec.dtype)
+        name = f"the argument {paths[number]}" if paths else f"argument number {number}"
+        if backend is None:
+            if not isinstance(leaf, (bool, int, float, complex)):
+                raise ProgramError(
+                    f"{name} is a {type(leaf).__name__}", remedy="Pass an array or a number."
+                )
+            leaf, backend = np.asarray(leaf), registry.backend("numpy")
+            if dtype_info(dtype).kind != dtype_info(leaf.dtype).kind and leaf.dtype != bool:
+                leaf = leaf.astype(dtype)
+            leaf = cast_checked(leaf, dtype, name)
+        elif backend.name == "jax":
+            leaf = _key_data(leaf)
+        if tuple(leaf.shape) != spec.shape:
+            raise ProgramError(
+                f"{name} has the shape {tuple(leaf.shape)}, the program was made for {spec.shape}",
+                remedy="Pass arrays of these shapes, or make another program.",
+            )
+        if backend is not own:
+            leaf = kept_conversion(own, device)(leaf)
+        given = dtype_name(leaf.dtype)
+        if given == spec.dtype:
+            return leaf
+        if given[:-2] + "32" != spec.dtype or not given.endswith("64"):  # JAX casts from 64 bits
+            raise ProgramError(
+                f"{name} has the dtype {given}, the program was made for {spec.dtype}",
+                remedy="Cast it, or make another program.",
+            )
+        return kept_conversion(own, device)(cast_checked(own.to_numpy(leaf), dtype, name))
+
+
+class Translated:
+    """A function of JAX in another library, as `translate` returns it."""
+
+    def __init__(
+        self, function: Callable[..., Any], backend: Backend, *, differentiable: bool = False
+    ) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._kept: Cache[Any, tuple[_Runner, Any]] = Cache(MAX_KEPT)
+        self._autodiff = autodiff_of(backend) if differentiable else None
+        self._differentiable: Cache[Any, Differentiable] = Cache(MAX_KEPT)
+
+    def __repr__(self) -> str:
+        return f"<{getattr(self, '__qualname__', 'function')} in {self._backend.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        import jax
+
+        from ._trace import settings
+
+        leaves, treedef = jax.tree.flatten((args, kwargs))
+        if self._autodiff is not None:
+            return call(
+                self._differentiable, self._made, self._backend, self._autodiff, leaves, treedef
+            )
+        key = treedef, *map(_form, leaves), *settings()
+        found = self._kept.get(key)
+        if found is None:
+            with self._lock:  # threads trace it once
+                found = self._kept.get(key)
+                if found is None:
+                    program, structure = self._traced(treedef, leaves)
+                    found = self._kept[key] = _Runner(program, self._backend), structure
+        runner, structure = found
+        return jax.tree.unflatten(structure, runner(leaves))
+
+    def _made(self, rebuilt: Callable[..., Any]) -> Differentiable:
+        """Return the function for arguments that another one puts together from two lists."""
+
+        def function(arrays: list[Any], others: list[Any]) -> Any:
+            args, kwargs = rebuilt(arrays, others)
+            return self._function(*args, **kwargs)
+
+        name = getattr(self, "__qualname__", "function")
+        return Differentiable(name, function, lambda each: Translated(each, self._backend))
+
+    def program(self, *args: Any, **kwargs: Any) -> Program:
+        """Return what the function computes, as plain data.
+
+        Args:
+            *args: arguments, or `jax.ShapeDtypeStruct` in place of arrays.
+            **kwargs: keyword arguments.
+
+        Raises:
+            TranslationError: something in the function cannot be translated, or a tree cannot be saved.
+
+        Examples:
+            >>> import jax.numpy as jnp
+            >>> import numpy as np
+            >>> from arrayferry_translate import translate
+            >>> translate(jnp.cumsum, "numpy").program(np.ones(3, np.float32))
+            <Program (float32[3]) -> (float32[3]) of 1 equations>
+        """
+        import jax
+
+        leaves, treedef = jax.tree.flatten((args, kwargs))
+        program, structure = self._traced(treedef, leaves)
+        results = jax.tree.unflatten(structure, range(structure.num_leaves))
+        return replace(program, arguments=structure_of((args, kwargs)), results=structure_of(results))
+
+    def _traced(self, treedef: Any, leaves: Sequence[Any]) -> tuple[Program, Any]:
+        import jax
+
+        from ._trace import example, trace
+
+        args, kwargs = jax.tree.unflatten(treedef, map(example, leaves))
+        return trace(lambda args, kwargs: self._function(*args, **kwargs), args, kwargs)
+
+
+class Loaded:
+    """A function that was read from a file, as `load` returns it."""
+
+    def __init__(self, program: Program, backend: Backend) -> None:
+        self._backend = backend
+        self._runner = _Runner(program, backend)
+
+    def __repr__(self) -> str:
+        return f"<{self._runner.program!r} in {self._backend.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program = self._runner.program
+        paths, leaves = zip(*take_apart(program.arguments, [args, kwargs]), strict=True)
+        return put_together(program.results, iter(self._runner(leaves, paths)))
+
+
+def _form(leaf: Any) -> Any:
+    """Return what decides on the program that is made for an argument."""
+    dtype = getattr(leaf, "dtype", None)
+    return type(leaf) if dtype is None else (type(leaf), leaf.shape, dtype)
+
+
+def _key_data(leaf: Any) -> Any:
+    """Return an array of JAX, or the numbers that keys consist of."""
+    import jax
+
+    return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf

@@ -1,0 +1,220 @@
+"""`Library`: what the rules use of an array library. There are classes for NumPy and PyTorch, which are faster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from arrayferry import Backend, namespace_of
+from arrayferry.extending import dtype_named, kept_conversion
+
+
+class Library:
+    """An Array API namespace.
+
+    Args:
+        backend: the library.
+        device: where its arrays are.
+    """
+
+    held: Mapping[str, str] = MappingProxyType({})
+    """The dtypes whose values are held in wider ones, and those."""
+    native: Any = None
+    """The library's own namespace, whose element-wise functions cost less than those of the standard."""
+
+    def __init__(self, backend: Backend, device: Any) -> None:
+        self.backend = backend
+        self.device = device
+        self._conversion = kept_conversion(backend, device, copy=True)
+        self.xp = namespace_of(self._conversion(np.zeros(1, "float32")))
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Return an element-wise function of the standard.
+
+        Raises:
+            NotImplementedError: the library lacks it.
+        """
+        found = getattr(self.native, name, None) or getattr(self.xp, name, None)
+        if found is None:
+            raise NotImplementedError(f"{self.backend.name} has no {name}")
+        return found  # type: ignore[no-any-return]
+
+    def dtype(self, name: str) -> Any:
+        """Return the dtype in which values of a dtype are held."""
+        name = self.held.get(name, name)
+        try:
+            return getattr(self.xp, name)
+        except AttributeError:
+            raise NotImplementedError(f"{self.backend.name} has no {name}") from None
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return an array with the values of one of NumPy."""
+        name = array.dtype.name
+        return self._conversion(array.astype(self.held[name]) if name in self.held else array)
+
+    def indices(self, *shape: int, of: int) -> Any:
+        """Return 0, 1, 2 ... along an axis of a shape whose other axes have length 1."""
+        lengths = [1] * len(shape)
+        lengths[of] = shape[of]
+        return self.constant(np.arange(shape[of]).reshape(lengths))
+
+    def cast(self, x: Any, name: str) -> Any:
+        """Return an array as it is held for a dtype. Values that do not fit are the library's own."""
+        return self.xp.astype(x, self.dtype(name), copy=False)
+
+    def result(self, x: Any, name: str, *, owned: bool) -> Any:
+        """Return a result in its own dtype, with memory of its own."""
+        return self.xp.asarray(x, dtype=getattr(self.xp, name), copy=None if owned else True)
+
+    def wrapped(self, x: Any, name: str) -> Any:
+        """Return integers within the range of a dtype, modulo its size, where they are held in a wider one."""
+        return x & (2 ** (8 * dtype_named(name).itemsize) - 1) if name in self.held else x
+
+    def full(self, shape: tuple[int, ...], value: Any, name: str) -> Any:
+        """Return an array of one value."""
+        return self.constant(np.full(shape, value, dtype_named(name)))
+
+    def take(self, x: Any, indices: Any) -> Any:
+        """Return elements of an array by their places in its flat form."""
+        flat = self.xp.take(self.xp.reshape(x, (-1,)), self.xp.reshape(indices, (-1,)), axis=0)
+        return self.xp.reshape(flat, indices.shape)
+
+    def put(self, x: Any, indices: Any, updates: Any, how: str) -> Any:
+        """Return an array in which elements are set, or combined with others by a function.
+
+        Args:
+            x: the array, with one dimension. Its last element may get any value.
+            indices: places in it, with one dimension.
+            updates: a value for each place.
+            how: "set", "add", "multiply", "minimum" or "maximum".
+        """
+        x = self.xp.asarray(x, copy=True)
+        combine = None if how == "set" else self.function(how)
+        for number in range(indices.shape[0]):
+            place = int(indices[number])
+            update = updates[number, ...]
+            x[place] = update if combine is None else combine(x[place, ...], update)
+        return x
+
+    def bitcast(self, x: Any, old: str, new: str) -> Any:
+        """Return the same bits in another dtype of the same size."""
+        bits = self.backend.to_numpy(x).astype(dtype_named(old))
+        return self.constant(np.ascontiguousarray(bits).view(dtype_named(new)))
+
+    def first_place(self, name: str, x: Any, axis: int) -> Any:
+        """Return the first places of the largest ("argmax") or smallest elements ("argmin"), or of NaN."""
+        return getattr(self.xp, name)(self.cast(x, "uint8") if self.is_bool(x) else x, axis=axis)
+
+    def is_bool(self, x: Any) -> bool:
+        """Return whether an array holds bools."""
+        return bool(x.dtype == self.dtype("bool"))
+
+    def matmul(self, x: Any, y: Any) -> Any:
+        """Return the products of matrices, which may be of integers."""
+        return self.xp.matmul(x, y)
+
+    def special(self, name: str) -> Callable[..., Any]:
+        """Return a function that only libraries for special functions have.
+
+        Raises:
+            NotImplementedError: the library lacks it.
+        """
+        raise NotImplementedError(f"{self.backend.name} has no {name}")
+
+    def quiet(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which nothing warns, raises or records gradients because of values."""
+        return contextlib.nullcontext()
+
+
+class NumpyLibrary(Library):
+    """NumPy, or CuPy."""
+
+    def __init__(self, backend: Backend, device: Any) -> None:
+        super().__init__(backend, device)
+        self.native = __import__(backend.name)
+
+    def dtype(self, name: str) -> Any:
+        return dtype_named(name)
+
+    def cast(self, x: Any, name: str) -> Any:
+        return self.native.asarray(x, dtype=dtype_named(name))
+
+    def result(self, x: Any, name: str, *, owned: bool) -> Any:
+        return self.native.asarray(x) if owned else self.native.array(x)
+
+    def put(self, x: Any, indices: Any, updates: Any, how: str) -> Any:
+        x = self.native.array(x)
+        if how == "set":
+            x[indices] = updates
+        else:
+            getattr(self.native, how).at(x, indices, updates)
+        return x
+
+    def bitcast(self, x: Any, old: str, new: str) -> Any:
+        return self.native.ascontiguousarray(x).view(dtype_named(new)).reshape(x.shape)
+
+    def special(self, name: str) -> Callable[..., Any]:
+        package = {"numpy": "scipy", "cupy": "cupyx.scipy"}[self.backend.name]
+        try:
+            return getattr(__import__(f"{package}.special", fromlist=[name]), name)  # type: ignore[no-any-return]
+        except ImportError:
+            raise NotImplementedError(f"{name} needs SciPy: pip install scipy") from None
+
+    def quiet(self) -> contextlib.AbstractContextManager[Any]:
+        return self.native.errstate(all="ignore")  # type: ignore[no-any-return]
+
+
+class TorchLibrary(Library):
+    """PyTorch. It computes little with unsigned integers, so those are held in wider signed ones."""
+
+    held = MappingProxyType({"uint16": "int32", "uint32": "int64"})
+
+    def __init__(self, backend: Backend, device: Any) -> None:
+        import torch
+
+        super().__init__(backend, device)
+        self.native = torch
+
+    def dtype(self, name: str) -> Any:
+        if name == "uint64":
+            raise NotImplementedError("PyTorch computes nothing with uint64")
+        return getattr(self.native, self.held.get(name, name))
+
+    def cast(self, x: Any, name: str) -> Any:
+        return x.to(self.dtype(name))
+
+    def result(self, x: Any, name: str, *, owned: bool) -> Any:
+        if name in self.held:
+            return x.to(getattr(self.native, name))
+        return x if owned else x.clone(memory_format=self.native.contiguous_format)
+
+    def take(self, x: Any, indices: Any) -> Any:
+        return self.native.take(x, indices)
+
+    def put(self, x: Any, indices: Any, updates: Any, how: str) -> Any:
+        if how in ("set", "add"):
+            return x.index_put((indices,), updates, accumulate=how == "add")
+        reduce = {"multiply": "prod", "minimum": "amin", "maximum": "amax"}[how]
+        return x.scatter_reduce(0, indices, updates, reduce)
+
+    def bitcast(self, x: Any, old: str, new: str) -> Any:
+        if old in self.held:
+            x = x.to(getattr(self.native, old.removeprefix("u")))
+        bits = x.view(getattr(self.native, new.removeprefix("u") if new in self.held else new))
+        return self.wrapped(bits.to(self.dtype(new)), new)
+
+    def special(self, name: str) -> Callable[..., Any]:
+        return getattr(self.native.special, name.replace("psi", "digamma"))  # type: ignore[no-any-return]
+
+    def quiet(self) -> contextlib.AbstractContextManager[Any]:
+        return self.native.no_grad()  # type: ignore[no-any-return]
+
+
+def library(backend: Backend, device: Any) -> Library:
+    """Return what the rules use of a library."""
+    classes = {"numpy": NumpyLibrary, "cupy": NumpyLibrary, "torch": TorchLibrary}
+    return classes.get(backend.name, Library)(backend, device)

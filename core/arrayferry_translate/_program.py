@@ -1,0 +1,225 @@
+"""`Program`: what a function of JAX computes, as plain data. `load` reads one from a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from arrayferry.extending import describe_error, dtype_named
+
+from ._errors import ProgramError
+from ._rules import RULES
+
+FORMAT = 1
+"""The version of the files that `Program.save` writes."""
+
+
+class Spec(NamedTuple):
+    """The shape and the dtype of an array.
+
+    Attributes:
+        shape: the lengths of its axes.
+        dtype: the name of its dtype in JAX.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+class Equation(NamedTuple):
+    """One step of a program.
+
+    Attributes:
+        name: the name of a primitive of JAX.
+        inputs: the numbers of the values that it takes.
+        outputs: the numbers of the values that it makes.
+        params: what else the primitive needs: numbers, text, tuples of these, and programs.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Program:
+    """What a function computes for arguments of fixed shapes and dtypes. It holds nothing of JAX.
+
+    Values are numbered: first the inputs, then the constants, then what each equation makes.
+
+    Attributes:
+        specs: the shape and the dtype of each value.
+        inputs: how many inputs there are.
+        constants: arrays of NumPy.
+        equations: the steps, in order.
+        outputs: the numbers of the results.
+        arguments: the structure of the positional and keyword arguments, whose leaves are the inputs.
+        results: the structure of the result.
+        lines: where each equation comes from in the user's code. Files do not have it.
+    """
+
+    specs: tuple[Spec, ...]
+    inputs: int
+    constants: tuple[np.ndarray[Any, Any], ...]
+    equations: tuple[Equation, ...]
+    outputs: tuple[int, ...]
+    arguments: Any = None
+    results: Any = None
+    lines: tuple[str, ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        given = ", ".join(map(str, self.specs[: self.inputs]))
+        made = ", ".join(str(self.specs[n]) for n in self.outputs)
+        return f"<Program ({given}) -> ({made}) of {len(self.equations)} equations>"
+
+    def primitives(self) -> set[str]:
+        """Return the names of all primitives in the program and in those within it."""
+        inner = (sub.primitives() for equation in self.equations for sub in programs(equation))
+        return {equation.name for equation in self.equations}.union(*inner)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program to a file, of JSON and arrays of NumPy, which `load` reads.
+
+        Args:
+            path: the file. It is replaced if it exists.
+
+        Examples:
+            >>> import jax.numpy as jnp
+            >>> import numpy as np
+            >>> import tempfile
+            >>> from arrayferry_translate import load, translate
+            >>> program = translate(jnp.cumsum, "numpy").program(np.ones(3, np.float32))
+            >>> with tempfile.NamedTemporaryFile(suffix=".afp") as file:
+            ...     program.save(file.name)
+            ...     total = load(file.name, "torch")
+            >>> total(np.ones(3, np.float32))
+            tensor([1., 2., 3.])
+        """
+        arrays: list[np.ndarray[Any, Any]] = []
+        document = {"format": FORMAT, **_plain(self, arrays)}
+        partial = f"{os.fspath(path)}.partial"
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr("program.json", json.dumps(document))
+            for number, array in enumerate(arrays):
+                with file.open(f"{number}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, _storable(array), allow_pickle=False)
+        os.replace(partial, path)
+
+
+def programs(equation: Equation) -> Iterator[Program]:
+    """Yield the programs among the parameters of an equation."""
+    for value in equation.params.values():
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Program):
+                yield part
+
+
+def read_program(path: str | os.PathLike[str]) -> Program:
+    """Read a program that `Program.save` has written. Nothing in the file is run.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ProgramError: it is damaged, of a newer version, or no such file.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            document = json.loads(file.read("program.json"))
+            if isinstance(document, dict) and document.get("format") != FORMAT:
+                raise ProgramError(
+                    f"{os.fspath(path)} has the format {document.get('format')!r}, this version reads {FORMAT}",
+                    remedy="Upgrade arrayferry, or save the program again.",
+                )
+            return _restored(document, lambda number: _read(file, number))
+    except (OSError, ProgramError):
+        raise
+    except Exception as error:
+        raise ProgramError(
+            f"{os.fspath(path)} is no program, or damaged ({describe_error(error)})",
+            remedy="Save it again by translate(...).program(...).save(path).",
+        ) from None
+
+
+def _plain(program: Program, arrays: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
+    """Return a program as JSON has it. Constants are added to a list, and are numbers."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Program):
+            return {"program": _plain(value, arrays)}
+        return [plain(part) for part in value] if isinstance(value, tuple) else value
+
+    numbers = [len(arrays) + index for index in range(len(program.constants))]
+    arrays += program.constants
+    return {
+        "specs": program.specs,
+        "inputs": program.inputs,
+        "constants": numbers,
+        "equations": [
+            [name, inputs, outputs, {key: plain(value) for key, value in params.items()}]
+            for name, inputs, outputs, params in program.equations
+        ],
+        "outputs": program.outputs,
+        "arguments": program.arguments,
+        "results": program.results,
+    }
+
+
+def _restored(document: dict[str, Any], read: Any) -> Program:
+    """Make a program of what JSON has, and check it."""
+
+    def restored(value: Any) -> Any:
+        if isinstance(value, dict):
+            return _restored(value["program"], read)
+        return tuple(map(restored, value)) if isinstance(value, list) else value
+
+    specs = tuple(Spec(tuple(map(_count, shape)), dtype) for shape, dtype in document["specs"])
+    for spec in specs:
+        dtype_named(spec.dtype).itemsize  # noqa: B018  # raises for a name of no dtype
+    equations = []
+    for name, inputs, outputs, params in document["equations"]:
+        if set(params) != RULES[name].params:
+            raise ValueError(f"{name} with the parameters {', '.join(params)}")
+        params = {key: restored(value) for key, value in params.items()}
+        equations.append(Equation(name, tuple(inputs), tuple(outputs), params))
+    inputs = _count(document["inputs"])
+    constants = tuple(
+        read(number).view(dtype_named(spec.dtype)).reshape(spec.shape)
+        for number, spec in zip(document["constants"], specs[inputs:], strict=False)
+    )
+    outputs = tuple(document["outputs"])
+    made = inputs + len(document["constants"])
+    for equation in equations:
+        if not all(0 <= n < made for n in equation.inputs):
+            raise ValueError(f"{equation.name} takes a value that is not made yet")
+        if equation.outputs != tuple(range(made, made := made + len(equation.outputs))):
+            raise ValueError(f"{equation.name} makes values that are numbered otherwise")
+    if made != len(specs) or not all(0 <= n < made for n in outputs):
+        raise ValueError("values are missing")
+    results = document["arguments"], document["results"]
+    return Program(specs, inputs, constants, tuple(equations), outputs, *results)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no length")
+    return value
+
+
+def _storable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array of a dtype that NumPy itself has: others are kept as bytes."""
+    return array if array.dtype.isbuiltin == 1 else array.reshape(-1).view("uint8")
+
+
+def _read(file: zipfile.ZipFile, number: Any) -> np.ndarray[Any, Any]:
+    with file.open(f"{_count(number)}.npy") as member:
+        array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
+        return array

@@ -1,0 +1,49 @@
+"""Random bits of JAX: Threefry-2x32 with 20 rounds (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ._rule import Run, Site, rule
+
+ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
+PARITY = 0x1BD11BDA
+
+
+@rule("threefry2x32")
+def _threefry(site: Site) -> Run:
+    library, broadcast = site.library, site.library.xp.broadcast_to
+
+    def number(value: int) -> Any:
+        return library.full((), value, "uint32")
+
+    def wrapped(x: Any) -> Any:
+        return library.wrapped(x, "uint32")
+
+    parity, rounds = number(PARITY), [number(index) for index in range(6)]
+    turns = [[(number(n), number(32 - n)) for n in row] for row in ROTATIONS]
+
+    def run(first: Any, second: Any, x: Any, y: Any) -> Any:
+        keys = first, second, first ^ second ^ parity
+        x, y = wrapped(x + first), wrapped(y + second)
+        for index in range(5):
+            for left, right in turns[index % 2]:
+                x = wrapped(x + y)
+                y = x ^ wrapped(y << left) ^ (y >> right)
+            x = wrapped(x + keys[(index + 1) % 3])
+            y = wrapped(y + keys[(index + 2) % 3] + rounds[index + 1])
+        return [broadcast(x, site.shape), broadcast(y, site.shape)]
+
+    return run
+
+
+@rule("iota_2x32_shape", "shape")
+def _counts(site: Site) -> Run:
+    import numpy as np
+
+    shape = site.shape
+    counts = np.arange(math.prod(shape), dtype="uint64").reshape(shape)
+    halves = [(counts >> np.uint64(32)).astype("uint32"), counts.astype("uint32")]
+    made = [site.library.constant(half) for half in halves]
+    return lambda: list(made)

@@ -1,0 +1,57 @@
+"""`bind`: makes a function of arrays of a library from a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ._errors import TranslationError
+from ._library import Library
+from ._program import Program
+from ._rules import RULES, Site
+
+Lists = Callable[[list[Any]], list[Any]]
+
+
+def bind(program: Program, library: Library) -> Lists:
+    """Return a function from arrays, held as the library's rules expect, to the program's outputs.
+
+    Raises:
+        TranslationError: the library cannot compute something.
+    """
+    steps = []
+    for number, (name, inputs, outputs, params) in enumerate(program.equations):
+        ins, outs = (tuple(program.specs[n] for n in numbers) for numbers in (inputs, outputs))
+        try:
+            for spec in outs:
+                library.dtype(spec.dtype)
+            run = RULES[name].make(Site(library, params, ins, outs, lambda sub: bind(sub, library)))
+        except NotImplementedError as error:
+            line = program.lines[number] if program.lines else ""
+            raise TranslationError(
+                f"{library.backend.name} cannot compute {name} of {', '.join(map(str, ins))}{line}: {error}",
+                remedy="Write that part otherwise, or choose another library.",
+            ) from None
+        steps.append((run, inputs))
+    constants = [library.constant(array) for array in program.constants]
+
+    def run_all(arrays: list[Any]) -> list[Any]:
+        values = arrays + constants
+        for run, inputs in steps:
+            made = run(*[values[n] for n in inputs])
+            if type(made) is list:
+                values += made
+            else:
+                values.append(made)
+        return [values[n] for n in program.outputs]
+
+    return run_all
+
+
+def owned(program: Program) -> list[bool]:
+    """Return for each output whether it has memory of its own, as results of JAX have."""
+    fresh = set()
+    for equation in program.equations:
+        if RULES[equation.name].fresh:
+            fresh.update(equation.outputs)
+    return [n in fresh and program.outputs.count(n) == 1 for n in program.outputs]

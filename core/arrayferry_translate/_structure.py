@@ -1,0 +1,112 @@
+"""Structures: where the arrays of arguments and results are, as plain data.
+
+A structure is None for an array, or a list of a kind, a name, and pairs of a key and a structure: `["dict", "", [["a",
+None]]]`. The kinds are "none", "tuple", "list", "dict", "namedtuple" and "object".
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from ._errors import ProgramError, TranslationError
+
+
+def structure_of(tree: Any) -> Any:
+    """Return the structure of a pytree of JAX.
+
+    Raises:
+        TranslationError: a key of a dict is neither text nor an integer.
+    """
+    import jax
+
+    children = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: part is not tree)[0]
+    if len(children) == 1 and not children[0][0]:
+        return None
+    kind = _kind_of(tree, [path[0] for path, _ in children])
+    keys = [_key(path[0], index) for index, (path, _) in enumerate(children)]
+    for key in keys:
+        if type(key) not in (str, int):
+            raise TranslationError(
+                f"a dict with the key {key!r} cannot be saved", remedy="Use text or integers as keys."
+            )
+    parts = [[key, structure_of(child)] for key, (_, child) in zip(keys, children, strict=True)]
+    return [kind, type(tree).__name__ if kind in ("namedtuple", "object") else "", parts]
+
+
+def _kind_of(node: Any, keys: list[Any]) -> str:
+    if node is None:
+        return "none"
+    if isinstance(node, tuple):
+        return "namedtuple" if hasattr(node, "_fields") else "tuple"
+    for kind, base in (("list", list), ("dict", dict)):
+        if isinstance(node, base):
+            return kind
+    return "object" if all(hasattr(key, "name") for key in keys) else "tuple"
+
+
+def _key(entry: Any, index: int) -> Any:
+    """Return the key of a dict, the name of an attribute, or a number."""
+    name = getattr(entry, "name", None)
+    return getattr(entry, "key", index) if name is None else name
+
+
+def take_apart(structure: Any, value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the place and the value of each array.
+
+    Raises:
+        ProgramError: the value has another structure.
+    """
+    if structure is None:
+        yield path, value
+        return
+    kind, name, parts = structure
+    if kind == "none":
+        if value is not None:
+            raise _other(path, "None", value)
+        return
+    if kind == "dict":
+        if not isinstance(value, dict) or {*value} != {key for key, _ in parts}:
+            raise _other(path, f"a dict with the keys {', '.join(repr(key) for key, _ in parts)}", value)
+    elif kind != "object" and (not isinstance(value, (tuple, list)) or len(value) != len(parts)):
+        raise _other(path, f"a {kind} of {len(parts)}", value)
+    for index, (key, inner) in enumerate(parts):
+        if kind == "dict":
+            yield from take_apart(inner, value[key], f"{path}[{key!r}]")
+        elif kind != "object":
+            yield from take_apart(inner, value[index], f"{path}[{index}]")
+        elif hasattr(value, key):
+            yield from take_apart(inner, getattr(value, key), f"{path}.{key}")
+        else:
+            raise _other(path, f"a {name} with {key}", value)
+
+
+def put_together(structure: Any, leaves: Iterator[Any]) -> Any:
+    """Return a tree of a structure. Objects of classes that are not plain come as `types.SimpleNamespace`."""
+    if structure is None:
+        return next(leaves)
+    kind, name, parts = structure
+    made = {key: put_together(inner, leaves) for key, inner in parts}
+    if kind == "dict":
+        return made
+    if kind == "object":
+        return SimpleNamespace(**made)
+    if kind == "namedtuple":
+        return _named(name, *made)(*made.values())
+    return None if kind == "none" else {"tuple": tuple, "list": list}[kind](made.values())
+
+
+@cache
+def _named(name: str, *fields: str) -> Any:
+    return namedtuple(name, fields, rename=True)
+
+
+def _other(path: str, expected: str, value: Any) -> ProgramError:
+    where = f" at {path}" if path else ""
+    return ProgramError(
+        f"the program takes {expected}{where}, not a {type(value).__name__}",
+        remedy="Pass arguments as it was made for, or make another program.",
+    )

@@ -1,0 +1,263 @@
+"""`trace`: makes a program of a function of JAX. Only this and `_lowered` need JAX."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from arrayferry import registry
+from arrayferry.extending import dtype_name, dtype_named
+
+from ._errors import ProgramError, TranslationError
+from ._library import Library, library
+from ._lowered import LOWERED, key_shape, of_keys
+from ._program import Equation, Program, Spec
+from ._rules import RULES
+from ._run import bind
+
+INLINED = frozenset(
+    "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr checkpoint remat remat2".split()
+)
+"""Primitives that call a program once."""
+BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr"
+"""The parameters in which these have it."""
+LARGEST = 1 << 16
+"""How many elements a constant may have that is computed in advance."""
+
+
+def trace(function: Callable[..., Any], *args: Any) -> tuple[Program, Any]:
+    """Make a program of a function.
+
+    Args:
+        function: a function of JAX.
+        *args: trees of arrays, or of anything with `shape` and `dtype`.
+
+    Returns:
+        The program, whose inputs are the arrays in order, and the structure of the results as JAX describes it. Keys
+        are the numbers that they consist of.
+
+    Raises:
+        TranslationError: the function uses a primitive that has no rule.
+    """
+    import jax
+
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    maker = _Maker([spec_of(aval) for aval in closed.in_avals])
+    outputs = maker.inline(closed.jaxpr, closed.consts, range(len(closed.in_avals)))
+    return maker.finished(outputs), jax.tree.structure(shapes)
+
+
+def spec_of(aval: Any) -> Spec:
+    """Return the shape and the dtype of an abstract value of JAX. Keys have one more dimension, of uint32."""
+    import jax
+
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return Spec((*map(int, aval.shape), *key_shape(aval.dtype)), "uint32")
+    name = "bool" if aval.dtype == jax.dtypes.float0 else np.dtype(aval.dtype).name
+    return Spec(tuple(map(int, aval.shape)), name)
+
+
+def example(leaf: Any) -> Any:
+    """Return what JAX traces in place of an argument: a number, keys, or the shape and the dtype of an array."""
+    import jax
+
+    if isinstance(leaf, (bool, int, float, complex)):
+        return leaf
+    if registry.kind(leaf).backend is None and not isinstance(leaf, jax.ShapeDtypeStruct):
+        raise ProgramError(
+            f"a {type(leaf).__name__} is among the arguments", remedy="Pass arrays and numbers."
+        )
+    dtype: Any = leaf.dtype
+    if isinstance(dtype, np.dtype) or not isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
+        dtype = jax.dtypes.canonicalize_dtype(dtype_named(dtype_name(dtype)))
+    return jax.ShapeDtypeStruct(leaf.shape, dtype)
+
+
+def settings() -> tuple[Any, ...]:
+    """Return the settings of JAX that decide on what is traced."""
+    import jax
+
+    names = (
+        "jax_enable_x64", "jax_default_prng_impl", "jax_threefry_partitionable",
+        "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion",
+    )  # fmt: skip
+    return tuple(getattr(jax.config, name) for name in names)
+
+
+class _Maker:
+    """Makes a program, equation by equation. Inlines what is called, and computes what is constant.
+
+    Args:
+        inputs: the shapes and dtypes of the inputs.
+    """
+
+    def __init__(self, inputs: Sequence[Spec]) -> None:
+        self._inputs = len(inputs)
+        self._specs = list(inputs)
+        self._constants: dict[int, np.ndarray[Any, Any]] = {}
+        self._equations: list[tuple[Equation, str]] = []
+
+    def inline(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[int]) -> list[int]:
+        """Add all equations of a jaxpr. Return the numbers of its results."""
+        from jax.extend.core import Literal
+
+        numbers: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
+        numbers |= {var: self._constant(x) for var, x in zip(jaxpr.constvars, consts, strict=True)}
+
+        def number(atom: Any) -> int:
+            if isinstance(atom, Literal):
+                return self._constant(np.asarray(atom.val, atom.aval.dtype))
+            return numbers[atom]
+
+        for equation in jaxpr.eqns:
+            made = self._add(equation, [number(atom) for atom in equation.invars])
+            numbers.update(zip(equation.outvars, made, strict=True))
+        return [number(atom) for atom in jaxpr.outvars]
+
+    def _add(self, equation: Any, inputs: list[int]) -> list[int]:
+        import jax
+
+        name, params = equation.primitive.name, equation.params
+        if name in INLINED:
+            body = next(params[key] for key in BODIES if key in params)
+            return self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
+        lowered = of_keys(equation) or LOWERED.get(name)
+        if lowered is not None:
+            avals = [jax.ShapeDtypeStruct(*self._specs[n]) for n in inputs]
+            try:
+                closed = jax.make_jaxpr(lambda *arrays: lowered(params, *arrays))(*avals)
+            except NotImplementedError as error:
+                raise _refused(equation, str(error)) from None
+            return self.inline(closed.jaxpr, closed.consts, inputs)
+        line, rule = _line(equation), RULES.get(name)
+        specs = [spec_of(var.aval) for var in equation.outvars]
+        if rule is None:
+            plain: dict[str, Any] = {"refused": _refused(equation, "it has no rule")}
+        else:
+            unknown = {*params} - rule.params - rule.ignored
+            if unknown or not rule.params <= {*params}:
+                found = ", ".join(sorted(unknown)) or "fewer parameters"
+                raise _refused(equation, f"this version of JAX gives it {found}")
+            plain = {key: self._plain(equation, params[key]) for key in rule.params}
+        made = Equation(name, tuple(inputs), (), plain)
+        constant = rule is not None and self._computed(made, specs)
+        if constant:
+            return [self._constant(x) for x in constant]
+        numbers = range(len(self._specs), len(self._specs) + len(specs))
+        self._specs += specs
+        self._equations.append((made._replace(outputs=tuple(numbers)), line))
+        return list(numbers)
+
+    def _plain(self, equation: Any, value: Any) -> Any:
+        """Return a parameter as plain data."""
+        import jax
+        from jax.extend.core import ClosedJaxpr
+
+        if isinstance(value, ClosedJaxpr):
+            maker = _Maker([spec_of(aval) for aval in value.in_avals])
+            outputs = maker.inline(value.jaxpr, value.consts, range(len(value.in_avals)))
+            return maker.finished(outputs)
+        if isinstance(value, jax.lax.GatherScatterMode):
+            return value.name
+        if isinstance(value, (tuple, list)):
+            return tuple(self._plain(equation, part) for part in value)
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, (int, np.integer)):
+            return int(value)
+        if isinstance(value, (float, np.floating)):
+            return float(value)
+        try:
+            return np.dtype(value).name
+        except TypeError:
+            raise _refused(equation, f"a parameter of it is a {type(value).__name__}") from None
+
+    def _constant(self, value: Any) -> int:
+        import jax
+
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            value = jax.random.key_data(value)
+        array = np.array(np.zeros(value.shape, bool) if value.dtype == jax.dtypes.float0 else value)
+        self._specs.append(Spec(array.shape, array.dtype.name))
+        self._constants[len(self._specs) - 1] = array
+        return len(self._specs) - 1
+
+    def _computed(self, equation: Equation, specs: list[Spec]) -> list[Any] | None:
+        """Return the results of an equation if they are constant and small."""
+        if not all(n in self._constants for n in equation.inputs):
+            return None
+        if sum(int(np.prod(spec.shape)) for spec in specs) > LARGEST:
+            return None
+        inputs = tuple(self._specs[n] for n in equation.inputs)
+        count = len(inputs)
+        outputs = tuple(range(count, count + len(specs)))
+        alone = equation._replace(inputs=tuple(range(count)), outputs=outputs)
+        try:
+            with _numpy().quiet():
+                made = bind(Program((*inputs, *specs), count, (), (alone,), outputs), _numpy())(
+                    [self._constants[n] for n in equation.inputs]
+                )
+        except TranslationError:
+            return None
+        return [np.array(x, dtype=spec.dtype) for x, spec in zip(made, specs, strict=True)]
+
+    def finished(self, outputs: Sequence[int]) -> Program:
+        """Return the program, without what its outputs do not need.
+
+        Raises:
+            TranslationError: something that they need has no rule.
+        """
+        needed, equations = set(outputs), []
+        for equation, line in reversed(self._equations):
+            if needed.intersection(equation.outputs):
+                if "refused" in equation.params:
+                    raise equation.params["refused"]
+                needed.update(equation.inputs)
+                equations.append((equation, line))
+        equations.reverse()
+        used = [n for n in self._constants if n in needed]
+        order = [*range(self._inputs), *used, *(n for e, _ in equations for n in e.outputs)]
+        place = {old: new for new, old in enumerate(order)}
+
+        def places(numbers: Sequence[int]) -> tuple[int, ...]:
+            return tuple(place[n] for n in numbers)
+
+        return Program(
+            tuple(self._specs[n] for n in order),
+            self._inputs,
+            tuple(self._constants[n] for n in used),
+            tuple(
+                e._replace(inputs=places(e.inputs), outputs=places(e.outputs)) for e, _ in equations
+            ),
+            places(outputs),
+            lines=tuple(line for _, line in equations),
+        )
+
+
+@functools.cache
+def _numpy() -> Library:
+    return library(registry.backend("numpy"), None)
+
+
+def _refused(equation: Any, why: str) -> TranslationError:
+    shapes = ", ".join(str(spec_of(var.aval)) for var in equation.invars)
+    return TranslationError(
+        f"the primitive {equation.primitive.name} of {shapes}{_line(equation)} cannot be translated: {why}",
+        remedy="Write that part otherwise.",
+    )
+
+
+def _line(equation: Any) -> str:
+    """Return the line of the user's code that an equation comes from, as part of a sentence."""
+    import jax
+
+    ours = tuple(os.path.dirname(path) + os.sep for path in (jax.__file__, __file__))
+    traceback = equation.source_info.traceback
+    for frame in traceback.frames if traceback else ():
+        if not frame.file_name.startswith(ours):
+            return f" ({os.path.basename(frame.file_name)}, line {frame.line_num})"
+    return ""
