@@ -27,7 +27,7 @@ from arrayferry_functions import autodiff_of
 from ._errors import ProgramError
 from ._gradients import Differentiable, call
 from ._library import Library, library
-from ._program import Program, read_program
+from ._program import Program, read_all
 from ._run import Lists, bind, owned
 from ._structure import put_together, structure_of, take_apart
 
@@ -110,7 +110,22 @@ def load(path: str | os.PathLike[str], to: Target) -> Loaded:
         ...     load(file.name, "numpy")(np.ones(3, np.float32))
         array([1., 2., 3.], dtype=float32)
     """
-    return Loaded(read_program(path), registry.backend(to))
+    programs, _ = read_all(path)
+    if set(programs) != {""}:
+        raise ProgramError(
+            f"{os.fspath(path)} holds several programs: {', '.join(programs)}",
+            remedy="If it is an environment, pass its path to arrayferry_envs.make_vec.",
+        )
+    return function_of(programs[""], to)
+
+
+def function_of(program: Program, to: Target) -> Loaded:
+    """Return a program as a function of a library.
+
+    Raises:
+        TranslationError: the library cannot compute something in it.
+    """
+    return Loaded(program, registry.backend(to))
 
 
 class _Runner:
@@ -273,7 +288,8 @@ class Loaded:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         program = self._runner.program
-        paths, leaves = zip(*take_apart(program.arguments, [args, kwargs]), strict=True)
+        pairs = [*take_apart(program.arguments, (args, kwargs))]
+        paths, leaves = [path for path, _ in pairs], [leaf for _, leaf in pairs]
         return put_together(program.results, iter(self._runner(leaves, paths)))
 
 

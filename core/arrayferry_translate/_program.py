@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import zipfile
@@ -105,15 +106,7 @@ class Program:
             >>> total(np.ones(3, np.float32))
             tensor([1., 2., 3.])
         """
-        arrays: list[np.ndarray[Any, Any]] = []
-        document = {"format": FORMAT, **_plain(self, arrays)}
-        partial = f"{os.fspath(path)}.partial"
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
-            file.writestr("program.json", json.dumps(document))
-            for number, array in enumerate(arrays):
-                with file.open(f"{number}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, _storable(array), allow_pickle=False)
-        os.replace(partial, path)
+        save_all(path, {"": self})
 
 
 def programs(equation: Equation) -> Iterator[Program]:
@@ -124,8 +117,30 @@ def programs(equation: Equation) -> Iterator[Program]:
                 yield part
 
 
-def read_program(path: str | os.PathLike[str]) -> Program:
-    """Read a program that `Program.save` has written. Nothing in the file is run.
+def save_all(
+    path: str | os.PathLike[str], programs: Mapping[str, Program], about: Any = None
+) -> None:
+    """Write several programs to a file, which `read_all` reads.
+
+    Args:
+        path: the file. It is replaced if it exists.
+        programs: the programs, by name.
+        about: what else the file should have, as `json.dump` takes it.
+    """
+    arrays: list[np.ndarray[Any, Any]] = []
+    plain = {name: _plain(program, arrays) for name, program in programs.items()}
+    partial = f"{os.fspath(path)}.partial"
+    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
+        text = json.dumps({"format": FORMAT, "about": about, "programs": plain})
+        file.writestr("program.json", text)
+        for number, array in enumerate(arrays):
+            with file.open(f"{number}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, _storable(array), allow_pickle=False)
+    os.replace(partial, path)
+
+
+def read_all(path: str | os.PathLike[str]) -> tuple[dict[str, Program], Any]:
+    """Read what `save_all` has written: the programs by name, and what else there is. Nothing in the file is run.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -134,17 +149,19 @@ def read_program(path: str | os.PathLike[str]) -> Program:
     try:
         with zipfile.ZipFile(path) as file:
             document = json.loads(file.read("program.json"))
-            if isinstance(document, dict) and document.get("format") != FORMAT:
+            if document["format"] != FORMAT:
                 raise ProgramError(
-                    f"{os.fspath(path)} has the format {document.get('format')!r}, this version reads {FORMAT}",
-                    remedy="Upgrade arrayferry, or save the program again.",
+                    f"{os.fspath(path)} has the format {document['format']!r:.80}, and this version reads {FORMAT}",
+                    remedy="Upgrade arrayferry, or save it again by this version.",
                 )
-            return _restored(document, lambda number: _read(file, number))
+            read = functools.partial(_read, file)
+            programs = {name: _restored(x, read) for name, x in document["programs"].items()}
+            return programs, document["about"]
     except (OSError, ProgramError):
         raise
     except Exception as error:
         raise ProgramError(
-            f"{os.fspath(path)} is no program, or damaged ({describe_error(error)})",
+            f"{os.fspath(path)} holds no program, or is damaged ({describe_error(error)})",
             remedy="Save it again by translate(...).program(...).save(path).",
         ) from None
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         render_mode: str | None
         check_actions: CheckActions
         differentiable: bool
+        translate: bool
 
     class VectorServed(Served, total=False):
         """The options of a batch of a `FunctionalEnv`."""

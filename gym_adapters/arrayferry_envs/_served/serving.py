@@ -74,6 +74,7 @@ class Served(ServesFunctional):
         render_mode: str | None,
         check_actions: Any,
         differentiable: bool,
+        translate: bool,
     ) -> None:
         """Check the options of `n` environments, and prepare to serve them."""
         self._env = env = checked_env(env)
@@ -87,35 +88,47 @@ class Served(ServesFunctional):
             'Write a method render(self, state, index), and metadata = {"render_modes": ["rgb_array"]}.',
         )
         check_flag("differentiable", differentiable)
+        check_flag("translate", translate)
         self.render_mode = render_mode
         self._n, self._mode = n, mode
         limit = limit_of(max_episode_steps, env.max_episode_steps)
         self._limit = env._limited(limit)
         self._chain = chain = chain_of(env, limit)
         self.check_actions = check_actions_of(check_actions)
-        self._differentiable = differentiable
+        self._differentiable, self._translated = differentiable, translate
         backend, sharding = usable(af.registry.backend(xp)), None
         if hasattr(device, "mesh") or len(getattr(device, "device_set", ())) > 1:
             device, sharding = None, _sharding(device, n, backend)
         libraries = Libraries({}, "numpy", backend, None, device)
         held_on = None if device is None else backend.devices.name_of(device)
         portable = not differentiable and all(kernel.any_library for kernel in chain.kernels)
-        computing = _computing(env.library, backend, held_on, differentiable, portable)
+        needed = None if translate else env.library
+        computing = _computing(needed, backend, held_on, differentiable, portable and not translate)
+        traced = usable(af.registry.backend("jax")) if translate else computing
         # whether the simulator, and the parameters, are in another library than observations and actions
         self._converts = computing is not backend
         if self._converts and computing.name == "numpy":
             held_on = "cpu"
         device = None if self._converts else device
-        checked = CheckedEnv(self.functional, computing, n, limit, device)
+        held_device = None if translate else device
+        checked = CheckedEnv(self.functional, traced, n, limit, held_device)
         self._params = prepare(
-            params, env.default_params, n, computing, device, draws=env._draws_params
+            params, env.default_params, n, traced, held_device, draws=env._draws_params
         )
         self._device = device if sharding is None else sharding
         self._actions = Actions(
             checked.name, chain.outside.action, n if isinstance(self, VectorEnv) else None,
             computing, self._device, check=self.check_actions,
         )  # fmt: skip
-        self._simulator = _simulator(Engine(checked, mode, chain, tells_masks=True), sharding)
+        engine = Engine(checked, mode, chain, tells_masks=True)
+        if translate:
+            from arrayferry_envs._simulators.translated import TranslatedSimulator
+
+            self._simulator: Simulator = TranslatedSimulator(
+                engine, backend, device, differentiable=differentiable
+            )
+        else:
+            self._simulator = _simulator(engine, sharding)
         self._held_on = held_on
         self._to_agent = af.converter(backend, device=held_on)
         self.metadata = {**env.metadata, "jax": backend.name == "jax"}
@@ -154,7 +167,7 @@ class Served(ServesFunctional):
                 mask = reset_mask_of(mask, self._n)
             except af.TracedValueError:
                 raise traced_env(type(self.functional).__name__, "reset()") from None
-            mask = af.convert(mask, simulator.env.backend, device=self._device)
+            mask = af.convert(mask, simulator.backend, device=self._device)
         seed = seed_of(seed, self._n)
         params = self._params if given is None else self._changed_params(given, mask)
         if seed is not None or simulator.rng is None:

@@ -67,11 +67,12 @@ class FunctionalSingleEnv(Served, gym.Env[ObsT, ActT], Generic[ObsT, ActT]):
         render_mode: str | None = None,
         check_actions: CheckActions = "fit",
         differentiable: bool = False,
+        translate: bool = False,
     ) -> None:
         self._set_up(
             env, 1, AutoresetMode.DISABLED, xp, device,
             max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
-            check_actions=check_actions, differentiable=differentiable,
+            check_actions=check_actions, differentiable=differentiable, translate=translate,
         )  # fmt: skip
 
     def _set_spaces(self, shown: Callable[..., Any]) -> None:

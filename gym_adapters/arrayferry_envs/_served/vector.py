@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Generic
 
@@ -41,6 +42,8 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
             the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
             compute in NumPy, which is faster, and share its memory.
+        translate: whether JAX traces resets and steps once, and the library then computes them, so that an environment
+            written in JAX needs it no more. Random numbers, and so episodes, are those of JAX.
 
     Attributes:
         functional: the environment.
@@ -79,13 +82,14 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         render_mode: str | None = None,
         check_actions: CheckActions = "fit",
         differentiable: bool = False,
+        translate: bool = False,
     ) -> None:
         self.num_envs = count_of("num_envs", num_envs)
         self.autoreset_mode = autoreset_mode_of(autoreset_mode)
         self._set_up(
             env, self.num_envs, self.autoreset_mode, xp, device,
             max_episode_steps=max_episode_steps, params=params, render_mode=render_mode,
-            check_actions=check_actions, differentiable=differentiable,
+            check_actions=check_actions, differentiable=differentiable, translate=translate,
         )  # fmt: skip
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
 
@@ -125,6 +129,34 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
         if self.render_mode is None:
             return None
         return tuple(self._image(index) for index in range(self.num_envs))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write environments made with `translate=True` to a file, which `make_vec` serves without JAX.
+
+        The file has the steps and resets, spaces, autoreset mode, step limit and number of environments, and the initial
+        statistics of kernels. It has no states.
+
+        Args:
+            path: the file, whose name ends in ".afp".
+
+        Raises:
+            arrayferry.OptionError: they are not translated, or the name has another ending.
+            arrayferry_translate.TranslationError: something in them cannot be saved.
+
+        Examples:
+            >>> import os
+            >>> import tempfile
+            >>> from arrayferry_envs import CartPole, make_vec
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = os.path.join(folder, "cartpole.afp")
+            ...     CartPole().make_vec(2, translate=True).save(path)
+            ...     envs = make_vec(path, 2, xp="torch")
+            >>> envs.reset(seed=1)[0].shape
+            torch.Size([2, 4])
+        """
+        from .saved import save
+
+        save(self, path)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Discard the states."""

@@ -33,7 +33,7 @@ class EngineKernel(HeldKernel):
     @property
     def xp(self) -> Any:
         """The namespace of its arrays."""
-        return self._simulator.env.xp
+        return self._simulator.xp
 
     @property
     def state(self) -> Any:
@@ -80,7 +80,7 @@ class WrappedServed(HasKernels):
     def _fitted(self, actions: Any) -> Any:
         actions = super()._fitted(actions)  # type: ignore[misc]
         for kernel in self._rounding:
-            kernel.refuse_nan(self._simulator.env.xp, actions)
+            kernel.refuse_nan(self._simulator.xp, actions)
         return actions
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

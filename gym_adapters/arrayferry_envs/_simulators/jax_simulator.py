@@ -57,13 +57,21 @@ class JaxSimulator(Simulator):
             with jax.ensure_compile_time_eval():  # they are kept
                 values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
-            if self.env.device is not None:
-                values = af.convert(values, "jax", device=self.env.device)
             static = params.frame, params.any_batched, params.fixed, self._generator
             if static not in self._programs:
-                self._programs[static] = _compiled(self.engine, self._sharding, *static)
-            self._current = params, (values, self._programs[static])
+                self._programs[static] = self._made(*static)
+            self._current = params, (self._placed(values), self._programs[static])
         return self._current[1]  # type: ignore[no-any-return]
+
+    def _placed(self, values: Any) -> Any:
+        """Return arrays where the programs take them."""
+        device = self.env.device
+        return values if device is None else af.convert(values, "jax", device=device)
+
+    def _made(self, *static: Any) -> tuple[Any, Any]:
+        """Make the programs for static parameters and a generator of random numbers."""
+        begin, step = functions(self.engine, self._sharding, *static)
+        return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))
 
     def reset(
         self, params: Params, mask: Any = None, given: Any = None
@@ -142,10 +150,10 @@ def _unpacked(env: CheckedEnv, leaves: tuple[Any, ...], kernels: Any) -> Running
     return Running(env.join(state), elapsed, ended, kernels)
 
 
-def _compiled(
+def functions(
     engine: Engine, sharding: Any, frame: Frame, batched: bool, fixed: tuple[bool, ...], generator: Any
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Compile the functions of a simulator, with keys of a generator: to begin episodes, and to take a step."""
+    """Return the functions of a simulator, with keys of a generator: to begin episodes, and to take a step."""
     env = engine.env
 
     def separated(values: tuple[Any, tuple[Any, ...]]) -> Any:
@@ -183,4 +191,4 @@ def _compiled(
             after.append(acting.key())
         return leaves, kernels, jax.random.key_data(jnp.stack(after)), result
 
-    return jax.jit(begin), jax.jit(step, donate_argnums=(0, 1))
+    return begin, step

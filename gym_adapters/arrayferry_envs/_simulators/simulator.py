@@ -45,6 +45,16 @@ class Simulator:
             self._kernels: Any = engine.kernel_states()
 
     @property
+    def backend(self) -> af.Backend:
+        """The library of states and results."""
+        return self.env.backend
+
+    @property
+    def xp(self) -> Any:
+        """The namespace of that library."""
+        return self.env.xp
+
+    @property
     def kernels(self) -> Any:
         """The states of the kernels around the environments."""
         return self._kernels if self.running is None else self.running.wrappers

@@ -16,6 +16,7 @@ from arrayferry_envs._around.seeded import checked_seeds, with_seeds
 from arrayferry_envs._contract.errors import usable
 from arrayferry_envs._contract.functional_env import FunctionalEnv
 from arrayferry_envs._policies.batch import RewardedBatch
+from arrayferry_envs._served.saved import ENDING, SavedVectorEnv
 from arrayferry_gym.extending import autoreset_mode_of
 
 from .around import OneEnv, around, with_levels
@@ -23,7 +24,7 @@ from .ids import EnvId, all_suites, find_id, named_suite
 
 OURS = ("xp", "device", "autoreset_mode", "max_episode_steps")
 """The options of `make_vec`."""
-SERVED = ("max_episode_steps", "params", "render_mode", "check_actions", "differentiable")
+SERVED = ("max_episode_steps", "params", "render_mode", "check_actions", "differentiable", "translate")
 """The options of a `FunctionalEnv` that is served, besides those that all have."""
 
 
@@ -122,8 +123,8 @@ def make_vec(
             with this seed begins in the same way in any row of any batch, and `reset(seed=)` seeds the choice. Infos
             have the seeds of the episodes, "seed". Functional environments are made by `with_seeds`; an `Env`
             of Gymnasium gets the seed as its own. None leaves all to `reset(seed=)`.
-        **options: `check_actions` and `render_mode`; for functional environments also `params` and `differentiable`; and
-            options of the suite.
+        **options: `check_actions` and `render_mode`; for functional environments also `params`, `differentiable` and
+            `translate`; and options of the suite.
 
     Raises:
         arrayferry_envs.UnknownEnvError: there is no such suite or environment. The nearest name is in the message.
@@ -137,6 +138,8 @@ def make_vec(
         >>> observations.shape
         torch.Size([2, 4])
     """
+    if env_id[-4:] == ENDING:
+        return SavedVectorEnv(env_id, count_of("num_envs", num_envs), xp=xp, device=device, **options)
     count, mode = count_of("num_envs", num_envs), autoreset_mode_of(autoreset_mode)
     return _served(env_id, count, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 

@@ -1,0 +1,225 @@
+"""`SavedVectorEnv`: translated environments from a file, which need no JAX."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import Space, spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+import arrayferry as af
+from arrayferry._utilities.options import mixed_seed, options_of, seed_of
+from arrayferry.extending import dtype_named
+from arrayferry.typing import Target
+from arrayferry_envs._contract.actions import Actions
+from arrayferry_envs._contract.errors import usable
+from arrayferry_gym.extending import Libraries, converted_space, reset_mask_of
+from arrayferry_translate import ProgramError, function_of, read_all, save_all, translate
+
+ENDING = ".afp"
+
+
+def save(envs: Any, path: str | os.PathLike[str]) -> None:
+    """Write translated environments to a file: their programs, spaces, autoreset mode and step limit."""
+    if not envs._translated or not os.fspath(path).endswith(ENDING):
+        raise af.OptionError(
+            f"save({os.fspath(path)!r}) of {envs!r:.80}",
+            remedy=f"Make them with translate=True, and end the name in {ENDING}.",
+        )
+    import jax
+
+    from arrayferry_envs._simulators.jax_simulator import JaxSimulator, functions
+
+    engine, n, params = envs._simulator.engine, envs.num_envs, envs._params
+    simulator = JaxSimulator(engine)
+    simulator.seed(0)
+    kernels, keys, own = simulator._kernels, simulator._keys, simulator.rng.key()
+    values, _ = simulator._prepared(params)
+    generator = jax.random.key_impl(own)
+    static = params.frame, params.any_batched, params.fixed, generator
+    begin, step = (translate(each, "jax") for each in functions(engine, None, *static))
+    simulator.reset(params)
+    leaves, kernels = simulator._leaves, simulator._kernels
+    action = af.convert(batch_space(envs._chain.outside.action, n).sample(), "jax")
+
+    def seeded(first: Any, second: Any, small: Any) -> Any:
+        key = jax.random.key(first)
+        keys = jax.random.key_data(key), jax.random.key_data(jax.random.fold_in(key, second))
+        return jax.numpy.where(small, *keys)
+
+    def split(key: Any) -> Any:
+        return jax.random.key_data(jax.random.split(jax.random.wrap_key_data(key, impl=generator), 4))
+
+    number = np.uint32(0)
+    held = JaxSimulator(engine)._kernels, values
+    programs = {
+        "seeded": translate(seeded, "jax").program(number, number, np.bool_(1)),
+        "split": translate(split, "jax").program(jax.random.key_data(own)),
+        "begin": begin.program((), held[0], own, None, values, None),
+        "begin_some": begin.program(leaves, kernels, own, np.zeros(n, bool), values, None),
+        "step": step.program(leaves, keys, kernels, action, values),
+        "held": translate(lambda: held, "jax").program(),
+    }
+    about = {
+        "name": envs.suite_id or engine.env.name,
+        "num_envs": n,
+        "autoreset_mode": envs.autoreset_mode.value,
+        "max_episode_steps": envs._limit,
+        "acts": engine.chain.acts,
+        "observation_space": _described(envs._chain.outside.observation),
+        "action_space": _described(envs._chain.outside.action),
+    }
+    save_all(path, programs, about)
+
+
+class SavedVectorEnv(VectorEnv[Any, Any, Any]):
+    """Environments from a file that `FunctionalVectorEnv.save` has written. It is made by `make_vec("name.afp", n)`.
+
+    Args:
+        path: the file.
+        num_envs: the number of environments, which is that in the file.
+        xp: the library of observations, rewards and actions.
+        device: their device, None for the library's own choice.
+        check_actions: as in `FunctionalVectorEnv`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        arrayferry_translate.ProgramError: it holds no environments, or is damaged.
+        arrayferry.OptionError: `num_envs` is another number.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], num_envs: int, *, xp: Target = "numpy", device: Any = None,
+        check_actions: Any = "fit",
+    ) -> None:  # fmt: skip
+        programs, about = read_all(path)
+        try:
+            count, self._name = about["num_envs"], about["name"]
+            observation, action = (_space(about[f"{x}_space"]) for x in ("observation", "action"))
+            self.autoreset_mode = AutoresetMode(about["autoreset_mode"])
+            self._limit, self._acts = about["max_episode_steps"], about["acts"]
+        except (KeyError, TypeError, ValueError):
+            raise ProgramError(
+                f"{os.fspath(path)} holds no environments",
+                remedy="Save some by make_vec(..., translate=True).save(path).",
+            ) from None
+        if num_envs != count:
+            raise af.OptionError(
+                f"num_envs={num_envs}, but {os.fspath(path)} was saved with {count} environments",
+                remedy=f"Pass num_envs={count}, or save it again.",
+            )
+        backend = usable(af.registry.backend(xp))
+        self.num_envs = count
+        self.metadata = {"autoreset_mode": self.autoreset_mode, "jax": backend.name == "jax"}
+        self._programs = {name: function_of(program, backend) for name, program in programs.items()}
+        self._entered = af.converter(backend, device=device, copy=True)
+        self._actions = Actions(self._name, action, count, backend, device, check=check_actions)
+        libraries = Libraries({}, "numpy", backend, None, device)
+        for name, space in (("observation", observation), ("action", action)):
+            for key, whole in ((f"single_{name}", space), (name, batch_space(space, count))):
+                shown = whole
+                if backend.name != "numpy":
+                    shown = converted_space(whole, libraries, name == "observation")
+                setattr(self, f"{key}_space", shown)
+        self._kernels, self._values = self._entered(self._programs["held"]())
+        self._leaves: Any = ()
+        self._random: list[Any] = []
+
+    def __repr__(self) -> str:
+        return f"SavedVectorEnv({self._name!r}, num_envs={self.num_envs}, xp={self._entered.target.name!r})"
+
+    def _key(self, stream: list[Any]) -> Any:
+        """Return the next key of a stream, as random numbers in JAX do."""
+        if len(stream) == 1:
+            stream[:] = self._programs["split"](stream[0])
+        return stream.pop()
+
+    def _stream(self, seed: int | None) -> list[Any]:
+        small = seed is not None and seed < 2**32
+        words = [seed, 0] if small else np.random.SeedSequence(seed).generate_state(2)
+        return [self._programs["seeded"](*map(np.uint32, words), np.bool_(small))]
+
+    def _seed(self, seed: Any) -> None:
+        own = mixed_seed("environments", seed) if isinstance(seed, list) else seed
+        self._random = self._stream(own)
+        keys = [self._key(self._random), self._key(self._random)]
+        if self._acts:
+            seeds = seed if isinstance(seed, list) else [seed]
+            keys.append(self._key(self._stream(mixed_seed("kernels", seeds, 0))))
+        self._keys = af.namespace_of(keys[0]).stack(keys)
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those in "reset_mask" of the options. With a seed, episodes are those of JAX."""
+        options = options_of(options)
+        mask = options.pop("reset_mask", None)
+        if options:
+            raise af.OptionError(
+                f"reset() of saved environments has no option {next(iter(options))!r}",
+                remedy='The option is "reset_mask".',
+            )
+        if mask is not None:
+            mask = self._entered(reset_mask_of(mask, self.num_envs))
+        seed = seed_of(seed, self.num_envs)
+        if seed is not None or not self._random:
+            self._seed(seed)
+        self.closed = False
+        some = mask is not None and self._leaves
+        run, before = self._programs["begin_some" if some else "begin"], self._leaves if some else ()
+        self._leaves, self._kernels, result = run(
+            before, self._kernels, self._key(self._random), mask if some else None, self._values, None
+        )
+        return result  # type: ignore[no-any-return]
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in all environments, with actions of any library."""
+        if not self._leaves:
+            raise gym.error.ResetNeeded("Call reset() before the first step, and after close().")
+        self._leaves, self._kernels, self._keys, (result, added) = self._programs["step"](
+            self._leaves, self._keys, self._kernels, self._actions(actions), self._values
+        )
+        result[4].update(added)
+        return result  # type: ignore[no-any-return]
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Discard the states."""
+        self._leaves = ()
+
+
+def _described(space: Space[Any]) -> Any:
+    """Return a space as plain data."""
+    if isinstance(space, spaces.Dict):
+        return ["Dict", {key: _described(part) for key, part in space.spaces.items()}]
+    if isinstance(space, spaces.Tuple):
+        return ["Tuple", [_described(part) for part in space.spaces]]
+    if isinstance(space, spaces.Discrete):
+        return ["Discrete", int(space.n), int(space.start), space.dtype.name]
+    if isinstance(space, spaces.MultiDiscrete):
+        return ["MultiDiscrete", space.nvec.tolist(), space.start.tolist(), space.dtype.name]
+    if isinstance(space, spaces.MultiBinary):
+        return ["MultiBinary", list(space.shape)]
+    assert isinstance(space, spaces.Box)
+    return ["Box", space.low.tolist(), space.high.tolist(), list(space.shape), space.dtype.name]
+
+
+def _space(described: Any) -> Space[Any]:
+    kind, *given = described
+    if kind == "Dict":
+        return spaces.Dict({key: _space(part) for key, part in given[0].items()})
+    if kind == "Tuple":
+        return spaces.Tuple([_space(part) for part in given[0]])
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(given[0])
+    dtype: Any = dtype_named(given[-1])
+    if kind == "Discrete":
+        return spaces.Discrete(given[0], start=given[1], dtype=dtype)
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(given[0], start=given[1], dtype=dtype)
+    low, high = (np.array(edge, dtype).reshape(given[2]) for edge in given[:2])
+    return spaces.Box(low, high, dtype=dtype.type)
