@@ -265,7 +265,9 @@ class Translated:
         leaves, treedef = jax.tree.flatten((args, kwargs))
         program, structure = self._traced(treedef, leaves)
         results = jax.tree.unflatten(structure, range(structure.num_leaves))
-        return replace(program, arguments=structure_of((args, kwargs)), results=structure_of(results))
+        return replace(
+            program, arguments=structure_of((args, kwargs)), results=structure_of(results)
+        )
 
     def _traced(self, treedef: Any, leaves: Sequence[Any]) -> tuple[Program, Any]:
         import jax
@@ -282,6 +284,11 @@ class Loaded:
     def __init__(self, program: Program, backend: Backend) -> None:
         self._backend = backend
         self._runner = _Runner(program, backend)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        own = self._backend
+        to = own.name if registry.backends().get(own.name) is own else own
+        return function_of, (self._runner.program, to)
 
     def __repr__(self) -> str:
         return f"<{self._runner.program!r} in {self._backend.name}>"
@@ -303,4 +310,8 @@ def _key_data(leaf: Any) -> Any:
     """Return an array of JAX, or the numbers that keys consist of."""
     import jax
 
-    return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+    return (
+        jax.random.key_data(leaf)
+        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        else leaf
+    )

@@ -10,6 +10,8 @@ from arrayferry._utilities.cache import Cache
 from arrayferry.extending import kept_conversion
 from arrayferry_functions import Autodiff, Flat
 
+from ._lowered import is_key
+
 
 class Differentiable:
     """A function of JAX, and what its gradients compute. All are translated when they are first called.
@@ -80,9 +82,7 @@ class Call:
         self._function = function
         self._others = others
 
-    def __call__(
-        self, arrays: Sequence[Any], wanted: tuple[int, ...]
-    ) -> tuple[Flat, Call | None]:
+    def __call__(self, arrays: Sequence[Any], wanted: tuple[int, ...]) -> tuple[Flat, Call | None]:
         import jax
 
         results, structure = jax.tree.flatten(self._function.run(list(arrays), self._others))
@@ -120,18 +120,25 @@ def call(
 
     kinds = [registry.kind(x).backend for x in leaves]
     places = tuple(n for n, kind in enumerate(kinds) if kind is not None)
-    key = treedef, places
+    keys = {
+        n: jax.random.key_impl(leaves[n])
+        for n in places
+        if kinds[n].name == "jax" and is_key(leaves[n])
+    }
+    key = treedef, places, *keys.items()
     function = functions.get(key)
     if function is None:
 
         def rebuilt(arrays: list[Any], others: list[Any]) -> Any:
             rest, given = iter(others), dict(zip(places, arrays, strict=True))
+            given |= {n: jax.random.wrap_key_data(given[n], impl=impl) for n, impl in keys.items()}
             parts = [given[n] if n in given else next(rest) for n in range(treedef.num_leaves)]
             return jax.tree.unflatten(treedef, parts)
 
         function = functions[key] = make(rebuilt)
     convert = kept_conversion(own)
-    arrays = [leaves[n] if kinds[n] is own else convert(leaves[n]) for n in places]
+    numbers = [jax.random.key_data(leaves[n]) if n in keys else leaves[n] for n in places]
+    arrays = [x if kinds[n] is own else convert(x) for n, x in zip(places, numbers, strict=True)]
     others = [x for x, kind in zip(leaves, kinds, strict=True) if kind is None]
     flat = autodiff.call(Call(function, others), arrays)
     return flat.build(flat.arrays)

@@ -157,7 +157,7 @@ INSIDE = frozenset(("cond", "while", "scan"))
 """Primitives whose programs deal with keys by themselves."""
 
 
-def _is_key(value: Any) -> bool:
+def is_key(value: Any) -> bool:
     import jax
 
     return jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)  # type: ignore[no-any-return]
@@ -194,8 +194,8 @@ def of_keys(equation: Any) -> Lowered | None:
     import jax.numpy as jnp
 
     name, bind = equation.primitive.name, equation.primitive.bind
-    keys = [_is_key(var.aval) for var in equation.invars]
-    made = [_is_key(var.aval) for var in equation.outvars]
+    keys = [is_key(var.aval) for var in equation.invars]
+    made = [is_key(var.aval) for var in equation.outvars]
     if not any((*keys, *made)) or name in INSIDE:
         return None
     if name in ("random_wrap", "random_unwrap", "random_clone"):

@@ -60,7 +60,10 @@ def _unstack(site: Site) -> Run:
 
 @rule("split", "axis sizes", fresh=False)
 def _split(site: Site) -> Run:
-    before, ends = (slice(None),) * site.params["axis"], [*itertools.accumulate(site.params["sizes"])]
+    before, ends = (
+        (slice(None),) * site.params["axis"],
+        [*itertools.accumulate(site.params["sizes"])],
+    )
     parts = [(*before, slice(*pair), ...) for pair in itertools.pairwise([0, *ends])]
     return lambda x: [x[part] for part in parts]
 
@@ -92,6 +95,12 @@ def _iota(site: Site) -> Run:
     return lambda: library.xp.broadcast_to(numbers, shape)
 
 
+@rule("empty empty2", "", "dtype shape out_sharding memory_space", fresh=False)
+def _empty(site: Site) -> Run:
+    zeros = site.library.full(site.shape, 0, site.dtype)
+    return lambda: zeros
+
+
 @rule("pad", "padding_config")
 def _pad(site: Site) -> Run:
     xp, shape = site.library.xp, site.shape
@@ -103,7 +112,11 @@ def _pad(site: Site) -> Run:
         first = max(0, -(low // step))  # the first element that is not cut off
         last = max(first, min(length, (new - 1 - low) // step + 1))
         froms.append(slice(first, last))
-        tos.append(slice(low + first * step, low + (last - 1) * step + 1, step) if last > first else slice(0, 0))
+        tos.append(
+            slice(low + first * step, low + (last - 1) * step + 1, step)
+            if last > first
+            else slice(0, 0)
+        )
     source, place = tuple(froms), tuple(tos)
 
     def run(x: Any, value: Any) -> Any:
