@@ -212,6 +212,10 @@ class Translated:
     def __repr__(self) -> str:
         return f"<{getattr(self, '__qualname__', 'function')} in {self._backend.name}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = functools.partial(translate, differentiable=self._autodiff is not None)
+        return made, (self._function, self._backend)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import jax
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from arrayferry.extending import describe_error, dtype_named
+from arrayferry.extending import describe_error, dtype_info, dtype_named
 
 from ._errors import ProgramError
 from ._rules import RULES
@@ -200,7 +200,8 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
 
     specs = tuple(Spec(tuple(map(_count, shape)), dtype) for shape, dtype in document["specs"])
     for spec in specs:
-        dtype_named(spec.dtype).itemsize  # noqa: B018  # raises for a name of no dtype
+        if type(spec.dtype) is not str or not dtype_info(np.dtype(dtype_named(spec.dtype))).kind:
+            raise ValueError(f"{spec.dtype} holds no numbers")
     equations = []
     for name, inputs, outputs, params in document["equations"]:
         if set(params) != RULES[name].params:

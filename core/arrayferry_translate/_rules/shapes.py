@@ -92,6 +92,11 @@ def _iota(site: Site) -> Run:
     return lambda: library.xp.broadcast_to(numbers, shape)
 
 
+@rule("empty empty2", "", "dtype shape out_sharding memory_space")
+def _empty(site: Site) -> Run:
+    return lambda: site.library.full(site.shape, 0, site.dtype)
+
+
 @rule("pad", "padding_config")
 def _pad(site: Site) -> Run:
     xp, shape = site.library.xp, site.shape
