@@ -80,9 +80,7 @@ class Call:
         self._function = function
         self._others = others
 
-    def __call__(
-        self, arrays: Sequence[Any], wanted: tuple[int, ...]
-    ) -> tuple[Flat, Call | None]:
+    def __call__(self, arrays: Sequence[Any], wanted: tuple[int, ...]) -> tuple[Flat, Call | None]:
         import jax
 
         results, structure = jax.tree.flatten(self._function.run(list(arrays), self._others))

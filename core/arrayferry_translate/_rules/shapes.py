@@ -60,7 +60,10 @@ def _unstack(site: Site) -> Run:
 
 @rule("split", "axis sizes", fresh=False)
 def _split(site: Site) -> Run:
-    before, ends = (slice(None),) * site.params["axis"], [*itertools.accumulate(site.params["sizes"])]
+    before, ends = (
+        (slice(None),) * site.params["axis"],
+        [*itertools.accumulate(site.params["sizes"])],
+    )
     parts = [(*before, slice(*pair), ...) for pair in itertools.pairwise([0, *ends])]
     return lambda x: [x[part] for part in parts]
 
@@ -108,7 +111,11 @@ def _pad(site: Site) -> Run:
         first = max(0, -(low // step))  # the first element that is not cut off
         last = max(first, min(length, (new - 1 - low) // step + 1))
         froms.append(slice(first, last))
-        tos.append(slice(low + first * step, low + (last - 1) * step + 1, step) if last > first else slice(0, 0))
+        tos.append(
+            slice(low + first * step, low + (last - 1) * step + 1, step)
+            if last > first
+            else slice(0, 0)
+        )
     source, place = tuple(froms), tuple(tos)
 
     def run(x: Any, value: Any) -> Any:

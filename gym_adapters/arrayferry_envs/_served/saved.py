@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -53,7 +52,9 @@ def save(envs: Any, path: str | os.PathLike[str]) -> None:
         return jax.numpy.where(small, *keys)
 
     def split(key: Any) -> Any:
-        return jax.random.key_data(jax.random.split(jax.random.wrap_key_data(key, impl=generator), 4))
+        return jax.random.key_data(
+            jax.random.split(jax.random.wrap_key_data(key, impl=generator), 4)
+        )
 
     number = np.uint32(0)
     held = JaxSimulator(engine)._kernels, values
@@ -171,9 +172,17 @@ class SavedVectorEnv(VectorEnv[Any, Any, Any]):
             self._seed(seed)
         self.closed = False
         some = mask is not None and self._leaves
-        run, before = self._programs["begin_some" if some else "begin"], self._leaves if some else ()
+        run, before = (
+            self._programs["begin_some" if some else "begin"],
+            self._leaves if some else (),
+        )
         self._leaves, self._kernels, result = run(
-            before, self._kernels, self._key(self._random), mask if some else None, self._values, None
+            before,
+            self._kernels,
+            self._key(self._random),
+            mask if some else None,
+            self._values,
+            None,
         )
         return result  # type: ignore[no-any-return]
 

@@ -24,7 +24,14 @@ from .ids import EnvId, all_suites, find_id, named_suite
 
 OURS = ("xp", "device", "autoreset_mode", "max_episode_steps")
 """The options of `make_vec`."""
-SERVED = ("max_episode_steps", "params", "render_mode", "check_actions", "differentiable", "translate")
+SERVED = (
+    "max_episode_steps",
+    "params",
+    "render_mode",
+    "check_actions",
+    "differentiable",
+    "translate",
+)
 """The options of a `FunctionalEnv` that is served, besides those that all have."""
 
 
@@ -139,7 +146,9 @@ def make_vec(
         torch.Size([2, 4])
     """
     if env_id[-4:] == ENDING:
-        return SavedVectorEnv(env_id, count_of("num_envs", num_envs), xp=xp, device=device, **options)
+        return SavedVectorEnv(
+            env_id, count_of("num_envs", num_envs), xp=xp, device=device, **options
+        )
     count, mode = count_of("num_envs", num_envs), autoreset_mode_of(autoreset_mode)
     return _served(env_id, count, xp, device, mode, max_episode_steps, seeds, options)  # type: ignore[no-any-return]
 

@@ -41,11 +41,44 @@ def array(rng, dtype, plain=False, shape=(4, 3)):
         return rng.integers(0, 2, shape).astype(bool)
     if dtype in INTEGERS:
         limits = np.iinfo(dtype)
-        edges = [limits.min, limits.min + 1, 0, 1, 2, 3, 7, 8, 16, 31, 32, 33, limits.max - 1, limits.max]
+        edges = [
+            limits.min,
+            limits.min + 1,
+            0,
+            1,
+            2,
+            3,
+            7,
+            8,
+            16,
+            31,
+            32,
+            33,
+            limits.max - 1,
+            limits.max,
+        ]
         edges = np.array([*edges, -1 if limits.min else limits.max])
         drawn = rng.integers(limits.min, limits.max, shape, endpoint=True)
         return np.where(rng.random(shape) < 0.5, rng.choice(edges, shape), drawn).astype(dtype)
-    edges = [0.0, -0.0, np.nan, np.inf, -np.inf, 1, -1, 0.5, -0.5, 1.5, 2.5, 1e-3, 3e9, -3e9, 100, 300, -129]
+    edges = [
+        0.0,
+        -0.0,
+        np.nan,
+        np.inf,
+        -np.inf,
+        1,
+        -1,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        1e-3,
+        3e9,
+        -3e9,
+        100,
+        300,
+        -129,
+    ]
     drawn = rng.normal(size=shape) * (1 if plain else 3)
     extreme = (rng.random(shape) < 0.4) & (not plain)
     own = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
@@ -80,7 +113,12 @@ def keys_in_rows(x):
         other = lax.cond(x > 3, lambda key: key, lambda key: jax.random.fold_in(key, 2), key)
         chosen = jnp.stack([key, other])[1]
         same = jax.random.key_data(key) == jax.random.key_data(other)
-        return jax.random.normal(key), jax.random.key_data(chosen), jax.random.split(other)[0] == key, same
+        return (
+            jax.random.normal(key),
+            jax.random.key_data(chosen),
+            jax.random.split(other)[0] == key,
+            same,
+        )
 
     return jax.vmap(row)(x[:, 0])
 
@@ -107,7 +145,13 @@ def windows_in_rows(x, y):
     def row(x, y):
         at = places(y)
         window = lax.dynamic_slice(x, (at[0],), (2,))
-        return window, lax.dynamic_update_slice(x, y[:2], (at[2],)), x[at], x.at[at[1]].set(y[0]), x.at[at].add(y)
+        return (
+            window,
+            lax.dynamic_update_slice(x, y[:2], (at[2],)),
+            x[at],
+            x.at[at[1]].set(y[0]),
+            x.at[at].add(y),
+        )
 
     return jax.vmap(row)(x, y)
 
@@ -128,7 +172,9 @@ def switched(x, y):
 
 
 def switched_rows(x, y):
-    return jax.vmap(lambda x, y: lax.switch(x[0].astype("int32"), [lambda a: a, lambda a: a * 2], y))(x, y)
+    return jax.vmap(
+        lambda x, y: lax.switch(x[0].astype("int32"), [lambda a: a, lambda a: a * 2], y)
+    )(x, y)
 
 
 def scanned(x, y):
@@ -148,10 +194,38 @@ def _operations():
     yield "abs", lax.abs, 1, ("int8", "int16", "int32", *FLOATS)
     yield "sign", lax.sign, 1, NUMBERS
     yield "bitwise_not", lax.bitwise_not, 1, EXACT
-    for name in (
-        "floor ceil is_finite sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp expm1 log log1p "
-        "sqrt rsqrt cbrt logistic exp2 erf erfc erf_inv lgamma digamma square"
-    ).split():
+    for name in [
+        "floor",
+        "ceil",
+        "is_finite",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "cbrt",
+        "logistic",
+        "exp2",
+        "erf",
+        "erfc",
+        "erf_inv",
+        "lgamma",
+        "digamma",
+        "square",
+    ]:
         yield name, getattr(lax, name), 1, FLOATS
     yield "round", lax.round, 1, FLOATS
     yield "round to even", jnp.round, 1, FLOATS
@@ -159,7 +233,12 @@ def _operations():
     yield "pow", lax.pow, 2, ("float32",)
     yield "nextafter", lax.nextafter, 2, ("float32",)
     for power in (-3, -1, 0, 1, 2, 3, 5, 7):
-        yield f"power {power}", partial(lax.integer_pow, y=power), 1, FLOATS if power < 0 else NUMBERS
+        yield (
+            f"power {power}",
+            partial(lax.integer_pow, y=power),
+            1,
+            FLOATS if power < 0 else NUMBERS,
+        )
     yield "clz", lax.clz, 1, INTEGERS
     yield "population_count", lax.population_count, 1, INTEGERS
     for dtype in ALL:
@@ -177,12 +256,23 @@ def _operations():
     yield "argmax", lambda x: (jnp.argmax(x, 0), jnp.argmin(x, 1), jnp.argmax(x)), 1, ALL
     for name in ("cumsum", "cumprod", "cummax", "cummin"):
         yield name, partial(getattr(lax, name), axis=0), 1, ROUGH, True
-        yield f"{name} in reverse", partial(getattr(lax, name), axis=1, reverse=True), 1, ROUGH, True
+        yield (
+            f"{name} in reverse",
+            partial(getattr(lax, name), axis=1, reverse=True),
+            1,
+            ROUGH,
+            True,
+        )
     yield "cumlogsumexp", partial(lax.cumlogsumexp, axis=0), 1, ("float32",), True
     yield "sort", lambda x: (jnp.sort(x, axis=0), jnp.argsort(x, axis=1)), 1, ALL
     yield "sort by two", lambda x, y: lax.sort((x, y, y), num_keys=2), 2, NUMBERS
     yield "top_k", lambda x: lax.top_k(x, 2), 1, NUMBERS
-    yield "searchsorted", lambda x, y: jnp.searchsorted(jnp.sort(x[:, 0]), y), 2, ("int32", "float32")
+    yield (
+        "searchsorted",
+        lambda x, y: jnp.searchsorted(jnp.sort(x[:, 0]), y),
+        2,
+        ("int32", "float32"),
+    )
     yield "matrices", lambda x, y: x @ y.T, 2, ROUGH, True
     yield "batched matrices", lambda x, y: jnp.einsum("ij,ij->i", x, y), 2, ROUGH, True
     config = ((1, 2, 1), (-1, 3, 0))
@@ -205,7 +295,12 @@ def _operations():
     yield "while of rows", loop_in_rows, 2, ("int32",)
     yield "scan", scanned, 2, ("int32", "uint32", "float32"), True
     for mode in ("fill", "clip", "wrap"):
-        yield f"take with {mode}", lambda x, y, m=mode: jnp.take(x, places(y), axis=0, mode=m), 2, ROUGH
+        yield (
+            f"take with {mode}",
+            lambda x, y, m=mode: jnp.take(x, places(y), axis=0, mode=m),
+            2,
+            ROUGH,
+        )
     yield "get", lambda x, y: x.at[places(y)[:, 0], 1].get(mode="fill", fill_value=7), 2, ROUGH
     for how in ("set", "add", "subtract", "max", "min", "multiply"):
         for mode in ("drop", "clip"):

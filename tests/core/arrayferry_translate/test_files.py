@@ -45,8 +45,13 @@ for to in ("numpy", "torch"):
 
 def test_a_file_needs_no_jax(path, run_python):
     def function(key, tree):
-        body = lambda i, x: jnp.where(jax.random.bernoulli(jax.random.fold_in(key, i)), x * 2, x - 1)  # noqa: E731
-        return Point(jax.lax.fori_loop(0, tree["n"], body, tree["x"]), (jax.random.bits(key, (2,)), jnp.ones(2)))
+        def body(i, x):
+            return jnp.where(jax.random.bernoulli(jax.random.fold_in(key, i)), x * 2, x - 1)
+
+        return Point(
+            jax.lax.fori_loop(0, tree["n"], body, tree["x"]),
+            (jax.random.bits(key, (2,)), jnp.ones(2)),
+        )
 
     given = np.array([0, 7], "uint32"), {"x": np.arange(4, dtype="float32"), "n": np.int32(3)}
     translate(function, "numpy").program(*given).save(path)
@@ -115,7 +120,7 @@ def test_keys_that_are_numbers(path):
 
 
 def test_keys_that_no_file_holds(path):
-    with pytest.raises(TranslationError, match="a dict with the key 1.5 cannot be saved"):
+    with pytest.raises(TranslationError, match=r"a dict with the key 1\.5 cannot be saved"):
         translate(lambda: {1.5: jnp.ones(1)}, "numpy").program()
 
 
@@ -141,7 +146,7 @@ def test_files_that_are_none(path, tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "none.afp", "numpy")
     path.write_bytes(b"text")
-    with pytest.raises(ProgramError, match="function.afp holds no program, or is damaged"):
+    with pytest.raises(ProgramError, match=r"function\.afp holds no program, or is damaged"):
         load(path, "numpy")
 
 
@@ -207,7 +212,9 @@ def test_truncated_files(path):
 def test_newer_files(path):
     translate(lambda x: x + 1, "numpy").program(np.ones(2, np.float32)).save(path)
     changed(path, lambda document: document.update(format=99))
-    with pytest.raises(ProgramError, match="has the format 99, and this version reads 1. Upgrade arrayferry"):
+    with pytest.raises(
+        ProgramError, match=r"has the format 99, and this version reads 1\. Upgrade arrayferry"
+    ):
         load(path, "numpy")
 
 

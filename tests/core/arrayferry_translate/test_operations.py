@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import arrayferry as af
 from arrayferry_translate import translate
 
-from .operations import EXACT, INTEGERS, OPERATIONS, array, close
+from .operations import EXACT, OPERATIONS, array, close
 
 LIBRARIES = ("numpy", "torch", "array_api_strict")
 LACKING = ("float16", "bfloat16")  # of array_api_strict
@@ -34,9 +34,7 @@ def runs(operation, to):
             yield dtype
 
 
-@pytest.mark.parametrize(
-    "to", [*LIBRARIES[:2], pytest.param(LIBRARIES[2], marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("to", [*LIBRARIES[:2], pytest.param(LIBRARIES[2], marks=pytest.mark.long)])
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 def test_each_operation(operation, to):
     rng = np.random.default_rng(3)
@@ -64,29 +62,28 @@ def program(steps, dtype, rows):
 
 
 def programs(count):
-    """Run generated programs. Return how many have each primitive."""
-    counts = Counter()
-    pick = st.integers(0, 20)
+    """Run generated programs of five steps. Return how many have each operation."""
+    counts = Counter({operation.name: 0 for operation in OPERATIONS})
 
     @hypothesis.settings(max_examples=count, deadline=None, derandomize=True, database=None)
-    @hypothesis.given(st.data())
-    def run(data):
-        first = data.draw(st.sampled_from(OPERATIONS))
-        dtype = data.draw(st.sampled_from(first.dtypes))
+    @hypothesis.given(st.integers(0, 2**32), st.booleans(), st.sampled_from(LIBRARIES[:2]))
+    def run(seed, rows, to):
+        rng = np.random.default_rng(seed)
+        fewest = min(counts.values())
+        first = rng.choice([name for name in counts if counts[name] <= fewest + 1])
+        (first,) = [operation for operation in OPERATIONS if operation.name == first]
+        dtype = rng.choice(first.dtypes)
         fitting = [operation for operation in OPERATIONS if dtype in operation.dtypes]
-        more = data.draw(st.lists(st.sampled_from(fitting), min_size=2, max_size=5))
-        steps = [(operation, data.draw(st.tuples(pick, pick))) for operation in (first, *more)]
-        rows = data.draw(st.booleans())
+        rarest = sorted(fitting, key=lambda operation: counts[operation.name])[:20]
+        more = [rarest[index] for index in rng.integers(len(rarest), size=5)]
+        steps = [(operation, rng.integers(20, size=2)) for operation in (first, *more)]
         plain = any(operation.plain for operation, _ in steps)
-        rng = np.random.default_rng(data.draw(st.integers(0, 10_000)))
         shape = (2, 4, 3) if rows else (4, 3)
         arrays = [array(rng, dtype, plain, shape) for _ in range(2)]
-        function = program(steps, dtype, rows)
-        to = data.draw(st.sampled_from(LIBRARIES[:2]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of JAX, that int32 cannot be widened
-            compare(function, arrays, to)
-        counts.update({operation.name for operation, _ in steps})
+            compare(program(steps, dtype, rows), arrays, to)
+        counts.update(operation.name for operation, _ in steps)
 
     run()
     return counts
@@ -98,7 +95,4 @@ def test_generated_programs():
 
 @pytest.mark.long
 def test_many_generated_programs():
-    counts = programs(700)
-    assert sum(counts.values()) > 2_000
-    assert min(counts[operation.name] for operation in OPERATIONS) >= 5, counts
-    assert not {*INTEGERS}.difference(*(operation.dtypes for operation in OPERATIONS))
+    assert min(programs(600).values()) >= 20

@@ -201,7 +201,12 @@ def test_primitives_without_a_rule_are_named_with_their_line():
 
 def test_they_are_found_inside_of_others():
     def function(x):
-        return lax.fori_loop(0, 3, lambda i, x: lax.cond(i > 1, lambda x: lax.reduce_precision(x, 5, 3), jnp.sin, x), x)
+        return lax.fori_loop(
+            0,
+            3,
+            lambda i, x: lax.cond(i > 1, lambda x: lax.reduce_precision(x, 5, 3), jnp.sin, x),
+            x,
+        )
 
     assert "reduce_precision" in refuse(function, np.ones(2, np.float32))
 
@@ -228,7 +233,9 @@ def test_what_a_library_lacks_is_refused():
     text = refuse(function, np.ones(2, np.float32), to="array_api_strict")
     assert "array_api_strict cannot compute convert_element_type of float32[2]" in text
     assert "choose another library" in text
-    assert "has no erf" in refuse(jax.scipy.special.erf, np.ones(2, np.float32), to="array_api_strict")
+    assert "has no erf" in refuse(
+        jax.scipy.special.erf, np.ones(2, np.float32), to="array_api_strict"
+    )
 
 
 def test_what_cannot_be_translated():
