@@ -137,7 +137,7 @@ class _Maker:
     def _add(self, equation: Any, inputs: list[int]) -> list[int]:
         import jax
 
-        name, params = equation.primitive.name, equation.params
+        name, params = equation.primitive.name, _of_older(equation.params)
         if name in INLINED:
             body = next(params[key] for key in BODIES if key in params)
             return self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
@@ -261,6 +261,15 @@ class _Maker:
 @functools.cache
 def _numpy() -> Library:
     return library(registry.backend("numpy"), None)
+
+
+def _of_older(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of `scan` as before JAX 0.12, others unchanged."""
+    if "ft_in" not in params:
+        return params
+    constants, carried, _ = params["ft_in"].unpack()
+    counts = {"num_consts": len([*constants]), "num_carry": len([*carried])}
+    return {**params, **counts}
 
 
 def _refused(equation: Any, why: str) -> TranslationError:
