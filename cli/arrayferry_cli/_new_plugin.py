@@ -19,7 +19,7 @@ from ._result import Given, Result, UsageError
 OURS = (
     "arrayferry", "arrayferry_audit", "arrayferry_cli", "arrayferry_cluster", "arrayferry_envs",
     "arrayferry_functions", "arrayferry_gym", "arrayferry_kit", "arrayferry_plugins",
-    "arrayferry_streams", "arrayferry_suites",
+    "arrayferry_streams", "arrayferry_suites", "arrayferry_translate",
 )  # fmt: skip
 """The packages that no plugin may be called like."""
 

@@ -1,10 +1,10 @@
 """JAX functions without JAX: computed by other libraries, and kept as plain data.
 
-    from arrayferry_translate import load, translate
+from arrayferry_translate import load, translate
 
-    step = translate(env_step, "torch")
-    step.program(state, action).save("step.afp")
-    step = load("step.afp", "torch")  # in a process without JAX
+step = translate(env_step, "torch")
+step.program(state, action).save("step.afp")
+step = load("step.afp", "torch")  # in a process without JAX
 """
 
 from ._errors import ProgramError as ProgramError

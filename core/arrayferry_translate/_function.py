@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from arrayferry import Backend, OptionError, registry
 from arrayferry._utilities.cache import Cache
 from arrayferry.extending import (
@@ -68,7 +66,7 @@ def translate(
         ...     return jax.numpy.clip(x + jax.random.normal(key, x.shape), -1, 1)
         >>> key = torch.tensor([0, 7], dtype=torch.uint32)
         >>> translate(step, "torch")(key, torch.zeros(2))
-        tensor([0.1380, 1.0000])
+        tensor([0.4512, 1.0000])
     """
     if not callable(function):
         raise OptionError(
@@ -163,6 +161,8 @@ class _Runner:
 
     def _array(self, leaf: Any, number: int, device: Any, paths: Sequence[str]) -> Any:
         """Return an argument as an array of the library, of the dtype that the program takes."""
+        import numpy as np
+
         own, spec = self._backend, self.program.specs[number]
         backend, dtype = registry.kind(leaf).backend, dtype_named(spec.dtype)
         name = f"the argument {paths[number]}" if paths else f"argument number {number}"
@@ -211,6 +211,10 @@ class Translated:
 
     def __repr__(self) -> str:
         return f"<{getattr(self, '__qualname__', 'function')} in {self._backend.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = functools.partial(translate, differentiable=self._autodiff is not None)
+        return made, (self._function, self._backend)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import jax

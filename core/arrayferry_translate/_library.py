@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import Backend, namespace_of
 from arrayferry.extending import dtype_named, kept_conversion
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Library:
@@ -27,6 +28,8 @@ class Library:
     """The library's own namespace, whose element-wise functions cost less than those of the standard."""
 
     def __init__(self, backend: Backend, device: Any) -> None:
+        import numpy as np
+
         self.backend = backend
         self.device = device
         self._conversion = kept_conversion(backend, device, copy=True)
@@ -58,6 +61,8 @@ class Library:
 
     def indices(self, *shape: int, of: int) -> Any:
         """Return 0, 1, 2 ... along an axis of a shape whose other axes have length 1."""
+        import numpy as np
+
         lengths = [1] * len(shape)
         lengths[of] = shape[of]
         return self.constant(np.arange(shape[of]).reshape(lengths))
@@ -76,6 +81,8 @@ class Library:
 
     def full(self, shape: tuple[int, ...], value: Any, name: str) -> Any:
         """Return an array of one value."""
+        import numpy as np
+
         return self.constant(np.full(shape, value, dtype_named(name)))
 
     def take(self, x: Any, indices: Any) -> Any:
@@ -102,6 +109,8 @@ class Library:
 
     def bitcast(self, x: Any, old: str, new: str) -> Any:
         """Return the same bits in another dtype of the same size."""
+        import numpy as np
+
         bits = self.backend.to_numpy(x).astype(dtype_named(old))
         return self.constant(np.ascontiguousarray(bits).view(dtype_named(new)))
 
@@ -127,7 +136,9 @@ class Library:
 
     def quiet(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which nothing warns, raises or records gradients because of values."""
-        return contextlib.nullcontext()
+        import numpy as np
+
+        return np.errstate(all="ignore")  # many are made of NumPy
 
 
 class NumpyLibrary(Library):
@@ -163,9 +174,6 @@ class NumpyLibrary(Library):
             return getattr(__import__(f"{package}.special", fromlist=[name]), name)  # type: ignore[no-any-return]
         except ImportError:
             raise NotImplementedError(f"{name} needs SciPy: pip install scipy") from None
-
-    def quiet(self) -> contextlib.AbstractContextManager[Any]:
-        return self.native.errstate(all="ignore")  # type: ignore[no-any-return]
 
 
 class TorchLibrary(Library):

@@ -61,6 +61,20 @@ def _rsqrt(params: Any, x: Any) -> Any:
     return 1 / jnp.sqrt(x)
 
 
+def _exp2(params: Any, x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.exp(jnp.asarray(0.6931471805599453, x.dtype) * x)  # as JAX does
+
+
+def _expanded(params: Any, *arrays: Any) -> Any:
+    """Return what a primitive of JAX 0.12 consists of."""
+    import jax
+
+    primitive = params["_prim"]
+    return primitive.expand(*jax.tree.unflatten(primitive.in_tree, arrays))
+
+
 def _logistic(params: Any, x: Any) -> Any:
     import jax.numpy as jnp
 
@@ -138,7 +152,7 @@ LOWERED: Mapping[str, Lowered] = {
     "integer_pow": _integer_pow,
     "square": lambda params, x: x * x,
     "rsqrt": _rsqrt,
-    "exp2": lambda params, x: 2.0**x,
+    "exp2": _exp2,
     "logistic": _logistic,
     "cbrt": _cbrt,
     "clamp": _clamp,
@@ -150,6 +164,7 @@ LOWERED: Mapping[str, Lowered] = {
     "clz": _count_leading_zeros,
     "reduce_xor": _reduce_xor,
     "cumlogsumexp": _cumlogsumexp,
+    "call_hi_primitive": _expanded,
 }
 """What rules need not know."""
 

@@ -8,14 +8,15 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from arrayferry.extending import describe_error, dtype_named
+from arrayferry.extending import describe_error, dtype_info, dtype_named
 
 from ._errors import ProgramError
 from ._rules import RULES
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FORMAT = 1
 """The version of the files that `Program.save` writes."""
@@ -127,6 +128,8 @@ def save_all(
         programs: the programs, by name.
         about: what else the file should have, as `json.dump` takes it.
     """
+    import numpy as np
+
     arrays: list[np.ndarray[Any, Any]] = []
     plain = {name: _plain(program, arrays) for name, program in programs.items()}
     partial = f"{os.fspath(path)}.partial"
@@ -192,6 +195,7 @@ def _plain(program: Program, arrays: list[np.ndarray[Any, Any]]) -> dict[str, An
 
 def _restored(document: dict[str, Any], read: Any) -> Program:
     """Make a program of what JSON has, and check it."""
+    import numpy as np
 
     def restored(value: Any) -> Any:
         if isinstance(value, dict):
@@ -200,7 +204,8 @@ def _restored(document: dict[str, Any], read: Any) -> Program:
 
     specs = tuple(Spec(tuple(map(_count, shape)), dtype) for shape, dtype in document["specs"])
     for spec in specs:
-        dtype_named(spec.dtype).itemsize  # noqa: B018  # raises for a name of no dtype
+        if type(spec.dtype) is not str or not dtype_info(np.dtype(dtype_named(spec.dtype))).kind:
+            raise ValueError(f"{spec.dtype} holds no numbers")
     equations = []
     for name, inputs, outputs, params in document["equations"]:
         if set(params) != RULES[name].params:
@@ -237,6 +242,8 @@ def _storable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _read(file: zipfile.ZipFile, number: Any) -> np.ndarray[Any, Any]:
+    import numpy as np
+
     with file.open(f"{_count(number)}.npy") as member:
         array: np.ndarray[Any, Any] = np.lib.format.read_array(member, allow_pickle=False)
         return array

@@ -31,7 +31,8 @@ def structure_of(tree: Any) -> Any:
     for key in keys:
         if type(key) not in (str, int):
             raise TranslationError(
-                f"a dict with the key {key!r} cannot be saved", remedy="Use text or integers as keys."
+                f"a dict with the key {key!r} cannot be saved",
+                remedy="Use text or integers as keys.",
             )
     parts = [[key, structure_of(child)] for key, (_, child) in zip(keys, children, strict=True)]
     return [kind, type(tree).__name__ if kind in ("namedtuple", "object") else "", parts]
@@ -70,7 +71,9 @@ def take_apart(structure: Any, value: Any, path: str = "") -> Iterator[tuple[str
         return
     if kind == "dict":
         if not isinstance(value, dict) or {*value} != {key for key, _ in parts}:
-            raise _other(path, f"a dict with the keys {', '.join(repr(key) for key, _ in parts)}", value)
+            raise _other(
+                path, f"a dict with the keys {', '.join(repr(key) for key, _ in parts)}", value
+            )
     elif kind != "object" and (not isinstance(value, (tuple, list)) or len(value) != len(parts)):
         raise _other(path, f"a {kind} of {len(parts)}", value)
     for index, (key, inner) in enumerate(parts):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from arrayferry import registry
 from arrayferry.extending import dtype_name, dtype_named
@@ -19,8 +17,22 @@ from ._program import Equation, Program, Spec
 from ._rules import RULES
 from ._run import bind
 
+if TYPE_CHECKING:
+    import numpy as np
+
 INLINED = frozenset(
-    "jit pjit closed_call core_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr checkpoint remat remat2".split()
+    [
+        "jit",
+        "pjit",
+        "closed_call",
+        "core_call",
+        "custom_jvp_call",
+        "custom_vjp_call",
+        "custom_vjp_call_jaxpr",
+        "checkpoint",
+        "remat",
+        "remat2",
+    ]
 )
 """Primitives that call a program once."""
 BODIES = "jaxpr", "call_jaxpr", "fun_jaxpr"
@@ -54,6 +66,7 @@ def trace(function: Callable[..., Any], *args: Any) -> tuple[Program, Any]:
 def spec_of(aval: Any) -> Spec:
     """Return the shape and the dtype of an abstract value of JAX. Keys have one more dimension, of uint32."""
     import jax
+    import numpy as np
 
     if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
         return Spec((*map(int, aval.shape), *key_shape(aval.dtype)), "uint32")
@@ -64,6 +77,7 @@ def spec_of(aval: Any) -> Spec:
 def example(leaf: Any) -> Any:
     """Return what JAX traces in place of an argument: a number, keys, or the shape and the dtype of an array."""
     import jax
+    import numpy as np
 
     if isinstance(leaf, (bool, int, float, complex)):
         return leaf
@@ -96,6 +110,7 @@ class _Maker:
     """
 
     def __init__(self, inputs: Sequence[Spec]) -> None:
+
         self._inputs = len(inputs)
         self._specs = list(inputs)
         self._constants: dict[int, np.ndarray[Any, Any]] = {}
@@ -103,6 +118,7 @@ class _Maker:
 
     def inline(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[int]) -> list[int]:
         """Add all equations of a jaxpr. Return the numbers of its results."""
+        import numpy as np
         from jax.extend.core import Literal
 
         numbers: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
@@ -121,7 +137,7 @@ class _Maker:
     def _add(self, equation: Any, inputs: list[int]) -> list[int]:
         import jax
 
-        name, params = equation.primitive.name, equation.params
+        name, params = equation.primitive.name, _of_older(equation.params)
         if name in INLINED:
             body = next(params[key] for key in BODIES if key in params)
             return self.inline(getattr(body, "jaxpr", body), getattr(body, "consts", ()), inputs)
@@ -155,6 +171,7 @@ class _Maker:
     def _plain(self, equation: Any, value: Any) -> Any:
         """Return a parameter as plain data."""
         import jax
+        import numpy as np
         from jax.extend.core import ClosedJaxpr
 
         if isinstance(value, ClosedJaxpr):
@@ -178,6 +195,7 @@ class _Maker:
 
     def _constant(self, value: Any) -> int:
         import jax
+        import numpy as np
 
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             value = jax.random.key_data(value)
@@ -188,6 +206,8 @@ class _Maker:
 
     def _computed(self, equation: Equation, specs: list[Spec]) -> list[Any] | None:
         """Return the results of an equation if they are constant and small."""
+        import numpy as np
+
         if not all(n in self._constants for n in equation.inputs):
             return None
         if sum(int(np.prod(spec.shape)) for spec in specs) > LARGEST:
@@ -241,6 +261,15 @@ class _Maker:
 @functools.cache
 def _numpy() -> Library:
     return library(registry.backend("numpy"), None)
+
+
+def _of_older(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of `scan` as before JAX 0.12, others unchanged."""
+    if "ft_in" not in params:
+        return params
+    constants, carried, _ = params["ft_in"].unpack()
+    counts = {"num_consts": len([*constants]), "num_carry": len([*carried])}
+    return {**params, **counts}
 
 
 def _refused(equation: Any, why: str) -> TranslationError:

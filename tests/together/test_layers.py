@@ -156,7 +156,13 @@ def wings_of(package):
     return [wing for line in lines[::-1] for wing in line.split()[::-1]]
 
 
-MAPPED = ("arrayferry", "arrayferry_gym", "arrayferry_envs", "arrayferry_cluster")
+MAPPED = (
+    "arrayferry",
+    "arrayferry_translate",
+    "arrayferry_gym",
+    "arrayferry_envs",
+    "arrayferry_cluster",
+)
 """The packages whose modules are in layers. All modules that the map does not name, the public face, may import any."""
 
 

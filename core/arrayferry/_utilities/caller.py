@@ -9,7 +9,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams")
+CORE = ("arrayferry", "arrayferry_functions", "arrayferry_streams", "arrayferry_translate")
 """Packages whose functions convert for the user's code."""
 OURS = frozenset(
     (

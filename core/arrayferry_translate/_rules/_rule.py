@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from arrayferry.extending import dtype_info, dtype_named
-
 from arrayferry_translate._library import Library
 
 Run = Callable[..., Any]

@@ -38,7 +38,10 @@ def _while(site: Site) -> Run:
 
 
 @rule(
-    "scan", "jaxpr length num_carry num_consts reverse", "linear unroll _split_transpose", fresh=False
+    "scan",
+    "jaxpr length num_carry num_consts reverse",
+    "linear unroll _split_transpose ft_in ft_out",
+    fresh=False,
 )
 def _scan(site: Site) -> Run:
     library, params = site.library, site.params

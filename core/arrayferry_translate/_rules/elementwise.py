@@ -18,8 +18,7 @@ WIDENING = operator.add, operator.sub, operator.mul
 """What may have the dtype of its result as a parameter."""
 FUNCTIONS = {
     name: name
-    for name in "abs floor ceil sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp expm1 log log1p "
-    "sqrt atan2 nextafter".split()
+    for name in ["abs", "floor", "ceil", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp", "expm1", "log", "log1p", "sqrt", "atan2", "nextafter"]
 } | {"is_finite": "isfinite"}  # fmt: skip
 """The function of the standard for each primitive."""
 SPECIAL = {"erf": "erf", "erfc": "erfc", "lgamma": "gammaln", "digamma": "psi"}

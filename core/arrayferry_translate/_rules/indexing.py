@@ -34,7 +34,9 @@ def _window(site: Site, sizes: Dims) -> Callable[[Any], Any]:
     offsets: Any = library.full((1,) * len(shape), 0, "int64")
     for axis, stride in enumerate(_strides(shape)):
         offsets = offsets + library.indices(*sizes, of=axis) * stride
-    limits = [(stride, n - size) for stride, n, size in zip(_strides(shape), shape, sizes, strict=True)]
+    limits = [
+        (stride, n - size) for stride, n, size in zip(_strides(shape), shape, sizes, strict=True)
+    ]
 
     def places(starts: Any) -> Any:
         found = offsets
@@ -63,7 +65,9 @@ def _writer(site: Site) -> Callable[..., Any]:
     return write
 
 
-@rule("gather", "dimension_numbers fill_value mode slice_sizes", "indices_are_sorted unique_indices")
+@rule(
+    "gather", "dimension_numbers fill_value mode slice_sizes", "indices_are_sorted unique_indices"
+)
 def _gather(site: Site) -> Run:
     library, params = site.library, site.params
     take, where = library.take, library.function("where")

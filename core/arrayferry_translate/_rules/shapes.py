@@ -95,10 +95,9 @@ def _iota(site: Site) -> Run:
     return lambda: library.xp.broadcast_to(numbers, shape)
 
 
-@rule("empty empty2", "", "dtype shape out_sharding memory_space", fresh=False)
+@rule("empty empty2", "", "dtype shape out_sharding memory_space")
 def _empty(site: Site) -> Run:
-    zeros = site.library.full(site.shape, 0, site.dtype)
-    return lambda: zeros
+    return lambda: site.library.full(site.shape, 0, site.dtype)
 
 
 @rule("pad", "padding_config")

@@ -42,8 +42,8 @@ class FunctionalVectorEnv(Served, VectorEnv[ObsT, ActT, ArrT], Generic[ObsT, Act
             the check is "strict". Further keys of a dict are left out, and nothing else that does not fit is passed on.
         differentiable: in PyTorch, whether gradients flow through steps. If not, environments on the CPU
             compute in NumPy, which is faster, and share its memory.
-        translate: whether JAX traces resets and steps once, and the library then computes them, so that an environment
-            written in JAX needs it no more. Random numbers, and so episodes, are those of JAX.
+        translate: whether JAX only traces resets and steps, and `xp` computes them. Random numbers, and so episodes, are
+            those of JAX.
 
     Attributes:
         functional: the environment.

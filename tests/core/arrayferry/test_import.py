@@ -44,7 +44,12 @@ def test_no_more_is_loaded_than_needed(run_python, what):
     assert out.strip() == "[]"
 
 
-ROOTS = "core/arrayferry", "core/arrayferry_functions", "core/arrayferry_streams"
+ROOTS = (
+    "core/arrayferry",
+    "core/arrayferry_functions",
+    "core/arrayferry_streams",
+    "core/arrayferry_translate",
+)
 
 
 @pytest.mark.parametrize("root", [*ROOTS, "plugins/arrayferry_plugins"])

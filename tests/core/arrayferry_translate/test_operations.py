@@ -1,0 +1,98 @@
+"""Each primitive computes what `jax.jit` does, in each library, for each dtype and extreme numbers."""
+
+import warnings
+from collections import Counter
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import arrayferry as af
+from arrayferry_translate import translate
+
+from .operations import EXACT, OPERATIONS, array, close
+
+LIBRARIES = ("numpy", "torch", "array_api_strict")
+LACKING = ("float16", "bfloat16")  # of array_api_strict
+SPECIAL = {"erf", "erfc", "lgamma", "digamma"}  # of no standard
+
+
+def compare(function, arrays, to, plain):
+    expected = jax.tree.leaves(jax.jit(function)(*arrays))
+    found = jax.tree.leaves(translate(function, to)(*(af.convert(x, to) for x in arrays)))
+    for x, y in zip(found, expected, strict=True):
+        x, y = af.convert(x, "numpy"), np.asarray(y)
+        assert close(x, y, plain), (arrays, x, y)
+
+
+def runs(operation, to):
+    for dtype in operation.dtypes:
+        lacks = {dtype, operation.name.rpartition(" ")[2]}.intersection(LACKING)
+        if to != "array_api_strict" or not (lacks or operation.name in SPECIAL):
+            yield dtype
+
+
+@pytest.mark.parametrize("to", [*LIBRARIES[:2], pytest.param(LIBRARIES[2], marks=pytest.mark.long)])
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_each_operation(operation, to):
+    rng = np.random.default_rng(3)
+    chosen = [*runs(operation, to)]
+    for dtype in chosen[:: 1 if len(chosen) < 4 else 2]:
+        arrays = [array(rng, dtype, operation.plain) for _ in range(operation.count)]
+        compare(operation.run, arrays, to, operation.plain)
+
+
+def program(steps, dtype, rows):
+    """Return a function of two arrays that takes steps, each with what an exact one before has made."""
+
+    def function(x, y):
+        values, results = [x, y], []
+        for operation, picks in steps:
+            made = jax.tree.leaves(
+                operation.run(*[values[pick % len(values)] for pick in picks[: operation.count]])
+            )
+            results += made
+            if dtype in EXACT:
+                values += [z for z in made if z.shape == x.shape and z.dtype == x.dtype]
+        return results
+
+    return jax.vmap(function) if rows else function
+
+
+def programs(count):
+    """Run generated programs of five steps. Return how many have each operation."""
+    counts = Counter({operation.name: 0 for operation in OPERATIONS})
+
+    @hypothesis.settings(max_examples=count, deadline=None, derandomize=True, database=None)
+    @hypothesis.given(st.integers(0, 2**32), st.booleans(), st.sampled_from(LIBRARIES[:2]))
+    def run(seed, rows, to):
+        rng = np.random.default_rng(seed)
+        fewest = min(counts.values())
+        first = rng.choice([name for name in counts if counts[name] <= fewest + 1])
+        (first,) = [operation for operation in OPERATIONS if operation.name == first]
+        dtype = rng.choice(first.dtypes)
+        fitting = [operation for operation in OPERATIONS if dtype in operation.dtypes]
+        rarest = sorted(fitting, key=lambda operation: counts[operation.name])[:20]
+        more = [rarest[index] for index in rng.integers(len(rarest), size=5)]
+        steps = [(operation, rng.integers(20, size=2)) for operation in (first, *more)]
+        plain = any(operation.plain for operation, _ in steps)
+        shape = (2, 4, 3) if rows else (4, 3)
+        arrays = [array(rng, dtype, plain, shape) for _ in range(2)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of JAX, that int32 cannot be widened
+            compare(program(steps, dtype, rows), arrays, to, plain)
+        counts.update(operation.name for operation, _ in steps)
+
+    run()
+    return counts
+
+
+def test_generated_programs():
+    programs(25)
+
+
+@pytest.mark.long
+def test_many_generated_programs():
+    assert min(programs(600).values()) >= 20
