@@ -28,6 +28,7 @@ import registered
 import scaling
 import short
 import start
+import translation
 import wrappers
 from row import Row
 
@@ -36,6 +37,7 @@ SECTIONS = {
     "one": pairs.one_rows,
     "adapters": pairs.adapter_rows,
     "functional": functional.functional_rows,
+    "translated": translation.translated_rows,
     "short": short.short_rows,
     "scaling": scaling.scaling_rows,
     "wrappers": wrappers.wrapper_rows,

@@ -118,7 +118,7 @@ def call(
     """
     import jax
 
-    kinds = [registry.kind(x).backend for x in leaves]
+    kinds: list[Any] = [registry.kind(x).backend for x in leaves]
     places = tuple(n for n, kind in enumerate(kinds) if kind is not None)
     keys = {
         n: jax.random.key_impl(leaves[n])
