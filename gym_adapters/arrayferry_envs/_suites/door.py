@@ -119,7 +119,8 @@ def make_vec(
     have the observations before the reset in each step, "final_obs", as one batch.
 
     Args:
-        env_id: the suite, a slash, and a name in it: "gymnax/Breakout-MinAtar", "gymnasium/ALE/Pong-v5".
+        env_id: the suite, a slash, and a name in it: "gymnax/Breakout-MinAtar", "gymnasium/ALE/Pong-v5". Or the path of
+            a file that `FunctionalVectorEnv.save` has written, which ends in ".afp".
         num_envs: the number of environments.
         xp: the library of observations, rewards and actions, as a name ("torch") or namespace.
         device: their device, None for the library's own choice.
@@ -136,7 +137,9 @@ def make_vec(
     Raises:
         arrayferry_envs.UnknownEnvError: there is no such suite or environment. The nearest name is in the message.
         arrayferry.BackendUnavailableError: a package is not installed. The line that installs it is in the message.
-        arrayferry.OptionError: an option is invalid, or the suite does not have what it asks for.
+        arrayferry.OptionError: an option is invalid, or the suite or the file does not have what it asks for.
+        FileNotFoundError: there is no such file.
+        arrayferry_translate.ProgramError: the file holds no environments, or is damaged.
 
     Examples:
         >>> from arrayferry_envs import make_vec

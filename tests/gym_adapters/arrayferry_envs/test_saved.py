@@ -20,7 +20,16 @@ from functional_envs import Count
 from gymnasium import spaces
 
 import arrayferry as af
-from arrayferry_envs import CartPole, FunctionalEnv, Pendulum, UnknownEnvError, make, make_vec, wrap
+from arrayferry_envs import (
+    CartPole,
+    FunctionalEnv,
+    Pendulum,
+    UnknownEnvError,
+    make,
+    make_vec,
+    repeat_action,
+    wrap,
+)
 from arrayferry_gym.wrappers import kernels
 from arrayferry_translate import ProgramError, read_all, translate
 
@@ -154,6 +163,32 @@ def test_infos_and_rewards_of_others(tmp_path):
     for envs in (forced, theirs):
         envs.reset(seed=1)
     assert_same(forced.step(actions), theirs.step(actions))
+
+
+def begun(**options):
+    """Return environments that have taken a step, with other parameters. Files have no states."""
+    envs = CartPole().make_vec(4, **options)
+    envs.reset(seed=9, options={"params": {"gravity": np.float32([9, 8, 7, 6])}})
+    envs.step(PUSHES[0])
+    return envs
+
+
+MADE = {
+    "levels": lambda **options: make_vec(
+        "arrayferry/CartPole-v0", 4, seeds=range(9), max_episode_steps=8, **options
+    ),
+    "repeated actions": lambda **options: repeat_action(CartPole(), 2).make_vec(4, **options),
+    "begun, with other parameters": begun,
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_environments_that_are_made_in_other_ways(tmp_path, name):
+    MADE[name](translate=True).save(tmp_path / "x.afp")
+    assert_same(
+        walked(make_vec(str(tmp_path / "x.afp"), 4, xp="torch"), 20),
+        walked(MADE[name](xp="jax"), 20),
+    )
 
 
 @pytest.mark.parametrize("name", SPACES)
