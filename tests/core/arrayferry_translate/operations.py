@@ -255,7 +255,7 @@ def _operations():
         bits = partial(lax.bitcast_convert_type, new_dtype=jnp.dtype(new))
         yield f"bits of {old} as {new}", bits, 1, (old,)
     for name in ("sum", "prod", "max", "min"):
-        yield name, partial(reduced, name=name), 1, ROUGH, name in ("sum", "prod")
+        yield f"reduce {name}", partial(reduced, name=name), 1, ROUGH, name in ("sum", "prod")
     yield "any and all", lambda x: (jnp.any(x, 0), jnp.all(x, 1)), 1, ("bool",)
     yield "reduce_xor", lambda x: lax.reduce_xor(x, (0,)), 1, INTEGERS
     yield "argmax", lambda x: (jnp.argmax(x, 0), jnp.argmin(x, 1), jnp.argmax(x)), 1, ALL
