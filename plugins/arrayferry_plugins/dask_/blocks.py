@@ -18,7 +18,7 @@ from typing import Any
 from arrayferry import ConversionError, OptionError
 from arrayferry_streams import Blocks, Reader, Streaming
 
-from .computing import futures_of, owner_of, persisted, scheduler_of
+from .computing import futures_of, owner_of, persisted, scheduler_of, without_planning
 from .readers import ClusterReader, ThreadReader
 
 PING = 3.0
@@ -210,6 +210,7 @@ class DaskBlocks(Blocks):
                     "a Dask array with chunks of unknown sizes cannot be read block by block",
                     remedy="Call x.compute_chunk_sizes() first.",
                 )
+        xs = [*map(without_planning, xs)]
         self._clients = Clients(xs, client)
         self._optimize = xs[0].__dask_optimize__
         self._graph = HighLevelGraph.merge(*(x.__dask_graph__() for x in xs))
