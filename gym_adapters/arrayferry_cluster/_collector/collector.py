@@ -99,7 +99,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
         single_action_space: the space of one action.
 
     Raises:
-        arrayferry.ArrayFerryError: an option is invalid, or a target is not usable here.
+        arrayferry.ArrayFerryError: an option is invalid, the client is asynchronous, or a target is not usable here.
         DistributedEnvError: the environments cannot be made.
 
     Examples:
@@ -209,6 +209,7 @@ class Collector(Iterator[Trajectories[ArrT]]):
 
         Raises:
             NotReadyError: the collector is closed.
+            arrayferry.OptionError: this is the thread of the client's event loop.
             DistributedEnvError: an environment or the policy failed or did not answer, or there is no worker. The
                 next call continues: collected segments are kept, and groups that failed are restarted.
         """

@@ -37,7 +37,7 @@ class Cluster:
         seen: the addresses of the workers that were there when it was last asked.
 
     Raises:
-        arrayferry.OptionError: the client is not a client, or another option is invalid.
+        arrayferry.OptionError: the client is not a client or asynchronous, or another option is invalid.
         NoWorkerError: the cluster on this machine cannot be started.
         SchedulerLostError: there is no scheduler at the address, or it cannot be reached.
     """
@@ -69,6 +69,15 @@ class Cluster:
             raise af.OptionError(
                 f"client={client!r:.80} is not a Dask client",
                 remedy="Pass a distributed.Client, the address of a scheduler, or None.",
+            )
+        self.check_thread()
+
+    def check_thread(self) -> None:
+        """Refuse the thread of the client's event loop, which would wait for itself."""
+        if self.client.asynchronous:
+            raise af.OptionError(
+                "client= or the current client is asynchronous, and a Collector is not",
+                remedy="Make and use it in another thread, as by asyncio.to_thread, or pass a client that was made without asynchronous=True.",
             )
 
     def close(self) -> None:

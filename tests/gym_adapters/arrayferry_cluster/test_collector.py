@@ -1,6 +1,7 @@
 """Trajectories that are collected on workers, beside loops in one process."""
 
 import ast
+import asyncio
 import functools
 import gc
 import importlib
@@ -599,6 +600,36 @@ def test_clients_that_are_refused():
             Collector([CARTPOLE], drawing, num_steps=2, client=client)
 
 
+def test_an_asynchronous_client_is_refused_at_once():
+    def collector(client):
+        return Collector([CARTPOLE], leaning, WEIGHTS, num_steps=3, client=client)
+
+    async def use():
+        options = {"processes": False, "asynchronous": True, "dashboard_address": ":0"}
+        async with (
+            distributed.LocalCluster(n_workers=1, **options) as cluster,
+            distributed.Client(cluster, asynchronous=True) as client,
+        ):
+            for given in (client, None):
+                with pytest.raises(af.OptionError, match="client is asynchronous.*to_thread"):
+                    collector(given)
+            made = await asyncio.to_thread(collector, client)
+            with pytest.raises(af.OptionError, match="client is asynchronous"):
+                next(made)
+            assert (await asyncio.to_thread(next, made)).reward.shape == (3, 1)
+            await asyncio.to_thread(made.close)
+
+    asyncio.run(use())
+
+
+def test_a_client_in_a_notebook(client):
+    async def cell():  # has an event loop of its own
+        with Collector([CARTPOLE], leaning, WEIGHTS, num_steps=3, seed=1, client=client) as made:
+            return next(made)
+
+    assert asyncio.run(cell()).reward.shape == (3, 1)
+
+
 def test_workers_are_chosen(client):
     address, other = client.nthreads()
     for workers in ([address], [str(client.scheduler_info()["workers"][address]["name"])]):
@@ -724,8 +755,8 @@ def test_nothing_is_imported_before_it_is_used(run_python):
 
 DOCUMENTED = {
     "https://distributed.dask.org/en/stable/api.html": (
-        "Client get_client get_worker as_current call_stack cancel close processing restart_workers scheduler_info "
-        "submit who_has done exception key result status address"
+        "Client get_client get_worker as_current asynchronous call_stack cancel close processing restart_workers "
+        "scheduler_info submit who_has done exception key result status address"
     ),
     "https://docs.dask.org/en/stable/configuration.html": "config",
 }
