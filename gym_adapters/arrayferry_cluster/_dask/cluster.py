@@ -59,6 +59,7 @@ class Cluster:
         self._aliases: dict[str, Any] = {}  # names of workers that are no strings
         self._hung: set[str] = set()  # workers that cannot be restarted
         self._empty_since: float | None = None
+        self._wanted: Any = None  # a task, for which an adaptive cluster starts a worker
         self.seen: list[str] = []
         if client is None:
             with contextlib.suppress(ValueError):  # there is none
@@ -123,13 +124,14 @@ class Cluster:
         """
         living, now = self.living(), time.monotonic()
         since, self._empty_since = self._empty_since, None
+        wanted, self._wanted = self._wanted, None
         if not living:
             if since is not None and now - since > timeout:
                 raise NoWorkerError(
                     f"there is no worker (workers={self._workers}, resources={self._resources}), and none joined within {timeout:g} s",
                     remedy="Start workers, and ask again. client.wait_for_workers waits for them.",
                 )
-            self._empty_since = since or now
+            self._empty_since, self._wanted = since or now, wanted or self.submit(_same, b"")
         return living
 
     def submit(self, function: Any, *args: Any, actor: bool = False, group: int = -1) -> Any:

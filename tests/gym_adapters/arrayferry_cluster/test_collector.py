@@ -24,6 +24,7 @@ import pytest
 import remote_workers
 import torch
 from cases import crossed, quick_if
+from clusters import local_cluster
 from gymnasium.vector import SyncVectorEnv
 from remote_workers import CARTPOLE, WEIGHTS, Failing, Numbering, eventually, functional, same
 
@@ -642,6 +643,24 @@ def test_workers_are_chosen(client):
         assert collector.groups == 2
         actors = client.run(lambda dask_worker: len(dask_worker.state.actors))
         assert actors == {address: 1, other: 1}
+
+
+@pytest.mark.parametrize("groups", [None, 2])
+def test_an_adaptive_cluster_starts_workers_when_they_are_needed(groups):
+    times = {"interval": "50ms", "wait_count": 1}
+    with (
+        local_cluster(0) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        cluster.adapt(minimum=0, maximum=2, **times)
+        options = {"num_steps": 2, "groups": groups, "client": client, "timeout": 20}
+        with Collector([CARTPOLE] * 4, leaning, WEIGHTS, **options) as collector:
+            assert next(collector).reward.shape == (2, 4)
+            assert collector.groups == (groups or 1)
+            cluster.adapt(minimum=0, maximum=0, **times)
+            eventually(lambda: not client.nthreads())
+            cluster.adapt(minimum=0, maximum=2, **times)
+            assert next(collector).restarted.all()
 
 
 def test_a_collector_that_is_closed(client):
