@@ -36,7 +36,7 @@ class Stream(Generic[B]):
 
     A stream can be pickled if its arrays can. For a spawned process, a `numpy.memmap` is pickled as the name of its
     file, unless `copy=False`. In another process, the client is replaced by a new one for the same scheduler, even
-    if it was the current client.
+    if it was the current client. With TLS, it has the same files; keys in memory are not pickled.
 
     Args:
         value: the arrays.

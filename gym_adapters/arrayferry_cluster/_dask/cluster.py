@@ -245,5 +245,5 @@ def _open_client(address: str | None, n_workers: int) -> Client:
             ) from error
         raise SchedulerLostError(
             f"there is no scheduler at {address!r}: {reason}",
-            remedy="Pass the address that the scheduler prints when it starts.",
+            remedy="Pass the address that the scheduler prints when it starts; for TLS, set distributed.comm.tls, or pass a client.",
         ) from error

@@ -9,7 +9,6 @@ since a stream must not take as much memory as the whole array. What does not fi
 from __future__ import annotations
 
 import itertools
-import socket
 import sys
 import threading
 import weakref
@@ -33,6 +32,9 @@ KEPT_BYTES = 128 * 1024 * 1024
 
 WORKER = 1.0
 """Seconds to try to reach a worker."""
+
+_reached: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Clients that have reached a worker."""
 
 NOT_KEPT: Any = object()
 """Stands for a result that was not kept."""
@@ -290,15 +292,16 @@ def _reachable(client: Any) -> bool | None:
     Returns:
         None if it is not known.
     """
+    if client in _reached:
+        return True
     for address in client.nthreads():
-        protocol, _, place = address.rpartition("://")
-        if protocol not in ("tcp", "tls"):
+        if not address.startswith(("tcp://", "tls://")):
             return None
-        host, _, port = place.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), WORKER).close()
+            client.sync(client.rpc(address).identity, callback_timeout=WORKER)
         except (OSError, ValueError):
             return False
+        _reached.add(client)
         return True
     return None
 

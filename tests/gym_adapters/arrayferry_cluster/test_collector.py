@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 
 import cloudpickle
+import dask
 import distributed
 import distributed.actor
 import gymnasium as gym
@@ -24,7 +25,7 @@ import pytest
 import remote_workers
 import torch
 from cases import crossed, quick_if
-from clusters import local_cluster
+from clusters import certificate, local_cluster, tls_settings
 from gymnasium.vector import SyncVectorEnv
 from remote_workers import CARTPOLE, WEIGHTS, Failing, Numbering, eventually, functional, same
 
@@ -612,7 +613,7 @@ def test_an_asynchronous_client_is_refused_at_once():
             distributed.Client(cluster, asynchronous=True) as client,
         ):
             for given in (client, None):
-                with pytest.raises(af.OptionError, match="client is asynchronous.*to_thread"):
+                with pytest.raises(af.OptionError, match=r"client is asynchronous.*to_thread"):
                     collector(given)
             made = await asyncio.to_thread(collector, client)
             with pytest.raises(af.OptionError, match="client is asynchronous"):
@@ -643,6 +644,26 @@ def test_workers_are_chosen(client):
         assert collector.groups == 2
         actors = client.run(lambda dask_worker: len(dask_worker.state.actors))
         assert actors == {address: 1, other: 1}
+
+
+def test_a_cluster_with_tls(tmp_path):
+    cert, key = certificate(tmp_path)
+    security = distributed.Security(**tls_settings(cert, key))
+    options = {"num_steps": 2, "groups": 2}
+    with local_cluster(protocol="tls", security=security) as cluster:
+        address = cluster.scheduler_address
+        with pytest.raises(arrayferry_cluster.SchedulerLostError, match=r"TLS expects.*comm\.tls"):
+            Collector([CARTPOLE] * 2, leaning, WEIGHTS, client=address, **options)
+        names = {"ca-file": cert, "client.cert": cert, "client.key": key}
+        own = {f"distributed.comm.tls.{name}": file for name, file in names.items()}
+        with (
+            dask.config.set(own),
+            Collector([CARTPOLE] * 2, leaning, WEIGHTS, client=address, **options) as collector,
+        ):
+            assert next(collector).reward.shape == (2, 2)
+        with distributed.Client(cluster, set_as_default=False) as client:
+            found = collected([CARTPOLE] * 2, leaning, WEIGHTS, client, 2, **options)
+        assert [part.reward.shape for part in found] == [(2, 2)] * 2
 
 
 @pytest.mark.parametrize("groups", [None, 2])
