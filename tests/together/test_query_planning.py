@@ -110,12 +110,12 @@ def refusals():
 
 
 assert da.array_expr_enabled() is PLANNING
-every_use((2, 1), (6, 2))
+every_use((2, 1))
 shared_parts()
 adapters()
 refusals()
 with distributed.Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"):
-    every_use((4, 1))
+    every_use((6, 2))
 """
 
 

@@ -246,9 +246,9 @@ class DaskBlocks(Blocks):
                     "a Dask array with chunks of unknown sizes cannot be read block by block",
                     remedy="Call x.compute_chunk_sizes() first.",
                 )
+        self._optimize = xs[0].__dask_optimize__
         xs = [*map(without_planning, xs)]
         self._clients = Clients(xs, client)
-        self._optimize = xs[0].__dask_optimize__
         self._graph = HighLevelGraph.merge(*(x.__dask_graph__() for x in xs))
         self._futures = futures_of(self._graph)
         self._persisted = persisted(self._graph)

@@ -21,14 +21,15 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
 
     if not xs:
         return []
-    xs = [*map(without_planning, xs)]
     try:
+        given, xs = xs, [*map(without_planning, xs)]
         futures = [future for x in xs for future in futures_of(x.__dask_graph__())]
         if not futures:
             scheduler_of(xs)
         client = owner_of(futures) if futures else None
         options = {} if client is None else {"scheduler": client}
-        return dask.compute(*xs, **options)  # type: ignore[no-any-return]
+        optimize = xs[0] is given[0]
+        return dask.compute(*xs, optimize_graph=optimize, **options)  # type: ignore[no-any-return]
     except (MemoryError, ConversionError):
         raise
     except Exception as error:
@@ -40,7 +41,10 @@ def compute(xs: Sequence[Any]) -> Sequence[Any]:
 
 
 def without_planning(x: Any) -> Any:
-    """Return an array of Dask's query planning as one with a graph, of which several can be computed together."""
+    """Return an array of Dask's query planning as one with a graph, of which several can be computed together.
+
+    To optimize it would change the tasks of keys that a cluster may know already.
+    """
     from dask.array.core import Array
 
     if isinstance(x, Array):
@@ -182,7 +186,7 @@ def is_finished(x: Any, values: Any) -> bool:
 
     if type(x).__dask_postcompute__ is not Array.__dask_postcompute__:
         return False
-    several = math.prod(x.numblocks) > 1
+    several: bool = math.prod(x.numblocks) > 1
     if several or not isinstance(values, np.ndarray):
         return several
     finish, arguments = x.__dask_postcompute__()  # older versions return a single block as it is
