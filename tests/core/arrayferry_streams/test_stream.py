@@ -121,7 +121,9 @@ NOT_WRITABLE = {
 }
 
 
-@pytest.mark.parametrize("to", ["numpy", "torch", array_api_strict], ids=["numpy", "torch", "strict"])
+@pytest.mark.parametrize(
+    "to", ["numpy", "torch", array_api_strict], ids=["numpy", "torch", "strict"]
+)
 @pytest.mark.parametrize("kind", NOT_WRITABLE)
 def test_blocks_are_ones_own(kind, to, place):
     """Whatever computes them: also those that are read-only, or one element that is expanded."""
