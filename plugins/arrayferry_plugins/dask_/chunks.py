@@ -162,7 +162,7 @@ def _take(x: Any, indices: Any, axis: int = 0) -> Any:
 def _know_lazily() -> None:
     """Let Dask join tensors and arrays of JAX, for users who convert blocks with `x.map_blocks`."""
     dispatch = sys.modules.get("dask.array.dispatch")
-    lookup = getattr(dispatch, "concatenate_lookup", None)
+    lookup: Any = getattr(dispatch, "concatenate_lookup", None)
     for path in ("torch.Tensor", "jax.Array") if lookup is not None else ():
 
         def register(path: str = path) -> None:
