@@ -211,7 +211,7 @@ def in_own_memory(values: Any, *, fresh: bool) -> Any:
 
         # blocks are computed on streams of other threads
         cupy.cuda.Device(values.device.id).synchronize()
-    alone = fresh or backend.memory != "writable"
+    alone = fresh or backend.memory == "immutable"
     return values if alone else synchronized(backend.copy(values))
 
 

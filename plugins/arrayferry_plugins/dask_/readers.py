@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from graphlib import TopologicalSorter
 from typing import Any
 
+from arrayferry import registry
 from arrayferry._utilities.cache import existing
 from arrayferry._utilities.threads import Threads
 from arrayferry_streams import Reader
@@ -49,7 +50,7 @@ class DaskReader(Reader):
     """
 
     owned = False
-    """Whether nobody else holds the memory of results."""
+    """Whether nobody else holds the memory of results, as they came in messages."""
 
     def __init__(self, graph: dict[Any, Any], wanted: list[list[Any]]) -> None:
         from dask.core import flatten, get_dependencies
@@ -320,7 +321,20 @@ def _joined(chunks: list[Any], *, owned: bool) -> Any:
     if len(inner) > 1:
         return concatenate3(chunks)
     fresh = _is_unreferenced(inner)
-    return inner.pop() if owned else in_own_memory(inner.pop(), fresh=fresh)
+    if owned and _is_changeable(inner[0]):
+        return inner.pop()
+    return in_own_memory(inner.pop(), fresh=fresh)
+
+
+def _is_changeable(x: Any) -> bool:
+    """Return whether elements can be written to one by one: a message keeps what is read-only or expanded."""
+    try:
+        strides = x.stride() if hasattr(x, "stride") else x.strides
+    except (AttributeError, RuntimeError):  # it has none
+        backend = registry.kind(x).backend
+        return backend is None or backend.memory == "immutable"
+    expanded = any(length > 1 and not step for length, step in zip(x.shape, strides, strict=True))
+    return not expanded and getattr(getattr(x, "flags", None), "writeable", True)
 
 
 def _is_unreferenced(chunks: list[Any]) -> bool:

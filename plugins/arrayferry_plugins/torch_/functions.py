@@ -13,13 +13,20 @@ from arrayferry_functions import Autodiff, Crossing, Flat
 from .tensors import is_sparse
 
 
+class _Disabled(list[Callable[..., Any]]):
+    """A function that is not compiled, once it is made. It is pickled as not made yet."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Disabled, ()
+
+
 class TorchAutodiff(Autodiff):
     """Differentiates functions of PyTorch for other libraries, and makes their functions part of its graphs."""
 
     name = "torch"
 
     def uncompiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        disabled: list[Callable[..., Any]] = []
+        disabled = _Disabled()
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             # nothing is compiled before torch._dynamo is imported, which takes a second

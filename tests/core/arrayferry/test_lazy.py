@@ -568,6 +568,40 @@ def test_blocks_on_a_cluster(clients, library):
     assert isinstance(clients[0].compute(y.blocks[0]).result(timeout=60), TYPES[library])
 
 
+def test_blocks_on_a_worker_that_has_converted_none():
+    """As one that joins later: it only gets blocks of others, and Dask joins them."""
+    with local_cluster(processes=True) as cluster, distributed.Client(cluster) as client:
+        made = {}
+        for library in ("torch", "jax"):
+            x = to_dask(da.arange(8.0, chunks=2), blocks=library)
+            made[library] = x, client.compute([*x.blocks])
+            distributed.wait(made[library][1])
+        first = list(client.scheduler_info()["workers"])
+        cluster.scale(2)
+        client.wait_for_workers(2)
+        (second,) = set(client.scheduler_info(n_workers=-1)["workers"]).difference(first)
+        for library, (x, futures) in made.items():
+            parts = [da.from_delayed(y, (2,), x.dtype, meta=x._meta) for y in futures]
+            for whole in (da.concatenate(parts).rechunk(4)[2:7].rechunk(-1), da.stack(parts)):
+                found = client.compute(whole, workers=[second]).result(timeout=60)
+                assert isinstance(found, TYPES[library])
+                assert af.convert(found, "numpy").tolist() == whole.compute().tolist()
+
+
+def test_dtypes_that_numpy_lacks_on_a_cluster(clients):
+    x = to_dask(da.from_array(np.arange(6).astype("bfloat16"), chunks=2), blocks="torch")
+    for found in (x.compute(scheduler=clients[0]), af.convert(x.rechunk(3), "torch")):
+        assert found.dtype == torch.bfloat16
+        assert found.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_blocks_of_jax_in_any_order():
+    x = to_dask(da.arange(8.0, chunks=2), blocks="jax")
+    found = x[[5, 0, 3]].compute()
+    assert isinstance(found, TYPES["jax"])
+    assert found.tolist() == [5, 0, 3]
+
+
 # Memory.
 
 

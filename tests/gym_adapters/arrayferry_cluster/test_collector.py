@@ -109,6 +109,23 @@ def test_steps_are_those_of_sync_vector_env(client, groups):
     assert not any(part.restarted.any() for part in parts)
 
 
+class Doubling(gym.RewardWrapper):
+    @af.agnostic("torch")
+    def reward(self, reward):
+        return 2 * reward
+
+
+def test_environments_may_have_methods_for_any_library(client):
+    @af.agnostic("torch")
+    def standing(x):
+        return torch.zeros(len(x), dtype=torch.int64)
+
+    makers = [lambda: Doubling(CARTPOLE())] * 2
+    policy = lambda params, x, rng: (standing(x), None)  # noqa: E731
+    (part,) = collected(makers, policy, None, client, 1, num_steps=3)
+    assert (part.reward == 2).all()
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
 def test_random_numbers_follow_from_seed_group_and_segment(client, library):
     def policy(params, observation, key):
