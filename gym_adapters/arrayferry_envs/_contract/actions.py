@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 import arrayferry as af
-from arrayferry.extending import dtype_name, dtype_named
+from arrayferry.extending import dtype_name, dtype_named, observers
 from arrayferry_gym.extending import (
     ARRAYS,
     Fitter,
@@ -55,6 +55,8 @@ class Actions(Judge):
         self._n = n
         self._check = check
         self._convert = af.converter(backend, device=device)
+        # compiled code takes arrays of NumPy quicker than what is made of them before
+        self._compiled = backend.name == "jax" and device is None
         self._forget_ways()
         self._first, self._last = 0, -1  # of the numbers of a Discrete space
         if n is None and isinstance(space, spaces.Discrete) and backend.name == "numpy":
@@ -103,7 +105,8 @@ class Actions(Judge):
         if isinstance(space, ARRAYS):
             if "float" in dtype_name(dtype) and space.dtype.kind != "f":
                 return None  # their numbers are checked
-            cast = caster(x, space, cast)
+            compiled = self._compiled and fitted.nbytes <= SMALL
+            cast = caster(x, space, cast, in_numpy=compiled)
         alone = self._n is None
 
         def way(given: Any) -> Any:
@@ -141,7 +144,13 @@ class _ClippingFitter(Fitter):
         return caster(x, space, self._convert)(x)
 
 
-def caster(x: Any, space: Any, convert: af.Conversion) -> Callable[[Any], Any]:
+SMALL = 64 * 1024
+"""Size in bytes up to which JAX copies an array of NumPy as quickly as we do."""
+
+
+def caster(
+    x: Any, space: Any, convert: af.Conversion, *, in_numpy: bool = False
+) -> Callable[[Any], Any]:
     """Return a function that casts arrays like one to the dtype of a space, in the library of the environments.
 
     If the dtype does not have all their numbers, they are clipped to the space before they could overflow; finite ones stay
@@ -151,15 +160,19 @@ def caster(x: Any, space: Any, convert: af.Conversion) -> Callable[[Any], Any]:
         x: an array. Others must have its type, dtype and device.
         space: the space.
         convert: converts to the library of the environments.
+        in_numpy: whether results may be arrays of NumPy, in memory that nobody else holds.
     """
     backend, own = convert.target, af.backend_of(x)
     kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)
-    if kind == name and getattr(x.dtype, "isnative", True):
+    hosted = type(x) is np.ndarray
+    if own is not backend and not hosted:
+        hosted = not own.is_traced(x) and own.device_of(x) == "cpu"
+    in_numpy = in_numpy and hosted
+    if kind == name and getattr(x.dtype, "isnative", True) and not in_numpy:
         return convert
     given: Any = dtype_named(kind)
     edges = None if np.can_cast(given, name) else _safe_bounds(space, kind, name)
-    hosted = own is not backend and not own.is_traced(x) and own.device_of(x) == "cpu"
-    if hosted or type(x) is np.ndarray:
+    if hosted:
         read, wanted = af.converter("numpy", sparse="dense"), np.dtype(name)
         checked = "float" in kind and wanted.kind in "iu"
         with np.errstate(over="ignore"):
@@ -170,7 +183,7 @@ def caster(x: Any, space: Any, convert: af.Conversion) -> Callable[[Any], Any]:
             if low is not None:  # several times as fast as clip for few numbers
                 x = np.minimum(np.maximum(x, low), high)
             x = cast_clipped(x, wanted) if checked else x.astype(wanted)
-            return x if backend.name == "numpy" else convert(x)
+            return x if backend.name == "numpy" or (in_numpy and not observers) else convert(x)
 
         return cast_in_numpy
     if edges is not None and own.name == "torch" and kind in ("uint16", "uint32", "uint64"):

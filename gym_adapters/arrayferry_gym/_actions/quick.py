@@ -83,7 +83,9 @@ class Judge:
         raise NotImplementedError
 
 
-def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> Way | None:
+def quick_way(
+    action: Any, fitted: Any, space: Any, convert: af.Conversion, *, any_library: bool = False
+) -> Way | None:
     """Return the quick way for actions like one that was fitted, None if there is none.
 
     Args:
@@ -91,6 +93,7 @@ def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> W
         fitted: the action as the environment takes it.
         space: the space that it was fitted to.
         convert: converts to the library of the environment.
+        any_library: whether the environment takes arrays of NumPy too, and converts them itself.
     """
     in_numpy = convert.target.name == "numpy"
     array, backend = af.first_array(action)
@@ -109,7 +112,8 @@ def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> W
     read = convert if in_numpy else af.converter("numpy", sparse="dense")
     dtype, test, is_box = read(action).dtype, None, isinstance(space, spaces.Box)
     wanted: Any = fitted.dtype if in_numpy else dtype_named(dtype_name(fitted.dtype))
-    if is_box and dtype == wanted:
+    stays = not in_numpy and backend is convert.target
+    if is_box and dtype == wanted and (stays or not any_library):
         return convert
     if is_box and not in_numpy and dtype_info(dtype).kind != dtype_info(wanted).kind:
         return None  # the library may not have this dtype
@@ -117,7 +121,6 @@ def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> W
         test = range_test(space, dtype)
         if test is None or range_test(space, wanted) is None:
             return None
-    stays = not in_numpy and backend is convert.target
     xp = af.namespace_of(array) if stays else None
     # what is checked already, and what has all numbers of another, can be cast
     safe = not is_box or _is_wider(wanted, dtype)
@@ -129,7 +132,7 @@ def quick_way(action: Any, fitted: Any, space: Any, convert: af.Conversion) -> W
         if dtype != wanted:
             host = host.astype(wanted) if safe else cast_numbers(host, wanted)
         if not stays:
-            return host if in_numpy else convert(host)
+            return host if in_numpy or (any_library and not observers) else convert(host)
         given = convert(given)
         return given if given.dtype == fitted.dtype else xp.astype(given, fitted.dtype)
 

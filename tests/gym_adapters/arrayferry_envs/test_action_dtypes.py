@@ -12,6 +12,8 @@ from functional_envs import LIBRARIES, Bare
 from gymnasium import spaces
 
 import arrayferry as af
+from arrayferry_envs import CartPole
+from arrayferry_gym.vector import JaxToTorch
 
 WHOLE = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool")
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -102,18 +104,19 @@ class Own(np.ndarray):
 
 
 def calls_of(function, *args):
-    """Return how many functions of Python are called."""
-    count = [0]
+    """Return the names of the functions of Python that are called."""
+    names = []
 
     def profile(frame, event, arg):
-        count[0] += event == "call"
+        if event == "call":
+            names.append(frame.f_code.co_qualname)
 
     sys.setprofile(profile)
     try:
         function(*args)
     finally:
         sys.setprofile(None)
-    return count[0]
+    return names
 
 
 @pytest.mark.parametrize("num_envs", [3, None])
@@ -128,7 +131,7 @@ def test_a_second_action_of_a_dtype_takes_the_quick_way(library, agent, num_envs
                 env = made(space, LIBRARIES[library], num_envs)
                 for _ in range(3):
                     env.step(action)
-                found[dtype] = calls_of(env.step, action)
+                found[dtype] = len(calls_of(env.step, action))
         # a fitting without it makes more than a hundred calls
         assert max(found.values()) < min(found.values()) + 40, found
 
@@ -156,3 +159,41 @@ def test_other_forms_after_one_was_learnt():
         with pytest.raises(af.ConversionError):
             env.step(np.ma.masked_array(np.ones((1, 2)), [[True, False]]))
         assert host(env.step(np.full((1, 2), 0.5).view(Own))[0])[0, 0] == 0.5
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("agent", ["numpy", "torch"])
+@pytest.mark.parametrize("name", ["Discrete", "Box"])
+def test_actions_enter_the_compiled_step_without_an_array_of_jax_before(name, agent, wrapped):
+    space = SPACES[name]
+    envs, others = (Shows(space).make_vec(4, xp="jax", autoreset_mode="SameStep") for _ in range(2))
+    envs, others = begun(JaxToTorch(envs) if wrapped else envs), begun(others)
+    dtype = "int64" if name == "Discrete" else "float32"
+    buffer = in_library(np.zeros((4, *space.shape)), agent, dtype)
+    for number in range(6):
+        buffer[...] = 0.25 * number if name == "Box" else number % 3
+        wanted = host(others.step(af.convert(buffer, "jax"))[0])
+        if number < 3:
+            seen = envs.step(buffer)[0]
+        else:
+            results = []
+            assert "Identity._run" not in calls_of(lambda: results.append(envs.step(buffer)))
+            seen = results[0][0]
+        buffer[...] = 1  # the agent may reuse it at once
+        assert np.array_equal(host(seen), wanted)
+    with af.trace() as trace:
+        envs.step(buffer)
+    assert "numpy -> jax" in str(trace)
+
+
+@pytest.mark.parametrize("agent", ["numpy", "torch"])
+def test_large_actions_may_be_changed_after_the_step(agent):
+    envs = begun(CartPole().make_vec(20_000, xp="jax"))
+    twins = begun(CartPole().make_vec(20_000, xp="jax"))
+    for number in range(4):
+        given = np.arange(20_000) % (number + 2) == 0
+        buffer = in_library(given, agent, "int64")
+        seen = envs.step(buffer)[0]
+        buffer[...] = 0
+        wanted = twins.step(af.convert(given.astype(np.int32), "jax"))[0]
+        assert np.array_equal(host(seen), host(wanted))
