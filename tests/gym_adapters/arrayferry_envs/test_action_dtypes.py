@@ -1,11 +1,10 @@
 """Actions of each dtype: the quick way, which is taken from the second one on, does what the complete way does."""
 
-import sys
-
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from calls import calls_of
 from cases import crossed
 from envs import begun, host
 from functional_envs import LIBRARIES, Bare
@@ -101,22 +100,6 @@ def test_the_quick_way_does_what_the_complete_way_does(library, agent, name, num
 
 class Own(np.ndarray):
     """A class of arrays."""
-
-
-def calls_of(function, *args):
-    """Return the names of the functions of Python that are called."""
-    names = []
-
-    def profile(frame, event, arg):
-        if event == "call":
-            names.append(frame.f_code.co_qualname)
-
-    sys.setprofile(profile)
-    try:
-        function(*args)
-    finally:
-        sys.setprofile(None)
-    return names
 
 
 @pytest.mark.parametrize("num_envs", [3, None])
