@@ -1,7 +1,5 @@
 """What is called again and again while something fails. No array library but NumPy is imported for it."""
 
-import sys
-
 import gymnasium as gym
 import numpy as np
 
@@ -35,19 +33,3 @@ def adapter(target, action):
 def vector(*chain, results=2):
     envs = wrap(CartPole(), *chain).make_vec(2)
     return lambda: (envs.reset(seed=1)[0], *envs.step(np.array([0, 1]))[:results])
-
-
-def calls_of(function, *args):
-    """Return the names of the functions of Python that are called."""
-    names = []
-
-    def profile(frame, event, arg):
-        if event == "call":
-            names.append(frame.f_code.co_qualname)
-
-    sys.setprofile(profile)
-    try:
-        function(*args)
-    finally:
-        sys.setprofile(None)
-    return names

@@ -212,7 +212,9 @@ def _compiled_cast() -> Any:
 def _safe_bounds(space: Any, kind: str, name: str) -> Any:
     """Return the bounds of a space as NumPy arrays, finite, for arrays of one dtype that are cast to another."""
     low, high = lowest_and_highest(space, name)
-    if high.dtype.kind == "f":  # finite numbers stay finite, and the environment clips those between whole numbers
+    if (
+        high.dtype.kind == "f"
+    ):  # finite numbers stay finite, and the environment clips those between whole numbers
         largest = np.finfo(high.dtype).max
         low, high = np.floor(np.maximum(low, -largest)), np.ceil(np.minimum(high, largest))
     return (_edge(low, kind), _edge(high, kind)) if "int" in kind else (low, high)

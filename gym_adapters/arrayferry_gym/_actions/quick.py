@@ -14,7 +14,14 @@ from gymnasium import spaces
 
 import arrayferry as af
 from arrayferry._utilities.cache import Cache
-from arrayferry.extending import dtype_info, dtype_name, dtype_named, has_item, observed_read, observers
+from arrayferry.extending import (
+    dtype_info,
+    dtype_name,
+    dtype_named,
+    has_item,
+    observed_read,
+    observers,
+)
 from arrayferry_gym._arrays import cast_numbers
 from arrayferry_gym._spaces.trees import ARRAYS
 

@@ -7,8 +7,8 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from calls import calls_of
 from cases import crossed
+from frames import calls_of
 from functional_envs import Count, Masked, MaskedCounts, Sums, with_two_rewards
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
