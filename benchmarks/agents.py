@@ -69,7 +69,9 @@ def _dtype_row(name: str, xp: str) -> Row:
         functions[dtype] = envs.step
     times = _times(functions, actions)
     own = times[str(space.dtype)]
-    checks = tuple(Check(times[each] / own, 1.1, f"{each}") for each in dtypes if times[each] != own)
+    checks = tuple(
+        Check(times[each] / own, 1.1, f"{each}") for each in dtypes if times[each] != own
+    )
     library = {"numpy": "NumPy", "torch": "PyTorch", "jax": "JAX"}[xp]
     what = f"a step of 16 {name} in {library}, x the time with {space.dtype}"
     return Row(SECTION, what, checks, "", microseconds(times))

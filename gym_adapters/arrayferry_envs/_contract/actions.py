@@ -101,12 +101,13 @@ class Actions(Judge):
         x = np.asarray(action) if is_number else action
         if not hasattr(x, "dtype"):
             return None
-        space, dtype, cast = self._space, x.dtype, self._convert
+        space, dtype = self._space, x.dtype
+        cast: Callable[[Any], Any] = self._convert
         if isinstance(space, ARRAYS):
             if "float" in dtype_name(dtype) and space.dtype.kind != "f":
                 return None  # their numbers are checked
-            compiled = self._compiled and fitted.nbytes <= SMALL
-            cast = caster(x, space, cast, in_numpy=compiled)
+            compiled = self._compiled and fitted.size * fitted.dtype.itemsize <= SMALL
+            cast = caster(x, space, self._convert, in_numpy=compiled)
         alone = self._n is None
 
         def way(given: Any) -> Any:
@@ -164,7 +165,7 @@ def caster(
     """
     backend, own = convert.target, af.backend_of(x)
     kind, name = dtype_name(x.dtype), held_dtype(space.dtype, backend)
-    hosted = type(x) is np.ndarray
+    hosted = isinstance(x, np.ndarray)
     if own is not backend and not hosted:
         hosted = not own.is_traced(x) and own.device_of(x) == "cpu"
     in_numpy = in_numpy and hosted
@@ -175,11 +176,14 @@ def caster(
     if hosted:
         read, wanted = af.converter("numpy", sparse="dense"), np.dtype(name)
         checked = "float" in kind and wanted.kind in "iu"
+        low: Any = None
+        high: Any = None
         with np.errstate(over="ignore"):
-            low, high = (None, None) if edges is None else (x.astype(given) for x in edges)
+            if edges is not None:
+                low, high = (edge.astype(given) for edge in edges)
 
         def cast_in_numpy(x: Any) -> Any:
-            x = read(x)
+            x = np.asarray(read(x))
             if low is not None:  # several times as fast as clip for few numbers
                 x = np.minimum(np.maximum(x, low), high)
             x = cast_clipped(x, wanted) if checked else x.astype(wanted)
@@ -212,9 +216,7 @@ def _compiled_cast() -> Any:
 def _safe_bounds(space: Any, kind: str, name: str) -> Any:
     """Return the bounds of a space as NumPy arrays, finite, for arrays of one dtype that are cast to another."""
     low, high = lowest_and_highest(space, name)
-    if (
-        high.dtype.kind == "f"
-    ):  # finite numbers stay finite, and the environment clips those between whole numbers
+    if high.dtype.kind == "f":  # finite numbers stay finite; the environment clips to fractions
         largest = np.finfo(high.dtype).max
         low, high = np.floor(np.maximum(low, -largest)), np.ceil(np.minimum(high, largest))
     return (_edge(low, kind), _edge(high, kind)) if "int" in kind else (low, high)

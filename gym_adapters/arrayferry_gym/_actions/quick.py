@@ -128,7 +128,7 @@ def quick_way(
         test = range_test(space, dtype)
         if test is None or range_test(space, wanted) is None:
             return None
-    xp = af.namespace_of(array) if stays else None
+    xp: Any = af.namespace_of(array) if stays else None
     # what is checked already, and what has all numbers of another, can be cast
     safe = not is_box or _is_wider(wanted, dtype)
 

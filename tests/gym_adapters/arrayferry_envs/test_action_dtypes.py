@@ -139,6 +139,8 @@ def test_other_forms_after_one_was_learnt():
             assert host(env.step(np.full((1, 2), 0.5, f"{order}f8"))[0])[0, 0] == 0.5
             assert host(env.step(np.full((1, 2), 0.25, f"{order}f4"))[0])[0, 0] == 0.25
     for _ in range(2):
+        for dtype in ("f4", "i4", "f8"):  # a class with a mask, after one of the same class without
+            what_happens(env, np.ma.masked_array(np.ones((1, 2), dtype)))
         with pytest.raises(af.ConversionError):
             env.step(np.ma.masked_array(np.ones((1, 2)), [[True, False]]))
         assert host(env.step(np.full((1, 2), 0.5).view(Own))[0])[0, 0] == 0.5
