@@ -99,8 +99,8 @@ class Actions(Judge):
             return lambda given: given
         is_number = isinstance(action, (int, np.generic))
         x = np.asarray(action) if is_number else action
-        if not hasattr(x, "dtype"):
-            return None
+        if not hasattr(x, "dtype") or (isinstance(x, np.ndarray) and type(x) is not np.ndarray):
+            return None  # a subclass may have a mask
         space, dtype = self._space, x.dtype
         cast: Callable[[Any], Any] = self._convert
         if isinstance(space, ARRAYS):
@@ -183,7 +183,7 @@ def caster(
                 low, high = (edge.astype(given) for edge in edges)
 
         def cast_in_numpy(x: Any) -> Any:
-            x = np.asarray(read(x))
+            x = read(x)
             if low is not None:  # several times as fast as clip for few numbers
                 x = np.minimum(np.maximum(x, low), high)
             x = cast_clipped(x, wanted) if checked else x.astype(wanted)

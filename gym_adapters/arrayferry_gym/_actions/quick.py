@@ -102,6 +102,8 @@ def quick_way(
         convert: converts to the library of the environment.
         any_library: whether the environment takes arrays of NumPy too, and converts them itself.
     """
+    if isinstance(action, np.ndarray) and type(action) is not np.ndarray:
+        return None  # it may have a mask
     in_numpy = convert.target.name == "numpy"
     array, backend = af.first_array(action)
     if in_numpy and isinstance(space, spaces.Discrete):

@@ -614,6 +614,14 @@ def test_a_second_action_of_a_dtype_takes_the_quick_way(agent, library, space):
             env.step(action)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_mask_is_refused_after_an_array_of_its_class_without_one(library, dtype):
+    env = adapted(BOX, library, "numpy")
+    for _ in range(3):
+        env.step(np.ma.masked_array(np.ones(1, dtype)))
+        refused_step(env, np.ma.masked_array(np.ones(1, dtype), [True]), "mask")
+
+
 class Replaces(Takes):
     """The options of a reset say how many actions there are."""
 
