@@ -102,7 +102,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         actions[ids] = chosen
         rows = None if len(ids) == self.env_num else self._rows(ids)
         observations, *numbers, infos = self._bridged.step(actions, rows)
-        dicts = [{**infos[index], "env_id": index} for index in ids]
+        dicts = [{**(infos[index] if infos else {}), "env_id": index} for index in ids]
         reward, terminated, truncated = (part[ids] for part in numbers)
         return self._observations(observations, ids), reward, terminated, truncated, _array(dicts)
 

@@ -90,7 +90,9 @@ class JaxSimulator(Simulator):
         if has_tracers(action):
             self.refuse_traced("step()", action)
             self._donates = False  # gradients need the states
-        run = program if self._donates else program.__wrapped__
+        run = program
+        if not self._donates:
+            run, action = program.__wrapped__, jax.tree.map(jnp.asarray, action)
         before, self._leaves = self._leaves, ()  # they are donated
         after, kernels, keys, result = run(before, self._keys, self._kernels, action, values)
         if isinstance(after[-2], jax.core.Tracer):

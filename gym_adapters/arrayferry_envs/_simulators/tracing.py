@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import arrayferry as af
 
@@ -27,6 +28,6 @@ def stages() -> bool:
 
 def has_tracers(tree: Any) -> bool:
     """Tell whether a tree holds traced values."""
-    if isinstance(tree, jax.Array):
+    if isinstance(tree, jax.Array) or (isinstance(tree, np.ndarray) and tree.dtype.kind != "O"):
         return isinstance(tree, jax.core.Tracer)
     return any(isinstance(leaf, jax.core.Tracer) for leaf in af.flatten(tree)[0])

@@ -68,6 +68,18 @@ def test_x64_switched_at_run_time(enable_x64):
         assert conversion([np.array([5])])[0].dtype == np.int32
 
 
+def test_x64_switched_at_run_time_for_one_array(enable_x64):
+    conversion = af.converter("jax")
+    for x in (np.array([2**40, 7]), torch.tensor([2**40, 7])):
+        for _ in range(4):
+            with enable_x64(True):
+                for _ in range(4):  # the quick way is learnt
+                    assert conversion(x).dtype == np.int64
+            with pytest.raises(af.NarrowingError):
+                conversion(x)
+            assert conversion(x - x).dtype == np.int32
+
+
 def test_wide_jax_arrays_are_converted_while_x64_is_off(enable_x64):
     with enable_x64(True):
         wide = af.convert(np.array([2**40]), "jax")
