@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry_gym import Random, RandomFactory, check_integers
 
 from .placement import own_device
@@ -13,6 +14,7 @@ _drawing = threading.Lock()
 """Held while a key is taken, so that no two threads get the same one."""
 
 
+@uncompiled
 class JaxRandom(Random):
     """Random numbers from a key, which is split at each use. It works inside `jit` too.
 
