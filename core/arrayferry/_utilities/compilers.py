@@ -49,4 +49,4 @@ class _Imports:
             _skip(*list(_codes.values()))
 
 
-sys.meta_path.insert(0, _Imports)  # type: ignore[arg-type]
+sys.meta_path.insert(0, _Imports)

@@ -144,7 +144,8 @@ def _clipped(x: Any, kind: str, low: Any, high: Any) -> Any:
     if low.ndim == 0:
         low, high = low.item(), high.item()
     else:
-        low, high = (af.convert(edge.astype(kind), like=x) for edge in (low, high))
+        wide = (None,) * (x.ndim - low.ndim)  # JAX may be told to refuse what has fewer dimensions
+        low, high = (af.convert(edge.astype(kind)[wide], like=x) for edge in (low, high))
     return xp.clip(x, low, high)
 
 
@@ -172,11 +173,19 @@ def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any
         maximum, minimum = np.maximum, np.minimum  # several times as fast as clip for few numbers
         return lambda x: minimum(maximum(x, low), high)
     if low.ndim:
-        low, high = (backend.from_numpy(edge, device) for edge in (low, high))
+        low, high = (backend.from_numpy(edge[None], device) for edge in (low, high))
     elif backend.name != "jax":
         low, high = low.item(), high.item()
     xp = namespace(backend)
-    return lambda x: xp.clip(x, low, high)
+    if backend.name != "jax":
+        return lambda x: xp.clip(x, low, high)
+    from jax import numpy_dtype_promotion
+
+    def clip(x: Any) -> Any:
+        with numpy_dtype_promotion("standard"):  # the dtype of what was not checked may be another
+            return xp.clip(x, low, high)
+
+    return clip
 
 
 def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:

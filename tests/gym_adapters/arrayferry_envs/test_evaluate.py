@@ -167,6 +167,7 @@ def test_a_module_stays_as_it_is(make):
 
 
 @LIBRARIES
+@pytest.mark.assumes_other("strict")
 def test_a_policy_with_a_state(library):
     seen = []
 
@@ -237,6 +238,7 @@ def test_several_objectives():
 
 
 @pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=pytest.mark.long)])
+@pytest.mark.assumes_other("strict")
 def test_statistics_of_a_training_are_used_and_not_updated(library):
     env = wrap(CartPole(), kernels.NormalizeObservation(), kernels.NormalizeReward(gamma=0.9))
     carry, _ = rollout(env, lean, None, jax.random.key(0), 30, 4)
@@ -250,6 +252,7 @@ def test_statistics_of_a_training_are_used_and_not_updated(library):
 
 
 @pytest.mark.parametrize("library", ["numpy", "jax"])
+@pytest.mark.assumes_other("strict")
 def test_statistics_of_other_wrappers_are_left_out(library):
     """As of `NormalizeReward`, which an evaluation leaves out."""
     env, outer = CartPole(), kernels.NormalizeReward(gamma=0.9)
@@ -279,6 +282,7 @@ class Five(CartPole):
 
 
 @pytest.mark.parametrize("library", ["numpy", "jax"])
+@pytest.mark.assumes_other("strict")
 def test_statistics_that_begin_anew_are_updated_and_told(library, tmp_path):
     env = wrap(Five(), kernels.NormalizeObservation())
     with pytest.warns(UserWarning, match="begins with new statistics") as told:
@@ -289,6 +293,7 @@ def test_statistics_that_begin_anew_are_updated_and_told(library, tmp_path):
         record(env, above_one, path=tmp_path / "x.gif", num_steps=1, policy_xp=library)
 
 
+@pytest.mark.assumes_other("strict")
 def test_statistics_of_mapped_trainings_are_read_one_by_one():
     env = wrap(CartPole(), kernels.NormalizeObservation())
     keys = jax.random.split(jax.random.key(0), 3)
