@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
@@ -30,18 +31,22 @@ def uncompiled(thing: T) -> T:
 
 
 def _skip(*codes: CodeType) -> None:
-    """Have the compiler not begin where a function begins that it did not trace, or one that this calls."""
-    frames: Any = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
-    for code in codes:
-        if hasattr(frames, "set_code_exec_strategy"):
-            skip = frames._FrameAction.SKIP
-            frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
-        else:  # PyTorch 2.6
-            frames.skip_code(code)
+    """Have the compiler not begin where a function begins that it did not trace, or one that this calls.
+
+    Nothing public does it without a wrapper. A PyTorch that has it no more would trace these functions.
+    """
+    with suppress(Exception):  # it is called while others import
+        frames: Any = vars(sys.modules["torch"])["_C"]._dynamo.eval_frame
+        for code in codes:
+            if hasattr(frames, "set_code_exec_strategy"):
+                skip = frames._FrameAction.SKIP
+                frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+            else:  # PyTorch 2.6
+                frames.skip_code(code)
 
 
 class _Imports:
-    """Marks functions when PyTorch imports its compiler, since marks have no effect on what that has seen."""
+    """Sees that PyTorch's compiler is imported, and finds nothing. Marks have no effect on what the compiler has seen."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 import arrayferry_gym.wrappers as single
-from arrayferry_envs import CartPole, wrap
+from arrayferry_envs import CartPole, evaluate, make_vec, wrap
 from arrayferry_gym import NumpyToTorch
 from arrayferry_gym.vector import ArrayConversion
 from arrayferry_gym.vector import NumpyToTorch as VectorNumpyToTorch
@@ -15,7 +15,7 @@ from arrayferry_gym.wrappers import vector
 ONE, TWO = torch.tensor(1), torch.tensor([1, 0])
 ENVS = {
     "adapter": lambda: (NumpyToTorch(gym.make("CartPole-v1")), ONE),
-    "vector adapter": lambda: (VectorNumpyToTorch(gym.make_vec("CartPole-v1", 2)), TWO),
+    "vector adapter": lambda: (VectorNumpyToTorch(gym.make_vec("arrayferry/CartPole-v0", 2)), TWO),
     "served": lambda: (CartPole().make_vec(2, xp="torch"), TWO),
     "served single": lambda: (CartPole().make(xp="torch"), ONE),
     "JAX": lambda: (ArrayConversion(CartPole().make_vec(2, xp="jax"), target_xp="torch"), TWO),
@@ -40,3 +40,23 @@ def test_steps_and_resets_are_called_uncompiled(name):
     assert str(found) == str(expected)
     assert counter.frame_count == 0
     env.close()
+
+
+CALLS = {
+    "make_vec": lambda x: make_vec("arrayferry/CartPole-v0", 2, xp="torch").reset(seed=1)[0],
+    "its method": lambda x: CartPole().make_vec(2, xp="torch").reset(seed=1)[0] + x,
+    "single": lambda x: CartPole().make(xp="torch").reset(seed=1)[0] + x,
+    "adapter": lambda x: NumpyToTorch(gym.make("CartPole-v1")).reset(seed=1)[0] + x,
+    "evaluate": lambda x: evaluate(
+        CartPole(), lambda params, obs, key: ((obs[:, 2] > 0).long(), ()), policy_xp="torch", num_envs=2, key=1
+    ).returns,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_environments_are_made_and_evaluated_uncompiled(name):
+    torch._dynamo.reset()
+    x = torch.zeros(4)
+    expected = CALLS[name](x)
+    found = torch.compile(CALLS[name], backend=CompileCounter())(x)
+    assert str(found) == str(expected)
