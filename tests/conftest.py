@@ -36,7 +36,7 @@ hypothesis.settings.register_profile("test-all", max_examples=500, **_EXAMPLES)
 hypothesis.settings.load_profile("test")
 
 # `make settings` runs the tests under each of these, which users choose for all that they run.
-_SETTING = os.environ.get("ARRAYFERRY_SETTING")
+_CHOSEN = os.environ.get("ARRAYFERRY_SETTING", "").split()
 _SETTINGS: dict[str, Callable[[], object]] = {
     "x64": lambda: jax.config.update("jax_enable_x64", True),
     "rbg": lambda: jax.config.update("jax_default_prng_impl", "rbg"),
@@ -46,12 +46,13 @@ _SETTINGS: dict[str, Callable[[], object]] = {
     "no_grad": lambda: torch.set_grad_enabled(False),
     "seterr": lambda: np.seterr(all="raise"),
 }
-if _SETTING:
+if _CHOSEN:
     import jax
     import numpy as np
     import torch
 
-    _SETTINGS[_SETTING]()
+    for _setting in _CHOSEN:
+        _SETTINGS[_setting]()
 
 # What JAX has compiled for one test is not compiled again for another. Each process has a folder
 # of its own, since JAX does not lock it.
@@ -104,8 +105,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("assumes_other"):
-        if _SETTING in marker.args:
-            pytest.skip(f"the test assumes another setting than {_SETTING}")
+        for setting in set(_CHOSEN).intersection(marker.args):
+            pytest.skip(f"the test assumes another setting than {setting}")
 
 
 # Collection imports all libraries, and need not search them for garbage.

@@ -54,6 +54,7 @@ def test_the_compiler_sees_nothing_of_it(compiled):
     assert counter.frame_count == 1
 
 
+@pytest.mark.assumes_other("x64")
 def test_errors_are_those_of_the_conversion(compiled):
     with pytest.raises(af.NarrowingError, match="does not fit"):
         compiled[0](lambda x: af.convert(x, "jax"))(torch.tensor([2**40]))

@@ -224,6 +224,7 @@ def test_arrays_in_memory_are_copied_unless_sharing_is_asked_for():
     assert memory.tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.assumes_other("x64")
 def test_narrowing_and_options():
     x = da.arange(20, chunks=10)
     (first, second) = af.stream(x, "jax")

@@ -220,7 +220,7 @@ def test_dict_and_tuple_spaces():
         envs = Parts().make_vec(3, **options)
         observation, _ = envs.reset(seed=0)
         assert envs.observation_space.contains(observation)
-        assert host(observation)["a"].dtype == (np.float32 if envs.xp == "jax" else np.float64)
+        assert host(observation)["a"].dtype == (jax.numpy.asarray(1.0).dtype if envs.xp == "jax" else np.float64)
         x = np.array([[5, 5], [0, 0], [-5, -5]], np.float32)
         observation = envs.step({"x": x, "y": np.full((3, 2), 9), "z": [0, 0, 0]})[0]
         assert host(observation["a"]).tolist() == [[2, 3], [1, 2], [0, 1]]

@@ -274,13 +274,13 @@ class Module(equinox.Module):
 
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_a_policy_that_holds_an_array_is_refused(holder):
-    policy = HOLDERS[holder](jnp.asarray(1))
+    policy = HOLDERS[holder](jnp.asarray(1, jnp.int32))
     for run in (rollout, evaluate):
         with pytest.raises(af.OptionError, match=r"holds an array, int32\[\], .*policy_params"):
             chosen(policy, run=run)
 
 
-TABLE = jnp.arange(5, 9)
+TABLE = jnp.arange(5, 9, dtype=jnp.int32)
 
 
 @pytest.mark.parametrize("added", [None, 0])

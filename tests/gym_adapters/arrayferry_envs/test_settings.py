@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from arrayferry_envs import CartPole, FunctionalEnv, evaluate, wrap
+from arrayferry_envs import CartPole, FunctionalEnv, evaluate, rollout, wrap
 from arrayferry_gym import make_rng
 from arrayferry_gym.vector import ArrayConversion
 from arrayferry_gym.wrappers import kernels
@@ -84,6 +84,17 @@ def test_small_rewards_are_added_up_without_promotion_of_dtypes(dtype):
             env, lambda *_: (jnp.zeros(2, jnp.int32), None), num_envs=2, max_episode_steps=3
         )
     assert found.returns.dtype == "float32"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_clipped_rewards_keep_their_dtype(dtype, x64):
+    env = wrap(Rewarded(spaces.Discrete(2), dtype), kernels.ClipReward(0, 0.5))
+    envs = env.make_vec(2, xp="jax")
+    envs.reset(seed=0)
+    found = rollout(env, lambda *_: (jnp.zeros(2, int), None), None, jax.random.key(0), 2, 2)[1]
+    for reward in (envs.step(np.zeros(2, int))[1], found.reward):
+        assert reward.dtype == dtype
+        assert (reward == 0.5).all()
 
 
 def test_nothing_hidden_is_transferred():
