@@ -99,8 +99,8 @@ WITHOUT_PLUGINS := $(patsubst %,--ignore=examples/arrayferry-%,sparse mlx tensor
 test: $(EXAMPLES)  ## set everything up, and run the tests
 	$(FAST_XLA) $(PYTEST) $(WITHOUT_PLUGINS)
 
-# Settings of libraries that hold for all that a user runs: see tests/conftest.py.
-SETTINGS ?= x64 rbg rank strict float64 no_grad seterr
+# Settings of libraries that hold for all that a user runs: see tests/conftest.py. Those with commas hold together.
+SETTINGS ?= x64 strict no_grad rbg,rank,float64,seterr
 settings: $(EXAMPLES)  ## run the tests of core, plugins and functional environments under settings that users choose
 	@for setting in $(SETTINGS); do \
 		echo "ARRAYFERRY_SETTING=$$setting"; \

@@ -35,8 +35,8 @@ hypothesis.settings.register_profile("test", max_examples=50, derandomize=True, 
 hypothesis.settings.register_profile("test-all", max_examples=500, **_EXAMPLES)
 hypothesis.settings.load_profile("test")
 
-# `make settings` runs the tests under each of these, which users choose for all that they run.
-_CHOSEN = os.environ.get("ARRAYFERRY_SETTING", "").split()
+# `make settings` runs the tests under some of these, which users choose for all that they run.
+_CHOSEN = [*filter(None, os.environ.get("ARRAYFERRY_SETTING", "").split(","))]
 _SETTINGS: dict[str, Callable[[], object]] = {
     "x64": lambda: jax.config.update("jax_enable_x64", True),
     "rbg": lambda: jax.config.update("jax_default_prng_impl", "rbg"),

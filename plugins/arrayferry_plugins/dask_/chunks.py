@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from arrayferry import Conversion, ConversionError, backend_of, convert, fit_dtype, namespace_of
@@ -117,17 +118,19 @@ def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Any:
     return namespace_of(arrays[0]).concat(list(arrays), axis=axis)
 
 
-def _know_torch() -> None:
-    """Let Dask concatenate tensors, for users who convert blocks with `x.map_blocks`."""
+_ARRAYS = {"torch": "torch.Tensor", "jaxlib": "jax._src.array.ArrayImpl"}
+"""The arrays of packages, which Dask would make arrays of NumPy of, or refuse."""
+
+
+def _know_arrays() -> None:
+    """Let Dask concatenate arrays, for users who convert blocks with `x.map_blocks`."""
     dispatch = sys.modules.get("dask.array.dispatch")
     lookup = getattr(dispatch, "concatenate_lookup", None)
-    if lookup is not None:
+    for package, name in _ARRAYS.items() if lookup is not None else ():
 
-        @lookup.register_lazy("torch")  # type: ignore[untyped-decorator]
-        def register() -> None:
-            import torch
-
-            lookup.register(torch.Tensor, _concatenate)
+        @lookup.register_lazy(package)  # type: ignore[untyped-decorator]
+        def register(name: str = name) -> None:
+            lookup.register(resolve_name(name), _concatenate)
 
 
-_know_torch()
+_know_arrays()

@@ -261,6 +261,16 @@ def test_names_are_those_of_other_processes(run_python):
     assert run_python(script).strip() == str(here)
 
 
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_blocks_are_joined_in_their_library_whatever_came_before(run_python, library):
+    script = (
+        "import dask.array as da, arrayferry as af\n"
+        f"y = da.ones((4, 2), chunks=2).map_blocks(af.converter('{library}'))\n"
+        "print(af.backend_of(y.compute()).name)"
+    )
+    assert run_python(script).strip() == library
+
+
 @pytest.mark.parametrize("library", TYPES)
 def test_a_converter_in_map_blocks(counter, library, make):
     y = counter.array().map_blocks(make(library))
@@ -514,10 +524,15 @@ def test_refused_before_it_is_read(stores):
 
 
 @pytest.fixture(scope="module")
-def clients():
+def cluster():
+    with local_cluster(processes=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def clients(cluster):
     """Return the default client of a cluster with one thread, and another client."""
     with (
-        local_cluster(processes=True) as cluster,
         distributed.Client(cluster, set_as_default=False) as other,
         distributed.Client(cluster) as client,
     ):

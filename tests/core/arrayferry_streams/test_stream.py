@@ -879,7 +879,7 @@ def freed():
     return x
 
 
-SQUARE = torch.arange(4.0).reshape(2, 2)
+SQUARE = torch.arange(4.0, dtype=torch.float32).reshape(2, 2)
 SPECIAL = {
     "coo": lambda: SQUARE.to_sparse(),
     "csr": lambda: SQUARE.to_sparse_csr(),

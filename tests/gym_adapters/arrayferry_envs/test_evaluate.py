@@ -141,7 +141,8 @@ def test_a_single_environment_is_not_switched_to_another_library():
 class Agent(torch.nn.Module):
     def __init__(self, size=4):
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.BatchNorm1d(size), torch.nn.Linear(size, 2))
+        layers = torch.nn.BatchNorm1d(size), torch.nn.Linear(size, 2)
+        self.layers = torch.nn.Sequential(*layers).float()
 
     def forward(self, observation):
         assert not observation.requires_grad
@@ -401,13 +402,14 @@ def test_an_error_of_a_module_says_what_it_was_called_with():
             return xp.astype(state[:, None], xp.float64)
 
     with pytest.raises(RuntimeError, match="dtype") as caught:
-        evaluate(Doubles(), torch.nn.Linear(1, 2), num_envs=2)
+        evaluate(Doubles(), torch.nn.Linear(1, 2).float(), num_envs=2)
     (note,) = caught.value.__notes__
     assert note.endswith(
         "in step 0 of evaluate, which passes observations of torch: float64 (2, 1)."
     )
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_a_module_that_cannot_be_copied():
     agent = Agent()
     agent.last = agent.layers[1].weight * 2
@@ -445,7 +447,7 @@ def test_policies_that_take_what_they_are_called_with(act):
 
 
 def test_a_policy_of_another_library_is_told_what_to_pass():
-    weights = torch.ones(2, 4)
+    weights = torch.ones(2, 4, dtype=torch.float32)
 
     def other(params, observation, key):
         return torch.argmax(observation, 1), None

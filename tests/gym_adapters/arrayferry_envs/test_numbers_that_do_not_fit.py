@@ -201,6 +201,7 @@ def test_a_cast_that_must_fit_reads_no_traced_array():
     assert cast(jax.numpy.array([3.0])).dtype == np.int8
 
 
+@pytest.mark.assumes_other("seterr")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_check_names_what_does_not_fit(library):
     name = getattr(LIBRARIES[library], "__name__", library)

@@ -71,7 +71,9 @@ def test_a_policy_with_a_state_is_called_as_in_a_loop():
         assert (transitions.began[row] == began).all()
         assert (transitions.action[row] == action).all()
         length = np.where(began, 0, length) + 1
-        assert (transitions.episode_return[row] == length).all()  # each step is rewarded by 1
+        assert (
+            np.asarray(transitions.episode_return[row]) == length
+        ).all()  # each step is rewarded by 1
         assert (transitions.episode_length[row] == length).all()
         running, outcome = take(stepping, running, action)
         assert np.allclose(transitions.observation[row], observation, atol=1e-5)
@@ -110,7 +112,7 @@ def test_a_carry_of_environments_alone():
 
 
 def test_first_rows_need_not_be_equal():
-    rows = {"steps": jnp.arange(N) * 100, "seen": jnp.zeros((N, 1))}
+    rows = {"steps": jnp.arange(N) * 100, "seen": jnp.zeros((N, 1), "float32")}
     _, transitions = rollout(Count(), counting, None, jax.random.key(0), 12, N, policy_state=rows)
     assert transitions.extras["steps"][:, 1].tolist() == [100, 101, 102, 103] * 3
     found = evaluate(Count(), counting, key=jax.random.key(0), num_envs=N, policy_state=rows)
@@ -150,7 +152,7 @@ def test_returns_are_added_up_in_float32(dtype):
 @pytest.mark.assumes_other("x64")
 def test_params_that_jax_does_not_take_are_named():
     def policy(params, observation, key):
-        return jnp.zeros(N, int) + (params["w"].sum() > 5), None
+        return jnp.zeros(N, int) + (params["w"].sum() > 5).astype(int), None
 
     def run(w):
         return rollout(Count(), policy, {"w": w}, jax.random.key(0), 3, N)[1].action

@@ -4,10 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from envs import begun
 from gymnasium import spaces
 
 from arrayferry_envs import CartPole, FunctionalEnv, evaluate, rollout, wrap
-from arrayferry_gym import make_rng
+from arrayferry_envs._contract.params import equal
+from arrayferry_gym import advantages, make_rng
+from arrayferry_gym._spaces.foreign import box
 from arrayferry_gym.vector import ArrayConversion
 from arrayferry_gym.wrappers import kernels
 
@@ -95,6 +98,28 @@ def test_clipped_rewards_keep_their_dtype(dtype, x64):
     for reward in (envs.step(np.zeros(2, int))[1], found.reward):
         assert reward.dtype == dtype
         assert (reward == 0.5).all()
+
+
+class Tiny(Rewarded):
+    reward_dtype = "float32"
+
+    def step(self, xp, rng, state, action, params):
+        return state, xp.full(state.shape[:1], 1e-300, dtype=xp.float64), False
+
+
+TINY, ZEROS = np.full((3, 2), 1e-300), np.zeros((4, 3, 2), np.float32)
+ROUNDED = {
+    "rewards": lambda: begun(Tiny(spaces.Discrete(2)).make_vec(2), 0).step(np.zeros(2, int))[1],
+    "advantages": lambda: advantages(TINY, *ZEROS[:2], *ZEROS[2:] > 0, discount=1, decay=1)[0],
+    "params": lambda: not equal(TINY, ZEROS[0]),
+    "bounds": lambda: box((3, 2), np.dtype("f"), TINY, TINY).low,
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_tiny_numbers_are_rounded_where_numpy_raises(name):
+    with np.errstate(all="raise"):
+        assert not np.any(ROUNDED[name]())
 
 
 def test_nothing_hidden_is_transferred():
