@@ -146,7 +146,7 @@ def test_compiled_functions_compile_once():
     assert len(traces) <= before + 2
 
 
-@pytest.mark.assumes_other("no_grad")
+@pytest.mark.assumes_other("no_grad", "strict")
 def test_numbers_that_change_are_not_remembered():
     """Also 0.0 and -0.0, which are equal, and 1 and True."""
     function = into_jax(jax.jit(lambda x, k: x * jnp.copysign(1.0, k), static_argnames=()))
