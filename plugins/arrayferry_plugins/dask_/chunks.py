@@ -125,7 +125,7 @@ _ARRAYS = {"torch": "torch.Tensor", "jaxlib": "jax._src.array.ArrayImpl"}
 def _know_arrays() -> None:
     """Let Dask concatenate arrays, for users who convert blocks with `x.map_blocks`."""
     dispatch = sys.modules.get("dask.array.dispatch")
-    lookup = getattr(dispatch, "concatenate_lookup", None)
+    lookup: Any = getattr(dispatch, "concatenate_lookup", None)
     for package, name in _ARRAYS.items() if lookup is not None else ():
 
         @lookup.register_lazy(package)  # type: ignore[untyped-decorator]
