@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from arrayferry import Conversion, ConversionError, OptionError, registry
 from arrayferry._utilities.cache import Cache
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.text import never_raises
 from arrayferry.extending import copy_required, describe_error
 
@@ -27,6 +28,7 @@ else:
     B = TypeVar("B", covariant=True)
 
 
+@uncompiled
 class Stream(Generic[B]):
     """A sequence of blocks of arrays, as returned by `arrayferry.stream`.
 

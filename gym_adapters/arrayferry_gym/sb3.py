@@ -12,6 +12,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import VectorEnv
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import missing_package
 from arrayferry_gym._spaces.trees import build, split
 
@@ -28,6 +29,7 @@ MASK, MASKS = "action_mask", "action_masks"
 """The part of observations or infos with the mask of actions, and the method that `MaskablePPO` calls."""
 
 
+@uncompiled
 class SB3VecEnv(VecEnv):
     """A vector environment of any library as a `VecEnv` of Stable-Baselines3, which supports only NumPy.
 

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import Env, Space
 
 import arrayferry as af
+from arrayferry._utilities.compilers import uncompiled
 from arrayferry._utilities.options import UNSET, check_flag, count_of, limit_of
 from arrayferry._utilities.text import never_raises
 from arrayferry.typing import Target
@@ -36,6 +37,7 @@ _inherited: list[Any] = []
 """Runners of the process that this one was forked from. To end their connections here would break them there."""
 
 
+@uncompiled
 class Collector(Iterator[Trajectories[ArrT]]):
     """Steps environments on the workers of a Dask cluster with a policy, and returns their trajectories.
 

@@ -193,7 +193,10 @@ def caster(
     if edges is not None and own.name == "torch" and kind in ("uint16", "uint32", "uint64"):
         edges = None  # it cannot clip them, but casts them clipped
     elif edges is not None and edges[0].ndim:
-        edges = tuple(af.convert(edge.astype(given), like=x) for edge in edges)
+        wide = (None,) * (
+            x.ndim - edges[0].ndim
+        )  # JAX may be told to refuse what has fewer dimensions
+        edges = tuple(af.convert(edge.astype(given)[wide], like=x) for edge in edges)
     elif edges is not None:
         edges = tuple(edge.item() for edge in edges)
     run = _compiled_cast() if own.name == "jax" else _cast
@@ -246,11 +249,19 @@ def clipper(space: Any, backend: af.Backend, device: Any) -> Callable[[Any], Any
         maximum, minimum = np.maximum, np.minimum  # several times as fast as clip for few numbers
         return lambda x: minimum(maximum(x, low), high)
     if low.ndim:
-        low, high = (backend.from_numpy(edge, device) for edge in (low, high))
+        low, high = (backend.from_numpy(edge[None], device) for edge in (low, high))
     elif backend.name != "jax":
         low, high = low.item(), high.item()
     xp = namespace(backend)
-    return lambda x: xp.clip(x, low, high)
+    if backend.name != "jax":
+        return lambda x: xp.clip(x, low, high)
+    from jax import numpy_dtype_promotion
+
+    def clip(x: Any) -> Any:
+        with numpy_dtype_promotion("standard"):  # the dtype of what was not checked may be another
+            return xp.clip(x, low, high)
+
+    return clip
 
 
 def lowest_and_highest(space: Any, dtype: Any) -> tuple[Any, Any]:

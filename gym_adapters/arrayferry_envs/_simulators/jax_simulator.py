@@ -54,7 +54,7 @@ class JaxSimulator(Simulator):
         The numbers among the values become one array, since each argument of compiled code takes time.
         """
         if self._current is None or self._current[0] is not params:
-            with jax.ensure_compile_time_eval():  # they are kept
+            with jax.ensure_compile_time_eval(), jax.transfer_guard("allow"):  # they are kept
                 values = _joined(params.values)
             self._donates = self._donates and not has_tracers(values)
             if self.env.device is not None:

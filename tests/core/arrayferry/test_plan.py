@@ -72,7 +72,7 @@ def test_values_that_change_under_one_structure(target, copying):
     conversion = learnt(target, {"a": [X], "b": (X, "text")}, copy=copying)
     for _ in range(2):
         for name, x in VALUES.items():
-            if target == "jax" and name == "wide":
+            if target == "jax" and name == "wide" and not jax.config.jax_enable_x64:
                 with pytest.raises(af.NarrowingError, match=r"at \['a'\]\[0\]"):
                     conversion({"a": [x], "b": (X, "text")})
                 continue
@@ -519,7 +519,7 @@ ODD = {
     "flipped": (X, X[::-1], "torch"),
     "big-endian": (X, X.astype(">f4"), "torch"),
     "unaligned": (X, np.frombuffer(bytearray(17), np.uint8)[1:].view(np.float32), "torch"),
-    "bfloat16 to torch": (jnp.ones(4), jnp.ones(4, jnp.bfloat16), "torch"),
+    "bfloat16 to torch": (jnp.ones(4, jnp.float32), jnp.ones(4, jnp.bfloat16), "torch"),
     "gradient": (torch.ones(4), torch.ones(4, requires_grad=True), "numpy"),
     "conjugate": (Z, Z.conj(), "numpy"),
     "negative": (torch.ones(4), Z.conj().imag, "numpy"),
@@ -542,6 +542,7 @@ def _values(x):
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_leaf_is_learnt(name, copying, without_plans):
     even, odd, target = ODD[name]
+    narrow = {name: str(jnp.asarray(np.zeros(1, name)).dtype) for name in ("float64", "complex128")}
     conversion = learnt(target, [even, {"a": even}], copy=copying)
     convert_often(conversion, [even, {"a": odd}])
     without_plans.clear()
@@ -550,8 +551,9 @@ def test_an_odd_leaf_is_learnt(name, copying, without_plans):
         for y, x in ((found[0], value[0]), (found[1]["a"], value[1]["a"])):
             assert af.backend_of(y).name == target
             assert _values(y) == _values(x)
-            expected = "float32" if str(x.dtype) in ("float64", ">f4") else str(x.dtype)
-            assert str(y.dtype).removeprefix("torch.") == expected.removeprefix("torch.")
+            expected = "float32" if str(x.dtype) == ">f4" else str(x.dtype).removeprefix("torch.")
+            expected = narrow.get(expected, expected) if target == "jax" else expected
+            assert str(y.dtype).removeprefix("torch.") == expected
     assert without_plans == []
 
 

@@ -218,6 +218,7 @@ def test_bound_methods_have_their_object(function):
         assert af.agnostic("numpy")(each)(Box(torch.tensor(X))) is np.ndarray
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_methods_of_named_tuples_and_their_gradients():
     class Layer(NamedTuple):
         w: Any
@@ -247,6 +248,7 @@ def test_result_like_gets_the_object_too():
 # Columns and data sets.
 
 
+@pytest.mark.assumes_other("no_grad")
 def test_columns_are_read(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "data.h5", "w") as file:

@@ -263,6 +263,7 @@ def test_arrays_in_memory_are_copied_unless_sharing_is_asked_for():
     assert memory.tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.assumes_other("x64")
 def test_narrowing_and_options():
     x = da.arange(20, chunks=10)
     (first, second) = af.stream(x, "jax")
@@ -917,7 +918,7 @@ def freed():
     return x
 
 
-SQUARE = torch.arange(4.0).reshape(2, 2)
+SQUARE = torch.arange(4.0, dtype=torch.float32).reshape(2, 2)
 SPECIAL = {
     "coo": lambda: SQUARE.to_sparse(),
     "csr": lambda: SQUARE.to_sparse_csr(),
