@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import numbers
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -187,7 +188,8 @@ def caster(
             if low is not None:  # several times as fast as clip for few numbers
                 x = np.minimum(np.maximum(x, low), high)
             x = cast_clipped(x, wanted) if checked else x.astype(wanted)
-            return x if backend.name == "numpy" or (in_numpy and not observers) else convert(x)
+            alone = in_numpy and not observers and not _is_guarded()
+            return x if alone or backend.name == "numpy" else convert(x)
 
         return cast_in_numpy
     if edges is not None and own.name == "torch" and kind in ("uint16", "uint32", "uint64"):
@@ -201,6 +203,11 @@ def caster(
         edges = tuple(edge.item() for edge in edges)
     run = _compiled_cast() if own.name == "jax" else _cast
     return lambda x: convert(run(x, edges, name))
+
+
+def _is_guarded() -> bool:
+    """Return whether users look for hidden transfers, so that none may be left to JAX."""
+    return sys.modules["jax"].config.jax_transfer_guard_host_to_device not in (None, "allow")
 
 
 def _cast(x: Any, edges: Any, name: str) -> Any:
