@@ -20,6 +20,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import agents
 import functional
 import functions
 import growth
@@ -36,6 +37,7 @@ SECTIONS = {
     "one": pairs.one_rows,
     "adapters": pairs.adapter_rows,
     "functional": functional.functional_rows,
+    "agents": agents.agent_rows,
     "short": short.short_rows,
     "scaling": scaling.scaling_rows,
     "wrappers": wrappers.wrapper_rows,
@@ -48,6 +50,7 @@ SECTIONS = {
     "import": start.import_rows,
     "gym": start.gym_rows,
     "first": start.first_rows,
+    "kept": agents.kept_rows,
     "threads": registered.threads_rows,
 }
 RESULTS = Path(__file__).parent / "results"
